@@ -1,0 +1,1 @@
+"""The ground floor: what runs, and what it is told. Nothing here knows the supervisor."""

@@ -1,0 +1,235 @@
+"""Every exception of the project, under one root. Each message is one line: what, where, what to do."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, cast
+
+from .messages import Delivery, ServerState
+
+
+def one_line(text: object, limit: int = 300) -> str:
+    """The text with white space folded, cut at `limit` characters."""
+    folded = " ".join(str(text).split())
+    return folded if len(folded) <= limit else folded[: limit - 1] + "…"
+
+
+def leaves(error: BaseException) -> Iterator[BaseException]:
+    """The exceptions in a group, however nested; an exception that is no group is its own leaf."""
+    if isinstance(error, BaseExceptionGroup):
+        for inner in cast("BaseExceptionGroup[BaseException]", error).exceptions:
+            yield from leaves(inner)
+    else:
+        yield error
+
+
+class NurseryError(Exception):
+    """Root of all errors raised on purpose by mcp-nursery."""
+
+
+class ConfigError(NurseryError):
+    """A configuration cannot work. Names the file, server and field where they are known."""
+
+    def __init__(
+        self, problem: str, *, file: str | None = None, server: str | None = None, field: str | None = None
+    ) -> None:
+        self.problem = problem
+        self.file = file
+        self.server = server
+        self.field = field
+        where = [file, server and f"server {server!r}", field and f"field {field!r}"]
+        super().__init__(one_line(": ".join([*(part for part in where if part), problem]), 1000))
+
+
+class UnknownServer(NurseryError):
+    """No server of that name is configured."""
+
+    def __init__(self, name: str, near: Sequence[str] = ()) -> None:
+        self.name = name
+        self.near = tuple(near)
+        super().__init__(f"no server named {name!r}{_did_you_mean(near)}")
+
+
+class UnknownTool(NurseryError):
+    """No server offers a tool of that name, now that all first attempts are settled."""
+
+    def __init__(
+        self, name: str, *, server: str | None = None, near: Sequence[str] = (), down: Sequence[str] = ()
+    ) -> None:
+        self.name = name
+        self.server = server
+        self.near = tuple(near)
+        """Names that may have been meant."""
+        self.down = tuple(down)
+        """Servers that are not connected, one of which may have it."""
+        where = f" on server {server!r}" if server else ""
+        unasked = f" (not connected: {', '.join(down)})" if down else ""
+        super().__init__(one_line(f"no tool named {name!r}{where}{_did_you_mean(near)}{unasked}", 1000))
+
+
+class InvalidArguments(NurseryError, TypeError):
+    """The arguments of a call are not a JSON object. Nothing was sent."""
+
+
+class NotApproved(NurseryError):
+    """A call that needs approval was denied, or there was nobody to ask. The server was not touched."""
+
+    def __init__(self, server: str, tool: str, why: str) -> None:
+        self.server = server
+        self.tool = tool
+        super().__init__(f"{server}: {tool}: not approved: {why}")
+
+
+class SupervisorClosed(NurseryError):
+    """The supervisor's block is being left or has been left."""
+
+    def __init__(self) -> None:
+        super().__init__("the supervisor is closed")
+
+
+class CallError(NurseryError):
+    """A call got no result. `delivery` says whether the server may have acted on it."""
+
+    def __init__(
+        self,
+        problem: str,
+        *,
+        server: str,
+        tool: str | None = None,
+        incarnation: int | None = None,
+        delivery: Delivery = Delivery.NOT_SENT,
+    ) -> None:
+        self.server = server
+        """The server's name."""
+        self.tool = tool
+        """The server's own name of the tool; None where the error is not about one."""
+        self.incarnation = incarnation
+        """Which connection of the server it was sent to, from 1; None if to none."""
+        self.delivery = delivery
+        """`not_sent`, `unknown` or `answered`."""
+        super().__init__(one_line(": ".join(part for part in (server, tool, problem) if part), 1000))
+
+
+class ServerDown(CallError):
+    """The server is not connected, and the call did not wait for it."""
+
+    def __init__(
+        self,
+        *,
+        server: str,
+        state: ServerState,
+        tool: str | None = None,
+        retry_in: float | None = None,
+        error: str | None = None,
+    ) -> None:
+        self.state = state
+        """The state the server was in."""
+        self.retry_in = retry_in
+        """Seconds until the next restart; None if none is due."""
+        self.error = error
+        """The server's last failure, one line."""
+        problem = f"the server is {state}"
+        if retry_in is not None:
+            problem += f", restarts in {retry_in:.1f} s"
+        elif state in (ServerState.FAILED, ServerState.STOPPED):
+            problem += "; reconnect starts it again"
+        if error:
+            problem += f" ({error})"
+        super().__init__(problem, server=server, tool=tool)
+
+
+class ServerBusy(CallError):
+    """The server's mailbox is full: too many calls wait for it."""
+
+    def __init__(
+        self, *, server: str, tool: str, incarnation: int | None, delivery: Delivery = Delivery.NOT_SENT
+    ) -> None:
+        problem = "too many calls are waiting for this server"
+        super().__init__(problem, server=server, tool=tool, incarnation=incarnation, delivery=delivery)
+
+
+class BreakerOpen(CallError):
+    """Calls of this server failed too often in a row; the server is left alone for a while."""
+
+    def __init__(self, *, server: str, tool: str, retry_in: float) -> None:
+        self.retry_in = retry_in
+        """Seconds until one call is let through again."""
+        super().__init__(f"calls are suspended for {retry_in:.1f} s after repeated failures", server=server, tool=tool)
+
+
+class ConnectionLost(CallError):
+    """The connection ended before the answer."""
+
+    def __init__(
+        self,
+        problem: str,
+        *,
+        server: str,
+        tool: str,
+        incarnation: int | None,
+        delivery: Delivery,
+        exit_code: int | None = None,
+        stderr_tail: str = "",
+    ) -> None:
+        self.exit_code = exit_code
+        """The process's exit code, negative for a signal; None if unknown or no process."""
+        self.stderr_tail = stderr_tail
+        """The last lines the process wrote to stderr; may span lines, so it is not in the message."""
+        acted = "the server may have acted" if delivery is Delivery.UNKNOWN else "nothing was sent"
+        super().__init__(
+            f"connection lost: {problem}; {acted}",
+            server=server,
+            tool=tool,
+            incarnation=incarnation,
+            delivery=delivery,
+        )
+
+
+class CallTimeout(CallError):
+    """The call's own timeout elapsed."""
+
+    def __init__(
+        self, *, server: str, tool: str, incarnation: int | None, delivery: Delivery, timeout: float, idle: bool = False
+    ) -> None:
+        self.timeout = timeout
+        """The seconds that elapsed."""
+        what = "no progress for" if idle else "no answer within"
+        super().__init__(f"{what} {timeout:g} s", server=server, tool=tool, incarnation=incarnation, delivery=delivery)
+
+
+class ServerError(CallError):
+    """The server answered with a JSON-RPC error."""
+
+    def __init__(
+        self, *, server: str, tool: str | None, incarnation: int | None, code: int, message: str, data: Any = None
+    ) -> None:
+        self.code = code
+        """The JSON-RPC error code."""
+        self.message = message
+        """The server's own words."""
+        self.data = data
+        """The error's `data`, as sent."""
+        super().__init__(
+            f"error {code}: {message}",
+            server=server,
+            tool=tool,
+            incarnation=incarnation,
+            delivery=Delivery.ANSWERED,
+        )
+
+
+class InvalidResult(CallError):
+    """The server answered with something the protocol or the tool's own output schema does not allow."""
+
+    def __init__(self, problem: str, *, server: str, tool: str, incarnation: int | None) -> None:
+        super().__init__(problem, server=server, tool=tool, incarnation=incarnation, delivery=Delivery.ANSWERED)
+
+
+class StartFailed(NurseryError):
+    """An incarnation could not be opened. Ends the attempt; hosts see it as the server's `error`."""
+
+    def __init__(self, problem: str, *, retriable: bool) -> None:
+        self.retriable = retriable
+        super().__init__(one_line(problem))
+
+
+def _did_you_mean(near: Sequence[str]) -> str:
+    return f"; did you mean {' or '.join(map(repr, near))}?" if near else ""

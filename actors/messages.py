@@ -1,0 +1,237 @@
+"""What crosses a mailbox: states, exit reasons, calls and their outcomes. Values only, no I/O."""
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from attrs import field, frozen
+
+if TYPE_CHECKING:
+    from mcp_types import Implementation, ServerCapabilities, Tool
+
+    from .mailbox import Mailbox, ReplySlot
+
+
+class ServerState(StrEnum):
+    """Where a server stands. `connected` means that handshake and every page of `tools/list` succeeded."""
+
+    DISABLED = "disabled"
+    """Switched off in its configuration."""
+    BLOCKED = "blocked"
+    """Its configuration is not trusted."""
+    IDLE = "idle"
+    """Not running, started by the first call or list."""
+    CONNECTING = "connecting"
+    """An incarnation is being opened."""
+    CONNECTED = "connected"
+    """Ready for calls."""
+    NEEDS_AUTH = "needs_auth"
+    """Waits for a person's authorisation."""
+    WAITING = "waiting"
+    """Lost or not reached; a restart is due."""
+    FAILED = "failed"
+    """Gave up, or not worth retrying."""
+    STOPPED = "stopped"
+    """Ended on purpose."""
+
+
+class Delivery(StrEnum):
+    """Whether a server may have acted on a call."""
+
+    NOT_SENT = "not_sent"
+    """No byte of the call left this process."""
+    UNKNOWN = "unknown"
+    """The write that holds the call began, and no answer came."""
+    ANSWERED = "answered"
+    """The server answered."""
+
+
+class Era(StrEnum):
+    """How a server opens a connection."""
+
+    HANDSHAKE = "handshake"
+    """By `initialize`: protocol 2024-11-05 to 2025-11-25."""
+    MODERN = "modern"
+    """By `server/discover`: protocol 2026-07-28."""
+
+
+class ExitKind(StrEnum):
+    """Why an incarnation ended."""
+
+    LOST = "lost"
+    """The connection was lost after it had been connected."""
+    CONNECT_FAILED = "connect_failed"
+    """The connection never reached `connected`."""
+    PROBE_REFUSED = "probe_refused"
+    """The server read the era probe and died of it: open again with `initialize`."""
+    UNUSABLE = "unusable"
+    """Trying again cannot help: an invalid configuration, a command that does not exist."""
+    STOPPED = "stopped"
+    """Asked to end."""
+
+
+@frozen
+class Loss:
+    """What is known of a connection that ended."""
+
+    message: str
+    """One line: what happened."""
+    exit_code: int | None = None
+    """The process's exit code, negative for a signal; None if unknown or no process."""
+    stderr_tail: str = ""
+    """The last lines the process wrote to stderr."""
+    unheard: bool = False
+    """It ended without having read the first frame: whatever ended it, it was nothing we said."""
+    pending: int = 0
+    """Calls that were in flight."""
+
+
+@frozen
+class ExitReason:
+    """How an incarnation ended."""
+
+    kind: ExitKind
+    loss: Loss
+    at: float
+    """When the end was noticed, on Trio's clock; the transport is closed some time later."""
+    era: Era | None = None
+    """The era found, also when the attempt failed afterwards."""
+
+    @property
+    def clean(self) -> bool:
+        """It ended by itself with exit code 0 and nothing in flight."""
+        return self.loss.exit_code == 0 and self.loss.pending == 0
+
+    @property
+    def retriable(self) -> bool:
+        """Whether another start may help."""
+        return self.kind is not ExitKind.UNUSABLE
+
+
+@frozen
+class Handshake:
+    """What a server said of itself when the connection was opened."""
+
+    era: Era
+    protocol_version: str
+    server_info: "Implementation | None"
+    capabilities: "ServerCapabilities | None"
+    instructions: str | None
+
+
+@frozen
+class Owner:
+    """The live incarnation of a server."""
+
+    incarnation: int
+    mailbox: "Mailbox[CallTool]" = field(repr=False)
+    """For calls; refuses when full."""
+    cancels: "Mailbox[ReplySlot]" = field(repr=False)
+    """For slots whose caller gave up; never refuses."""
+
+
+@frozen
+class Connected:
+    """Report of an incarnation to its keeper: ready for calls."""
+
+    owner: Owner
+    handshake: Handshake
+    definitions: "tuple[Tool, ...]"
+
+
+@frozen
+class Opened:
+    """Report of an incarnation to its keeper: the transport is open, the handshake begins."""
+
+    incarnation: int
+    pid: int | None
+
+
+@frozen
+class Relisted:
+    """Report of an incarnation to its keeper: its tools were fetched again, or that failed."""
+
+    incarnation: int
+    definitions: "tuple[Tool, ...] | None" = field(default=None, repr=False)
+    error: str | None = None
+
+
+@frozen
+class Ending:
+    """Report of an incarnation to its keeper: it is over, and what it owns is being closed."""
+
+    incarnation: int
+    reason: ExitReason
+
+
+@frozen
+class Ended:
+    """Report of an incarnation to its keeper: everything it owned is closed."""
+
+    incarnation: int
+
+
+Report = Opened | Connected | Relisted | Ending | Ended
+"""What an incarnation tells its keeper, in this order. `Ending` and `Ended` come once, unless it is cancelled."""
+
+
+RouteKey = str | tuple[str, str]
+"""A public tool name, or (server, the server's own name of the tool)."""
+
+
+@frozen(eq=False)
+class CallTool:
+    """One tool call on its way to the owning actor. The answer goes to `slot`."""
+
+    key: RouteKey
+    tool: str
+    """The server's own name of the tool."""
+    arguments: bytes | None = field(repr=False)
+    """The arguments, encoded in the caller's task."""
+    meta: dict[str, Any] = field(repr=False)
+    """The call's `_meta`: the caller's own and its trace context. An actor's task has not the caller's contextvars."""
+    slot: "ReplySlot"
+
+
+@frozen
+class Answered:
+    """The server returned a result."""
+
+    result: dict[str, Any] = field(repr=False)
+    """The raw result, this caller's own."""
+
+
+@frozen
+class Rejected:
+    """The server answered with a JSON-RPC error."""
+
+    code: int
+    message: str
+    data: Any = field(default=None, repr=False)
+
+
+@frozen
+class Malformed:
+    """The server's result is none of the protocol."""
+
+    problem: str
+
+
+@frozen
+class Unsendable:
+    """The call has no JSON form; nothing was sent."""
+
+    problem: str
+
+
+@frozen
+class Busy:
+    """The owner's mailbox or outbox is full; nothing was sent."""
+
+
+@frozen
+class Unrouted:
+    """No live actor owns the tool; nothing was sent."""
+
+
+Outcome = Answered | Rejected | Malformed | Unsendable | Busy | Unrouted | Loss
+"""How a call ended, seen from the actor."""
