@@ -1,0 +1,90 @@
+"""Requests in flight, by id: whose answer is this?"""
+
+from collections.abc import Mapping
+from typing import Any, TypeGuard, cast
+
+from mcp.shared.dispatcher import as_request_id, coerce_request_id
+from mcp_types import INTERNAL_ERROR, RequestId
+
+from ..mailbox import ReplySlot
+from ..messages import Answered, Loss, Rejected
+
+
+class CallTable:
+    """The requests that still wait. Ids count up; the SDK's session may bring its own."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[RequestId, ReplySlot] = {}
+        self._last_id = 0
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def open(self, slot: ReplySlot, request_id: RequestId | None = None) -> RequestId:
+        """Register a slot and return its request's id.
+
+        Raises:
+            ValueError: `request_id` is in flight already.
+        """
+        if request_id is None:
+            request_id = self._next_id()
+        key = coerce_request_id(request_id)
+        if key in self._waiting:
+            raise ValueError(f"request id {request_id!r} is already in flight")
+        slot.request_id = request_id
+        self._waiting[key] = slot
+        return request_id
+
+    def forget(self, slot: ReplySlot) -> None:
+        """Whatever answer comes now is nobody's."""
+        if slot.request_id is not None:
+            key = coerce_request_id(slot.request_id)
+            if self._waiting.get(key) is slot:  # once answered, its id may be another's
+                del self._waiting[key]
+
+    def take(self, message: Mapping[str, Any]) -> ReplySlot | None:
+        """The slot that a response belongs to, now no longer in flight; None if nobody waits for it."""
+        request_id = as_request_id(message.get("id"))
+        return None if request_id is None else self._waiting.pop(coerce_request_id(request_id), None)
+
+    def report(self, params: Mapping[str, Any]) -> None:
+        """Hand a progress notification to the call it names."""
+        token = as_request_id(params.get("progressToken"))
+        slot = None if token is None else self._waiting.get(coerce_request_id(token))
+        progress, total, message = (params.get(key) for key in ("progress", "total", "message"))
+        if slot is not None and _is_number(progress):
+            slot.report(
+                float(progress),
+                float(total) if _is_number(total) else None,
+                message if isinstance(message, str) else None,
+            )
+
+    def fail_all(self, loss: Loss) -> None:
+        """Decide every waiting slot: the connection is gone."""
+        waiting, self._waiting = self._waiting, {}
+        for slot in waiting.values():
+            slot.resolve(loss)
+
+    def _next_id(self) -> int:
+        self._last_id += 1
+        while self._last_id in self._waiting:
+            self._last_id += 1
+        return self._last_id
+
+
+def outcome_of(message: Mapping[str, Any]) -> Answered | Rejected:
+    """What a response says. A malformed one is an internal error of the peer."""
+    result: object = message.get("result")
+    if type(result) is dict:
+        return Answered(cast("dict[str, Any]", result))
+    error: object = message.get("error")
+    if type(error) is dict:
+        described = cast("dict[str, Any]", error)
+        code = described.get("code")
+        if type(code) is int:
+            return Rejected(code, str(described.get("message", "")), described.get("data"))
+    return Rejected(INTERNAL_ERROR, "malformed response", {"keys": sorted(map(str, message))})
+
+
+def _is_number(value: object) -> TypeGuard[int | float]:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -1,0 +1,75 @@
+"""Frames that wait for the peer to read. Never blocks who queues, and knows of each frame whether it has left."""
+
+from collections import deque
+
+import trio
+from attrs import frozen
+
+from ..mailbox import ReplySlot
+from .duplex import Duplex
+
+OUTBOX_LIMIT = 4 << 20
+"""Bytes that may wait for a peer that has stopped reading. A single larger frame is taken when nothing else waits."""
+
+
+@frozen
+class _Queued:
+    frame: bytes
+    slot: ReplySlot | None
+
+
+class Outbox:
+    """Writes at once what the peer takes, keeps the rest in order, and lets a frame be withdrawn until it is begun."""
+
+    def __init__(self, duplex: Duplex, limit: int = OUTBOX_LIMIT) -> None:
+        self._duplex = duplex
+        self._limit = limit
+        self._queue: deque[_Queued] = deque()
+        self._size = 0
+        self._blocked = trio.Event()
+
+    def push(self, frame: bytes, slot: ReplySlot | None = None) -> None:
+        """Queue a frame; `flush` sends it."""
+        self._queue.append(_Queued(frame, slot))
+        self._size += len(frame)
+
+    def has_room(self, frame: bytes) -> bool:
+        """Whether a call's frame may be queued. Others are few, and no peer that has stopped reading may lose them."""
+        return not self._queue or self._size + len(frame) <= self._limit
+
+    def flush(self) -> None:
+        """Write as much as the peer takes now; `run` sees to the rest. Never waits."""
+        if not self._queue or self._blocked.is_set():
+            return
+        try:
+            begun = self._duplex.write_nowait([queued.frame for queued in self._queue])
+        except trio.BrokenResourceError:
+            self._blocked.set()  # for good: what is queued was not sent, and the reader will see the end
+            return
+        for _ in range(begun):
+            queued = self._queue.popleft()
+            self._size -= len(queued.frame)
+            if queued.slot is not None:
+                queued.slot.sent = True
+        if self._queue or self._duplex.unfinished:
+            self._blocked.set()
+
+    def withdraw(self, slot: ReplySlot) -> bool:
+        """Take back the frame of a call, unless its write began."""
+        for queued in self._queue:
+            if queued.slot is slot:
+                self._queue.remove(queued)
+                self._size -= len(queued.frame)
+                return True
+        return False
+
+    async def run(self) -> None:
+        """Write what the peer did not take at once, as it takes it. Returns when it reads no more."""
+        while True:
+            await self._blocked.wait()
+            try:
+                await self._duplex.writable()
+            except trio.BrokenResourceError:
+                return
+            self._blocked = trio.Event()
+            self.flush()
