@@ -1,0 +1,35 @@
+"""A server object of this process, driven by the SDK's client."""
+
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+from attrs import field, frozen
+
+from ..connection import Connection
+from ..errors import StartFailed
+
+
+@frozen
+class InProcessConnector:
+    """Reaches an `MCPServer` or low-level `Server` of the SDK. Each incarnation enters its lifespan anew."""
+
+    server: Any = field(repr=False)
+    close_grace: float
+    """Seconds its lifespan may take to end before it is cancelled."""
+
+    def connect(self) -> AbstractAsyncContextManager[Connection]:
+        """Open one connection.
+
+        Raises:
+            StartFailed: `server` is no server object.
+        """
+        from mcp.server import Server
+        from mcp.server.mcpserver import MCPServer
+
+        from ..connection.driven import open_driven
+
+        server: object = self.server
+        if not isinstance(server, (Server, MCPServer)):
+            problem = f"an MCPServer or a low-level Server of the MCP SDK is wanted, not {type(server).__name__}"
+            raise StartFailed(problem, retriable=False)
+        return open_driven(self.server, close_grace=self.close_grace)
