@@ -1,0 +1,76 @@
+"""How an actor talks MCP: over a wire of our own, or driven by the SDK. The only place that imports `mcp.client`."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from mcp_types import Tool
+
+    from ..mailbox import ReplySlot
+    from ..messages import CallTool, Era, Handshake, Loss
+
+
+class Connection(Protocol):
+    """One open connection of one incarnation. Entered, used and left in the incarnation's task."""
+
+    @property
+    def pid(self) -> int | None:
+        """The process behind it, where there is one."""
+        ...
+
+    @property
+    def in_flight(self) -> int:
+        """Tool calls that wait for an answer."""
+        ...
+
+    async def handshake(self, era: "Era | None") -> "Handshake":
+        """Open the conversation; `era` is what an earlier incarnation found.
+
+        Raises:
+            HandshakeFailed: The server refused, vanished, or died of the probe.
+        """
+        ...
+
+    async def list_tools(self) -> "tuple[Tool, ...]":
+        """Every page of `tools/list`; from then on these tools can be called.
+
+        Raises:
+            HandshakeFailed: A page could not be had.
+        """
+        ...
+
+    def submit(self, calls: "Sequence[CallTool]") -> None:
+        """Start calls. Their outcomes come to their slots. Never waits."""
+        ...
+
+    def cancel(self, slot: "ReplySlot") -> None:
+        """A caller gave up: take its call back, or tell the server. Never waits."""
+        ...
+
+    async def room(self, limit: int) -> int:
+        """Wait until fewer than `limit` calls are in flight; how many more may start."""
+        ...
+
+    def withdraw(self) -> None:
+        """Give up all that was not sent yet: its callers learn that it was not. Never waits."""
+        ...
+
+    async def idle(self) -> None:
+        """Wait until no call is in flight."""
+        ...
+
+    async def lost(self) -> "Loss":
+        """Wait until the connection is lost, and tell how."""
+        ...
+
+
+class HandshakeFailed(Exception):
+    """The connection opened, and the conversation did not."""
+
+    def __init__(self, loss: "Loss", *, era: "Era | None" = None, probe_refused: bool = False) -> None:
+        self.loss = loss
+        self.era = era
+        """The era, if that much was found."""
+        self.probe_refused = probe_refused
+        """The server read the era probe and ended: open again with `initialize`."""
+        super().__init__(loss.message)

@@ -1,0 +1,93 @@
+"""`tools/call` beside the session: heads encoded once a tool, results judged once in the caller's task."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jsonschema_rs
+from mcp_types import INVALID_PARAMS, CallToolResult, Tool
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import ValidationError
+
+from ..errors import one_line
+from ..messages import CallTool, Rejected
+from ..wire.frames import encode
+
+
+class BadResult(Exception):
+    """The server answered with something the protocol or the tool's own schema does not allow."""
+
+
+def unknown_tool(call: CallTool) -> Rejected:
+    """What a server would say of a tool it does not have."""
+    return Rejected(INVALID_PARAMS, f"Unknown tool: {call.tool}")
+
+
+class PreparedTool:
+    """One tool of one incarnation: the fixed part of its requests, and its output schema compiled at first use."""
+
+    def __init__(self, definition: Tool, *, protocol_version: str, stamp: Mapping[str, Any]) -> None:
+        self.name = definition.name
+        self._modern = protocol_version in MODERN_PROTOCOL_VERSIONS
+        self._output_schema = definition.output_schema
+        self._validate: Callable[[Any], None] | None = None
+        self._stamp = stamp
+        self._head = b',"method":"tools/call","params":{"name":' + encode(definition.name)
+
+    def params_meta(self, meta: Mapping[str, Any]) -> dict[str, Any]:
+        """The `_meta` of a request: the call's own, and the stamp of the era, which it cannot forge."""
+        return {**meta, **self._stamp}
+
+    def frame(self, request_id: int | str, arguments: bytes | None, meta: Mapping[str, Any]) -> bytes:
+        """The whole request."""
+        stamped = self.params_meta(meta)
+        parts = [b'{"jsonrpc":"2.0","id":', encode(request_id), self._head]
+        if arguments is not None:
+            parts += (b',"arguments":', arguments)
+        if stamped:
+            parts += (b',"_meta":', encode(stamped))
+        parts.append(b"}}")
+        return b"".join(parts)
+
+    def result(self, raw: dict[str, Any]) -> CallToolResult:
+        """The typed result, validated.
+
+        Raises:
+            BadResult: It is no result of this protocol version, or not what the output schema promises.
+        """
+        self._check_kind(raw)
+        try:
+            result = CallToolResult.model_validate(raw, by_name=False)
+        except ValidationError as error:
+            where = ".".join(str(part) for part in error.errors()[0]["loc"])
+            raise BadResult(f"not a tools/call result: {where}: {error.errors()[0]['msg']}") from None
+        self._check_output(result)
+        return result
+
+    def _check_kind(self, raw: dict[str, Any]) -> None:
+        kind = raw.get("resultType", "complete")
+        if not self._modern:
+            raw.pop("resultType", None)  # no such key before 2026-07-28
+        elif kind == "input_required":
+            raise BadResult("the server asks for input, and this host offers none")
+        elif kind != "complete":
+            raise BadResult(f"unknown resultType {kind!r:.40}")
+
+    def _check_output(self, result: CallToolResult) -> None:
+        if self._output_schema is None or result.is_error:
+            return
+        if "structured_content" not in result.model_fields_set:
+            raise BadResult("the tool declares an output schema and returned no structured content")
+        try:
+            if self._validate is None:
+                self._validate = _compile(self._output_schema)
+            self._validate(result.structured_content)
+        except jsonschema_rs.ValidationError as error:
+            raise BadResult(f"structured content does not fit the output schema: {one_line(error.message)}") from None
+
+
+def _compile(schema: dict[str, Any]) -> Callable[[Any], None]:
+    return jsonschema_rs.validator_for(schema, validate_formats=False, retriever=_refuse_retrieval).validate
+
+
+def _refuse_retrieval(uri: str) -> Any:
+    raise ValueError(f"{uri}: references outside the schema are not fetched")

@@ -1,0 +1,126 @@
+"""A connection on a wire of our own: calls go straight to the endpoint, the rest through the SDK's session over it."""
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+
+from mcp.client import ClientSession
+from mcp.shared.exceptions import MCPError
+from mcp_types import Tool
+from pydantic import ValidationError
+
+from ..errors import one_line
+from ..mailbox import ReplySlot
+from ..messages import CallTool, Era, Handshake, Loss
+from ..wire.duplex import Duplex
+from ..wire.endpoint import Endpoint, Post
+from . import Connection, HandshakeFailed
+from .listing import list_tools
+from .negotiation import CLIENT_INFO, negotiate
+from .tool_calls import PreparedTool, unknown_tool
+
+
+@asynccontextmanager
+async def open_wired(opening: AbstractAsyncContextManager[Duplex]) -> AsyncGenerator[Connection, None]:
+    """Open the duplex and speak MCP on it, until the block is left.
+
+    Raises:
+        StartFailed: The duplex could not be opened.
+    """
+    async with opening as duplex:
+        endpoint = Endpoint(duplex)
+        async with ClientSession(dispatcher=endpoint, client_info=CLIENT_INFO) as session:
+            yield WiredConnection(duplex, endpoint, session)
+
+
+class WiredConnection:
+    """A `Connection` whose tool calls spawn no task and make no pass through the session."""
+
+    def __init__(self, duplex: Duplex, endpoint: Endpoint, session: ClientSession) -> None:
+        self._duplex = duplex
+        self._endpoint = endpoint
+        self._session = session
+        self._era: Era | None = None
+        self._tools: dict[str, PreparedTool] = {}
+
+    @property
+    def pid(self) -> int | None:
+        """The process behind it, where there is one."""
+        return self._duplex.pid
+
+    @property
+    def in_flight(self) -> int:
+        """Tool calls that wait for an answer."""
+        return self._endpoint.in_flight
+
+    async def handshake(self, era: Era | None) -> Handshake:
+        """Open the conversation. See `Connection`."""
+        try:
+            handshake = await negotiate(self._session, era)
+        except (MCPError, ValidationError, RuntimeError) as error:
+            raise self._failed(error, probing=era is None) from error
+        self._era = handshake.era
+        return handshake
+
+    async def list_tools(self) -> tuple[Tool, ...]:
+        """Every page of `tools/list`. See `Connection`."""
+        try:
+            tools = await list_tools(self._session)
+        except (MCPError, ValidationError) as error:
+            raise self._failed(error, probing=False) from error
+        version = self._session.protocol_version
+        assert version is not None  # the handshake came first
+        stamp = self._endpoint.stamp
+        self._tools = {tool.name: PreparedTool(tool, protocol_version=version, stamp=stamp) for tool in tools}
+        return tools
+
+    def submit(self, calls: Sequence[CallTool]) -> None:
+        """Start calls with one write. See `Connection`."""
+        self._endpoint.post([post for call in calls if (post := self._post(call)) is not None])
+
+    def cancel(self, slot: ReplySlot) -> None:
+        """Take a call back, or tell the server. See `Connection`."""
+        self._endpoint.cancel(slot)
+
+    async def room(self, limit: int) -> int:
+        """Wait until fewer than `limit` calls are in flight. See `Connection`."""
+        while self._endpoint.in_flight >= limit:
+            await self._endpoint.settled()
+        return limit - self._endpoint.in_flight
+
+    def withdraw(self) -> None:
+        """Give up what was not sent. See `Connection`."""
+        self._endpoint.withdraw_unsent()
+
+    async def idle(self) -> None:
+        """Wait until no call is in flight. See `Connection`."""
+        while self._endpoint.in_flight:
+            await self._endpoint.settled()
+
+    async def lost(self) -> Loss:
+        """Wait until the connection is lost. See `Connection`."""
+        await self._endpoint.lost.wait()
+        return self._endpoint.loss
+
+    def _post(self, call: CallTool) -> Post | None:
+        tool = self._tools.get(call.tool)
+        if tool is None:
+            call.slot.resolve(unknown_tool(call))
+            return None
+        call.slot.tool = tool
+        return Post(call.slot, lambda request_id: tool.frame(request_id, call.arguments, _meta(call, request_id)))
+
+    def _failed(self, error: Exception, *, probing: bool) -> HandshakeFailed:
+        if not self._endpoint.lost.is_set():
+            return HandshakeFailed(Loss(f"the handshake failed: {_told(error)}"), era=self._era)
+        loss = self._endpoint.loss
+        return HandshakeFailed(loss, era=self._era, probe_refused=probing and not loss.unheard)
+
+
+def _meta(call: CallTool, request_id: int | str) -> dict[str, object]:
+    return {**call.meta, "progressToken": request_id} if call.slot.wants_progress else call.meta
+
+
+def _told(error: Exception) -> str:
+    if isinstance(error, ValidationError):
+        return f"an answer that is none of the protocol: {error.errors()[0]['msg']}"
+    return one_line(error)

@@ -1,0 +1,209 @@
+"""The server actor: one incarnation of one server, from opening its transport to its exit reason."""
+
+import math
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager, suppress
+from typing import Protocol
+
+import trio
+from mcp_types import Tool
+
+from .connection import Connection, HandshakeFailed
+from .errors import StartFailed
+from .mailbox import Mailbox
+from .messages import (
+    CallTool,
+    Connected,
+    Ended,
+    Ending,
+    Era,
+    ExitKind,
+    ExitReason,
+    Handshake,
+    Loss,
+    Opened,
+    Owner,
+    Relisted,
+    Report,
+)
+
+_STOPPED = Loss("stopped")
+
+
+class Connector(Protocol):
+    """How an incarnation reaches its server."""
+
+    def connect(self) -> AbstractAsyncContextManager[Connection]:
+        """Open one connection; leaving the block closes all of it, within a bound, whatever the server does.
+
+        Raises:
+            StartFailed: On entering, when it cannot be opened.
+        """
+        ...
+
+
+class ServerActor:
+    """Owns a transport, a mailbox and the calls in flight. Runs once; the next incarnation is another actor.
+
+    Args:
+        connector: How to reach the server.
+        incarnation: Its number, from 1.
+        connect_timeout: Seconds from the start to `connected`; `inf` for no limit.
+        era: What an earlier incarnation found.
+        mailbox_size: Calls that may wait.
+        max_in_flight: Calls that may be with the server at once.
+        report: Told of each step, synchronously.
+    """
+
+    def __init__(
+        self,
+        connector: Connector,
+        *,
+        incarnation: int,
+        connect_timeout: float,
+        era: Era | None,
+        mailbox_size: int,
+        max_in_flight: int,
+        report: Callable[[Report], None],
+    ) -> None:
+        self.incarnation = incarnation
+        self._connector = connector
+        self._connect_timeout = connect_timeout
+        self._era = era
+        self._max_in_flight = max_in_flight
+        self._report = report
+        self._mailbox: Mailbox[CallTool] = Mailbox(mailbox_size)
+        self._relists: Mailbox[None] = Mailbox(1)
+        self._owner = Owner(incarnation, self._mailbox, Mailbox(math.inf))
+        self._life = trio.CancelScope()
+        self._working = trio.CancelScope()
+        self._stop = trio.Event()
+        self._drain = 0.0
+        self._serving = False
+        self._reason: ExitReason | None = None
+
+    def stop(self, drain: float = 0.0) -> None:
+        """End it: calls that were not sent fail at once, sent ones get `drain` seconds. Returns at once."""
+        self._drain = drain
+        self._stop.set()
+        if not self._serving:
+            self._life.cancel()
+
+    def relist(self) -> None:
+        """Fetch the tools again and report them. Requests that come while one waits are one."""
+        with suppress(trio.WouldBlock):
+            self._relists.put_nowait(None)
+
+    async def run(self) -> None:
+        """Live. The exit reason is reported when the end is noticed, `Ended` when everything it owned is closed."""
+        self._life.deadline = trio.current_time() + self._connect_timeout
+        try:
+            with self._life:
+                await self._open_and_live()
+            if self._reason is None:
+                self._end(self._cancelled())
+        finally:
+            self._refuse_rest()
+            self._owner.cancels.close()
+        self._report(Ended(self.incarnation))
+
+    async def _open_and_live(self) -> None:
+        try:
+            async with self._connector.connect() as connection:
+                try:
+                    self._end(await self._live(connection))
+                finally:
+                    if self._reason is None and self._life.cancel_called:
+                        self._end(self._cancelled())  # told now: the close that follows may take its time
+        except StartFailed as failure:
+            kind = ExitKind.CONNECT_FAILED if failure.retriable else ExitKind.UNUSABLE
+            self._end(self._ended(kind, Loss(str(failure))))
+
+    def _end(self, reason: ExitReason) -> None:
+        self._reason = reason
+        self._refuse_rest()
+        self._report(Ending(self.incarnation, reason))
+
+    def _cancelled(self) -> ExitReason:
+        """What it means that the life ended before it came to a reason: told to stop, or out of time."""
+        if self._stop.is_set():
+            return self._ended(ExitKind.STOPPED, _STOPPED)
+        loss = Loss(f"not connected within {self._connect_timeout:g} s")
+        return ExitReason(ExitKind.CONNECT_FAILED, loss, at=self._life.deadline, era=self._era)
+
+    async def _live(self, connection: Connection) -> ExitReason:
+        self._report(Opened(self.incarnation, connection.pid))
+        try:
+            handshake = await connection.handshake(self._era)
+            self._era = handshake.era
+            definitions = await connection.list_tools() if _has_tools(handshake) else ()
+        except HandshakeFailed as failure:
+            self._era = self._era or failure.era
+            return self._ended(
+                ExitKind.PROBE_REFUSED if failure.probe_refused else ExitKind.CONNECT_FAILED, failure.loss
+            )
+        self._life.deadline = math.inf
+        return await self._serve(connection, handshake, definitions)
+
+    async def _serve(self, connection: Connection, handshake: Handshake, definitions: tuple[Tool, ...]) -> ExitReason:
+        self._serving = True
+        self._report(Connected(self._owner, handshake, definitions))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._work, connection)
+            nursery.start_soon(self._heed_cancels, connection)
+            nursery.start_soon(self._heed_relists, connection)
+            nursery.start_soon(self._heed_stop, connection, nursery.cancel_scope)
+            loss = await connection.lost()
+            nursery.cancel_scope.cancel()
+            return self._ended(ExitKind.LOST, loss)
+        return self._ended(ExitKind.STOPPED, _STOPPED)
+
+    async def _work(self, connection: Connection) -> None:
+        """Start calls as there is room for them, as many at once as there are."""
+        with self._working:
+            while True:
+                room = await connection.room(self._max_in_flight)
+                batch = await self._mailbox.take(room)
+                if self._stop.is_set():  # handed over in the moment of the stop
+                    self._refuse(batch)
+                else:
+                    connection.submit([call for call in batch if not call.slot.abandoned])
+
+    async def _heed_cancels(self, connection: Connection) -> None:
+        while True:
+            for slot in await self._owner.cancels.take():
+                connection.cancel(slot)
+
+    async def _heed_relists(self, connection: Connection) -> None:
+        while True:
+            await self._relists.take()
+            report = Relisted(self.incarnation, error=f"tools/list got no answer within {self._connect_timeout:g} s")
+            with trio.move_on_after(self._connect_timeout):
+                try:
+                    report = Relisted(self.incarnation, await connection.list_tools())
+                except HandshakeFailed as failure:
+                    report = Relisted(self.incarnation, error=failure.loss.message)
+            self._report(report)
+
+    async def _heed_stop(self, connection: Connection, serving: trio.CancelScope) -> None:
+        await self._stop.wait()
+        self._working.cancel()
+        self._refuse_rest()
+        connection.withdraw()
+        with trio.move_on_after(self._drain):
+            await connection.idle()
+        serving.cancel()
+
+    def _refuse_rest(self) -> None:
+        self._refuse(self._mailbox.close())
+
+    def _refuse(self, calls: Sequence[CallTool]) -> None:
+        for call in calls:
+            call.slot.resolve(_STOPPED if self._reason is None else self._reason.loss)
+
+    def _ended(self, kind: ExitKind, loss: Loss) -> ExitReason:
+        return ExitReason(kind, loss, at=trio.current_time(), era=self._era)
+
+
+def _has_tools(handshake: Handshake) -> bool:
+    return handshake.capabilities is not None and handshake.capabilities.tools is not None
