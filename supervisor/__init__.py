@@ -1,0 +1,122 @@
+"""The public API of mcp-nursery, loaded when it is first used: `import mcp` alone takes most of a second."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mcp_nursery.actors.errors import (
+        BreakerOpen,
+        CallError,
+        CallTimeout,
+        ConfigError,
+        ConnectionLost,
+        InvalidArguments,
+        InvalidResult,
+        NotApproved,
+        NurseryError,
+        ServerBusy,
+        ServerDown,
+        ServerError,
+        SupervisorClosed,
+        UnknownServer,
+        UnknownTool,
+    )
+    from mcp_nursery.actors.messages import Delivery, ServerState
+
+    from .config import Config, load_config
+    from .events import Event, EventStream, Lagged, ServerRemoved, SnapshotEvent, StateChanged, ToolsChanged
+    from .policy import RestartPolicy
+    from .spec import InProcessTransport, ServerSpec, StdioTransport
+    from .status import CallCounts, ServerStatus
+    from .supervisor import Supervisor, SupervisorStatistics, open_supervisor
+    from .tools.approval import Approval, ApprovalRequest, ApprovalRules
+    from .tools.results import ToolResult
+    from .tools.tool import Tool
+
+_HOMES = {
+    "mcp_nursery.actors.errors": (
+        "BreakerOpen",
+        "CallError",
+        "CallTimeout",
+        "ConfigError",
+        "ConnectionLost",
+        "InvalidArguments",
+        "InvalidResult",
+        "NotApproved",
+        "NurseryError",
+        "ServerBusy",
+        "ServerDown",
+        "ServerError",
+        "SupervisorClosed",
+        "UnknownServer",
+        "UnknownTool",
+    ),
+    "mcp_nursery.actors.messages": ("Delivery", "ServerState"),
+    ".config": ("Config", "load_config"),
+    ".events": ("Event", "EventStream", "Lagged", "ServerRemoved", "SnapshotEvent", "StateChanged", "ToolsChanged"),
+    ".policy": ("RestartPolicy",),
+    ".spec": ("InProcessTransport", "ServerSpec", "StdioTransport"),
+    ".status": ("CallCounts", "ServerStatus"),
+    ".supervisor": ("Supervisor", "SupervisorStatistics", "open_supervisor"),
+    ".tools.approval": ("Approval", "ApprovalRequest", "ApprovalRules"),
+    ".tools.results": ("ToolResult",),
+    ".tools.tool": ("Tool",),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "Approval",
+    "ApprovalRequest",
+    "ApprovalRules",
+    "BreakerOpen",
+    "CallCounts",
+    "CallError",
+    "CallTimeout",
+    "Config",
+    "ConfigError",
+    "ConnectionLost",
+    "Delivery",
+    "Event",
+    "EventStream",
+    "InProcessTransport",
+    "InvalidArguments",
+    "InvalidResult",
+    "Lagged",
+    "NotApproved",
+    "NurseryError",
+    "RestartPolicy",
+    "ServerBusy",
+    "ServerDown",
+    "ServerError",
+    "ServerRemoved",
+    "ServerSpec",
+    "ServerState",
+    "ServerStatus",
+    "SnapshotEvent",
+    "StateChanged",
+    "StdioTransport",
+    "Supervisor",
+    "SupervisorClosed",
+    "SupervisorStatistics",
+    "Tool",
+    "ToolResult",
+    "ToolsChanged",
+    "UnknownServer",
+    "UnknownTool",
+    "load_config",
+    "open_supervisor",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name's module when the name is first asked for (PEP 562)."""
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(home, __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

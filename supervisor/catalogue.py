@@ -1,0 +1,155 @@
+"""The catalogue: all tools and routes at one moment. Pure: the same snapshots give the same catalogue, in any order."""
+
+import difflib
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cached_property
+
+from attrs import evolve, field, frozen
+
+from mcp_nursery.actors.messages import Owner, RouteKey, ServerState
+
+from .lifecycle import KEEPS_TOOLS
+from .status import Snapshot
+from .tools.naming import public_names
+from .tools.tool import Invoke, Tool, definition_hash
+
+
+@frozen
+class ServerTools:
+    """One server's part of the catalogue: replaced as a unit."""
+
+    server: str
+    tools: tuple[Tool, ...] = ()
+    """Empty in the states that show none."""
+    departed: Collection[RouteKey] = frozenset()
+    """What it offered before it came to a state that shows none: a call gets the server's state, not `UnknownTool`."""
+    owner: Owner | None = field(default=None, repr=False)
+
+
+def build_part(
+    snapshot: Snapshot,
+    servers: Collection[str],
+    *,
+    template: str,
+    invoke: Invoke | None = None,
+    before: tuple[Snapshot, ServerTools] | None = None,
+) -> ServerTools:
+    """The part of one server.
+
+    Args:
+        snapshot: The server now.
+        servers: The names of all configured servers: a tool's name depends on them, on no other server's tools.
+        template: How public names are made.
+        invoke: Given to the tools, for `await tool(arguments)`.
+        before: The server's earlier snapshot and part; named tools are taken from it where nothing changed.
+    """
+    name = snapshot.spec.name
+    tools = _named_tools(snapshot, servers, template, invoke, before)
+    if snapshot.state not in KEEPS_TOOLS:
+        return ServerTools(name, departed=frozenset(key for tool in tools for key in _keys(tool)))
+    available = snapshot.state is ServerState.CONNECTED
+    return ServerTools(
+        name,
+        tools=tuple(tool if tool.available is available else evolve(tool, available=available) for tool in tools),
+        owner=snapshot.owner,
+    )
+
+
+def _named_tools(
+    snapshot: Snapshot,
+    servers: Collection[str],
+    template: str,
+    invoke: Invoke | None,
+    before: tuple[Snapshot, ServerTools] | None,
+) -> Sequence[Tool]:
+    if before is not None and before[0].definitions is snapshot.definitions and before[1].tools:
+        return before[1].tools
+    names = public_names(snapshot.spec.name, [tool.name for tool in snapshot.definitions], servers, template)
+    return [
+        Tool(
+            name=names.get(definition.name, ""),
+            server=snapshot.spec.name,
+            tool=definition.name,
+            definition=definition,
+            available=False,
+            trusted_hints=snapshot.spec.trust_hints,
+            definition_hash=definition_hash(definition),
+            invoke=invoke,
+        )
+        for definition in snapshot.definitions
+    ]
+
+
+def _keys(tool: Tool) -> tuple[RouteKey, ...]:
+    raw = (tool.server, tool.tool)
+    return (tool.name, raw) if tool.name else (raw,)
+
+
+@frozen(slots=False, eq=False)
+class Catalogue:
+    """All tools and routes at one moment."""
+
+    parts: Mapping[str, ServerTools]
+
+    @cached_property
+    def routes(self) -> Mapping[RouteKey, Tool]:
+        """The tools by public name and by (server, the server's own name)."""
+        shared = self._shared_names
+        routes: dict[RouteKey, Tool] = {}
+        for part in self.parts.values():
+            for tool in part.tools:
+                routes[(tool.server, tool.tool)] = tool
+                if tool.name and tool.name not in shared:
+                    routes[tool.name] = tool
+        return routes
+
+    @cached_property
+    def tools(self) -> tuple[Tool, ...]:
+        """The tools that have a public name, sorted by it."""
+        public = {key: tool for key, tool in self.routes.items() if isinstance(key, str)}
+        return tuple(public[name] for name in sorted(public))
+
+    @cached_property
+    def owners(self) -> Mapping[RouteKey, Owner]:
+        """The live incarnation behind each route: the router's table."""
+        owners = {name: part.owner for name, part in self.parts.items()}
+        return {key: owner for key, tool in self.routes.items() if (owner := owners[tool.server]) is not None}
+
+    @cached_property
+    def _shared_names(self) -> Collection[str]:
+        """Names that two tools would have: neither gets it, so that none can take over another's."""
+        names = Counter(tool.name for part in self.parts.values() for tool in part.tools)
+        return {name for name, count in names.items() if count > 1}
+
+    def find(self, key: RouteKey) -> Tool | None:
+        """The tool behind a public name or (server, tool)."""
+        return self.routes.get(key)
+
+    def departed_from(self, key: RouteKey) -> str | None:
+        """The server that offered this tool until it came to its present state."""
+        return next((name for name, part in self.parts.items() if key in part.departed), None)
+
+    def near(self, name: str, server: str | None = None) -> list[str]:
+        """Names that may have been meant."""
+        if server is None:
+            return near_names(name, [tool.name for tool in self.tools])
+        return near_names(name, [tool.tool for tool in self.parts[server].tools])
+
+
+def near_names(name: str, known: Iterable[str]) -> list[str]:
+    """At most three of the known names that may have been meant, nearest first."""
+    return difflib.get_close_matches(name, list(known), n=3)
+
+
+def replace_part(catalogue: Catalogue, part: ServerTools) -> Catalogue:
+    """The catalogue with one server's part exchanged, all others as they were."""
+    return Catalogue({**catalogue.parts, part.server: part})
+
+
+def build_catalogue(snapshots: Iterable[Snapshot], *, template: str, invoke: Invoke | None = None) -> Catalogue:
+    """The catalogue of these servers, and no other's."""
+    known = sorted(snapshots, key=lambda snapshot: snapshot.spec.name)
+    servers = [snapshot.spec.name for snapshot in known]
+    parts = (build_part(snapshot, servers, template=template, invoke=invoke) for snapshot in known)
+    return Catalogue({part.server: part for part in parts})

@@ -1,0 +1,38 @@
+"""A value with one writer and any number of tasks that wait for it to become something."""
+
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+import trio
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Cell(Generic[T]):
+    """Holds an immutable value. Waiters look at what it is, not at what it was: short-lived values may be missed."""
+
+    def __init__(self, value: T) -> None:
+        self._value = value
+        self._waiters = trio.lowlevel.ParkingLot()
+
+    @property
+    def value(self) -> T:
+        """The value now."""
+        return self._value
+
+    def set(self, value: T) -> None:
+        """Replace the value; for its one writer."""
+        self._value = value
+        self._waiters.unpark_all()
+
+    def stir(self) -> None:
+        """Have every waiter look again: something else that it looks at has changed."""
+        self._waiters.unpark_all()
+
+    async def wait(self, find: Callable[[T], R | None]) -> R:
+        """Wait until `find` finds something in the value, and return it. `find` may raise to end the wait."""
+        await trio.lowlevel.checkpoint_if_cancelled()
+        while (found := find(self._value)) is None:
+            await self._waiters.park()
+        return found

@@ -1,0 +1,252 @@
+"""All servers together: their keepers, their state cells, the catalogue and the router that follow from the cells."""
+
+import logging
+from collections.abc import Iterable, Mapping
+
+import trio
+from attrs import evolve, field, frozen
+
+from mcp_nursery.actors.errors import ConfigError, SupervisorClosed, UnknownServer
+from mcp_nursery.actors.messages import ServerState
+from mcp_nursery.actors.router import RouterActor
+
+from .catalogue import Catalogue, build_catalogue, build_part, near_names, replace_part
+from .cell import Cell
+from .config.environment import call_timeout, connect_timeout
+from .events import EventHub, ServerRemoved, state_event, tools_event
+from .keeper import Command, Keeper, KeeperSettings, Order, initial_snapshot
+from .policy import RestartPolicy
+from .spec import ServerSpec
+from .status import CallCounts, ServerStatus, Snapshot, status_of
+from .tools.tool import Invoke
+
+logger = logging.getLogger(__name__)
+
+_GRACE_SHARE = 2.5
+"""The shutdown timeout over one grace period: closing waits twice, and the rest is for reaping."""
+
+
+@frozen
+class FleetSettings:
+    """What holds for all servers."""
+
+    policy: RestartPolicy
+    """For servers that bring none of their own."""
+    template: str
+    """How public tool names are made."""
+    shutdown_timeout: float
+    """Seconds that closing everything may take."""
+    environ: Mapping[str, str] = field(repr=False)
+    """The host's environment, for `MCP_TIMEOUT` and `MCP_TOOL_TIMEOUT`."""
+
+
+class Fleet:
+    """One writer for what is known of all servers; everybody else reads cells and sends commands."""
+
+    def __init__(self, settings: FleetSettings, nursery: trio.Nursery, invoke: Invoke) -> None:
+        self.router = RouterActor()
+        self.cells: dict[str, Cell[Snapshot]] = {}
+        """The state cell of each server, in the order they were configured."""
+        self.catalogue = Cell(Catalogue({}))
+        self.events = EventHub(self.status)
+        self.closed = False
+        """Whether the supervisor's block is being left."""
+        self._settings = settings
+        self._nursery = nursery
+        self._invoke = invoke
+        self._keepers: dict[str, Keeper] = {}
+        self._counts: dict[str, CallCounts] = {}
+
+    # -- what is known --------------------------------------------------------------------------------------------
+
+    def cell(self, server: str) -> Cell[Snapshot]:
+        """The state cell of a server.
+
+        Raises:
+            UnknownServer: No server of that name.
+            SupervisorClosed: The block was left.
+        """
+        self.check_open()
+        if server not in self.cells:
+            raise UnknownServer(server, near=near_names(server, self.cells))
+        return self.cells[server]
+
+    def check_open(self) -> None:
+        """Refuse after the end.
+
+        Raises:
+            SupervisorClosed: The block is being left or was left.
+        """
+        if self.closed:
+            raise SupervisorClosed
+
+    def status(self) -> tuple[ServerStatus, ...]:
+        """Where every server stands now."""
+        return tuple(self.status_of(name) for name in self.cells)
+
+    def status_of(self, server: str) -> ServerStatus:
+        """Where one server stands now."""
+        return status_of(
+            self.cells[server].value,
+            now=trio.current_time(),
+            tool_count=len(self.catalogue.value.parts[server].tools),
+            calls=self.counts(server),
+        )
+
+    # -- calls ----------------------------------------------------------------------------------------------------
+
+    def call_timeout(self, call: float | None, server: float | None) -> float:
+        """The seconds that hold for a call: its own, the server's, the environment's, or none.
+
+        Raises:
+            ConfigError: `MCP_TOOL_TIMEOUT` is no number.
+            ValueError: The call's own is negative.
+        """
+        return call_timeout(call, server, self._settings.environ)
+
+    def counts(self, server: str) -> CallCounts:
+        """The calls of a server so far."""
+        return self._counts.get(server, CallCounts())
+
+    def begin_call(self, server: str) -> None:
+        """A call of this server begins."""
+        counts = self.counts(server)
+        self._counts[server] = evolve(counts, in_flight=counts.in_flight + 1)
+
+    def finish_call(self, server: str, *, failed: bool) -> None:
+        """A call of this server has its outcome."""
+        counts = self.counts(server)
+        self._counts[server] = CallCounts(
+            in_flight=counts.in_flight - 1,
+            done=counts.done + (not failed),
+            failed=counts.failed + failed,
+        )
+
+    # -- orders ---------------------------------------------------------------------------------------------------
+
+    async def order(self, server: str, order: Order, *, drain: float = 0.0) -> Command:
+        """Tell a server's keeper, and wait for its answer.
+
+        Raises:
+            UnknownServer: No server of that name.
+            SupervisorClosed: The block was left.
+        """
+        self.cell(server)
+        command = self._tell(server, Command(order, drain))
+        await command.done.wait()
+        return command
+
+    async def relist(self, servers: Iterable[str]) -> None:
+        """Have servers asked for their tools again, all at once. One that has gone meanwhile is passed over."""
+        commands = [self._tell(name, Command(Order.RELIST)) for name in servers if name in self._keepers]
+        for command in commands:
+            await command.done.wait()
+
+    def _tell(self, server: str, command: Command) -> Command:
+        self._keepers[server].tell(command)
+        return command
+
+    def wake(self, server: str) -> None:
+        """Start a server if it is idle. Never waits."""
+        if self.cells[server].value.state is ServerState.IDLE:
+            self._tell(server, Command(Order.WAKE))
+
+    def start(self, specs: Iterable[ServerSpec]) -> None:
+        """Start routing, and keep these servers.
+
+        Raises:
+            ConfigError: See `add`; or `MCP_TOOL_TIMEOUT` is no number.
+        """
+        self.call_timeout(None, None)
+        self._nursery.start_soon(self.router.run, name="router")
+        for spec in specs:
+            self.add(spec)
+
+    def add(self, spec: ServerSpec) -> None:
+        """Keep one more server.
+
+        Raises:
+            ConfigError: There is a server of that name, or `MCP_TIMEOUT` is no number.
+            SupervisorClosed: The block was left.
+        """
+        self.check_open()
+        if spec.name in self.cells:
+            raise ConfigError("a server of that name exists already", server=spec.name)
+        settings = KeeperSettings(
+            policy=self._settings.policy,
+            connect_timeout=connect_timeout(spec.connect_timeout, self._settings.environ),
+            close_grace=self._settings.shutdown_timeout / _GRACE_SHARE,
+        )
+        snapshot = initial_snapshot(spec, self._settings.policy)
+        self.cells[spec.name] = Cell(snapshot)
+        self._keepers[spec.name] = keeper = Keeper(snapshot, settings, self._publish)
+        self._rebuild()
+        self.events.publish(state_event(None, snapshot, trio.current_time()))
+        self._nursery.start_soon(self._keep, keeper, spec.name, name=f"keeper of {spec.name}")
+
+    async def first_attempts(self, servers: Iterable[str]) -> None:
+        """Wait until the first attempt of each of these is over: none of them may be idle and not woken.
+
+        Raises:
+            SupervisorClosed: The block is being left.
+        """
+
+        def settled(snapshot: Snapshot) -> bool | None:
+            self.check_open()
+            return (snapshot.settled and snapshot.state is not ServerState.IDLE) or None
+
+        for cell in [self.cells[name] for name in servers if name in self.cells]:
+            await cell.wait(settled)
+
+    async def close(self, drain: float) -> None:
+        """End every server, all at once, also when cancelled; returns within `drain` plus the shutdown timeout."""
+        self.closed = True
+        commands = {name: self._tell(name, Command(Order.LEAVE, drain)) for name in self._keepers}
+        self.catalogue.stir()
+        for cell in self.cells.values():
+            cell.stir()
+        with trio.CancelScope(shield=True) as bound:
+            bound.deadline = trio.current_time() + drain + self._settings.shutdown_timeout
+            for command in commands.values():
+                await command.done.wait()
+        if bound.cancelled_caught:
+            survivors = [name for name, command in commands.items() if not command.done.is_set()]
+            logger.warning("still closing after %g s: %s", self._settings.shutdown_timeout, ", ".join(survivors))
+        self.events.finish()
+
+    # -- what follows from what -----------------------------------------------------------------------------------
+
+    async def _keep(self, keeper: Keeper, name: str) -> None:
+        await keeper.run()
+        if not self.closed:
+            self._forget(name)
+
+    def _forget(self, name: str) -> None:
+        cell = self.cells.pop(name)
+        del self._keepers[name]
+        self._rebuild()
+        cell.stir()
+        self.events.publish(ServerRemoved(name, trio.current_time()))
+
+    def _publish(self, old: Snapshot, new: Snapshot) -> None:
+        """A keeper wrote: catalogue, router, cell and events follow in one step, before anybody else runs."""
+        name = new.spec.name
+        now = trio.current_time()
+        before = self.catalogue.value.parts[name]
+        part = build_part(new, self.cells, template=self._settings.template, invoke=self._invoke, before=(old, before))
+        self._show(replace_part(self.catalogue.value, part))
+        self.cells[name].set(new)
+        self.events.publish(state_event(old, new, now))
+        self.events.publish(tools_event(before, part, now))
+
+    def _rebuild(self) -> None:
+        """The set of servers changed, and with it perhaps any name."""
+        snapshots = [cell.value for cell in self.cells.values()]
+        before = self.catalogue.value.parts
+        self._show(build_catalogue(snapshots, template=self._settings.template, invoke=self._invoke))
+        for name, part in self.catalogue.value.parts.items():
+            self.events.publish(tools_event(before.get(name), part, trio.current_time()))
+
+    def _show(self, catalogue: Catalogue) -> None:
+        self.router.swap(catalogue.owners)
+        self.catalogue.set(catalogue)

@@ -1,0 +1,114 @@
+"""Where a server stands: the snapshot its keeper writes, and the status a user reads. Pure."""
+
+from typing import TYPE_CHECKING, Any
+
+from attrs import field, frozen
+
+from mcp_nursery.actors.messages import Handshake, Owner, ServerState
+
+if TYPE_CHECKING:
+    from mcp_types import Tool as Definition
+
+    from .spec import ServerSpec
+
+
+@frozen
+class CallCounts:
+    """Calls of one server since the supervisor was opened."""
+
+    in_flight: int = 0
+    """Calls that wait for an outcome now."""
+    done: int = 0
+    """Calls the server answered with a result, `isError` included."""
+    failed: int = 0
+    """Calls that ended with an error."""
+
+
+@frozen
+class Snapshot:
+    """All that is known of one server at one moment. Written by its keeper alone, as a whole."""
+
+    spec: "ServerSpec"
+    state: ServerState
+    incarnation: int = 0
+    """The latest connection, from 1; 0 before the first."""
+    attempt: int = 1
+    """Which start this is, or which one is due, since the ladder began; from 1."""
+    max_attempts: int = 1
+    due_at: float | None = None
+    """When the next start is due, on Trio's clock; set in `waiting`."""
+    connected_at: float | None = None
+    """When `connected` began, on Trio's clock."""
+    error: str | None = None
+    """The last failure, one line; None once connected."""
+    pid: int | None = None
+    handshake: Handshake | None = None
+    owner: Owner | None = field(default=None, repr=False)
+    """Where calls go; set in `connected` only."""
+    definitions: "tuple[Definition, ...]" = field(default=(), repr=False)
+    """The tools as the server declared them, last known; which states show them is the catalogue's affair."""
+
+    @property
+    def settled(self) -> bool:
+        """Whether no first attempt is under way. A manual reconnect counts as a first attempt."""
+        return not (self.state is ServerState.CONNECTING and self.attempt == 1)
+
+
+@frozen
+class ServerStatus:
+    """One server as a user sees it. Times are seconds; what is unknown is None."""
+
+    name: str
+    state: ServerState
+    transport: str | None
+    """`stdio` or `in-process`."""
+    tool_count: int
+    """Tools in the catalogue, callable now or not."""
+    error: str | None
+    """The last failure, one line; None once connected."""
+    uptime: float | None
+    """Seconds since it was last connected; None in every other state."""
+    incarnation: int
+    """Its latest connection, from 1; 0 before the first."""
+    attempt: int
+    """Which start this is, or which one is due, since the ladder began; from 1."""
+    max_attempts: int
+    """Starts in a row before it gives up."""
+    retry_in: float | None
+    """Seconds until the next start; None if none is due."""
+    pid: int | None
+    """Its process, where there is one."""
+    protocol_version: str | None
+    server_info: dict[str, Any] | None
+    """Name, version and whatever else the server says of itself."""
+    instructions: str | None
+    """What the server wants a model to know."""
+    calls: CallCounts
+
+
+def status_of(snapshot: Snapshot, *, now: float, tool_count: int, calls: CallCounts) -> ServerStatus:
+    """The status that a snapshot means at `now`, on Trio's clock."""
+    handshake = snapshot.handshake
+    info = None if handshake is None or handshake.server_info is None else handshake.server_info
+    return ServerStatus(
+        name=snapshot.spec.name,
+        state=snapshot.state,
+        transport=snapshot.spec.transport.kind,
+        tool_count=tool_count,
+        error=snapshot.error,
+        uptime=None if snapshot.connected_at is None else now - snapshot.connected_at,
+        incarnation=snapshot.incarnation,
+        attempt=snapshot.attempt,
+        max_attempts=snapshot.max_attempts,
+        retry_in=retry_in(snapshot, now),
+        pid=snapshot.pid,
+        protocol_version=None if handshake is None else handshake.protocol_version,
+        server_info=None if info is None else info.model_dump(by_alias=True, mode="json", exclude_none=True),
+        instructions=None if handshake is None else handshake.instructions,
+        calls=calls,
+    )
+
+
+def retry_in(snapshot: Snapshot, now: float) -> float | None:
+    """Seconds from `now` until the next start; None if none is due."""
+    return None if snapshot.due_at is None else max(0.0, snapshot.due_at - now)

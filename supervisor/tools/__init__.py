@@ -1,0 +1,1 @@
+"""What a host sees of a tool. Pure: imports neither trio nor mcp."""

@@ -1,0 +1,143 @@
+"""Public names of tools. Pure: a name follows from (server, its own tools, the configured server names) and nothing
+else, so neither the order of connecting nor another server's tools can move it.
+
+Two kinds of name never meet: a plain one is the template filled in as it is and never ends in `_` and eight hex
+digits; every other one does.
+"""
+
+import hashlib
+import json
+import re
+from collections import Counter
+from collections.abc import Collection, Sequence
+
+from mcp_nursery.actors.errors import ConfigError
+
+DEFAULT_TEMPLATE = "mcp_{server}_{tool}"
+MAX_LENGTH = 64
+"""Characters in a name; what the large model APIs accept."""
+
+_HASH_LENGTH = 8
+_MAX_LITERAL = 32
+_FOREIGN = re.compile(r"[^A-Za-z0-9_-]+")
+_RUN = re.compile(r"_{2,}")
+_HASHED = re.compile(r"_[0-9a-f]{8}\Z")
+_FIELD = re.compile(r"\{(server|tool)\}")
+
+
+def public_names(
+    server: str, tools: Sequence[str], servers: Collection[str], template: str = DEFAULT_TEMPLATE
+) -> dict[str, str]:
+    """The public name of each tool of one server.
+
+    A part has every character outside `[A-Za-z0-9_-]` replaced by `_`, runs of `_` collapsed and edges stripped;
+    an empty one becomes `server` or `tool`. The server's own name at the head of a tool's (`git` and `git_status`, in
+    any case) is left out where the template already says it. `_` and an 8-digit hash of (server, tool) follow when
+
+    - cleaning or cutting at 64 characters changed a part that is in the name;
+    - another configured server could give one of its tools this name, whatever tools it has;
+    - the head was left out and another tool of this server has the rest as its name; or
+    - the name looks as if it ended in such a hash.
+
+    So under a template without `{server}` every name has a hash as soon as two servers are configured.
+
+    Args:
+        server: The server's configured name.
+        tools: Its tools' own names, in any order. One given twice counts once.
+        servers: The names of all configured servers; `server` may be among them.
+        template: See `check_template`.
+
+    Returns:
+        Public names by the tools' own names. Two tools whose hashes collide are both left out: neither may answer for
+        the other. Across servers such a collision is for the caller to refuse in the same way.
+
+    Raises:
+        ConfigError: The template cannot work.
+    """
+    check_template(template)
+    has_server = "{server}" in template
+    shown = clean(server, "server") if has_server else server
+    head, tail = _around_tool(template, shown)
+    others = {_around_tool(template, clean(other, "server")) for other in servers if other != server}
+    parts = {tool: clean(tool, "tool") for tool in tools}
+    rests = {tool: _without_server(part, shown) if has_server else part for tool, part in parts.items()}
+    claims = Counter(rests.values())
+    names: dict[str, str] = {}
+    for tool, rest in rests.items():
+        plain = f"{head}{rest}{tail}"
+        changed = shown != server or parts[tool] != tool or len(plain) > MAX_LENGTH
+        taken = rest != parts[tool] and claims[rest] > 1
+        if changed or taken or _HASHED.search(plain) or _could_come_from(plain, others):
+            names[tool] = _hashed(template, shown, rest, _digest(server, tool))
+        else:
+            names[tool] = plain
+    return _unique(names)
+
+
+def check_template(template: str) -> None:
+    """Refuse a template that cannot name tools.
+
+    It holds `{tool}` once, may hold `{server}` once, and around them at most 32 characters of `[A-Za-z0-9_-]`.
+
+    Raises:
+        ConfigError: Otherwise.
+    """
+    pieces = _FIELD.split(template)
+    literal, fields = "".join(pieces[::2]), pieces[1::2]
+    problem = None
+    if fields.count("tool") != 1 or fields.count("server") > 1:
+        problem = "it needs {tool} once and may have {server} once"
+    elif _FOREIGN.search(literal):
+        problem = "around {server} and {tool} only letters, digits, '_' and '-' are allowed"
+    elif len(literal) > _MAX_LITERAL:
+        problem = f"at most {_MAX_LITERAL} characters are allowed around {{server}} and {{tool}}"
+    if problem:
+        raise ConfigError(f"template for tool names {template[:80]!r}: {problem}")
+
+
+def clean(text: str, placeholder: str) -> str:
+    """The text as a part of a name, `placeholder` if nothing is left. Cleaning twice changes nothing more."""
+    return _RUN.sub("_", _FOREIGN.sub("_", text)).strip("_") or placeholder
+
+
+def _around_tool(template: str, shown: str) -> tuple[str, str]:
+    head, _, tail = template.partition("{tool}")
+    return head.replace("{server}", shown), tail.replace("{server}", shown)
+
+
+def _without_server(part: str, shown: str) -> str:
+    rest = part[len(shown) :]
+    if part.lower().startswith(shown.lower()) and rest.startswith(("_", "-")):
+        return rest.lstrip("_-") or part
+    return part
+
+
+def _could_come_from(plain: str, others: Collection[tuple[str, str]]) -> bool:
+    for head, tail in others:
+        if plain.startswith(head) and plain.endswith(tail):
+            rest = plain[len(head) : len(plain) - len(tail)]
+            if rest and clean(rest, "") == rest:
+                return True
+    return False
+
+
+def _hashed(template: str, shown: str, rest: str, digest: str) -> str:
+    if "{server}" not in template:
+        shown = ""
+    room = MAX_LENGTH - _HASH_LENGTH - 1 - len(_FIELD.sub("", template))
+    # A long server name leaves the tool, which says more, two thirds.
+    shown = shown[: max(room - len(rest), room // 3)].rstrip("_")
+    rest = rest[: room - len(shown)].rstrip("_")
+    head, tail = _around_tool(template, shown)
+    return f"{head}{rest}{tail}_{digest}"
+
+
+def _digest(server: str, tool: str) -> str:
+    # Not as ASCII: two lone surrogates and the character they would pair to must not encode alike.
+    pair = json.dumps([server, tool], ensure_ascii=False).encode("utf-8", "surrogatepass")
+    return hashlib.sha256(pair).hexdigest()[:_HASH_LENGTH]
+
+
+def _unique(names: dict[str, str]) -> dict[str, str]:
+    count = Counter(names.values())
+    return {tool: name for tool, name in names.items() if count[name] == 1}
