@@ -1,0 +1,144 @@
+"""One entry of `mcpServers` to one ServerSpec. No message shows a value: any of them may be a secret."""
+
+from typing import Any
+
+from attrs import field, fields, frozen
+
+from mcp_nursery.actors.errors import ConfigError
+from mcp_nursery.supervisor.policy import RestartMode, RestartPolicy
+from mcp_nursery.supervisor.spec import ServerSpec, StdioTransport, UnusableTransport
+
+from .document import as_object, json_type
+from .values import FieldError, structurer
+
+NAMELESS = "(nameless)"
+"""The name of a spec whose entry has an empty one. It never runs."""
+
+_KINDS = {
+    "stdio": "stdio",
+    "local": "stdio",
+    "http": "http",
+    "streamable-http": "http",
+    "streamable_http": "http",
+    "streamableHttp": "http",
+    "sse": "sse",
+    "sse-ide": "sse",
+    "ws": "ws",
+    "ws-ide": "ws",
+    "websocket": "ws",
+}
+"""Transports by the words that `type` may name them with."""
+
+_REMOTE = frozenset({"http", "sse", "ws"})
+
+
+@frozen(kw_only=True)
+class _Entry:
+    """An entry as written: a field's alias is its key in the file, None stands for absent."""
+
+    type: str | None = None
+    command: str | None = None
+    args: tuple[str, ...] = ()
+    env: dict[str, str] = field(factory=dict[str, str])
+    cwd: str | None = None
+    url: str | None = None
+    enabled: bool = True
+    disabled: bool = False
+    restart_delays: tuple[float, ...] | None = field(default=None, alias="restartDelays")
+    stable_after: float | None = field(default=None, alias="stableAfterSeconds")
+    # The rest goes to fields of the same names in ServerSpec, which has the defaults.
+    description: str | None = None
+    lazy: bool | None = None
+    restart: RestartMode | None = None
+    connect_timeout: float | None = field(default=None, alias="connectSeconds")
+    call_timeout: float | None = field(default=None, alias="callSeconds")
+    max_in_flight: int | None = field(default=None, alias="maxInFlight")
+    mailbox_size: int | None = field(default=None, alias="mailboxSize")
+    trust_hints: bool | None = field(default=None, alias="trustHints")
+
+
+_structure = structurer(_Entry)
+_KEYS = {attribute.alias for attribute in fields(_Entry)}
+_OWN_FIELDS = (
+    "description",
+    "lazy",
+    "restart",
+    "connect_timeout",
+    "call_timeout",
+    "max_in_flight",
+    "mailbox_size",
+    "trust_hints",
+)
+
+
+def read_entry(name: str, value: object, *, file: str) -> tuple[ServerSpec, tuple[str, ...]]:
+    """The spec of one server of a trusted file, and the entry's keys that mean nothing here.
+
+    A key whose value is null counts as absent. The server is off if either `enabled` or `disabled` says so.
+    `restartDelays` and `stableAfterSeconds` make a policy of its own; if one is missing, `RestartPolicy` has it.
+
+    An entry that cannot work gives a spec with an `UnusableTransport` that keeps nothing else of the entry but whether
+    the server is off.
+    """
+    entry = as_object(value)
+    written = {key: part for key, part in (entry or {}).items() if part is not None}
+    kind = _kind(written)
+    try:
+        if not name.strip():
+            raise FieldError("a server needs a name", "mcpServers")
+        if entry is None:
+            raise FieldError(f"an object wanted, not {json_type(value)}")
+        spec = _spec(name, _structure(written), kind, file)
+    except FieldError as error:
+        problem = ConfigError(str(error), file=file, server=name, field=error.key)
+        off = written.get("enabled") is False or written.get("disabled") is True
+        spec = ServerSpec(
+            name if name.strip() else NAMELESS, UnusableTransport(problem, kind), enabled=not off, source=file
+        )
+    # Beside the error that its transport is not supported, that transport's keys are no news.
+    unknown = () if kind in _REMOTE else tuple(key for key in written if key not in _KEYS)
+    return spec, unknown
+
+
+def _kind(written: dict[str, Any]) -> str | None:
+    if "type" in written:
+        named = written["type"]
+        return _KINDS.get(named) if isinstance(named, str) else None
+    if "command" in written:
+        return "stdio"
+    return "http" if "url" in written else None
+
+
+def _spec(name: str, entry: _Entry, kind: str | None, file: str) -> ServerSpec:
+    own = {field: value for field in _OWN_FIELDS if (value := getattr(entry, field)) is not None}
+    return ServerSpec(
+        name,
+        _transport(entry, kind),
+        policy=_policy(entry),
+        enabled=entry.enabled and not entry.disabled,
+        source=file,
+        **own,
+    )
+
+
+def _transport(entry: _Entry, kind: str | None) -> StdioTransport:
+    if entry.type is not None and kind is None:
+        raise FieldError(f"unknown transport; known are {', '.join(_KINDS)}", "type")
+    if entry.command is not None and entry.url is not None:
+        raise FieldError("both command (stdio) and url (http) are given, one of them is wanted", "url")
+    if kind in _REMOTE:
+        raise FieldError(
+            f"this version supports stdio servers only, not {kind}", "url" if entry.type is None else "type"
+        )
+    if entry.command is None:
+        raise FieldError("missing command (stdio)", "command")
+    for key, text in (("command", entry.command), ("cwd", entry.cwd)):
+        if text is not None and not text.strip():
+            raise FieldError("must not be empty", key)
+    return StdioTransport(entry.command, args=entry.args, env=entry.env, cwd=entry.cwd)
+
+
+def _policy(entry: _Entry) -> RestartPolicy | None:
+    own = {"delays": entry.restart_delays, "stable_after": entry.stable_after}
+    given: dict[str, Any] = {name: value for name, value in own.items() if value is not None}
+    return RestartPolicy(**given) if given else None

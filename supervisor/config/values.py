@@ -1,0 +1,129 @@
+"""Strict values out of a JSON document: nothing is converted, and no message shows a value."""
+
+import math
+from collections.abc import Callable
+from functools import partial
+from operator import eq
+from typing import Any, TypeVar, cast, get_args
+
+from attrs import AttrsInstance, fields
+from cattrs import ClassValidationError, Converter
+from cattrs.gen import make_dict_structure_fn
+
+from mcp_nursery.supervisor.policy import RestartMode
+
+from .document import as_object, is_unicode, json_type
+
+T = TypeVar("T", bound=AttrsInstance)
+
+
+class FieldError(Exception):
+    """What is wrong with an object, and under which of its keys."""
+
+    def __init__(self, problem: str, key: str | None = None) -> None:
+        super().__init__(problem)
+        self.key = key
+
+
+def structurer(cls: type[T]) -> Callable[[dict[str, Any]], T]:
+    """A function from a JSON object to an attrs class whose fields' aliases are the object's keys.
+
+    Text is Unicode without NUL, a `float` a finite number >= 0 (seconds), an `int` a whole number >= 1 (a count). Keys
+    that the class does not have are left out. The function raises `FieldError` for the first field that is wrong.
+    """
+    converter = Converter(detailed_validation=True)
+    for plain, check in _PLAIN:
+        converter.register_structure_hook(plain, check)
+    for kind, check in _COMPOSED:
+        converter.register_structure_hook_func(partial(eq, kind), check)
+    build = make_dict_structure_fn(cls, converter, _cattrs_use_alias=True)
+    keys = {attribute.name: attribute.alias for attribute in fields(cls)}
+
+    def structure(value: dict[str, Any]) -> T:
+        try:
+            return build(value, cls)
+        except ClassValidationError as error:
+            problem, note = error.group_exceptions()[0][0]
+        raise FieldError(str(problem), keys[note.name])
+
+    return structure
+
+
+def _text(value: object, _type: object = None, where: str = "") -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"text wanted{where}, not {json_type(value)}")
+    if "\0" in value or not is_unicode(value):
+        raise ValueError(f"Unicode text without NUL wanted{where}")
+    return value
+
+
+def _boolean(value: object, _type: object) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(f"true or false wanted, not {json_type(value)}")
+    return value
+
+
+def _seconds(value: object, _type: object = None) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"seconds wanted, not {json_type(value)}")
+    try:
+        seconds = float(value)
+    except OverflowError:
+        seconds = math.inf
+    if not 0 <= seconds < math.inf:
+        raise ValueError("finite seconds >= 0 wanted")
+    return seconds
+
+
+def _count(value: object, _type: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"a whole number wanted, not {json_type(value)}")
+    if value < 1:
+        raise ValueError("a whole number >= 1 wanted")
+    return value
+
+
+def _texts(value: object, _type: object) -> tuple[str, ...]:
+    return tuple(_text(item, where=f" as item {index}") for index, item in enumerate(_list(value), 1))
+
+
+def _ladder(value: object, _type: object) -> tuple[float, ...]:
+    return tuple(_seconds(item) for item in _list(value))
+
+
+def _list(value: object) -> list[object]:
+    if not isinstance(value, list):
+        raise TypeError(f"a list wanted, not {json_type(value)}")
+    return cast("list[object]", value)
+
+
+def _variables(value: object, _type: object) -> dict[str, str]:
+    variables = as_object(value)
+    if variables is None:
+        raise TypeError(f"an object wanted, not {json_type(value)}")
+    for name in variables:
+        if not name or "=" in name or "\0" in name:
+            raise ValueError("a variable's name must not be empty and has no '=' and no NUL")
+    return {name: _text(text, where=f" for {name[:80]!r}") for name, text in variables.items()}
+
+
+def _restart_mode(value: object, _type: object) -> str:
+    if not (isinstance(value, str) and value in get_args(RestartMode)):
+        raise ValueError(f"one of {', '.join(get_args(RestartMode))} wanted")
+    return value
+
+
+_Check = Callable[[Any, Any], Any]
+
+_PLAIN: tuple[tuple[type, _Check], ...] = (
+    (str, _text),
+    (bool, _boolean),
+    (float, _seconds),
+    (int, _count),
+)
+_COMPOSED: tuple[tuple[Any, _Check], ...] = (
+    (tuple[str, ...], _texts),
+    (tuple[float, ...], _ladder),
+    (dict[str, str], _variables),
+    (RestartMode, _restart_mode),
+)
