@@ -1,0 +1,318 @@
+"""Servers in memory that fail as told. They speak the protocol frame by frame, so all of the wire is under test."""
+
+import json
+import math
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import trio
+from attrs import define, field, frozen
+
+from mcp_nursery.actors.errors import StartFailed
+from mcp_nursery.actors.messages import Loss
+
+if TYPE_CHECKING:
+    from mcp_nursery.actors.connection import Connection
+    from mcp_nursery.actors.server import Connector
+
+ToolFunction = Callable[[dict[str, Any]], Awaitable[object]]
+"""A tool: takes the arguments, returns text, or anything JSON can hold as structured content. Raising is `isError`."""
+
+_MODERN, _HANDSHAKE = "2026-07-28", "2025-11-25"
+
+
+async def _echo(arguments: dict[str, Any]) -> object:
+    await trio.lowlevel.checkpoint()
+    return json.dumps(arguments, sort_keys=True)
+
+
+@frozen(kw_only=True)
+class Life:
+    """What one incarnation of a scripted server does. Times are seconds; the defaults make a healthy server."""
+
+    refuses: str | None = None
+    """It cannot be opened at all, with this error."""
+    usable: bool = True
+    """False: what it refuses is not worth retrying, like a command that does not exist."""
+    connects_after: float = 0.0
+    """The time before its first answer."""
+    mute: bool = False
+    """It never answers anything."""
+    deaf_after: float = math.inf
+    """It reads this many frames, then no more."""
+    dies_after: float = math.inf
+    """The time after the handshake at which it exits. 0: it greets and dies."""
+    exit_code: int = 1
+    modern: bool = True
+    """It speaks 2026-07-28; False: 2025-11-25, and refuses `server/discover`."""
+    dies_of_probe: bool = False
+    """It exits when asked `server/discover`."""
+    closes_after: float = 0.0
+    """The time its transport takes to close."""
+
+
+@define(eq=False)
+class ScriptedServer:
+    """A server that lives its lives one after another, the last one again and again.
+
+    server = ScriptedServer(Life(refuses="no such luck"), Life(dies_after=60))
+    async with open_supervisor([ServerSpec("lab", server.transport)]) as supervisor: ...
+    """
+
+    lives: Sequence[Life]
+    tools: Mapping[str, ToolFunction]
+    annotations: Mapping[str, Mapping[str, Any]]
+    starts: list[float] = field(factory=list[float])
+    """When each incarnation was opened, on Trio's clock."""
+    ends: list[float] = field(factory=list[float])
+    """When each incarnation was closed."""
+    calls: list[tuple[int, str, dict[str, Any]]] = field(factory=list[tuple[int, str, dict[str, Any]]])
+    """Every `tools/call` it read, as (incarnation, tool, arguments): the ledger of what it may have acted on."""
+    cancelled: list[int | str] = field(factory=list["int | str"])
+    """The ids of the requests it was told to cancel."""
+    most_alive: int = 0
+    """The most incarnations ever open at once."""
+    _alive: int = 0
+    _current: "_Incarnation | None" = None
+
+    def __init__(
+        self,
+        *lives: Life,
+        tools: Mapping[str, ToolFunction] | None = None,
+        annotations: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> None:
+        """Script a server.
+
+        Args:
+            lives: One for each incarnation; the last is repeated. Default: a healthy one.
+            tools: By name. Default: `echo`, which returns its arguments as JSON.
+            annotations: Of each tool, with the protocol's keys, such as `readOnlyHint`.
+        """
+        self.__attrs_init__(lives or (Life(),), tools or {"echo": _echo}, annotations or {})  # type: ignore[attr-defined]
+
+    @property
+    def transport(self) -> "ScriptedTransport":
+        """For `ServerSpec(name, server.transport)`."""
+        return ScriptedTransport(self)
+
+    def crash(self, exit_code: int = 1) -> None:
+        """End the living incarnation now, as if its process had died."""
+        if self._current is not None:
+            self._current.die(exit_code)
+
+    async def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
+        """Send a notification from the living incarnation."""
+        await trio.lowlevel.checkpoint()
+        if self._current is not None:
+            self._current.send({"jsonrpc": "2.0", "method": method, "params": dict(params or {})})
+
+    @asynccontextmanager
+    async def open(self) -> "AsyncGenerator[_Incarnation, None]":
+        """Live the next life.
+
+        Raises:
+            StartFailed: It refuses.
+        """
+        number = len(self.starts)
+        life = self.lives[min(number, len(self.lives) - 1)]
+        self.starts.append(trio.current_time())
+        self._alive += 1
+        self.most_alive = max(self.most_alive, self._alive)
+        try:
+            if life.refuses is not None:
+                raise StartFailed(life.refuses, retriable=life.usable)
+            async with trio.open_nursery() as nursery:
+                self._current = _Incarnation(self, life, number + 1, nursery)
+                nursery.start_soon(self._current.live)
+                try:
+                    yield self._current
+                finally:
+                    with trio.CancelScope(shield=True):  # bounded by the script
+                        await trio.sleep(life.closes_after)
+                    nursery.cancel_scope.cancel()
+        finally:
+            self._alive -= 1
+            self.ends.append(trio.current_time())
+
+
+@frozen
+class ScriptedTransport:
+    """A scripted server as the transport of a `ServerSpec`."""
+
+    server: ScriptedServer
+
+    @property
+    def kind(self) -> str:
+        """`scripted`."""
+        return "scripted"
+
+    def connector(self, *, close_grace: float) -> "Connector":
+        """How an incarnation reaches it; it closes as its script says."""
+        del close_grace
+        return _ScriptedConnector(self.server)
+
+
+@frozen
+class _ScriptedConnector:
+    server: ScriptedServer
+
+    def connect(self) -> "AbstractAsyncContextManager[Connection]":
+        from mcp_nursery.actors.connection.wired import open_wired
+
+        return open_wired(self.server.open())
+
+
+class _Incarnation:
+    """One life: a duplex on our side, a server's loop on the other."""
+
+    def __init__(self, server: ScriptedServer, life: Life, number: int, nursery: trio.Nursery) -> None:
+        self._server = server
+        self._life = life
+        self._number = number
+        self._nursery = nursery
+        self._to_server, self._requests = trio.open_memory_channel[bytes](math.inf)
+        self._answers: deque[bytes] = deque()
+        self._answered = trio.lowlevel.ParkingLot()
+        self._read = 0
+        self._exit_code: int | None = None
+        self._running: dict[int | str, trio.CancelScope] = {}
+        self._modern_session = False
+
+    # -- the duplex -----------------------------------------------------------------------------------------------
+
+    pid = None
+    unfinished = False
+
+    def write_nowait(self, frames: Sequence[bytes]) -> int:
+        if self._exit_code is not None:
+            raise trio.BrokenResourceError
+        room = min(len(frames), max(0, self._life.deaf_after - self._read))
+        for frame in frames[: int(room)]:
+            self._read += 1
+            self._to_server.send_nowait(frame)
+        return int(room)
+
+    async def writable(self) -> None:
+        await trio.sleep_forever()  # only a deaf one gets here, and it stays deaf
+
+    async def read(self) -> list[bytes]:
+        while not self._answers and self._exit_code is None:
+            await self._answered.park()
+        batch = list(self._answers)
+        self._answers.clear()
+        return batch
+
+    async def loss(self) -> Loss:
+        await trio.lowlevel.checkpoint()
+        return Loss(f"exited with code {self._exit_code}", exit_code=self._exit_code)
+
+    # -- the server -----------------------------------------------------------------------------------------------
+
+    def die(self, exit_code: int) -> None:
+        if self._exit_code is None:
+            self._exit_code = exit_code
+            self._answered.unpark_all()
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        if self._exit_code is None:
+            self._answers.append(json.dumps(message).encode())
+            self._answered.unpark_all()
+
+    async def live(self) -> None:
+        await trio.sleep(self._life.connects_after)
+        if self._life.mute:
+            return
+        async for frame in self._requests:
+            if self._exit_code is not None:
+                return
+            self._handle(json.loads(frame))
+
+    def _handle(self, message: dict[str, Any]) -> None:
+        method, request_id = message.get("method"), message.get("id")
+        params: dict[str, Any] = message.get("params") or {}
+        if method == "notifications/cancelled":
+            self._server.cancelled.append(params["requestId"])
+            if (scope := self._running.get(params["requestId"])) is not None:
+                scope.cancel()
+        elif request_id is not None and method is not None:
+            self._answer(request_id, method, params)
+
+    def _answer(self, request_id: int | str, method: str, params: dict[str, Any]) -> None:
+        match method:
+            case "server/discover" if self._life.dies_of_probe:
+                self.die(self._life.exit_code)
+            case "server/discover" if self._life.modern:
+                self._modern_session = True
+                self._result(request_id, self._discovery())
+                self._greeted()
+            case "initialize" if not self._modern_session:
+                greeting = {"protocolVersion": _HANDSHAKE, "capabilities": _CAPABILITIES, "serverInfo": _INFO}
+                self._result(request_id, greeting)
+                self._greeted()
+            case "tools/list":
+                self._result(request_id, {"tools": self._listing(), **_caching(modern=self._modern_session)})
+            case "tools/call":
+                name: str = params["name"]
+                arguments: dict[str, Any] = params.get("arguments", {})
+                self._server.calls.append((self._number, name, arguments))
+                self._nursery.start_soon(self._call, request_id, name, arguments)
+            case "ping":
+                self._result(request_id, {})
+            case _:
+                self.send(
+                    {"jsonrpc": "2.0", "id": request_id, "error": {"code": -32601, "message": "Method not found"}}
+                )
+
+    def _greeted(self) -> None:
+        if not math.isinf(self._life.dies_after):
+            self._nursery.start_soon(self._die_later)
+
+    async def _die_later(self) -> None:
+        await trio.sleep(self._life.dies_after)
+        self.die(self._life.exit_code)
+
+    async def _call(self, request_id: int | str, name: str, arguments: dict[str, Any]) -> None:
+        with trio.CancelScope() as self._running[request_id]:
+            self._result(request_id, await self._outcome(name, arguments))
+        del self._running[request_id]
+
+    async def _outcome(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        complete = {"resultType": "complete"} if self._modern_session else {}
+        try:
+            value = await self._server.tools[name](arguments)
+        except Exception as error:  # a tool that raises is a tool that answers with `isError`
+            return {**complete, "content": [{"type": "text", "text": str(error)}], "isError": True}
+        if isinstance(value, str):
+            return {**complete, "content": [{"type": "text", "text": value}]}
+        return {**complete, "content": [], "structuredContent": value}
+
+    def _result(self, request_id: int | str, result: Mapping[str, Any]) -> None:
+        self.send({"jsonrpc": "2.0", "id": request_id, "result": result})
+
+    def _listing(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "name": name,
+                "inputSchema": {"type": "object"},
+                "annotations": dict(self._server.annotations.get(name, {})),
+            }
+            for name in self._server.tools
+        ]
+
+    def _discovery(self) -> dict[str, Any]:
+        return {
+            "supportedVersions": [_MODERN],
+            "capabilities": _CAPABILITIES,
+            "_meta": {"io.modelcontextprotocol/serverInfo": _INFO},
+            **_caching(modern=True),
+        }
+
+
+_INFO = {"name": "scripted", "version": "1"}
+_CAPABILITIES: dict[str, Any] = {"tools": {"listChanged": True}}
+
+
+def _caching(*, modern: bool) -> dict[str, Any]:
+    return {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"} if modern else {}
