@@ -1,0 +1,165 @@
+"""The commands and their options. Loads typer only; what a command needs is imported when it runs."""
+
+import io
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from .runtime import Options
+
+PROGRAM = "mcp-nursery"
+
+app = typer.Typer(
+    name=PROGRAM,
+    help="A Trio nursery for MCP servers: supervised, restarted by policy, routed, stopped without a trace.",
+    epilog="Exit codes: 0 done, 1 the tool answered with an error, 2 usage or configuration, 3 server not available, "
+    "4 not approved.",
+    invoke_without_command=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+ConfigFiles = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--config", metavar="FILE", help="A file with `mcpServers`. May repeat; later files win.", show_default=False
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]
+Verbose = Annotated[bool, typer.Option("--verbose", help="Print the log on standard error.")]
+
+# The base that typer's errors about usage share; it exports only this one of them.
+UsageError: type[Exception] = typer.BadParameter.__base__ or Exception
+
+
+def _show_version(value: bool) -> None:
+    if value:
+        from importlib.metadata import version
+
+        typer.echo(f"{PROGRAM} {version(PROGRAM)}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Print the version.")
+    ] = False,
+) -> None:
+    """Without a command: the help, and exit code 2."""
+    del version
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+        raise typer.Exit(2)
+
+
+@app.command()
+def demo(*, as_json: AsJson = False, verbose: Verbose = False) -> None:
+    """Watch a set of built-in servers being supervised; one of them crashes. Needs no configuration."""
+    from .demo import demo as command
+
+    _execute(command, _options(None, as_json=as_json, verbose=verbose))
+
+
+@app.command()
+def run(*, config: ConfigFiles = None, verbose: Verbose = False) -> None:
+    """Keep the servers running and show how they do, until Ctrl-C."""
+    from .run import run as command
+
+    _execute(command, _options(config, verbose=verbose))
+
+
+@app.command()
+def status(*, config: ConfigFiles = None, as_json: AsJson = False, verbose: Verbose = False) -> None:
+    """Start the servers, show where each stands, stop them."""
+    from .status import show_status
+
+    _execute(show_status, _options(config, as_json=as_json, verbose=verbose))
+
+
+@app.command()
+def tools(*, config: ConfigFiles = None, as_json: AsJson = False, verbose: Verbose = False) -> None:
+    """Start the servers, list their tools, stop them."""
+    from .tools import show_tools
+
+    _execute(show_tools, _options(config, as_json=as_json, verbose=verbose))
+
+
+@app.command()
+def call(
+    name: Annotated[
+        str,
+        typer.Argument(metavar="NAME", help="A name out of `tools`; with --server, the server's own name of the tool."),
+    ],
+    *,
+    args: Annotated[str, typer.Option("--args", metavar="JSON", help="The arguments, a JSON object.")] = "{}",
+    server: Annotated[str | None, typer.Option("--server", help="Whose tool it is.", show_default=False)] = None,
+    timeout: Annotated[
+        float | None,
+        typer.Option("--timeout", min=0, metavar="S", help="Seconds to wait for the answer.", show_default=False),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Call without asking.")] = False,
+    config: ConfigFiles = None,
+    as_json: AsJson = False,
+    verbose: Verbose = False,
+) -> None:
+    """Start the servers it takes, call one tool, print its result, stop the servers."""
+    from .call import CallOptions
+    from .call import call as command
+
+    wanted = CallOptions(name=name, args=args, server=server, timeout=timeout, yes=yes)
+    _execute(lambda options: command(options, wanted), _options(config, as_json=as_json, verbose=verbose))
+
+
+@app.command()
+def check(*, config: ConfigFiles = None, as_json: AsJson = False, verbose: Verbose = False) -> None:
+    """Say what is wrong with a configuration. Starts nothing."""
+    from .check import check as command
+
+    _execute(command, _options(config, as_json=as_json, verbose=verbose))
+
+
+def run_command_line(argv: Sequence[str]) -> int:
+    """Run one command line to its exit code."""
+    _tolerate_narrow_encodings()
+    try:
+        code = typer.main.get_command(app).main(list(argv), prog_name=PROGRAM, standalone_mode=False)
+    except UsageError as error:
+        return _report_usage(error, argv)
+    return code or 0
+
+
+def _options(config: Sequence[Path] | None, *, as_json: bool = False, verbose: bool = False) -> "Options":
+    from .runtime import Options
+
+    return Options(config=tuple(config or ()), as_json=as_json, verbose=verbose)
+
+
+def _execute(command: "Callable[[Options], int]", options: "Options") -> None:
+    from .runtime import execute
+
+    raise typer.Exit(execute(lambda: command(options), options))
+
+
+def _report_usage(error: Exception, argv: Sequence[str]) -> int:
+    from .failures import USAGE, error_document
+    from .output import warn, write_json
+
+    message: str = getattr(error, "format_message", error.__str__)()
+    if "--json" in argv:
+        write_json(error_document("UsageError", " ".join(message.split())))
+    else:
+        warn(f"{message.rstrip('.')}; try '{PROGRAM} --help'")
+    return USAGE
+
+
+def _tolerate_narrow_encodings() -> None:
+    # A server's text need not fit the terminal's encoding.
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")

@@ -1,0 +1,242 @@
+"""`mcp-nursery demo`: three built-in servers, one of which crashes. Ends by itself."""
+
+import os
+import sys
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Sequence
+from contextlib import asynccontextmanager, nullcontext
+from typing import Any
+
+import trio
+from attrs import asdict, frozen
+from mcp.server.mcpserver import MCPServer
+from rich.console import Group
+from rich.live import Live
+from rich.text import Text
+
+from mcp_nursery.actors.alongside import run_alongside
+from mcp_nursery.actors.errors import ConnectionLost, NurseryError
+from mcp_nursery.actors.messages import ServerState
+from mcp_nursery.supervisor import (
+    Event,
+    InProcessTransport,
+    ServerSpec,
+    ServerStatus,
+    StateChanged,
+    StdioTransport,
+    Supervisor,
+    open_supervisor,
+)
+
+from .demo_server import CRASH_CODE
+from .eventlines import line_of_event
+from .failures import OK
+from .output import safe_line, stdout_is_terminal, terminal, write_json, write_line
+from .runtime import Options, run_async
+from .statuses import documents, status_table
+
+LIMIT = 14.0
+"""Seconds after which the demo gives up: it promises to end within 15."""
+REDRAW = 0.1
+"""Seconds between two drawings of the live table."""
+CALLS_EACH = 10
+"""Calls to each server in the fan-out."""
+
+LOCAL, STEADY, FRAGILE = "local", "steady", "fragile"
+
+
+class DemoFailed(NurseryError):
+    """Something did not go as the demo promises."""
+
+
+@frozen
+class Step:
+    """One thing that was shown."""
+
+    step: str
+    at: float
+    """Seconds since the demo began."""
+    text: str
+
+
+class Story:
+    """The steps so far; each is printed when it happens, if there is a printer."""
+
+    def __init__(self, say: Callable[[str], None] | None) -> None:
+        self.say = say
+        self.steps: list[Step] = []
+        self._began = trio.current_time()
+
+    def tell(self, step: str, text: str) -> None:
+        """Add a step."""
+        self.steps.append(Step(step, round(trio.current_time() - self._began, 3), safe_line(text)))
+        if self.say is not None:
+            self.say(_line(self.steps[-1]))
+
+    def drawn(self, statuses: Sequence[ServerStatus]) -> Group:
+        """Servers and steps for a terminal."""
+        return Group(status_table(statuses), Text("\n".join(map(_line, self.steps))))
+
+
+def demo(options: Options) -> int:
+    """Play the demo."""
+    live = stdout_is_terminal() and not options.as_json
+
+    async def play() -> tuple[Story, Sequence[ServerStatus]]:
+        story = Story(None if options.as_json or live else write_line)
+        return story, await _play(story, live=live)
+
+    try:
+        story, statuses = run_async(play)
+    except NurseryError as error:
+        raise DemoFailed(str(error)) from error
+    if options.as_json:
+        write_json({"ok": True, "steps": [asdict(step) for step in story.steps], "servers": documents(statuses)})
+    return OK
+
+
+async def _play(story: Story, *, live: bool) -> Sequence[ServerStatus]:
+    try:
+        with trio.fail_after(LIMIT):
+            async with open_supervisor(_specs()) as supervisor, _drawing(story, supervisor) if live else nullcontext():
+                await _script(story, supervisor)
+                statuses = supervisor.status()
+            story.say = None if not live and story.say is None else write_line
+            _check_gone(story, statuses)
+    except trio.TooSlowError:
+        raise DemoFailed(f"the demo did not end within {LIMIT:g} s") from None
+    return statuses
+
+
+def _specs() -> list[ServerSpec]:
+    # -P: nothing in the working directory may stand in for the module.
+    command = ("-P", "-m", "mcp_nursery.supervisor.cli.demo_server")
+    return [
+        ServerSpec(LOCAL, InProcessTransport(_local_server())),
+        ServerSpec(STEADY, StdioTransport(sys.executable, args=command)),
+        ServerSpec(FRAGILE, StdioTransport(sys.executable, args=(*command, "--crash"))),
+    ]
+
+
+def _local_server() -> MCPServer:
+    server = MCPServer("local")
+
+    server.add_tool(_add, name="add")
+    server.add_tool(_greet, name="greet")
+    return server
+
+
+def _add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+def _greet(name: str) -> str:
+    """Say hello."""
+    return f"Hello {name}!"
+
+
+async def _script(story: Story, supervisor: Supervisor) -> None:
+    tools = await supervisor.list_tools()
+    names = ", ".join(tool.name for tool in tools)
+    story.tell("start", f"{len(supervisor.status())} servers supervised, {len(tools)} tools: {names}")
+    await _expect(story, supervisor, "mcp_local_add", {"a": 2, "b": 3}, "5")
+    await _expect(story, supervisor, "mcp_steady_echo", {"text": "hello"}, "hello")
+    await _expect(story, supervisor, "mcp_fragile_echo", {"text": "so far so good"}, "so far so good")
+    await _fan_out(story, supervisor)
+    async with supervisor.events() as events:
+        await _crash(story, supervisor)
+        await _see_restart(story, supervisor, events)
+    await _expect(story, supervisor, "mcp_fragile_echo", {"text": "back again"}, "back again")
+
+
+async def _expect(story: Story, supervisor: Supervisor, name: str, arguments: dict[str, Any], text: str) -> None:
+    result = await supervisor.call_tool(name, arguments)
+    if result.is_error or result.text != text:
+        raise DemoFailed(f"{name} answered {result.text!r}, not {text!r}")
+    where = f"{result.server}, incarnation {result.incarnation}, {result.duration * 1000:.1f} ms"
+    story.tell("call", f"{name} -> {text!r} ({where})")
+
+
+async def _fan_out(story: Story, supervisor: Supervisor) -> None:
+    calls: list[tuple[str, dict[str, Any]]] = [
+        ("mcp_local_greet", {"name": "you"}),
+        ("mcp_steady_now", {}),
+        ("mcp_fragile_now", {}),
+    ]
+    problems: list[NurseryError] = []
+
+    async def one(name: str, arguments: dict[str, Any]) -> None:
+        try:
+            await supervisor.call_tool(name, arguments)
+        except NurseryError as error:
+            problems.append(error)
+
+    began = trio.current_time()
+    async with trio.open_nursery() as nursery:
+        for name, arguments in calls * CALLS_EACH:
+            nursery.start_soon(one, name, arguments)
+    if problems:
+        raise problems[0]
+    took = (trio.current_time() - began) * 1000
+    story.tell("fan-out", f"{len(calls) * CALLS_EACH} calls to {len(calls)} servers at once: answered in {took:.0f} ms")
+
+
+async def _crash(story: Story, supervisor: Supervisor) -> None:
+    story.tell("crash", f"asking {FRAGILE} to crash")
+    try:
+        await supervisor.call_tool("crash", server=FRAGILE)
+    except ConnectionLost as error:
+        if error.exit_code != CRASH_CODE:
+            raise DemoFailed(f"exit code {error.exit_code} was noticed, not {CRASH_CODE}") from error
+        story.tell("noticed", str(error))
+    else:
+        raise DemoFailed("the crash was not noticed")
+
+
+async def _see_restart(story: Story, supervisor: Supervisor, events: AsyncIterable[Event]) -> None:
+    async for event in events:
+        if not isinstance(event, StateChanged) or event.server != FRAGILE:
+            continue
+        story.tell(str(event.new), line_of_event(event))
+        if event.new is ServerState.WAITING:
+            await _expect(story, supervisor, "mcp_steady_echo", {"text": "not affected"}, "not affected")
+        elif event.new is ServerState.CONNECTED:
+            return
+        elif event.new is ServerState.FAILED:
+            raise DemoFailed(f"{FRAGILE} did not come back: {event.error}")
+
+
+def _check_gone(story: Story, statuses: Sequence[ServerStatus]) -> None:
+    left = [status.pid for status in statuses if status.pid is not None and _exists(status.pid)]
+    if left:
+        raise DemoFailed(f"processes left behind: {left}")
+    story.tell("end", "all servers ended, no process is left")
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@asynccontextmanager
+async def _drawing(story: Story, supervisor: Supervisor) -> AsyncGenerator[None]:
+    with Live(console=terminal(), auto_refresh=False) as live:
+
+        def draw() -> None:
+            live.update(story.drawn(supervisor.status()), refresh=True)
+
+        async def keep_drawing() -> None:
+            while True:
+                draw()
+                await trio.sleep(REDRAW)
+
+        async with run_alongside(keep_drawing):
+            yield
+        draw()
+
+
+def _line(step: Step) -> str:
+    return f"{step.at:6.2f} s  {step.text}"

@@ -1,0 +1,48 @@
+"""Events and statuses as plain lines. Shared by `run` and `demo`."""
+
+from typing import assert_never
+
+from mcp_nursery.actors.messages import ServerState
+from mcp_nursery.supervisor import (
+    Event,
+    Lagged,
+    ServerRemoved,
+    ServerStatus,
+    SnapshotEvent,
+    StateChanged,
+    ToolsChanged,
+)
+
+
+def line_of_status(status: ServerStatus) -> str:
+    """Where a server stands: `time: waiting, start 2 in 2.0 s (exit code 3)`."""
+    return _line(status.name, status.state, status)
+
+
+def line_of_event(event: Event) -> str:
+    """What happened."""
+    match event:
+        case StateChanged():
+            return _line(event.server, event.new, event)
+        case ToolsChanged():
+            kinds = (("added", event.added), ("removed", event.removed), ("changed", event.changed))
+            return f"{event.server}: tools {', '.join(f'{kind} {len(names)}' for kind, names in kinds if names)}"
+        case ServerRemoved():
+            return f"{event.server}: removed"
+        case Lagged():
+            return f"{event.missed} events were missed"
+        case SnapshotEvent():
+            return line_of_status(event.status)
+        case _:
+            assert_never(event)
+
+
+def _line(server: str, state: ServerState, facts: StateChanged | ServerStatus) -> str:
+    words = [str(state)]
+    if facts.retry_in is not None:
+        words.append(f"start {facts.attempt} of {facts.max_attempts} in {facts.retry_in:.1f} s")
+    if state is ServerState.CONNECTED:
+        words.append(f"incarnation {facts.incarnation}")
+        words += [] if facts.pid is None else [f"pid {facts.pid}"]
+    because = f" ({facts.error})" if facts.error and state is not ServerState.CONNECTING else ""
+    return f"{server}: {', '.join(words)}{because}"

@@ -1,0 +1,59 @@
+"""What the command line makes of an error: one exit code, one line, one JSON shape. The only place that knows."""
+
+from typing import Any
+
+from mcp_nursery.actors.errors import (
+    CallError,
+    ConfigError,
+    InvalidArguments,
+    InvalidResult,
+    NotApproved,
+    NurseryError,
+    ServerError,
+    UnknownServer,
+    UnknownTool,
+)
+
+OK = 0
+TOOL_ERROR = 1
+USAGE = 2
+UNAVAILABLE = 3
+NOT_APPROVED = 4
+SIGNAL_BASE = 128
+"""Shells report a process that a signal ended as 128 and the signal's number."""
+
+_CODES: tuple[tuple[type[NurseryError], int], ...] = (
+    (ServerError, TOOL_ERROR),
+    (InvalidResult, TOOL_ERROR),
+    (CallError, UNAVAILABLE),
+    (ConfigError, USAGE),
+    (UnknownServer, USAGE),
+    (UnknownTool, USAGE),
+    (InvalidArguments, USAGE),
+    (NotApproved, NOT_APPROVED),
+)
+
+
+def exit_code(error: NurseryError) -> int:
+    """0 done, 1 the tool answered with an error, 2 usage, 3 not available, 4 not approved."""
+    return next((code for kind, code in _CODES if isinstance(error, kind)), UNAVAILABLE)
+
+
+def error_document(
+    kind: str, message: str, *, server: str | None = None, tool: str | None = None
+) -> dict[str, dict[str, str | None]]:
+    """The JSON shape of every failure."""
+    return {"error": {"type": kind, "message": message, "server": server, "tool": tool}}
+
+
+def document_of(error: NurseryError) -> dict[str, dict[str, str | None]]:
+    """The error as JSON."""
+    return error_document(type(error).__name__, str(error), server=_server_of(error), tool=_tool_of(error))
+
+
+def _server_of(error: Any) -> str | None:
+    return error.name if isinstance(error, UnknownServer) else getattr(error, "server", None)
+
+
+def _tool_of(error: Any) -> str | None:
+    return error.name if isinstance(error, UnknownTool) else getattr(error, "tool", None)

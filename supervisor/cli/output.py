@@ -1,0 +1,105 @@
+"""What reaches the user: JSON documents, plain lines and tables. Nothing a server says can steer a terminal."""
+
+import json
+import os
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any, NoReturn
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+# Well-formed sequences as a whole; then C0 without tab and newline, DEL, C1, and the marks that reorder text, with
+# which one name can look like another.
+_STEERING = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]"
+    r"|[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]"
+)
+
+
+class StdoutClosed(Exception):
+    """Whoever read standard output has gone: `| head`."""
+
+
+def safe_text(text: str) -> str:
+    """The text without anything that a terminal obeys; lines and tabs stay."""
+    return _STEERING.sub("", text)
+
+
+def safe_line(text: object) -> str:
+    """The text on one line, without anything that a terminal obeys. None is empty."""
+    return "" if text is None else " ".join(safe_text(str(text)).split())
+
+
+def literal_line(text: str) -> str:
+    """The text on one line with every invisible character escaped: nothing is left out of what a person agrees to."""
+    return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text)
+
+
+def stdout_is_terminal() -> bool:
+    """Whether a person reads standard output, on a terminal that can redraw."""
+    return sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def write_line(text: str) -> None:
+    """Print the text as it is, at once.
+
+    Raises:
+        StdoutClosed: Nobody reads any more.
+    """
+    try:
+        sys.stdout.write(text if text.endswith("\n") else text + "\n")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _give_up_stdout()
+
+
+def write_json(document: Any) -> None:
+    """Print one JSON document. Non-ASCII is escaped: with it, every character a terminal could obey."""
+    write_line(json.dumps(document, indent=2, ensure_ascii=True))
+
+
+def warn(text: object) -> None:
+    """Print one line on standard error."""
+    sys.stderr.write(f"mcp-nursery: {safe_line(text)}\n")
+    sys.stderr.flush()
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        _give_up_stdout()
+
+
+def terminal() -> Console:
+    """Standard output for rich; without colours when piped or with NO_COLOR."""
+    return _Console(highlight=False, markup=False, emoji=False)
+
+
+def table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
+    """A table whose cells are shown literally."""
+    result = Table(*headers, box=SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    for column in result.columns:
+        column.overflow = "fold"
+    for row in rows:
+        result.add_row(*(cell if isinstance(cell, Text) else Text(safe_line(cell)) for cell in row))
+    return result
+
+
+def write_rows(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """A table on a terminal; piped, one line a row with tabs between the cells."""
+    if stdout_is_terminal():
+        terminal().print(table(headers, rows))
+        return
+    for row in (headers, *rows):
+        write_line("\t".join(safe_line(cell) for cell in row))
+
+
+def _give_up_stdout() -> NoReturn:
+    # What is still buffered would be flushed at exit and fail there, out of anyone's reach.
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
+    raise StdoutClosed

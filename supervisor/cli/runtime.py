@@ -1,0 +1,155 @@
+"""How a command runs: its signals, its log, its configuration, its servers and its end."""
+
+import logging
+import signal
+import sys
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TypeVar
+
+import trio
+from attrs import frozen
+
+from mcp_nursery.actors.alongside import run_alongside
+from mcp_nursery.actors.errors import ConfigError, NurseryError
+from mcp_nursery.supervisor import Config, Supervisor, load_config, open_supervisor
+
+from .failures import SIGNAL_BASE, document_of, exit_code
+from .output import StdoutClosed, safe_text, warn, write_json
+
+T = TypeVar("T")
+
+
+class Interrupted(Exception):
+    """A signal asked the command to end; its servers have ended."""
+
+    def __init__(self, signum: int) -> None:
+        self.signum = signum
+        super().__init__(signal.Signals(signum).name)
+
+
+@frozen
+class Options:
+    """What every command can be told."""
+
+    config: Sequence[Path] = ()
+    as_json: bool = False
+    verbose: bool = False
+
+
+def execute(command: Callable[[], int], options: Options) -> int:
+    """Run a command to its exit code; its errors become one line, or one JSON document."""
+    _set_up_logging(verbose=options.verbose)
+    try:
+        return _reported(command, options)
+    except StdoutClosed:
+        return SIGNAL_BASE + signal.SIGPIPE
+    except Interrupted as interrupted:
+        return SIGNAL_BASE + interrupted.signum
+    except KeyboardInterrupt:
+        return SIGNAL_BASE + signal.SIGINT
+
+
+def _reported(command: Callable[[], int], options: Options) -> int:
+    try:
+        return command()
+    except NurseryError as error:
+        report(error, as_json=options.as_json)
+        return exit_code(error)
+
+
+def report(error: NurseryError, *, as_json: bool) -> None:
+    """Print an error: one JSON document on standard output, or one line on standard error."""
+    if as_json:
+        write_json(document_of(error))
+    else:
+        warn(error)
+
+
+def run_async(main: Callable[[], Awaitable[T]]) -> T:
+    """Run `main` under Trio. A signal cancels it and waits for the end of what it started.
+
+    Raises:
+        Interrupted: SIGINT, SIGTERM or SIGHUP came.
+    """
+
+    async def watched() -> T:
+        return await _interruptible(main)
+
+    return trio.run(watched)
+
+
+async def _interruptible(main: Callable[[], Awaitable[T]]) -> T:
+    received: list[int] = []
+    scope = trio.CancelScope()
+    with trio.open_signal_receiver(*_ending_signals()) as signals:
+
+        async def watch() -> None:
+            async for signum in signals:
+                received.append(signum)
+                scope.cancel()
+
+        async with run_alongside(watch):
+            with scope:
+                return await main()
+    raise Interrupted(received[0])
+
+
+def _ending_signals() -> list[signal.Signals]:
+    # nohup asks to survive the terminal.
+    ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    return [signal.SIGINT, signal.SIGTERM, *([] if ignored else [signal.SIGHUP])]
+
+
+def load(options: Options) -> Config:
+    """Read the files that were named. Warnings go to standard error.
+
+    Raises:
+        ConfigError: No file was named, or one is unusable.
+    """
+    config = load_config(*required_files(options))
+    for warning in config.warnings:
+        warn(f"warning: {warning}")
+    return config
+
+
+def required_files(options: Options) -> Sequence[Path]:
+    """The files that were named.
+
+    Raises:
+        ConfigError: None was.
+    """
+    if not options.config:
+        raise ConfigError("no configuration: name a file with --config FILE")
+    return options.config
+
+
+@asynccontextmanager
+async def servers_of(config: Config) -> AsyncGenerator[Supervisor]:
+    """The configured servers, every first attempt settled."""
+    async with open_supervisor(config) as supervisor:
+        await supervisor.list_tools()
+        yield supervisor
+
+
+class _CurrentStderr:
+    # A live table replaces sys.stderr while it is shown.
+    def write(self, text: str) -> None:
+        sys.stderr.write(text)
+
+    def flush(self) -> None:
+        sys.stderr.flush()
+
+
+class _Formatter(logging.Formatter):
+    # Records quote servers.
+    def format(self, record: logging.LogRecord) -> str:
+        return safe_text(super().format(record))
+
+
+def _set_up_logging(*, verbose: bool) -> None:
+    handler = logging.StreamHandler(_CurrentStderr())
+    handler.setFormatter(_Formatter("%(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
+    logging.getLogger("mcp_nursery").setLevel(logging.DEBUG if verbose else logging.WARNING)

@@ -1,0 +1,24 @@
+"""`mcp-nursery status`: where each server stands."""
+
+from mcp_nursery.supervisor import ServerStatus
+
+from .failures import OK
+from .output import write_json, write_rows
+from .runtime import Options, load, run_async, servers_of
+from .statuses import HEADERS, documents, row
+
+
+def show_status(options: Options) -> int:
+    """Start the servers, wait for them, show them, stop them."""
+    config = load(options)
+
+    async def look() -> tuple[ServerStatus, ...]:
+        async with servers_of(config) as supervisor:
+            return supervisor.status()
+
+    statuses = run_async(look)
+    if options.as_json:
+        write_json({"servers": documents(statuses)})
+    else:
+        write_rows(HEADERS, [row(status) for status in statuses])
+    return OK
