@@ -1,0 +1,309 @@
+"""A connection driven by the SDK's client: one task a call, and the same promises as on a wire."""
+
+import math
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+from mcp.server.lowlevel import Server
+from mcp_types import CallToolResult, ListToolsResult
+from trio.testing import wait_all_tasks_blocked
+
+from mcp_nursery.actors.connection import HandshakeFailed
+from mcp_nursery.actors.connection.driven import open_driven
+from mcp_nursery.actors.connection.tool_calls import BadResult
+from mcp_nursery.actors.errors import StartFailed
+from mcp_nursery.actors.mailbox import ReplySlot
+from mcp_nursery.actors.messages import Answered, CallTool, Delivery, Era, Loss, Rejected, Unsendable
+from mcp_nursery.actors.transports.in_process import InProcessConnector
+from mcp_nursery.actors.wire.frames import encode
+
+from ..wire.bridge import TOOLS, Bridge, lab
+from ..wire.peer import no_progress
+
+CLOSED = Loss("the connection was closed")
+
+
+def call(tool, arguments=None, meta=None, *, wants_progress=False):
+    encoded = None if arguments is None else encode(arguments)
+    slot = ReplySlot(wants_progress=wants_progress)
+    return CallTool(key=f"mcp_lab_{tool}", tool=tool, arguments=encoded, meta=meta or {}, slot=slot)
+
+
+@asynccontextmanager
+async def driven(server, grace=1.0):
+    async with open_driven(server, close_grace=grace) as connection:
+        await connection.handshake(None)
+        await connection.list_tools()
+        yield connection
+
+
+@pytest.fixture
+def bridge():
+    """Keeps what the lab's server saw."""
+    return Bridge()
+
+
+async def test_the_facts_and_the_tools_of_an_object_of_this_process(bridge):
+    async with open_driven(lab(bridge), close_grace=1) as connection:
+        handshake = await connection.handshake(None)
+        assert (handshake.era, handshake.server_info.name) == (Era.MODERN, "lab")
+        assert [tool.name for tool in await connection.list_tools()] == [tool.name for tool in TOOLS]
+        assert connection.pid is None
+
+
+async def test_calls_run_side_by_side_and_each_gets_its_own_answer(bridge):
+    calls = [call("add", {"terms": [number, 1000]}) for number in range(20)]
+    async with driven(lab(bridge)) as connection:
+        connection.submit(calls)
+        assert connection.in_flight == 20
+        for number, sent in enumerate(calls):
+            outcome = await sent.slot.wait(no_progress)
+            assert sent.slot.tool.result(outcome.result).structured_content == {"sum": number + 1000}
+            assert sent.slot.delivery is Delivery.ANSWERED
+        await connection.idle()
+        assert connection.in_flight == 0
+
+
+async def test_arguments_and_meta_arrive_as_they_were_given(bridge):
+    sent = call("add", {"terms": [10**30 + 1, 1]}, {"mine": {"a": 1}})
+    bare = call("refuse")
+    async with driven(lab(bridge)) as connection:
+        for each in (sent, bare):
+            connection.submit([each])
+            await each.slot.wait(no_progress)
+    (_, arguments, meta), (_, none, _) = bridge.tools_called
+    assert arguments == {"terms": [10**30 + 1, 1]}
+    assert meta["mine"] == {"a": 1}
+    assert not none
+
+
+async def test_errors_of_the_server_keep_code_words_and_data(bridge):
+    refused, unknown = call("refuse"), call("nope")
+    async with driven(lab(bridge)) as connection:
+        connection.submit([refused, unknown])
+        assert await refused.slot.wait(no_progress) == Rejected(-32000, "not today", {"when": "tomorrow"})
+        assert unknown.slot.outcome == Rejected(-32602, "Unknown tool: nope")
+
+
+async def test_progress_comes_in_order_and_before_the_result(bridge):
+    steps, sent = [], call("count", {"to": 30}, wants_progress=True)
+
+    async def on_progress(*step):
+        steps.append(step)
+
+    async with driven(lab(bridge)) as connection:
+        connection.submit([sent])
+        assert isinstance(await sent.slot.wait(on_progress), Answered)
+        assert steps == [(float(n), 30.0, f"step {n}") for n in range(30)]
+
+
+async def test_a_call_given_up_ends_at_the_server_and_frees_its_place(bridge):
+    calls = [call("hang"), call("hang")]
+    async with driven(lab(bridge)) as connection:
+        connection.submit(calls)
+        await wait_all_tasks_blocked()
+        connection.cancel(calls[0].slot)
+        connection.cancel(ReplySlot())  # of nobody
+        assert await connection.room(2) == 1
+        await wait_all_tasks_blocked()
+        assert len(bridge.cancelled) == 1
+        assert not calls[1].slot.decided
+
+
+async def test_room_waits_for_a_place(bridge):
+    calls = [call("hang"), call("hang")]
+    async with driven(lab(bridge)) as connection:
+        assert await connection.room(2) == 2
+        connection.submit(calls)
+        with trio.move_on_after(0):
+            raise AssertionError(await connection.room(2))
+        connection.withdraw()  # nothing waits here
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(connection.idle)
+            await wait_all_tasks_blocked()
+            for sent in calls:
+                connection.cancel(sent.slot)
+        assert await connection.room(math.inf) == math.inf
+
+
+async def test_what_has_no_json_form_ends_itself_and_nobody_else(bridge):
+    bad, good = call("add", {"terms": []}, {"progressToken": object()}), call("add", {"terms": [1]})
+    async with driven(lab(bridge)) as connection:
+        connection.submit([bad, good])
+        assert isinstance(await bad.slot.wait(no_progress), (Unsendable, Rejected))
+        assert isinstance(await good.slot.wait(no_progress), Answered)
+
+
+async def test_leaving_ends_the_calls_and_decides_their_slots(bridge):
+    sent = call("hang")
+    async with driven(lab(bridge)) as connection:
+        connection.submit([sent])
+        await wait_all_tasks_blocked()
+    assert (sent.slot.outcome, sent.slot.delivery) == (CLOSED, Delivery.UNKNOWN)
+    assert len(bridge.cancelled) == 1
+    assert await connection.lost() == CLOSED
+    connection.submit([late := call("hang")])
+    assert late.slot.outcome == CLOSED
+
+
+# objects that fail
+
+
+def with_lifespan(lifespan, **handlers):
+    async def no_tools(_context, _params):
+        return ListToolsResult(tools=[])
+
+    return Server("lab", lifespan=lifespan, **{"on_list_tools": no_tools, **handlers})
+
+
+async def test_an_object_whose_lifespan_fails_says_so_in_one_line():
+    @asynccontextmanager
+    async def lifespan(_server):
+        raise LookupError("no\ndatabase")
+        yield
+
+    async with open_driven(with_lifespan(lifespan), close_grace=1) as connection:
+        with pytest.raises(HandshakeFailed) as caught:
+            await connection.handshake(None)
+        assert caught.value.loss.message == "the server object ended: LookupError: no database"
+        assert not caught.value.probe_refused
+        assert await connection.lost() == caught.value.loss
+
+
+@pytest.mark.parametrize("grace", [0.5, 3])
+async def test_an_object_whose_lifespan_does_not_end_is_given_its_grace(grace, autojump_clock):
+    @asynccontextmanager
+    async def lifespan(_server):
+        yield {}
+        await trio.sleep_forever()
+
+    async with driven(with_lifespan(lifespan), grace):
+        pass
+    assert trio.current_time() == grace
+
+
+async def test_an_object_whose_lifespan_does_not_begin_is_given_its_grace_when_nobody_waits_any_more(autojump_clock):
+    @asynccontextmanager
+    async def lifespan(_server):
+        await trio.sleep_forever()
+        yield {}
+
+    with trio.move_on_after(5):
+        async with open_driven(with_lifespan(lifespan), close_grace=2) as connection:
+            await connection.handshake(None)
+    assert trio.current_time() == 7
+
+
+async def test_an_object_that_dies_in_the_middle_of_a_call_is_lost_at_once(bridge, autojump_clock):
+    async def die():
+        await trio.sleep(5)
+        raise LookupError("the database went away")
+
+    @asynccontextmanager
+    async def lifespan(_server):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(die)
+            yield {}
+
+    async def list_tools(_context, _params):
+        return ListToolsResult(tools=TOOLS)
+
+    async def call_tool(_context, _params):
+        await trio.sleep_forever()
+
+    sent = call("hang")
+    server = with_lifespan(lifespan, on_list_tools=list_tools, on_call_tool=call_tool)
+    async with driven(server, grace=60) as connection:
+        connection.submit([sent])
+        outcome = await sent.slot.wait(no_progress)
+        loss = await connection.lost()
+        assert trio.current_time() == 5
+        assert outcome == loss
+        assert loss.message == "the server object ended: LookupError: the database went away"
+        assert sent.slot.delivery is Delivery.UNKNOWN
+
+
+async def test_a_tool_that_exits_ends_its_server_and_not_the_host():
+    async def list_tools(_context, _params):
+        return ListToolsResult(tools=TOOLS)
+
+    async def call_tool(_context, _params):
+        raise SystemExit(3)
+
+    sent = call("hang")
+    server = Server("lab", on_list_tools=list_tools, on_call_tool=call_tool)
+    async with driven(server) as connection:
+        connection.submit([sent])
+        outcome = await sent.slot.wait(no_progress)
+        assert outcome == await connection.lost()
+        assert outcome.message == "the server object ended: SystemExit: 3"
+        assert sent.slot.delivery is Delivery.UNKNOWN
+        connection.submit([late := call("hang")])
+        assert late.slot.outcome == outcome
+        assert late.slot.delivery is Delivery.NOT_SENT
+
+
+async def test_each_connection_enters_the_lifespan_anew():
+    entered = []
+
+    @asynccontextmanager
+    async def lifespan(_server):
+        entered.append("in")
+        yield {}
+        entered.append("out")
+
+    server = with_lifespan(lifespan)
+    for _ in range(2):
+        async with driven(server):
+            pass
+    assert entered == ["in", "out"] * 2
+
+
+async def test_a_listing_that_fails_is_a_handshake_that_failed():
+    @asynccontextmanager
+    async def lifespan(_server):
+        yield {}
+
+    async def broken(_context, _params):
+        raise LookupError("a secret of the host")
+
+    async with open_driven(with_lifespan(lifespan, on_list_tools=broken), close_grace=1) as connection:
+        await connection.handshake(None)
+        with pytest.raises(HandshakeFailed, match="tools/list failed"):
+            await connection.list_tools()
+
+
+async def test_a_result_is_judged_as_on_a_wire():
+    @asynccontextmanager
+    async def lifespan(_server):
+        yield {}
+
+    async def list_tools(_context, _params):
+        return ListToolsResult(tools=TOOLS)
+
+    async def call_tool(_context, _params):
+        return CallToolResult(content=[], structured_content={"sum": "many"})
+
+    sent = call("add")
+    server = with_lifespan(lifespan, on_list_tools=list_tools, on_call_tool=call_tool)
+    async with driven(server) as connection:
+        connection.submit([sent])
+        outcome = await sent.slot.wait(no_progress)
+        with pytest.raises(BadResult, match="output schema"):
+            sent.slot.tool.result(outcome.result)
+
+
+# the connector
+
+
+@pytest.mark.parametrize("thing", [None, "server.py", Server, object()])
+def test_what_is_no_server_object_is_not_worth_a_second_try(thing):
+    with pytest.raises(StartFailed, match=type(thing).__name__) as caught:
+        InProcessConnector(thing, close_grace=1).connect()
+    assert not caught.value.retriable
+
+
+async def test_the_connector_of_an_object_opens_it(bridge):
+    async with InProcessConnector(lab(bridge), close_grace=1).connect() as connection:
+        assert (await connection.handshake(None)).server_info.name == "lab"

@@ -1,0 +1,91 @@
+"""Every page of `tools/list`."""
+
+import logging
+
+import pytest
+from mcp.shared.exceptions import MCPError
+from pydantic import ValidationError
+
+from mcp_nursery.actors.connection.listing import list_tools
+from mcp_nursery.actors.connection.negotiation import negotiate
+
+from .lab import CACHING, answers, discovery, greeting, listing, refuses, session
+
+
+@pytest.fixture(params=["modern", "handshake"])
+def opening(request):
+    return (
+        {"server_discover": answers(discovery())} if request.param == "modern" else {"initialize": answers(greeting())}
+    )
+
+
+async def listed(*pages, **script):
+    """The names of the tools, and the cursors that were sent; None for a first page."""
+    async with session(tools_list=pages, **script) as (lab, client):
+        await negotiate(client, None)
+        tools = await list_tools(client)
+        cursors = [message.get("params", {}).get("cursor") for message in lab.heard_of("tools/list")]
+        return [tool.name for tool in tools], cursors
+
+
+async def test_all_pages_in_the_servers_order(opening):
+    pages = listing("z", "y", cursor="next"), listing("a", cursor="more"), listing("b")
+    assert await listed(*pages, **opening) == (["z", "y", "a", "b"], [None, "next", "more"])
+
+
+async def test_one_page_and_none(opening):
+    assert await listed(listing("a"), **opening) == (["a"], [None])
+    assert await listed(listing(), **opening) == ([], [None])
+
+
+async def test_an_empty_cursor_is_a_cursor(opening):
+    assert await listed(listing("a", cursor=""), listing("b"), **opening) == (["a", "b"], [None, ""])
+
+
+@pytest.mark.parametrize("cursor", ["", "again"])
+async def test_a_cursor_that_comes_again_ends_the_list(cursor, opening):
+    tools, cursors = await listed(listing("a", cursor=cursor), listing("b", cursor=cursor), **opening)
+    assert (tools, cursors) == (["a", "b"], [None, cursor])
+
+
+async def test_cursors_that_go_in_a_circle_end(opening):
+    pages = listing("a", cursor="1"), listing("b", cursor="2"), listing("c", cursor="1")
+    assert await listed(*pages, **opening) == (["a", "b", "c"], [None, "1", "2"])
+
+
+async def test_a_name_that_comes_twice_counts_once_the_first_time(opening, caplog):
+    second = answers({"tools": [{"name": "a", "inputSchema": {"type": "object"}, "title": "other"}], **CACHING})
+    async with session(tools_list=[listing("a", "b", "a", cursor="x"), second], **opening) as (_, client):
+        await negotiate(client, None)
+        tools = await list_tools(client)
+    assert [(tool.name, tool.title) for tool in tools] == [("a", None), ("b", None)]
+    warnings = [record for record in caplog.records if record.levelno == logging.WARNING]
+    assert len(warnings) == 2
+    assert "'a'" in warnings[0].getMessage()
+
+
+async def test_a_server_that_invents_cursors_for_ever_ends_at_the_page_limit(autojump_clock):
+    async with session(initialize=answers(greeting())) as (lab, client):
+        await negotiate(client, None)
+        pages = [listing(f"tool-{n}", cursor=f"cursor-{n}") for n in range(1500)]
+        lab.script["tools/list"] = pages
+        tools = await list_tools(client)
+        assert len(tools) == len(lab.heard_of("tools/list")) == 1000
+
+
+async def failed(error, *pages, **script):
+    async with session(tools_list=pages, **script) as (_, client):
+        await negotiate(client, None)
+        with pytest.raises(error) as caught:
+            await list_tools(client)
+        return caught.value
+
+
+async def test_a_page_that_is_refused_is_the_end_of_the_listing(opening):
+    raised = await failed(MCPError, listing("a", cursor="x"), refuses(-32000, message="no more"), **opening)
+    assert raised.message == "no more"
+
+
+@pytest.mark.parametrize("page", [{}, {"tools": "none"}, {"tools": [{"title": "nameless"}]}])
+async def test_a_page_that_is_none_is_the_end_of_the_listing(page, opening):
+    await failed(ValidationError, answers({**page, **CACHING}), **opening)

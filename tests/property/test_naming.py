@@ -1,0 +1,113 @@
+"""Names of tools for any servers and tools at all."""
+
+import re
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mcp_nursery.supervisor.tools.naming import clean, public_names
+
+PIECES = [
+    "a",
+    "b",
+    "c",
+    "A",
+    "_",
+    "-",
+    ".",
+    " ",
+    "é",
+    "\n",
+    "a_b",
+    "b_c",
+    "server",
+    "tool",
+    "mcp_",
+    "_deadbeef",
+    "x" * 30,
+]
+names = st.one_of(
+    st.lists(st.sampled_from(PIECES), max_size=4).map("".join),
+    st.text(st.sampled_from("ab_"), max_size=5),
+    st.text(st.characters(), max_size=100),
+)
+templates = st.sampled_from(
+    [
+        "mcp_{server}_{tool}",
+        "mcp__{server}__{tool}",
+        "{tool}",
+        "{tool}_{server}",
+        "{server}{tool}",
+        "_{server}-{tool}_",
+        "{tool}_deadbeef",
+        "x" * 32 + "{tool}{server}",
+    ]
+)
+worlds = st.dictionaries(names, st.lists(names, max_size=6), min_size=1, max_size=5)
+
+World = dict[str, list[str]]
+
+
+def name_all(world: World, template: str) -> dict[tuple[str, str], str]:
+    return {
+        (server, tool): name
+        for server, tools in world.items()
+        for tool, name in public_names(server, tools, list(world), template).items()
+    }
+
+
+def pairs(world: World) -> set[tuple[str, str]]:
+    return {(server, tool) for server, tools in world.items() for tool in tools}
+
+
+@given(worlds, templates)
+def test_every_tool_has_a_name_of_its_own(world: World, template: str) -> None:
+    named = name_all(world, template)
+    assert named.keys() == pairs(world)
+    assert len(set(named.values())) == len(named)
+    for name in named.values():
+        assert re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name, re.ASCII)
+
+
+@given(worlds, templates, st.data())
+def test_order_does_not_matter(world: World, template: str, data: st.DataObject) -> None:
+    shuffled = {server: data.draw(st.permutations(world[server])) for server in data.draw(st.permutations(list(world)))}
+    assert name_all(shuffled, template) == name_all(world, template)
+
+
+@given(worlds, templates, st.data())
+def test_other_servers_tools_do_not_matter(world: World, template: str, data: st.DataObject) -> None:
+    server = data.draw(st.sampled_from(list(world)))
+    grown = {**world, server: [*world[server], *data.draw(st.lists(names, min_size=1))]}
+    before, after = name_all(world, template), name_all(grown, template)
+    assert {pair: name for pair, name in after.items() if pair[0] != server} == {
+        pair: name for pair, name in before.items() if pair[0] != server
+    }
+
+
+@given(worlds, templates, names, st.lists(names, min_size=1))
+def test_another_server_never_takes_over_a_name(world: World, template: str, newcomer: str, tools: list[str]) -> None:
+    before = name_all(world, template)
+    after = name_all({newcomer: tools, **world}, template)
+    owner = {name: pair for pair, name in after.items()}
+    for pair, name in before.items():
+        assert owner.get(name, pair) == pair
+
+
+@given(st.lists(names), names, templates)
+def test_another_tool_renames_only_tools_that_gave_up_the_servers_name(
+    tools: list[str], newcomer: str, template: str
+) -> None:
+    before = public_names("a", tools, ["a"], template)
+    after = public_names("a", [*tools, newcomer], ["a"], template)
+    for tool, name in before.items():
+        assert after[tool] == name or clean(tool, "").lower().startswith(("a_", "a-"))
+
+
+@given(names)
+def test_cleaning_twice_changes_nothing(name: str) -> None:
+    once = clean(name, "x")
+    assert clean(once, "x") == once
+    assert "__" not in once
+    assert once == once.strip("_")
+    assert once

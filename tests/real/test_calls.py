@@ -1,0 +1,216 @@
+"""Each call gets one outcome, on time, and says truly whether the server may have acted."""
+
+import os
+import signal
+import time
+
+import pytest
+import trio
+import trio.testing
+
+from mcp_nursery.supervisor import CallTimeout, ConnectionLost, Delivery, ServerBusy
+
+from .harness import eventually, lab, outcome_of, status_of, supervised
+
+MEGABYTES = {"text": "x" * (3 << 20)}
+"""More than a pipe holds, so that its write begins and does not end."""
+
+
+@pytest.mark.parametrize("held", [False, True], ids=["alone", "a grandchild holds its output"])
+async def test_every_pending_call_learns_of_a_death(held):
+    """Q14, R3: in less than 0.1 s, with the exit code and the last words."""
+    outcomes = []
+
+    async def call(supervisor, number):
+        arguments = {"seconds": 60, "says": f"word {number}\n"}
+        outcomes.append(await outcome_of(supervisor.call_tool("sleep", arguments, server="lab")))
+
+    async with supervised(lab()) as supervisor:
+        pid = status_of(supervisor).pid
+        if held:
+            await supervisor.call_tool("spawn", {"place": "holder"}, server="lab")
+        async with trio.open_nursery() as nursery:
+            for number in range(10):
+                nursery.start_soon(call, supervisor, number)
+            await trio.testing.wait_all_tasks_blocked()
+            await supervisor.call_tool("sleeping", {"count": 10}, server="lab")
+            killed = time.monotonic()
+            os.kill(pid, signal.SIGKILL)
+        assert status_of(supervisor).calls.failed == 10
+    assert len(outcomes) == 10
+    for error, at in outcomes:
+        assert isinstance(error, ConnectionLost)
+        assert at - killed < 0.1
+        assert error.exit_code == -signal.SIGKILL
+        assert sorted(error.stderr_tail.split("\n")) == sorted(f"word {number}" for number in range(10))
+        assert error.delivery is Delivery.UNKNOWN
+        assert error.incarnation == 1
+        assert "killed by SIGKILL" in str(error)
+
+
+async def test_a_side_effect_happens_once(journal):
+    """Q15: the server commits and dies; the caller learns that it may have acted, and nothing is sent again."""
+    async with supervised(lab(journal=journal)) as supervisor:
+        with pytest.raises(ConnectionLost) as caught:
+            await supervisor.call_tool("commit", {"code": 7}, server="lab")
+        assert caught.value.delivery is Delivery.UNKNOWN
+        assert caught.value.exit_code == 7
+        result = await supervisor.call_tool("echo", {"text": "next"}, server="lab", when_down="wait")
+        assert (result.text, result.incarnation) == ("next", 2)
+    assert journal.count("commit") == 1
+
+
+async def test_a_lost_read_is_sent_again(journal):
+    """Q15: the tool is declared read-only, by a server whose hints are trusted; one answer for two tries."""
+    async with supervised(lab(journal=journal)) as supervisor:
+        result = await supervisor.call_tool("fetch", server="lab")
+        assert (result.text, result.incarnation) == ("fetched", 2)
+    assert journal.count("fetch") == 2
+    assert journal.count("start") == 2
+
+
+@pytest.mark.parametrize(
+    ("settings", "options"), [({"trust_hints": False}, {}), ({}, {"resend": "never"})], ids=["hints", "never"]
+)
+async def test_a_lost_read_is_not_sent_again(journal, settings, options):
+    """Q15: if nobody trusts the hint, or the caller forbids it."""
+    async with supervised(lab(journal=journal, **settings)) as supervisor:
+        with pytest.raises(ConnectionLost):
+            await supervisor.call_tool("fetch", server="lab", **options)
+        await supervisor.call_tool("echo", server="lab", when_down="wait")
+    assert journal.count("fetch") == 1
+
+
+async def test_the_server_hears_of_every_kind_of_cancel(journal):
+    """Q16: a scope that is cancelled, a scope's deadline, a timeout."""
+
+    async def sleep(supervisor, label, **options):
+        await supervisor.call_tool("sleep", {"seconds": 60, "label": label}, server="lab", **options)
+
+    async with supervised(lab(journal=journal)) as supervisor, trio.open_nursery() as nursery:
+        nursery.start_soon(sleep, supervisor, "scope")
+        with trio.move_on_after(0.1):
+            await sleep(supervisor, "deadline")
+        with pytest.raises(CallTimeout) as caught:
+            await sleep(supervisor, "timeout", timeout=0.1)
+        assert caught.value.delivery is Delivery.UNKNOWN
+        nursery.cancel_scope.cancel()
+        with trio.CancelScope(shield=True):
+            heard = await supervisor.call_tool("cancelled", {"count": 3}, server="lab", timeout=5)
+        assert set(heard.text.split()) == {"scope", "deadline", "timeout"}
+    assert journal.count("cancelled") == 3
+
+
+async def test_one_cancel_ends_one_call():
+    """Q17, Q19: 1 of 5 is cancelled, 4 finish side by side, and it is the same process."""
+    results = {}
+
+    async def sleep(supervisor, label, *, task_status=trio.TASK_STATUS_IGNORED):
+        with trio.CancelScope() as scope:
+            task_status.started(scope)
+            arguments = {"seconds": 0.5, "label": label}
+            results[label] = (await supervisor.call_tool("sleep", arguments, server="lab")).text
+
+    async with supervised(lab()) as supervisor:
+        pid = status_of(supervisor).pid
+        began = time.monotonic()
+        async with trio.open_nursery() as nursery:
+            scopes = [await nursery.start(sleep, supervisor, label) for label in "abcde"]
+            await supervisor.call_tool("sleeping", {"count": 5}, server="lab")
+            scopes[2].cancel()
+        assert 0.5 <= time.monotonic() - began < 0.8
+        assert results == {label: label for label in "abde"}
+        assert (await supervisor.call_tool("cancelled", {"count": 1}, server="lab")).text == "c"
+        assert status_of(supervisor).pid == pid
+        assert status_of(supervisor).incarnation == 1
+
+
+async def test_a_wedged_server_holds_nobody():
+    """Q32, R4: the child reads no more, and every caller returns when it said it would; other servers go on."""
+    outcomes = {}
+
+    async def call(supervisor, label, arguments, **options):
+        outcomes[label] = await outcome_of(supervisor.call_tool("echo", arguments, server="lab", **options))
+
+    async def call_within(supervisor, label, seconds):
+        with trio.move_on_after(seconds):
+            await call(supervisor, "never", {})
+        outcomes[label] = None, time.monotonic()
+
+    async with supervised(lab(), lab("other")) as supervisor:
+        await supervisor.call_tool("deaf", server="lab")
+        began = time.monotonic()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(lambda: call(supervisor, "begun", MEGABYTES, timeout=0.5))
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.start_soon(lambda: call(supervisor, "queued", MEGABYTES, timeout=0.5))
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.start_soon(lambda: call(supervisor, "refused", MEGABYTES, timeout=0.5))
+            nursery.start_soon(lambda: call(supervisor, "small", {"text": "y"}, timeout=0.4))
+            nursery.start_soon(lambda: call_within(supervisor, "scope", 0.3))
+            other = await supervisor.call_tool("echo", {"text": "well"}, server="other", timeout=0.2)
+        assert other.text == "well"
+        taken = {label: at - began for label, (_, at) in outcomes.items()}
+        assert 0.5 <= taken["begun"] < 0.7
+        assert 0.5 <= taken["queued"] < 0.7
+        assert taken["refused"] < 0.2
+        assert 0.4 <= taken["small"] < 0.6
+        assert 0.3 <= taken["scope"] < 0.5
+        errors = {label: error for label, (error, _) in outcomes.items()}
+        assert isinstance(errors["refused"], ServerBusy)
+        assert errors["refused"].delivery is Delivery.NOT_SENT
+        deliveries = {"begun": Delivery.UNKNOWN, "queued": Delivery.NOT_SENT, "small": Delivery.NOT_SENT}
+        for label, delivery in deliveries.items():
+            assert isinstance(errors[label], CallTimeout)
+            assert errors[label].delivery is delivery
+        assert status_of(supervisor, "other").calls.done == 1
+        left = time.monotonic()
+    assert time.monotonic() - left < 5.0
+
+
+async def test_a_full_mailbox_refuses(nursery):
+    """Q32, R10: two calls are with the server, three wait, the rest is told at once; the next finds room again."""
+    outcomes = []
+
+    async def sleep(supervisor, number):
+        arguments = {"seconds": 0.3, "label": str(number)}
+        outcomes.append(await outcome_of(supervisor.call_tool("sleep", arguments, server="lab")))
+
+    async with supervised(lab(max_in_flight=2, mailbox_size=3)) as supervisor:
+        began = time.monotonic()
+        async with trio.open_nursery() as callers:
+            for number in range(2):
+                callers.start_soon(sleep, supervisor, number)
+            await trio.testing.wait_all_tasks_blocked()
+            for number in range(2, 10):
+                callers.start_soon(sleep, supervisor, number)
+        busy = [at - began for outcome, at in outcomes if isinstance(outcome, ServerBusy)]
+        answered = [at - began for outcome, at in outcomes if not isinstance(outcome, Exception)]
+        assert (len(busy), len(answered)) == (5, 5)
+        assert max(busy) < 0.1
+        assert 0.9 <= max(answered) < 1.2  # 2, 2 and 1
+        assert (await supervisor.call_tool("echo", {"text": "room"}, server="lab")).text == "room"
+
+
+async def test_a_wedged_server_is_stopped_in_bounded_time():
+    """Q32: with megabytes waiting for it; its callers learn of the end at once."""
+    outcomes = []
+
+    async def call(supervisor, arguments):
+        outcomes.append(await outcome_of(supervisor.call_tool("echo", arguments, server="lab", resend="never")))
+
+    async with supervised(lab()) as supervisor:
+        pid = status_of(supervisor).pid
+        await supervisor.call_tool("deaf", server="lab")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(call, supervisor, MEGABYTES)
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.start_soon(call, supervisor, {})
+            await trio.testing.wait_all_tasks_blocked()
+            began = time.monotonic()
+            await supervisor.stop_server("lab")
+        assert time.monotonic() - began < 4.5
+        assert all(isinstance(outcome, ConnectionLost) for outcome, _ in outcomes)
+        assert {outcome.delivery for outcome, _ in outcomes} == {Delivery.UNKNOWN, Delivery.NOT_SENT}
+        assert max(at for _, at in outcomes) - began < 0.1
+        await eventually(lambda: not os.path.exists(f"/proc/{pid}"), within=1)

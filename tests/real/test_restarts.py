@@ -1,0 +1,169 @@
+"""A server that dies is noticed, ended whole and started again, as often as its policy says and no more."""
+
+import os
+import signal
+import sys
+import time
+
+import psutil
+import pytest
+import trio
+
+from mcp_nursery.supervisor import (
+    ConnectionLost,
+    RestartPolicy,
+    ServerDown,
+    ServerSpec,
+    ServerState,
+    StdioTransport,
+    open_supervisor,
+)
+
+from .harness import AT_ONCE, lab, next_state, status_of, supervised
+
+
+def zombies():
+    return [child for child in psutil.Process().children() if child.status() == psutil.STATUS_ZOMBIE]
+
+
+def open_files():
+    """What this process holds, by kind: `pipe`, `anon_inode`, a path."""
+    links = [f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd")]
+    return sorted(os.readlink(link).split(":")[0] for link in links if os.path.lexists(link))
+
+
+async def test_a_loss_while_idle_is_noticed_and_mended(journal):
+    """L6: within 0.5 s; started again 2 s after that; the next call works."""
+    async with supervised(lab(journal=journal, policy=RestartPolicy())) as supervisor, supervisor.events() as events:
+        pid = status_of(supervisor).pid
+        killed, killed_at = time.monotonic(), trio.current_time()
+        os.kill(pid, signal.SIGKILL)
+        lost = await next_state(events, ServerState.WAITING)
+        assert lost.at - killed_at < 0.5
+        assert lost.error == "killed by SIGKILL"
+        assert lost.retry_in == pytest.approx(2, abs=0.1)
+        restarted = await next_state(events, ServerState.CONNECTING)
+        assert 2.0 <= restarted.at - lost.at < 2.1
+        await next_state(events, ServerState.CONNECTED)
+        assert 2.0 <= journal.times("start")[1] - killed < 2.5
+        result = await supervisor.call_tool("echo", {"text": "back"}, server="lab")
+        assert (result.text, result.incarnation) == ("back", 2)
+        assert status_of(supervisor).pid not in (pid, None)
+
+
+async def test_a_loss_is_noticed_although_somebody_holds_the_pipe():
+    """L6: the process's exit counts, not only the end of its output."""
+    async with supervised(lab()) as supervisor, supervisor.events() as events:
+        await supervisor.call_tool("spawn", {"place": "holder"}, server="lab")
+        killed_at = trio.current_time()
+        os.kill(status_of(supervisor).pid, signal.SIGKILL)
+        assert (await next_state(events, ServerState.WAITING)).at - killed_at < 0.5
+        assert (await next_state(events, ServerState.CONNECTED)).incarnation == 2
+
+
+async def test_a_server_that_always_fails_is_tried_four_times(journal):
+    """L3: at 0, 2, 7 and 22 s, then never again."""
+    spec = lab(journal=journal, flags={"exit": 1}, policy=RestartPolicy())
+    with trio.fail_after(30):
+        async with open_supervisor([spec]) as supervisor, supervisor.events() as events:
+            with pytest.raises(ServerDown) as caught:
+                await supervisor.wait_connected("lab")
+            assert caught.value.state is ServerState.FAILED
+            assert status_of(supervisor).retry_in is None
+            with trio.move_on_after(1):
+                await next_state(events, ServerState.FAILED)
+                raise AssertionError((await events.receive(), "after it was given up"))
+    starts = journal.times("start")
+    assert [start - starts[0] for start in starts] == pytest.approx([0, 2, 7, 22], abs=0.5)
+
+
+@pytest.mark.parametrize("flags", [{"exit": "1"}, {"greet": "1"}], ids=["exits", "greets and exits"])
+async def test_no_start_beyond_the_ladder(journal, flags):
+    """Q6, L3: whether it greets before it exits or not."""
+    spec = lab(journal=journal, flags=flags, policy=RestartPolicy(delays=[0.05] * 3))
+    with trio.fail_after(20):
+        async with open_supervisor([spec]) as supervisor, supervisor.events() as events:
+            if status_of(supervisor).state is not ServerState.FAILED:
+                await next_state(events, ServerState.FAILED)
+    assert journal.count("start") == 4
+
+
+async def test_a_program_that_exits_at_once_is_started_once_an_attempt(journal):
+    """L3, Q23: it never read the era probe, so it did not die of it, and no extra start is due."""
+    script = 'echo "start 0" >> "$1"; exit 1'
+    transport = StdioTransport("/bin/sh", ["-c", script, "sh", str(journal.path)])
+    policy = RestartPolicy(delays=[])
+    specs = [ServerSpec(f"s{number}", transport, policy=policy) for number in range(5)]
+    with trio.fail_after(20):
+        for spec in specs:  # one by one: it is a race
+            async with open_supervisor([spec], gate=10) as supervisor:
+                assert status_of(supervisor, spec.name).state is ServerState.FAILED
+    assert journal.count("start") == len(specs)
+
+
+async def test_many_crashes_leave_nothing_behind(journal):
+    """Q2: 50 cycles; no zombie, no second process, and as many open files as before."""
+    async with supervised(lab(journal=journal), within=60) as supervisor, supervisor.events() as events:
+        for cycle in range(50):
+            with pytest.raises(ConnectionLost):
+                await supervisor.call_tool("crash", server="lab")
+            if cycle == 2:
+                files = open_files()
+            connected = await next_state(events, ServerState.CONNECTED)
+            assert connected.incarnation == cycle + 2
+            assert not zombies()
+        with pytest.raises(ConnectionLost):
+            await supervisor.call_tool("crash", server="lab")
+        assert open_files() == files
+        await next_state(events, ServerState.CONNECTED)
+        assert [child.pid for child in psutil.Process().children()] == [status_of(supervisor).pid]
+    assert journal.count("start") == 52
+
+
+async def test_the_failures_of_some_are_nothing_to_the_others(tmp_path):
+    """Q4: a program that does not exist, one that is no server, and one killed in its work."""
+    transports = {
+        "missing": StdioTransport("/nowhere/to/be/found"),
+        "no_server": StdioTransport(sys.executable, ["-I", "-S", "-c", "raise SystemExit(3)"]),
+        "no_place": StdioTransport(sys.executable, cwd=tmp_path / "gone"),
+    }
+    bad = [ServerSpec(name, transport, policy=AT_ONCE) for name, transport in transports.items()]
+    others = [lab("a"), lab("b")]
+    results = {}
+
+    async def work(supervisor, server):
+        """Before, while and after the failures, and nothing is caught here."""
+        for step in range(20):
+            result = await supervisor.call_tool("sleep", {"seconds": 0.02, "label": str(step)}, server=server)
+            results[server, step] = (result.text, result.incarnation)
+
+    with trio.fail_after(30):
+        async with open_supervisor([*bad, *others, lab()]) as supervisor:
+            for name in ("a", "b", "lab"):
+                await supervisor.wait_connected(name)
+            pids = {status.name: status.pid for status in supervisor.status()}
+            async with supervisor.events() as events, trio.open_nursery() as nursery:
+                for spec in others:
+                    nursery.start_soon(work, supervisor, spec.name)
+                for incarnation in range(2, 5):
+                    os.kill(status_of(supervisor).pid, signal.SIGKILL)
+                    assert (await next_state(events, ServerState.CONNECTED)).incarnation == incarnation
+            for spec in others:
+                assert status_of(supervisor, spec.name).pid == pids[spec.name]
+            assert status_of(supervisor, "missing").state is ServerState.FAILED
+            assert status_of(supervisor, "missing").incarnation == 1
+            assert "does not exist" in status_of(supervisor, "missing").error
+            assert "does not exist" in status_of(supervisor, "no_place").error
+            assert "exited with code 3" in status_of(supervisor, "no_server").error
+    assert results == {(spec.name, step): (str(step), 1) for spec in others for step in range(20)}
+
+
+async def test_whoever_got_a_loss_sees_it_everywhere():
+    """Q22: a server is not shown as connected to a caller who was just told that it is not."""
+    async with supervised(lab()) as supervisor:
+        for incarnation in range(1, 6):
+            with pytest.raises(ConnectionLost) as caught:
+                await supervisor.call_tool("crash", server="lab")
+            assert caught.value.incarnation == incarnation
+            assert status_of(supervisor).state is not ServerState.CONNECTED
+            assert (await supervisor.wait_connected("lab")).incarnation == incarnation + 1

@@ -1,0 +1,309 @@
+"""A stdio MCP server, plain Python and quick to start, that misbehaves as its `key=value` arguments and its tools say.
+
+Arguments:
+    journal=FILE    append a line `<what> <monotonic time> <detail>` for every start, signal and side effect
+    exit=CODE       note the start and exit
+    probe=WAY       what follows on `server/discover`: silent, error, nonsense, exit, exit_late; else method not found
+    ignore=LIST     `eof`, `term` or both, with a comma
+    greet=CODE      exit once the tools were listed
+    mute=yes        never answer anything
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+FLAGS = dict(argument.split("=", 1) for argument in sys.argv[1:])
+IGNORED = FLAGS.get("ignore", "").split(",")
+RELATIVE = "import os, signal\nos.write(2, b'ready')\nos.close(2)\nwhile True: signal.pause()"
+
+TOOLS = {}
+WRITING = threading.Lock()
+CANCELLED = []
+CANCELS_CHANGED = threading.Condition()
+SLEEPERS = {}
+
+
+def write_all(fd, data):
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def note(what, detail=""):
+    if "journal" in FLAGS:
+        line = f"{what} {time.monotonic()} {detail}\n"
+        fd = os.open(FLAGS["journal"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        os.write(fd, line.encode())
+        os.close(fd)
+
+
+def noted(what):
+    with open(FLAGS["journal"]) as file:
+        return sum(line.startswith(f"{what} ") for line in file)
+
+
+def send(message):
+    data = json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n"
+    with WRITING:
+        write_all(1, data)
+
+
+def answer(call, text):
+    send({"id": call, "result": {"content": [{"type": "text", "text": str(text)}]}})
+
+
+def refuse(call, code, message):
+    send({"id": call, "error": {"code": code, "message": message}})
+
+
+def for_ever():
+    while True:
+        signal.pause()
+
+
+# -- tools: each gets the request's id and its arguments, and returns its answer; None if that comes another way ------
+
+
+def tool(**hints):
+    def register(function):
+        TOOLS[function.__name__] = (function, hints)
+        return function
+
+    return register
+
+
+@tool(readOnlyHint=True)
+def echo(call, text=""):
+    return text
+
+
+@tool(readOnlyHint=True)
+def pid(call):
+    return os.getpid()
+
+
+@tool(readOnlyHint=True)
+def environment(call):
+    """As the process was given it: Python adds to its own copy."""
+    with open("/proc/self/environ", "rb") as file:
+        return json.dumps(dict(part.split("=", 1) for part in file.read().decode().split("\0") if part))
+
+
+@tool()
+def sleep(call, seconds, label="", says=""):
+    """Answer after some seconds unless it is cancelled; nothing else waits for it. Says a word on stderr first."""
+    SLEEPERS[call] = (threading.Event(), label)
+
+    def wait():
+        if not SLEEPERS[call][0].wait(seconds):
+            answer(call, label)
+
+    write_all(2, says.encode())
+    threading.Thread(target=wait, daemon=True).start()
+
+
+@tool(readOnlyHint=True)
+def sleeping(call, count):
+    """Answer at once if so many calls sleep."""
+    assert len(SLEEPERS) == count, SLEEPERS
+    return count
+
+
+@tool(readOnlyHint=True)
+def cancelled(call, count):
+    """Wait until so many calls of `sleep` were cancelled, and answer with their labels."""
+
+    def wait():
+        with CANCELS_CHANGED:
+            CANCELS_CHANGED.wait_for(lambda: len(CANCELLED) >= count)
+        answer(call, " ".join(CANCELLED))
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+@tool()
+def spawn(call, place="group"):
+    """Start a process that only its group (`group`) or its environment (`session`) tells to be ours.
+
+    One that is to hold (`holder`) has our standard output as well.
+    """
+    apart = {"start_new_session": True} if place == "session" else {"env": {}}
+    stdout = None if place == "holder" else subprocess.DEVNULL
+    child = subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", RELATIVE],
+        stdin=subprocess.DEVNULL,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        **apart,
+    )
+    assert child.stderr.read() == b"ready"
+    return child.pid
+
+
+@tool()
+def crash(call, code=9, says=""):
+    write_all(2, says.encode())
+    os._exit(code)
+
+
+@tool()
+def complain(call, size, code=None):
+    """Flood stderr, and then exit or answer."""
+    write_all(2, b"noise\n" * (size // 6) + b"".join(b"last %d\n" % n for n in range(5)))
+    if code is not None:
+        os._exit(code)
+    return size
+
+
+@tool()
+def flood(call):
+    """Write for ever, and never a newline."""
+    block = b"x" * (1 << 20)
+    while True:
+        write_all(1, block)
+
+
+@tool()
+def garbage(call, lines):
+    with WRITING:
+        write_all(1, b"".join(b"INFO line %d that is no JSON\n" % n for n in range(lines)))
+    return lines
+
+
+@tool()
+def bad_notification(call):
+    """Send a log message with a byte that is not UTF-8 inside a string, and then answer."""
+    line = '{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"caf\xe9"}}\n'
+    with WRITING:
+        write_all(1, line.encode("latin-1"))
+    return "answered"
+
+
+@tool()
+def raw_answer(call, result):
+    """Answer with exactly this text as the result, in Latin-1."""
+    with WRITING:
+        write_all(1, f'{{"jsonrpc":"2.0","id":{json.dumps(call)},"result":{result}}}\n'.encode("latin-1"))
+
+
+@tool()
+def commit(call, code=None):
+    """A side effect, and then an answer or a death."""
+    note("commit")
+    if code is not None:
+        os._exit(code)
+    return "committed"
+
+
+@tool(readOnlyHint=True)
+def fetch(call):
+    """Die at the first time ever, answer from then on."""
+    note("fetch")
+    if noted("fetch") == 1:
+        os._exit(7)
+    return "fetched"
+
+
+@tool()
+def deaf(call):
+    """Answer, and never read again."""
+    answer(call, "deaf")
+    for_ever()
+
+
+# -- the protocol -----------------------------------------------------------------------------------------------------
+
+
+def probed(call):
+    match FLAGS.get("probe"):
+        case "silent":
+            return
+        case "error":
+            refuse(call, -32000, "Received request before initialization was complete")
+        case "nonsense":
+            send({"id": call, "result": {"hello": "world"}})
+        case "exit":
+            os._exit(1)
+        case "exit_late":
+            time.sleep(1.3)
+            os._exit(1)
+        case _:
+            refuse(call, -32601, "Method not found")
+
+
+def initialize(call, params):
+    facts = {"capabilities": {"tools": {}}, "serverInfo": {"name": "lab", "version": "1"}}
+    send({"id": call, "result": {"protocolVersion": params["protocolVersion"], **facts}})
+
+
+def list_tools(call):
+    schema = {"type": "object"}
+    tools = [{"name": name, "inputSchema": schema, "annotations": hints} for name, (_, hints) in TOOLS.items()]
+    send({"id": call, "result": {"tools": tools}})
+    if "greet" in FLAGS:
+        os._exit(int(FLAGS["greet"]))
+
+
+def call_tool(call, params):
+    function, _ = TOOLS[params["name"]]
+    said = function(call, **params.get("arguments", {}))
+    if said is not None:
+        answer(call, said)
+
+
+def cancel(params):
+    stop, label = SLEEPERS.get(params["requestId"], (threading.Event(), "unknown"))
+    stop.set()
+    note("cancelled", label)
+    with CANCELS_CHANGED:
+        CANCELLED.append(label)
+        CANCELS_CHANGED.notify_all()
+
+
+def handle(message):
+    call, params = message.get("id"), message.get("params", {})
+    match message.get("method"):
+        case "server/discover":
+            probed(call)
+        case "initialize":
+            note("initialize")
+            initialize(call, params)
+        case "tools/list":
+            list_tools(call)
+        case "tools/call":
+            call_tool(call, params)
+        case "notifications/cancelled":
+            cancel(params)
+        case "ping":
+            send({"id": call, "result": {}})
+        case _ if call is not None:
+            refuse(call, -32601, "Method not found")
+
+
+def on_term(*_):
+    note("term")
+    if "term" not in IGNORED:
+        os._exit(143)
+
+
+def main():
+    note("start", str(os.getpid()))
+    if "exit" in FLAGS:
+        os._exit(int(FLAGS["exit"]))
+    signal.signal(signal.SIGTERM, on_term)
+    for line in sys.stdin.buffer:
+        if "mute" not in FLAGS:
+            handle(json.loads(line))
+    note("eof")
+    if "eof" in IGNORED:
+        for_ever()
+
+
+if __name__ == "__main__":
+    main()
+    os._exit(0)  # whatever its threads still sleep for

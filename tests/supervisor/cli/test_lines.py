@@ -1,0 +1,77 @@
+import pytest
+
+from mcp_nursery.actors.messages import ServerState
+from mcp_nursery.supervisor import (
+    CallCounts,
+    Lagged,
+    ServerRemoved,
+    ServerStatus,
+    SnapshotEvent,
+    StateChanged,
+    ToolsChanged,
+)
+from mcp_nursery.supervisor.cli.eventlines import line_of_event
+from mcp_nursery.supervisor.cli.statuses import error_of, row
+
+
+def changed(new, **facts):
+    defaults = {
+        "incarnation": 2,
+        "old": None,
+        "error": None,
+        "attempt": 2,
+        "max_attempts": 4,
+        "retry_in": None,
+        "pid": None,
+        "at": 0.0,
+    }
+    return StateChanged(server="lab", new=new, **{**defaults, **facts})
+
+
+def status(state, **facts):
+    nothing = dict.fromkeys(
+        ("error", "uptime", "retry_in", "pid", "protocol_version", "server_info", "instructions", "transport")
+    )
+    counted = {"tool_count": 3, "incarnation": 1, "attempt": 1, "max_attempts": 4, "calls": CallCounts(1, 2, 3)}
+    return ServerStatus(name="lab", state=state, **{**nothing, **counted, **facts})
+
+
+@pytest.mark.parametrize(
+    ("event", "line"),
+    [
+        (changed(ServerState.CONNECTING, error="old news"), "lab: connecting"),
+        (changed(ServerState.CONNECTED, pid=7), "lab: connected, incarnation 2, pid 7"),
+        (changed(ServerState.CONNECTED), "lab: connected, incarnation 2"),
+        (changed(ServerState.WAITING, error="gone", retry_in=1.96), "lab: waiting, start 2 of 4 in 2.0 s (gone)"),
+        (changed(ServerState.FAILED, error="gone"), "lab: failed (gone)"),
+        (ToolsChanged("lab", ("a", "b"), (), ("c",), 0.0), "lab: tools added 2, changed 1"),
+        (ServerRemoved("lab", 0.0), "lab: removed"),
+        (Lagged(3), "3 events were missed"),
+        (SnapshotEvent(status(ServerState.STOPPED)), "lab: stopped"),
+    ],
+)
+def test_every_event_has_a_line(event, line):
+    assert line_of_event(event) == line
+
+
+@pytest.mark.parametrize("state", ServerState)
+def test_every_state_has_a_row(state):
+    cells = row(status(state, retry_in=1.25, uptime=61.0))
+    assert [str(cell) for cell in cells] == [
+        "lab",
+        str(state),
+        "1/4",
+        "1.2 s",
+        "1 min 1 s",
+        "3",
+        "None",
+        "2, 3 failed, 1 running",
+        "None",
+    ]
+
+
+def test_a_server_without_an_error_still_says_why_it_has_no_tools():
+    assert error_of(status(ServerState.NEEDS_AUTH)) == "the server is needs_auth"
+    assert error_of(status(ServerState.FAILED, error="gone")) == "gone"
+    for state in (ServerState.CONNECTED, ServerState.IDLE, ServerState.DISABLED, ServerState.STOPPED):
+        assert error_of(status(state, error="old news")) is None

@@ -1,0 +1,82 @@
+import os
+import signal
+import time
+
+import psutil
+import pytest
+
+from .harness import BROKEN, LAB, process
+
+FLAKY = {**LAB, "restartDelays": [0.1]}
+
+
+def read_until(stream, text):
+    lines = []
+    for line in stream:
+        lines.append(line)
+        if text in line:
+            return lines
+    raise AssertionError(f"{text!r} not in {lines}")
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_piped_it_tells_events_until_a_signal(config, signum):
+    with process("run", "--config", config(lab=FLAKY)) as ran:
+        read_until(ran.stdout, "lab: connected")
+        (server,) = psutil.Process(ran.pid).children()
+        server.kill()
+        told = "".join(read_until(ran.stdout, "lab: connected"))
+        assert "lab: waiting" in told
+        children = psutil.Process(ran.pid).children(recursive=True)
+        ran.send_signal(signum)
+        _, err = ran.communicate(timeout=60)
+    assert (ran.returncode, err) == (0, "")
+    assert not [child for child in children if child.is_running()]
+
+
+def test_nohup_survives_its_terminal(config):
+    def ignore_hangup():
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+    with process("run", "--config", config(lab=LAB), preexec_fn=ignore_hangup) as ran:
+        read_until(ran.stdout, "lab: connected")
+        ran.send_signal(signal.SIGHUP)
+        time.sleep(0.3)
+        assert ran.poll() is None
+        ran.terminate()
+        ran.communicate(timeout=60)
+    assert ran.returncode == 0
+
+
+def test_in_this_process(cli, config, monkeypatch):
+    from mcp_nursery.supervisor.cli import run
+
+    def say(line):
+        said.append(line)
+        if "lab: connected" in line:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    said = []
+    monkeypatch.setattr(run, "write_line", say)
+    assert cli("run", "--config", config(lab=LAB, broken=BROKEN)).code == 0
+    assert any("broken: " in line for line in said)
+
+
+def test_a_live_table_on_a_terminal(tty, screen, config):
+    screen.when("connected", lambda: os.kill(os.getpid(), signal.SIGINT))
+    ran = tty("run", "--config", config(lab=LAB, **{"[b]ad": BROKEN}))
+    assert ran.code == 0
+    for words in ("SERVER", "RETRY IN", "UP", "PID", "CALLS", "ERROR", "[b]ad"):
+        assert words in ran.out
+    assert "\x1b[2J" not in ran.out
+
+
+def test_the_reader_went_away(config):
+    ran = process("run", "--config", config(lab=FLAKY))
+    read_until(ran.stdout, "lab: connected")
+    ran.stdout.close()
+    (server,) = psutil.Process(ran.pid).children()
+    server.kill()
+    err = ran.stderr.read()
+    ran.stderr.close()
+    assert (ran.wait(60), err) == (141, "")

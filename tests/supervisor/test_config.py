@@ -1,0 +1,387 @@
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mcp_nursery.actors.errors import ConfigError
+from mcp_nursery.supervisor.config import Config, load_config
+from mcp_nursery.supervisor.config.environment import call_timeout, connect_timeout
+from mcp_nursery.supervisor.policy import RestartPolicy
+from mcp_nursery.supervisor.spec import ServerSpec, StdioTransport, UnusableTransport
+
+SECRET = "hunter2"
+ALL_KEYS = [
+    *("type", "command", "args", "env", "cwd", "url", "description", "enabled", "disabled", "restart", "restartDelays"),
+    *("stableAfterSeconds", "lazy", "connectSeconds", "callSeconds", "maxInFlight", "mailboxSize", "trustHints"),
+]
+
+
+def write(path: Path, servers: Any) -> str:
+    path.write_text(json.dumps({"mcpServers": servers}), encoding="utf-8")
+    return str(path)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "servers.json"
+
+
+def load_one(file: Path, entry: Any) -> ServerSpec:
+    (spec,) = load_config(write(file, {"s": entry})).servers
+    return spec
+
+
+# Files
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"", "not JSON: Expecting value (line 1, column 1)"),
+        (b'{\n  "mcpServers": {},\n}', "not JSON"),
+        (b'{\n  "a" 1}', "(line 2, column 7)"),
+        (b"\xff\xfe{\x00}\x00", "not UTF-8 (line 1)"),
+        (b'{"a":\n"\xe4"}', "not UTF-8 (line 2)"),
+        (b"[]", "an object wanted at the top, not a list"),
+        (b"null", "an object wanted at the top, not null"),
+        (b'"x"', "an object wanted at the top, not text"),
+        (b"true", "an object wanted at the top, not a boolean"),
+        (b"1.5", "an object wanted at the top, not a number"),
+        (b'{"mcpServers": {"a": {}, "b": {}, "a": {}}}', "the key 'a' stands twice"),
+        (b'{"mcpServers": {}, "mcpServers": {}}', "the key 'mcpServers' stands twice"),
+        (b'{"mcpServers": {"a": {"command": "x", "env": {"K": "1", "K": "2"}}}}', "the key 'K' stands twice"),
+        (b'{"x\\ny": 1, "x\\ny": 2}', r"the key 'x\ny' stands twice"),
+        (b'{"mcpServers": {"\\ud800": {}}}', r"the key '\ud800' is not Unicode"),
+        (b"{}", "field 'mcpServers': missing"),
+        (b'{"mcpservers": {}}', "field 'mcpServers': missing"),
+        (b'{"mcpServers": []}', "field 'mcpServers': an object"),
+        (b'{"mcpServers": null}', "field 'mcpServers': an object"),
+        (b'{"a": NaN}', "NaN is not a number JSON knows"),
+        (b'{"a": -Infinity}', "-Infinity is not a number JSON knows"),
+        (b'{"a": ' + b"9" * 5000 + b"}", "a number with too many digits"),
+        (b'{"a": ' + b"[" * 100_000 + b"}", "nested too deeply"),
+        (b'{"a":' * 100_000 + b"1" + b"}" * 100_000, "nested too deeply"),
+    ],
+)
+def test_bad_file(file: Path, content: bytes, problem: str) -> None:
+    file.write_bytes(content)
+    with pytest.raises(ConfigError) as caught:
+        load_config(file)
+    message = str(caught.value)
+    assert message.startswith(f"{file}: ")
+    assert problem in message
+    assert "\n" not in message
+    assert caught.value.file == str(file)
+    assert caught.value.server is None
+
+
+def test_unreadable_file(tmp_path: Path) -> None:
+    for path, problem in [
+        (tmp_path / "absent.json", "No such file"),
+        (tmp_path, "Is a directory"),
+        ("a\0b", "not a file name"),
+        ("a\ud800b", "not a file name"),
+    ]:
+        with pytest.raises(ConfigError) as caught:
+            load_config(path)
+        assert f"cannot be read: {problem}" in str(caught.value)
+        assert caught.value.file == str(path)
+
+
+def test_a_bad_file_shows_none_of_its_text(file: Path) -> None:
+    file.write_text('{"mcpServers": {"a": {"command": "x", "args": ["hunter2"]} oops', encoding="utf-8")
+    with pytest.raises(ConfigError) as caught:
+        load_config(file)
+    assert SECRET not in str(caught.value)
+    # The parser's error holds the whole text.
+    assert caught.value.__cause__ is None
+    assert caught.value.__context__ is None
+
+
+def test_byte_order_mark(file: Path) -> None:
+    file.write_bytes(b'\xef\xbb\xbf{"mcpServers": {}}')
+    assert load_config(file) == Config(servers=(), files=(str(file),), warnings=())
+
+
+# Entries
+
+
+@pytest.mark.parametrize(
+    ("entry", "field", "problem", "kind"),
+    [
+        ("npx", None, "an object wanted, not text", None),
+        (None, None, "an object wanted, not null", None),
+        ([], None, "an object wanted, not a list", None),
+        ({}, "command", "missing command (stdio)", None),
+        ({"command": None}, "command", "missing command (stdio)", None),
+        ({"type": "stdio"}, "command", "missing command (stdio)", "stdio"),
+        ({"type": "stdio", "url": "https://x"}, "command", "missing command (stdio)", "stdio"),
+        ({"command": 1}, "command", "text wanted, not a number", "stdio"),
+        ({"command": ["npx"]}, "command", "text wanted, not a list", "stdio"),
+        ({"command": ""}, "command", "must not be empty", "stdio"),
+        ({"command": " "}, "command", "must not be empty", "stdio"),
+        ({"command": "a\0b"}, "command", "without NUL", "stdio"),
+        ({"command": "a\ud800b"}, "command", "Unicode text", "stdio"),
+        ({"command": "x", "args": "--flag"}, "args", "a list wanted, not text", "stdio"),
+        ({"command": "x", "args": {"a": "b"}}, "args", "a list wanted, not an object", "stdio"),
+        ({"command": "x", "args": ["ok", 1]}, "args", "text wanted as item 2, not a number", "stdio"),
+        ({"command": "x", "args": ["a\0b"]}, "args", "without NUL wanted as item 1", "stdio"),
+        ({"command": "x", "env": ["A=b"]}, "env", "an object wanted, not a list", "stdio"),
+        ({"command": "x", "env": {"PORT": 80}}, "env", "text wanted for 'PORT', not a number", "stdio"),
+        ({"command": "x", "env": {"A": None}}, "env", "text wanted for 'A', not null", "stdio"),
+        ({"command": "x", "env": {"A": "a\0b"}}, "env", "without NUL wanted for 'A'", "stdio"),
+        ({"command": "x", "env": {"": "b"}}, "env", "a variable's name", "stdio"),
+        ({"command": "x", "env": {"A=B": "b"}}, "env", "a variable's name", "stdio"),
+        ({"command": "x", "env": {"A\0": "b"}}, "env", "a variable's name", "stdio"),
+        ({"command": "x", "cwd": 1}, "cwd", "text wanted, not a number", "stdio"),
+        ({"command": "x", "cwd": ""}, "cwd", "must not be empty", "stdio"),
+        ({"command": "x", "url": "https://x"}, "url", "both command (stdio) and url (http)", "stdio"),
+        ({"command": "x", "url": "https://x", "type": "http"}, "url", "both command", "http"),
+        ({"command": "x", "type": "pigeon"}, "type", "known are stdio, local, http", None),
+        ({"command": "x", "type": 1}, "type", "text wanted, not a number", None),
+        ({"command": "x", "type": "http"}, "type", "supports stdio servers only, not http", "http"),
+        ({"url": "https://x"}, "url", "supports stdio servers only, not http", "http"),
+        ({"url": "https://x", "type": "http"}, "type", "supports stdio servers only, not http", "http"),
+        ({"url": "https://x", "type": "streamable-http"}, "type", "supports stdio servers only, not http", "http"),
+        ({"url": "https://x", "type": "sse"}, "type", "supports stdio servers only, not sse", "sse"),
+        ({"url": "wss://x", "type": "ws"}, "type", "supports stdio servers only, not ws", "ws"),
+        ({"url": 1}, "url", "text wanted, not a number", "http"),
+        ({"command": "x", "description": 1}, "description", "text wanted, not a number", "stdio"),
+        ({"command": "x", "enabled": "no"}, "enabled", "true or false wanted, not text", "stdio"),
+        ({"command": "x", "disabled": 1}, "disabled", "true or false wanted, not a number", "stdio"),
+        ({"command": "x", "lazy": 0}, "lazy", "true or false wanted, not a number", "stdio"),
+        ({"command": "x", "trustHints": "yes"}, "trustHints", "true or false wanted, not text", "stdio"),
+        ({"command": "x", "restart": "always"}, "restart", "one of permanent, transient, temporary", "stdio"),
+        ({"command": "x", "restart": ["permanent"]}, "restart", "one of permanent, transient, temporary", "stdio"),
+        ({"command": "x", "restartDelays": 5}, "restartDelays", "a list wanted, not a number", "stdio"),
+        ({"command": "x", "restartDelays": [1, "2"]}, "restartDelays", "seconds wanted, not text", "stdio"),
+        ({"command": "x", "restartDelays": [1, -2]}, "restartDelays", "finite seconds >= 0", "stdio"),
+        ({"command": "x", "restartDelays": [True]}, "restartDelays", "seconds wanted, not a boolean", "stdio"),
+        ({"command": "x", "stableAfterSeconds": -1}, "stableAfterSeconds", "finite seconds >= 0", "stdio"),
+        ({"command": "x", "connectSeconds": "30"}, "connectSeconds", "seconds wanted, not text", "stdio"),
+        ({"command": "x", "connectSeconds": False}, "connectSeconds", "seconds wanted, not a boolean", "stdio"),
+        ({"command": "x", "callSeconds": -0.5}, "callSeconds", "finite seconds >= 0", "stdio"),
+        ({"command": "x", "callSeconds": 10**400}, "callSeconds", "finite seconds >= 0", "stdio"),
+        ({"command": "x", "maxInFlight": 0}, "maxInFlight", "a whole number >= 1", "stdio"),
+        ({"command": "x", "maxInFlight": 1.5}, "maxInFlight", "a whole number wanted, not a number", "stdio"),
+        ({"command": "x", "maxInFlight": True}, "maxInFlight", "a whole number wanted, not a boolean", "stdio"),
+        ({"command": "x", "mailboxSize": -1}, "mailboxSize", "a whole number >= 1", "stdio"),
+        ({"command": "x", "mailboxSize": "9"}, "mailboxSize", "a whole number wanted, not text", "stdio"),
+    ],
+)
+def test_bad_entry(file: Path, entry: Any, field: str | None, problem: str, kind: str | None) -> None:
+    path = write(file, {"before": {"command": "x"}, "bad": entry, "after": {"command": "y"}})
+    before, bad, after = load_config(path).servers
+    assert isinstance(before.transport, StdioTransport)
+    assert isinstance(after.transport, StdioTransport)
+    assert isinstance(bad.transport, UnusableTransport)
+    error = bad.transport.error
+    assert (error.file, error.server, error.field) == (path, "bad", field)
+    assert (bad.name, bad.source, bad.enabled, bad.transport.kind) == ("bad", path, True, kind)
+    assert problem in str(error)
+    assert "\n" not in str(error)
+    with pytest.raises(ConfigError):
+        bad.transport.connector(close_grace=1)
+
+
+def test_numbers_beyond_floats(file: Path) -> None:
+    file.write_text('{"mcpServers": {"s": {"command": "x", "callSeconds": 1e999}}}', encoding="utf-8")
+    (spec,) = load_config(file).servers
+    assert spec.transport.error.field == "callSeconds"
+
+
+@pytest.mark.parametrize("name", ["", " ", "\t"])
+def test_nameless_entry(file: Path, name: str) -> None:
+    bad, good = load_config(write(file, {name: {"command": "x"}, "good": {"command": "x"}})).servers
+    assert bad.name == "(nameless)"
+    assert (bad.transport.error.file, bad.transport.error.field) == (str(file), "mcpServers")
+    assert "a server needs a name" in str(bad.transport.error)
+    assert isinstance(good.transport, StdioTransport)
+
+
+def test_least_entry(file: Path) -> None:
+    spec = load_one(file, {"command": "mcp-server-time"})
+    assert spec == ServerSpec("s", StdioTransport("mcp-server-time"))
+    assert spec.source == str(file)
+    assert spec.trust_hints
+    assert spec.policy is None
+
+
+def test_full_entry(file: Path) -> None:
+    spec = load_one(
+        file,
+        {
+            "type": "stdio",
+            "command": "npx",
+            "args": ["-y", "é"],
+            "env": {"KEY": SECRET},
+            "cwd": "/tmp",
+            "description": "lists files",
+            "restart": "transient",
+            "restartDelays": [0.5, 1],
+            "stableAfterSeconds": 60,
+            "lazy": True,
+            "connectSeconds": 0,
+            "callSeconds": 2.5,
+            "maxInFlight": 4,
+            "mailboxSize": 8,
+            "trustHints": False,
+        },
+    )
+    assert spec == ServerSpec(
+        "s",
+        StdioTransport("npx", args=["-y", "é"], env={"KEY": SECRET}, cwd="/tmp"),
+        description="lists files",
+        restart="transient",
+        policy=RestartPolicy(delays=(0.5, 1.0), stable_after=60.0),
+        lazy=True,
+        connect_timeout=0.0,
+        call_timeout=2.5,
+        max_in_flight=4,
+        mailbox_size=8,
+        trust_hints=False,
+    )
+    assert SECRET not in repr(spec)
+
+
+@pytest.mark.parametrize("key", sorted({*ALL_KEYS, "odd"} - {"command"}))
+def test_no_value_is_shown(file: Path, key: str) -> None:
+    for value in [[SECRET], {"K": SECRET}, [SECRET, 1], {"K": SECRET, "L": 1}, {"K": [SECRET]}, [[SECRET]], SECRET]:
+        config = load_config(write(file, {"s": {"command": "x", key: value}}))
+        (spec,) = config.servers
+        if value == SECRET and key in ("cwd", "description"):
+            continue  # What these are for.
+        error = spec.transport.error if isinstance(spec.transport, UnusableTransport) else None
+        assert SECRET not in f"{config!r}{config.warnings}{error}{error!r}"
+
+
+@pytest.mark.parametrize("kind", ["stdio", "local", None])
+def test_words_for_stdio(file: Path, kind: str | None) -> None:
+    assert load_one(file, {"command": "x", "type": kind}).transport == StdioTransport("x")
+
+
+@pytest.mark.parametrize(
+    ("settings", "enabled"),
+    [
+        ({}, True),
+        ({"enabled": True}, True),
+        ({"enabled": False}, False),
+        ({"disabled": True}, False),
+        ({"disabled": False}, True),
+        ({"enabled": True, "disabled": True}, False),
+        ({"enabled": False, "disabled": False}, False),
+    ],
+)
+def test_enabled(file: Path, settings: dict[str, bool], *, enabled: bool) -> None:
+    assert load_one(file, {"command": "x", **settings}).enabled is enabled
+    assert load_one(file, {"url": "https://x", **settings}).enabled is enabled
+
+
+@pytest.mark.parametrize(
+    ("settings", "policy"),
+    [
+        ({"restartDelays": []}, RestartPolicy(delays=())),
+        ({"restartDelays": [1]}, RestartPolicy(delays=(1,))),
+        ({"stableAfterSeconds": 0}, RestartPolicy(stable_after=0)),
+    ],
+)
+def test_policy(file: Path, settings: dict[str, Any], policy: RestartPolicy) -> None:
+    assert load_one(file, {"command": "x", **settings}).policy == policy
+
+
+def test_null_counts_as_absent(file: Path) -> None:
+    entry = dict.fromkeys(("args", "env", "cwd", "url", "enabled", "lazy", "maxInFlight", "restart", "what"))
+    path = write(file, {"s": {"command": "x", **entry}})
+    assert load_config(path) == Config((ServerSpec("s", StdioTransport("x")),), (path,), ())
+
+
+def test_unknown_keys_are_warned_of_once_a_file(tmp_path: Path) -> None:
+    odd = {"command": "x", "colour": SECRET, "alwaysAllow": []}
+    first = write(tmp_path / "1.json", {"a": odd, "b": odd, "c": {"url": "https://x", "headers": {}}})
+    second = write(tmp_path / "2.json", {"a": {"colour": 1}})
+    assert load_config(first, second).warnings == (
+        f"{first}: server 'a': unknown key 'colour' is ignored",
+        f"{first}: server 'a': unknown key 'alwaysAllow' is ignored",
+        f"{second}: server 'a': unknown key 'colour' is ignored",
+    )
+
+
+def test_what_other_programs_keep_in_the_file_is_left_alone(file: Path) -> None:
+    file.write_text('{"theme": {"a": [1]}, "mcpServers": {"a": {"command": "x"}}}', encoding="utf-8")
+    assert load_config(file).warnings == ()
+
+
+def test_no_files() -> None:
+    assert load_config() == Config(servers=(), files=(), warnings=())
+
+
+def test_later_file_wins_a_whole_entry(tmp_path: Path) -> None:
+    first = write(tmp_path / "1.json", {"a": {"command": "x", "lazy": True}, "b": {"command": "x"}})
+    second = write(tmp_path / "2.json", {"c": {"command": "z"}, "a": {"command": "y"}, "b": 1})
+    config = load_config(Path(first), second)
+    a, b, c = config.servers
+    assert config.files == (first, second)
+    assert a == ServerSpec("a", StdioTransport("y"))
+    assert isinstance(b.transport, UnusableTransport)
+    assert [spec.name for spec in (a, b, c)] == ["a", "b", "c"]
+    assert [spec.source for spec in (a, b, c)] == [second, second, second]
+
+
+# Time limits
+
+
+@pytest.mark.parametrize(
+    ("own", "variable", "seconds"),
+    [
+        (None, None, 30.0),
+        (5.0, None, 5.0),
+        (0.0, None, math.inf),
+        (5.0, "2500", 2.5),
+        (None, "2500", 2.5),
+        (5.0, "0", math.inf),
+        (5.0, "0.5", 0.0005),
+        (5.0, " 100 ", 0.1),
+        (5.0, "", 5.0),
+    ],
+)
+def test_connect_timeout(own: float | None, variable: str | None, seconds: float) -> None:
+    assert connect_timeout(own, {} if variable is None else {"MCP_TIMEOUT": variable}) == seconds
+
+
+@pytest.mark.parametrize(
+    "text", ["soon", "-1", "30s", "1_000", "1e3", "nan", "inf", "0x10", "٣", "1.", ".5", "9" * 400]
+)
+def test_bad_timeout_in_the_environment(text: str) -> None:
+    with pytest.raises(ConfigError, match="environment variable MCP_TIMEOUT: milliseconds") as caught:
+        connect_timeout(5.0, {"MCP_TIMEOUT": text})
+    assert caught.value.field == "MCP_TIMEOUT"
+    with pytest.raises(ConfigError, match="environment variable MCP_TOOL_TIMEOUT: milliseconds"):
+        call_timeout(None, None, {"MCP_TOOL_TIMEOUT": text})
+
+
+@pytest.mark.parametrize(
+    ("call", "own", "variable", "seconds"),
+    [
+        (None, None, None, math.inf),
+        (None, None, "1500", 1.5),
+        (None, None, "0", math.inf),
+        (None, 4.0, "1500", 4.0),
+        (None, 4.0, "bad", 4.0),
+        (None, 0.0, "1500", math.inf),
+        (2.0, 4.0, "1500", 2.0),
+        (0, 4.0, "1500", 0.0),
+        (math.inf, 4.0, "1500", math.inf),
+        (2.0, None, "bad", 2.0),
+    ],
+)
+def test_call_timeout(call: float | None, own: float | None, variable: str | None, seconds: float) -> None:
+    environ = {"MCP_TIMEOUT": "7"} if variable is None else {"MCP_TOOL_TIMEOUT": variable}
+    assert call_timeout(call, own, environ) == seconds
+
+
+@pytest.mark.parametrize("call", [-1.0, math.nan, -math.inf])
+def test_bad_timeout_of_a_call(call: float) -> None:
+    with pytest.raises(ValueError, match="seconds >= 0"):
+        call_timeout(call, None, {})

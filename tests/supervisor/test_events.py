@@ -1,0 +1,194 @@
+"""What a reader of events hears, and what it hears when it falls behind."""
+
+import pytest
+import trio
+
+from mcp_nursery.actors.messages import ServerState
+from mcp_nursery.supervisor import (
+    Event,
+    Lagged,
+    RestartPolicy,
+    ServerRemoved,
+    ServerSpec,
+    SnapshotEvent,
+    StateChanged,
+    Supervisor,
+    ToolsChanged,
+    open_supervisor,
+)
+from mcp_nursery.supervisor.testing import Life, ScriptedServer
+
+S = ServerState
+
+
+def spec(server: ScriptedServer, name: str = "lab", **options) -> ServerSpec:
+    return ServerSpec(name, server.transport, **options)
+
+
+async def nothing(arguments) -> object:
+    await trio.lowlevel.checkpoint()
+    return "done"
+
+
+async def read(events, count: int) -> list[Event]:
+    return [await events.receive() for _ in range(count)]
+
+
+async def test_the_story_of_a_server(autojump_clock):
+    """G4, P2: each step once, in order, with its time, incarnation, attempt and what follows."""
+    server = ScriptedServer(Life(connects_after=1, dies_after=2), Life(refuses="down"))
+    policy = RestartPolicy(delays=(2,))
+    async with open_supervisor([], gate=0) as supervisor, supervisor.events() as events:
+        await supervisor.add_server(spec(server, policy=policy))
+        await trio.sleep(50)
+        await supervisor.remove_server("lab")
+        story = [
+            (event.at, event.old, event.new, event.incarnation, event.attempt, event.retry_in, event.error)
+            if isinstance(event, StateChanged)
+            else event
+            for event in await read(events, 10)
+        ]
+    assert story == [
+        (0, None, S.CONNECTING, 0, 1, None, None),
+        (0, S.CONNECTING, S.CONNECTING, 1, 1, None, None),
+        (1, S.CONNECTING, S.CONNECTED, 1, 1, None, None),
+        ToolsChanged("lab", added=("mcp_lab_echo",), removed=(), changed=(), at=1),
+        (3, S.CONNECTED, S.WAITING, 1, 2, 2, "exited with code 1"),
+        (5, S.WAITING, S.CONNECTING, 2, 2, None, "exited with code 1"),
+        (5, S.CONNECTING, S.FAILED, 2, 2, None, "down"),
+        ToolsChanged("lab", added=(), removed=("mcp_lab_echo",), changed=(), at=5),
+        (50, S.FAILED, S.STOPPED, 2, 1, None, None),
+        ServerRemoved("lab", at=50),
+    ]
+
+
+async def test_every_reader_hears_everything(autojump_clock):
+    """P2: from the moment it listens; one that left hears nothing, and costs nothing."""
+    async with open_supervisor([spec(ScriptedServer())]) as supervisor:
+        async with supervisor.events() as first, supervisor.events() as second:
+            async with supervisor.events() as gone:
+                pass
+            await supervisor.stop_server("lab")
+            assert await read(first, 2) == await read(second, 2)
+        with pytest.raises(trio.ClosedResourceError):
+            await gone.receive()
+        async with supervisor.events() as late:
+            with trio.move_on_after(5):
+                raise AssertionError(await late.receive())
+
+
+async def test_the_end_of_the_stream(autojump_clock):
+    """P2: what was there, then the end, when the block is left; also for a stream opened afterwards."""
+    heard: list[Event] = []
+
+    async def listen(supervisor: Supervisor, task_status=trio.TASK_STATUS_IGNORED):
+        async with supervisor.events() as events:
+            task_status.started()
+            heard.extend([event async for event in events])
+
+    specs = [spec(ScriptedServer(Life(closes_after=2)))]
+    async with trio.open_nursery() as nursery, open_supervisor(specs) as supervisor:
+        await nursery.start(listen, supervisor)
+    assert [event.new for event in heard if isinstance(event, StateChanged)] == [S.STOPPED]
+    assert trio.current_time() == 2
+    async with supervisor.events() as events:
+        assert [event async for event in events] == []
+
+
+@pytest.mark.parametrize(("reconnects", "missed"), [(33, 0), (34, 2), (60, 80)])
+async def test_a_reader_that_falls_behind(autojump_clock, reconnects, missed):
+    """P2: 100 events are kept; then `Lagged` says how many are missing, and snapshots where each server stands."""
+    specs = [spec(ScriptedServer()), spec(ScriptedServer(), "other")]
+    async with open_supervisor(specs) as supervisor, supervisor.events() as events:
+        for _ in range(reconnects):  # three events each
+            await supervisor.reconnect("lab")
+        await read(events, min(reconnects * 3, 100))
+        if missed:
+            lagged, *snapshots = await read(events, 3)
+            assert lagged == Lagged(missed)
+            assert snapshots == [SnapshotEvent(status) for status in supervisor.status()]
+        await supervisor.stop_server("other")
+        event = await events.receive()
+        assert isinstance(event, StateChanged)
+        assert (event.server, event.new) == ("other", S.STOPPED)
+
+
+async def test_a_lag_shows_what_is_true_when_it_is_read(autojump_clock):
+    """P2: the snapshots are of the moment they are read, and nothing that follows contradicts them."""
+    async with open_supervisor([spec(ScriptedServer())]) as supervisor, supervisor.events() as events:
+        for _ in range(50):
+            await supervisor.reconnect("lab")
+        await read(events, 100)
+        await supervisor.stop_server("lab")
+        lagged, snapshot = await read(events, 2)
+        assert lagged == Lagged(52)  # 50 of the reconnects, then the stop and the tools that went
+        assert isinstance(snapshot, SnapshotEvent)
+        assert (snapshot.status.state, snapshot.status.tool_count) == (S.STOPPED, 0)
+        with trio.move_on_after(5):
+            raise AssertionError(await events.receive())
+
+
+@pytest.mark.parametrize("behind", [False, True])
+async def test_replaying_the_events_gives_the_status(autojump_clock, behind):
+    """G4, P2: states and tools that a reader puts together are the true ones, lag or not."""
+    servers = {
+        "a": ScriptedServer(Life(dies_after=3)),
+        "b": ScriptedServer(Life(refuses="down"), Life(dies_after=1), Life()),
+        "c": ScriptedServer(Life(connects_after=2), tools={"one": nothing, "two": nothing}),
+    }
+    states: dict[str, ServerState] = {}
+    names: set[str] = set()
+    async with open_supervisor([], gate=0) as supervisor, supervisor.events() as events:
+        for name, server in servers.items():
+            await supervisor.add_server(spec(server, name))
+        for moment in range(60):
+            await trio.sleep_until(moment)
+            if moment % 7 == 0:
+                await supervisor.reconnect("c")
+        servers["c"].tools = {"two": nothing, "three": nothing}
+        await supervisor.list_tools(refresh=True)
+        for _ in range(60 * behind):
+            await supervisor.reconnect("c")
+        with trio.move_on_after(1):
+            async for event in events:
+                match event:
+                    case StateChanged(server=name, new=state):
+                        states[name] = state
+                    case ToolsChanged(added=added, removed=removed):
+                        names = (names | set(added)) - set(removed)
+                    case SnapshotEvent(status=status):
+                        states[status.name] = status.state
+                    case Lagged():
+                        assert behind
+                        names = {tool.name for tool in supervisor.tools}
+                    case _:
+                        raise AssertionError(event)
+        assert states == {one.name: one.state for one in supervisor.status()}
+        assert names == {tool.name for tool in supervisor.tools}
+
+
+async def test_reading_can_be_cancelled_without_loss(autojump_clock):
+    """P2: a reader that gives up waiting loses nothing."""
+    async with open_supervisor([spec(ScriptedServer())]) as supervisor, supervisor.events() as events:
+        with trio.move_on_after(1):
+            await events.receive()
+        await supervisor.stop_server("lab")
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await events.receive()
+        assert scope.cancelled_caught
+        first = await events.receive()
+        assert isinstance(first, StateChanged)
+        assert first.new is S.STOPPED
+
+
+async def test_no_event_for_what_nobody_would_care_for(autojump_clock):
+    """P2: the same tools again are no news; nor is a call."""
+    server = ScriptedServer(Life(dies_after=31))
+    async with open_supervisor([spec(server)]) as supervisor, supervisor.events() as events:
+        await supervisor.list_tools(refresh=True)
+        await supervisor.call_tool("mcp_lab_echo")
+        with trio.move_on_at(30):
+            raise AssertionError(await events.receive())
+        await trio.sleep_until(40)  # lost and connected again, with the same tools
+        assert [event.new for event in await read(events, 3)] == [S.WAITING, S.CONNECTING, S.CONNECTED]

@@ -1,0 +1,111 @@
+"""The table of transitions, state by state, and the sets of states against DESIGN.md's words."""
+
+import pytest
+
+from mcp_nursery.actors.messages import ServerState
+from mcp_nursery.supervisor.lifecycle import (
+    CALLS_WAIT,
+    KEEPS_TOOLS,
+    LEFT_BY_NOBODY,
+    TRANSITIONS,
+    IllegalTransition,
+    check_transition,
+)
+
+S = ServerState
+EVERY = frozenset(ServerState)
+
+# A row is an old state, a column a new one: `x` may follow, `.` may not, `=` is the state itself.
+MATRIX = """
+            disabled blocked idle connecting connected needs_auth waiting failed stopped
+disabled       =        .      .       x         .          .        .       .      x
+blocked        .        =      .       x         .          .        .       .      x
+idle           .        .      =       x         .          .        .       .      x
+connecting     .        .      .       =         x          x        x       x      x
+connected      .        .      x       x         =          x        x       x      x
+needs_auth     .        .      .       x         .          =        .       .      x
+waiting        .        .      .       x         .          .        =       .      x
+failed         .        .      .       x         .          .        .       =      x
+stopped        .        .      .       x         .          .        .       .      =
+"""
+
+
+def cells() -> list[tuple[ServerState, ServerState, str]]:
+    head, *rows = [line.split() for line in MATRIX.strip().splitlines()]
+    return [(S(row[0]), S(new), mark) for row in rows for new, mark in zip(head, row[1:], strict=True)]
+
+
+def test_the_matrix_is_whole():
+    assert len(cells()) == len(EVERY) ** 2
+
+
+@pytest.mark.parametrize(("old", "new", "mark"), cells(), ids=str)
+def test_every_way_between_two_states(old: ServerState, new: ServerState, mark: str):
+    if mark == ".":
+        with pytest.raises(IllegalTransition, match=f"^{old} -> {new}$"):
+            check_transition(old, new)
+    else:
+        check_transition(old, new)
+    assert (new in TRANSITIONS[old]) == (mark == "x")
+
+
+def entered_from(state: ServerState) -> set[ServerState]:
+    return {old for old, ways in TRANSITIONS.items() if state in ways}
+
+
+def test_every_state_has_its_row_and_names_itself_in_none():
+    assert set(TRANSITIONS) == EVERY
+    assert all(old not in ways for old, ways in TRANSITIONS.items())
+
+
+def test_only_an_attempt_leads_to_connected():
+    assert entered_from(S.CONNECTED) == {S.CONNECTING}
+
+
+def test_every_other_state_can_be_started_and_stopped_in_one_step():
+    assert entered_from(S.CONNECTING) == EVERY - {S.CONNECTING}
+    assert entered_from(S.STOPPED) == EVERY - {S.STOPPED}
+
+
+def test_only_what_ran_waits_fails_or_is_refused():
+    for state in (S.WAITING, S.FAILED, S.NEEDS_AUTH):
+        assert entered_from(state) == {S.CONNECTING, S.CONNECTED}
+
+
+def test_only_a_connected_server_becomes_idle():
+    assert entered_from(S.IDLE) == {S.CONNECTED}
+
+
+def test_disabled_and_blocked_are_facts_of_the_configuration():
+    assert entered_from(S.DISABLED) == entered_from(S.BLOCKED) == set()
+
+
+def test_a_stopped_server_is_never_resurrected_but_by_a_start():
+    assert TRANSITIONS[S.STOPPED] == {S.CONNECTING}
+
+
+def test_tools_are_kept_or_dropped_as_the_design_says():
+    assert {S.CONNECTING, S.WAITING, S.IDLE, S.NEEDS_AUTH} | {S.CONNECTED} == KEEPS_TOOLS
+    assert {S.FAILED, S.STOPPED, S.DISABLED, S.BLOCKED} == EVERY - KEEPS_TOOLS
+
+
+def test_calls_wait_by_default_in_connecting_and_idle():
+    assert {S.CONNECTING, S.IDLE} == CALLS_WAIT
+
+
+def test_what_nobody_leaves_cannot_move_by_itself():
+    """The rest is connected, being connected, due (`waiting`) or started by the next call (`idle`)."""
+    assert EVERY - {S.CONNECTED, S.CONNECTING, S.WAITING, S.IDLE} == LEFT_BY_NOBODY
+    assert LEFT_BY_NOBODY.isdisjoint(CALLS_WAIT)
+    assert {S.NEEDS_AUTH} == LEFT_BY_NOBODY & KEEPS_TOOLS
+    for state in LEFT_BY_NOBODY:
+        assert TRANSITIONS[state] <= {S.CONNECTING, S.STOPPED}
+
+
+def test_the_table_cannot_be_changed():
+    with pytest.raises(TypeError):
+        TRANSITIONS[S.STOPPED] = frozenset(EVERY)
+
+
+def test_an_illegal_transition_is_a_bug_not_an_error_of_the_user():
+    assert issubclass(IllegalTransition, AssertionError)

@@ -1,0 +1,130 @@
+"""The exports are what they claim, and importing them is cheap."""
+
+import ast
+import importlib
+import pkgutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import mcp_nursery.actors
+import mcp_nursery.supervisor
+
+ROOT = Path(__file__).parents[2]
+ACCEPTED = """
+from mcp_nursery.supervisor import (open_supervisor, load_config, RestartPolicy, ServerSpec, StdioTransport,
+                                    InProcessTransport, Approval)
+from mcp_nursery.supervisor import (NurseryError, ConfigError, UnknownTool, NotApproved, CallError, ServerDown,
+                                    ServerBusy, BreakerOpen, ConnectionLost, CallTimeout, ServerError, InvalidResult)
+"""
+"""ACCEPTANCE.md's lines, but for the transports of later issues."""
+
+MODULES = sorted(
+    module.name
+    for package in (mcp_nursery.actors, mcp_nursery.supervisor)
+    for module in pkgutil.walk_packages(package.__path__, package.__name__ + ".")
+    if not module.name.endswith("__main__")
+)
+PURE = ["policy", "lifecycle", "breaker", "catalogue", "tools"]
+
+
+def python(code: str) -> str:
+    """What a fresh interpreter prints."""
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.mark.parametrize("name", mcp_nursery.supervisor.__all__)
+def test_every_export_is_there(name):
+    exported = getattr(mcp_nursery.supervisor, name)
+    assert exported is not None
+    if hasattr(exported, "__module__") and not isinstance(exported, type(mcp_nursery.actors.__path__)):
+        assert getattr(exported, "__name__", name) == name
+
+
+def test_all_is_sorted_and_listed_once():
+    exported = mcp_nursery.supervisor.__all__
+    assert sorted(set(exported)) == exported == dir(mcp_nursery.supervisor)
+
+
+def test_type_checkers_see_what_is_exported():
+    """The names under TYPE_CHECKING, in the table of homes and in `__all__` are the same."""
+    source = ast.parse((ROOT / "supervisor" / "__init__.py").read_text())
+    block = next(node for node in source.body if isinstance(node, ast.If))
+    seen = [alias.name for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names]
+    assert sorted(seen) == mcp_nursery.supervisor.__all__
+
+
+def test_an_unknown_name():
+    with pytest.raises(AttributeError, match="has no attribute 'nonsense'"):
+        mcp_nursery.supervisor.nonsense  # noqa: B018
+
+
+def test_star_import():
+    assert python("from mcp_nursery.supervisor import *; print(open_supervisor.__name__)") == "open_supervisor"
+
+
+def test_the_accepted_imports():
+    """ACCEPTANCE.md's import lines work in a fresh interpreter."""
+    assert python(ACCEPTED + "print(ServerDown.__mro__[1].__name__)") == "CallError"
+
+
+@pytest.mark.parametrize("module", ["mcp_nursery.supervisor", "mcp_nursery.actors"])
+def test_importing_is_lazy(module):
+    """`import mcp` alone takes most of a second: a bare import brings neither it nor Trio."""
+    code = (
+        f"import sys, {module}; print([name for name in ('mcp', 'mcp_types', 'trio', 'rich') if name in sys.modules])"
+    )
+    assert python(code) == "[]"
+
+
+def test_errors_and_specs_come_without_the_sdk():
+    """What a program needs to describe its servers and catch errors does not load `mcp`."""
+    code = "import sys; from mcp_nursery.supervisor import ServerSpec, StdioTransport, RestartPolicy, NurseryError"
+    assert python(code + "; print('mcp' in sys.modules)") == "False"
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if name.split(".")[2] in PURE])
+def test_decisions_are_pure(module):
+    """House rule 1: neither trio nor mcp at import time."""
+    code = f"import sys, {module}; print([name for name in ('mcp', 'mcp_types', 'trio') if name in sys.modules])"
+    assert python(code) == "[]"
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_every_module_imports(module):
+    importlib.import_module(module)
+
+
+def test_the_ground_floor_stands_alone():
+    """House rule 1: actors never import supervisor."""
+    imports = ", ".join(name for name in MODULES if name.startswith("mcp_nursery.actors"))
+    code = f"import sys, {imports}; print([name for name in sys.modules if name.startswith('mcp_nursery.supervisor')])"
+    assert python(code) == "[]"
+
+
+def test_the_package_list_is_complete():
+    """Every folder with Python in it is a package of the wheel, and no other."""
+    listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
+    found = {
+        "mcp_nursery." + ".".join(file.parent.relative_to(ROOT).parts)
+        for top in ("actors", "supervisor")
+        for file in (ROOT / top).rglob("*.py")
+    }
+    assert sorted(listed) == sorted(found)
+    assert len(set(listed)) == len(listed)
+
+
+def test_every_package_has_an_init():
+    folders = {file.parent for top in ("actors", "supervisor") for file in (ROOT / top).rglob("*.py")}
+    assert [folder for folder in folders if not (folder / "__init__.py").exists()] == []
+
+
+def test_typed():
+    """`Typing :: Typed` is claimed and package data names it: both packages carry the marker."""
+    assert (ROOT / "supervisor" / "py.typed").exists()
+    assert (ROOT / "actors" / "py.typed").exists()
