@@ -26,6 +26,7 @@ from .messages import (
     Relisted,
     Report,
 )
+from .start_pool import NO_POOL, Place, StartPool
 
 _STOPPED = Loss("stopped")
 
@@ -52,6 +53,8 @@ class ServerActor:
         era: What an earlier incarnation found.
         mailbox_size: Calls that may wait.
         max_in_flight: Calls that may be with the server at once.
+        pool: Where the start waits for a place, in time that does not count; the place is free again when the server
+            has answered, or has ended.
         report: Told of each step, synchronously.
     """
 
@@ -64,6 +67,7 @@ class ServerActor:
         era: Era | None,
         mailbox_size: int,
         max_in_flight: int,
+        pool: StartPool = NO_POOL,
         report: Callable[[Report], None],
     ) -> None:
         self.incarnation = incarnation
@@ -71,6 +75,7 @@ class ServerActor:
         self._connect_timeout = connect_timeout
         self._era = era
         self._max_in_flight = max_in_flight
+        self._pool = pool
         self._report = report
         self._mailbox: Mailbox[CallTool] = Mailbox(mailbox_size)
         self._relists: Mailbox[None] = Mailbox(1)
@@ -96,10 +101,9 @@ class ServerActor:
 
     async def run(self) -> None:
         """Live. The exit reason is reported when the end is noticed, `Ended` when everything it owned is closed."""
-        self._life.deadline = trio.current_time() + self._connect_timeout
         try:
             with self._life:
-                await self._open_and_live()
+                await self._start()
             if self._reason is None:
                 self._end(self._cancelled())
         finally:
@@ -107,11 +111,19 @@ class ServerActor:
             self._owner.cancels.close()
         self._report(Ended(self.incarnation))
 
-    async def _open_and_live(self) -> None:
+    async def _start(self) -> None:
+        place = await self._pool.enter()
+        try:
+            self._life.deadline = trio.current_time() + self._connect_timeout
+            await self._open_and_live(place)
+        finally:
+            self._pool.leave(place)
+
+    async def _open_and_live(self, place: Place) -> None:
         try:
             async with self._connector.connect() as connection:
                 try:
-                    self._end(await self._live(connection))
+                    self._end(await self._live(connection, place))
                 finally:
                     if self._reason is None and self._life.cancel_called:
                         self._end(self._cancelled())  # told now: the close that follows may take its time
@@ -131,11 +143,12 @@ class ServerActor:
         loss = Loss(f"not connected within {self._connect_timeout:g} s")
         return ExitReason(ExitKind.CONNECT_FAILED, loss, at=self._life.deadline, era=self._era)
 
-    async def _live(self, connection: Connection) -> ExitReason:
+    async def _live(self, connection: Connection, place: Place) -> ExitReason:
         self._report(Opened(self.incarnation, connection.pid))
         try:
             handshake = await connection.handshake(self._era)
             self._era = handshake.era
+            self._pool.leave(place)
             definitions = await connection.list_tools() if _has_tools(handshake) else ()
         except HandshakeFailed as failure:
             self._era = self._era or failure.era

@@ -4,11 +4,12 @@ import logging
 from collections.abc import Iterable, Mapping
 
 import trio
-from attrs import evolve, field, frozen
+from attrs import field, frozen
 
 from mcp_nursery.actors.errors import ConfigError, SupervisorClosed, UnknownServer
 from mcp_nursery.actors.messages import ServerState
 from mcp_nursery.actors.router import RouterActor
+from mcp_nursery.actors.start_pool import NO_POOL, StartPool
 
 from .catalogue import Catalogue, build_catalogue, build_part, near_names, replace_part
 from .cell import Cell
@@ -40,6 +41,12 @@ class FleetSettings:
     """The host's environment, for `MCP_TIMEOUT` and `MCP_TOOL_TIMEOUT`."""
 
 
+LOCAL_STARTS = 3
+"""Local servers that may be starting at once: more than that on two cores only slow each other down."""
+
+_NO_CALLS = CallCounts()
+
+
 class Fleet:
     """One writer for what is known of all servers; everybody else reads cells and sends commands."""
 
@@ -55,6 +62,7 @@ class Fleet:
         self._nursery = nursery
         self._invoke = invoke
         self._keepers: dict[str, Keeper] = {}
+        self._local_starts = StartPool(LOCAL_STARTS)
         self._counts: dict[str, CallCounts] = {}
 
     # -- what is known --------------------------------------------------------------------------------------------
@@ -106,21 +114,17 @@ class Fleet:
 
     def counts(self, server: str) -> CallCounts:
         """The calls of a server so far."""
-        return self._counts.get(server, CallCounts())
+        return self._counts.get(server, _NO_CALLS)
 
     def begin_call(self, server: str) -> None:
         """A call of this server begins."""
         counts = self.counts(server)
-        self._counts[server] = evolve(counts, in_flight=counts.in_flight + 1)
+        self._counts[server] = CallCounts(counts.in_flight + 1, counts.done, counts.failed)
 
     def finish_call(self, server: str, *, failed: bool) -> None:
         """A call of this server has its outcome."""
         counts = self.counts(server)
-        self._counts[server] = CallCounts(
-            in_flight=counts.in_flight - 1,
-            done=counts.done + (not failed),
-            failed=counts.failed + failed,
-        )
+        self._counts[server] = CallCounts(counts.in_flight - 1, counts.done + (not failed), counts.failed + failed)
 
     # -- orders ---------------------------------------------------------------------------------------------------
 
@@ -176,6 +180,7 @@ class Fleet:
             policy=self._settings.policy,
             connect_timeout=connect_timeout(spec.connect_timeout, self._settings.environ),
             close_grace=self._settings.shutdown_timeout / _GRACE_SHARE,
+            pool=self._local_starts if spec.transport.kind == "stdio" else NO_POOL,
         )
         snapshot = initial_snapshot(spec, self._settings.policy)
         self.cells[spec.name] = Cell(snapshot)

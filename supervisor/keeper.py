@@ -24,6 +24,7 @@ from mcp_nursery.actors.messages import (
     ServerState,
 )
 from mcp_nursery.actors.server import ServerActor
+from mcp_nursery.actors.start_pool import NO_POOL, StartPool
 
 from .lifecycle import check_transition
 from .policy import Finished, GiveUp, Restart, RestartPolicy, RestartTracker
@@ -80,6 +81,8 @@ class KeeperSettings:
     """Seconds; `inf` for no limit."""
     close_grace: float
     """Seconds at each step of closing a transport."""
+    pool: StartPool = NO_POOL
+    """Where a fresh start waits for its turn; restarts never wait."""
 
 
 def initial_snapshot(spec: ServerSpec, policy: RestartPolicy) -> Snapshot:
@@ -191,6 +194,7 @@ class Keeper:
             era=self._era,
             mailbox_size=self._spec.mailbox_size,
             max_in_flight=self._spec.max_in_flight,
+            pool=self._settings.pool if self._tracker.attempt == 1 else NO_POOL,
             report=self._mailbox.put_nowait,
         )
         async with trio.open_nursery() as nursery:
