@@ -111,11 +111,13 @@ class ReplySlot:
     """Where one caller waits. Decided once: by the outcome, or by the caller giving up.
 
     The caller makes it and waits in it; the router notes the owner; the owner notes that the write began and resolves
-    it. All of it is synchronous, so that `delivery` is true at every moment.
+    it. All of it is synchronous, so that `delivery` is true at every moment. A caller with many calls waits in none of
+    its slots: each tells its `listener` when it is decided.
     """
 
     __slots__ = (
         "_idle",
+        "_listener",
         "_progress",
         "_task",
         "abandoned",
@@ -127,7 +129,13 @@ class ReplySlot:
         "tool",
     )
 
-    def __init__(self, *, wants_progress: bool = False, idle: "IdleLimit | None" = None) -> None:
+    def __init__(
+        self,
+        *,
+        wants_progress: bool = False,
+        idle: "IdleLimit | None" = None,
+        listener: Callable[[], None] | None = None,
+    ) -> None:
         self.outcome: Outcome | None = None
         self.abandoned = False
         self.sent = False
@@ -141,6 +149,7 @@ class ReplySlot:
             deque(maxlen=_PROGRESS_BACKLOG) if wants_progress else None
         )
         self._idle = idle
+        self._listener = listener
         self._task: trio.lowlevel.Task | None = None
 
     @property
@@ -205,6 +214,8 @@ class ReplySlot:
                 return  # the incarnation is gone, and with it whoever could be told
 
     def _wake(self) -> None:
+        if self._listener is not None:
+            self._listener()
         if self._task is not None:
             task, self._task = self._task, None
             trio.lowlevel.reschedule(task)

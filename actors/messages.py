@@ -1,5 +1,6 @@
 """What crosses a mailbox: states, exit reasons, calls and their outcomes. Values only, no I/O."""
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -190,6 +191,13 @@ class CallTool:
     meta: dict[str, Any] = field(repr=False)
     """The call's `_meta`: the caller's own and its trace context. An actor's task has not the caller's contextvars."""
     slot: "ReplySlot"
+
+
+@frozen(eq=False)
+class Bulk:
+    """Many calls as one message: a fan-out."""
+
+    calls: Sequence[CallTool]
 
 
 @frozen

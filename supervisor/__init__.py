@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from .config import Config, load_config
     from .events import Event, EventStream, Lagged, ServerRemoved, SnapshotEvent, StateChanged, ToolsChanged
+    from .fan_out import Call, CallOutcome, FanOut
     from .policy import RestartPolicy
     from .spec import InProcessTransport, ServerSpec, StdioTransport
     from .status import CallCounts, ServerStatus
@@ -54,6 +55,7 @@ _HOMES = {
     "mcp_nursery.actors.messages": ("Delivery", "ServerState"),
     ".config": ("Config", "load_config"),
     ".events": ("Event", "EventStream", "Lagged", "ServerRemoved", "SnapshotEvent", "StateChanged", "ToolsChanged"),
+    ".fan_out": ("Call", "CallOutcome", "FanOut"),
     ".policy": ("RestartPolicy",),
     ".spec": ("InProcessTransport", "ServerSpec", "StdioTransport"),
     ".status": ("CallCounts", "ServerStatus"),
@@ -69,8 +71,10 @@ __all__ = [
     "ApprovalRequest",
     "ApprovalRules",
     "BreakerOpen",
+    "Call",
     "CallCounts",
     "CallError",
+    "CallOutcome",
     "CallTimeout",
     "Config",
     "ConfigError",
@@ -78,6 +82,7 @@ __all__ = [
     "Delivery",
     "Event",
     "EventStream",
+    "FanOut",
     "InProcessTransport",
     "InvalidArguments",
     "InvalidResult",

@@ -1,11 +1,12 @@
 """One call from its name to its result, in the caller's task: route, submit, await the slot, judge, resend once."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from typing import Any, Literal, assert_never
 
 import trio
 from attrs import field, frozen
+from opentelemetry.context import get_current
 from opentelemetry.propagate import inject
 
 from mcp_nursery.actors.connection.tool_calls import BadResult
@@ -97,11 +98,19 @@ async def deliver(request: Request, fleet: Fleet) -> ToolResult:
     Raises:
         NurseryError: See `Supervisor.call_tool`.
     """
-    return await _Delivery(request, fleet).run()
+    return await CallDelivery(request, fleet).run()
 
 
-class _Delivery:
-    """The state of one call: what was tried so far."""
+_NO_SLOT = ReplySlot()
+"""Of a call that was not handed on yet."""
+
+
+class CallDelivery:
+    """The state of one call: what was tried so far.
+
+    `run` is all of it, in the caller's task. Who has many calls and one task takes the steps apart: `start` what can be
+    sent at once, `conclude` when its slot is decided, and `resume` what needs another attempt.
+    """
 
     def __init__(self, request: Request, fleet: Fleet) -> None:
         self._request = request
@@ -110,30 +119,113 @@ class _Delivery:
         self._timeout = math.inf
         self._hard = trio.CancelScope()
         self._tool: Tool | None = None
-        self._slot = ReplySlot()
+        self._slot = _NO_SLOT
         self._lost_incarnation = 0
         self._sent_before = False
 
     async def run(self) -> ToolResult:
-        self._limit(None)
+        """Bring the call to its result.
+
+        Raises:
+            NurseryError: See `Supervisor.call_tool`.
+        """
+        await trio.lowlevel.checkpoint_if_cancelled()
+        tool = self._found(self._fleet.catalogue.value)
+        if tool is None:
+            self._limit(None)
+        elif self._limit(self._fleet.cells[tool.server].value.spec.call_timeout) == math.inf:
+            return await self._deliver(tool)  # no limit, no scope
         with self._hard:
-            tool = await self._find()
-            self._limit(self._fleet.cells[tool.server].value.spec.call_timeout)
-            return await self._counted(tool)
+            if tool is None:
+                tool = await self._find()
+                self._limit(self._fleet.cells[tool.server].value.spec.call_timeout)
+            return await self._deliver(tool)
         raise self._timed_out(self._timeout)
 
-    def _limit(self, servers_own: float | None) -> None:
-        self._timeout = self._fleet.call_timeout(self._request.timeout, servers_own)
-        self._hard.deadline = self._started + self._timeout
+    def start(self, slot: ReplySlot) -> CallTool | None:
+        """The message to submit, if the call can be sent at once and needs no task of its own; None otherwise.
 
-    async def _counted(self, tool: Tool) -> ToolResult:
-        self._fleet.begin_call(tool.server)
+        Raises:
+            ValueError: The call's timeout is negative.
+        """
+        request, fleet = self._request, self._fleet
+        self._limit(None)
+        if request.on_progress is not None or request.idle_timeout is not None or fleet.closed:
+            return None
+        tool = fleet.catalogue.value.find(request.key)
+        if tool is None or not tool.available:
+            return None
+        self._limit(fleet.cells[tool.server].value.spec.call_timeout)
+        if self._timeout == 0:
+            return None
+        self._slot = slot
+        message = self._message(tool)
+        self._begin(tool)
+        return message
+
+    @property
+    def deadline(self) -> float:
+        """When the call's own time is over, on Trio's clock."""
+        return self._hard.deadline
+
+    def conclude(self) -> ToolResult | None:
+        """The result, now that the slot of `start` is decided; None if `resume` must bring it.
+
+        Raises:
+            NurseryError: The call failed. See `Supervisor.call_tool`.
+        """
+        tool, outcome = self._tool, self._slot.outcome
+        assert tool is not None
+        assert outcome is not None  # `start` came first, and the slot is decided
+        if isinstance(outcome, (Unrouted, Loss)):
+            return None
         failed = True
         try:
-            result = await self._attempts(tool)
+            result = self._judge(tool, outcome)
             failed = False
         finally:
             self._fleet.finish_call(tool.server, failed=failed)
+        return result
+
+    async def resume(self) -> ToolResult:
+        """Go on from an outcome that may not be the last.
+
+        Raises:
+            NurseryError: See `Supervisor.call_tool`.
+        """
+        assert self._tool is not None  # `start` came first
+        with self._hard:
+            return await self._counted(self._attempts(self._tool, self._slot.outcome))
+        raise self._timed_out(self._timeout)
+
+    def give_up(self) -> CallError:
+        """Take back what `start` began, or have the server told; what the caller gets instead of a result."""
+        assert self._tool is not None  # `start` came first
+        self._slot.abandon()
+        self._fleet.finish_call(self._tool.server, failed=not isinstance(self._slot.outcome, Answered))
+        return self._timed_out(self._timeout)
+
+    def _limit(self, servers_own: float | None) -> float:
+        self._timeout = self._fleet.call_timeout(self._request.timeout, servers_own)
+        self._hard.deadline = self._started + self._timeout
+        return self._timeout
+
+    async def _deliver(self, tool: Tool) -> ToolResult:
+        self._begin(tool)
+        return await self._counted(self._attempts(tool, None))
+
+    def _begin(self, tool: Tool) -> None:
+        self._tool = tool
+        self._fleet.begin_call(tool.server)
+
+    async def _counted(self, attempts: Awaitable[ToolResult]) -> ToolResult:
+        assert self._tool is not None  # `_begin` came first
+        server, failed = self._tool.server, True
+        try:
+            result = await attempts
+            failed = False
+        finally:
+            self._fleet.finish_call(server, failed=failed)
         return result
 
     # -- which tool -----------------------------------------------------------------------------------------------
@@ -192,20 +284,18 @@ class _Delivery:
 
     # -- attempts -------------------------------------------------------------------------------------------------
 
-    async def _attempts(self, tool: Tool) -> ToolResult:
+    async def _attempts(self, tool: Tool, outcome: Outcome | None) -> ToolResult:
+        """Try, and once more if that is allowed; `outcome` is that of an attempt already made."""
         lost: ConnectionLost | None = None
         while True:
-            try:
-                await self._ready(tool.server, patient=lost is not None and lost.delivery is Delivery.UNKNOWN)
-                tool = await self._find()
-            except NurseryError:
-                if lost is not None:
-                    raise lost from None  # what became of the call goes before where the server stands now
-                raise
-            outcome = await self._submit(tool)
+            if outcome is None:
+                if lost is not None or not tool.available:
+                    tool = await self._ready(tool.server, lost)
+                outcome = await self._submit(tool)
             match outcome:
                 case Unrouted():
                     self._lost_incarnation = self._slot.incarnation or 0
+                    tool = await self._ready(tool.server, lost)
                 case Loss():
                     await self._noticed(tool.server)
                     error = self._lost(tool, outcome)
@@ -215,9 +305,19 @@ class _Delivery:
                     self._lost_incarnation = self._slot.incarnation or 0
                 case _:
                     return self._judge(tool, outcome)
+            outcome = None
 
-    async def _ready(self, server: str, *, patient: bool) -> None:
+    async def _ready(self, server: str, lost: ConnectionLost | None) -> Tool:
         """Wait until a live incarnation can take the call, as long as the caller wants to wait."""
+        try:
+            await self._connected(server, patient=lost is not None and lost.delivery is Delivery.UNKNOWN)
+            return await self._find()
+        except NurseryError:
+            if lost is not None:
+                raise lost from None  # what became of the call goes before where the server stands now
+            raise
+
+    async def _connected(self, server: str, *, patient: bool) -> None:
         waits = self._waits(patient=patient)
 
         def ready(snapshot: Snapshot) -> bool | None:
@@ -242,18 +342,28 @@ class _Delivery:
         """Hand the call to the router and wait in its slot."""
         request = self._request
         self._sent_before = self._sent_before or self._slot.sent
-        idle = IdleLimit(math.inf if request.idle_timeout is None else request.idle_timeout)
-        wants_progress = request.on_progress is not None or request.idle_timeout is not None
-        self._slot = ReplySlot(wants_progress=wants_progress, idle=idle)
-        meta = dict(request.meta or {})
-        inject(meta)
+        if request.idle_timeout is None:
+            self._slot = ReplySlot(wants_progress=request.on_progress is not None)
+            return await self._exchange(tool)
+        idle = IdleLimit(request.idle_timeout)
+        self._slot = ReplySlot(wants_progress=True, idle=idle)
         with idle.scope:
-            try:
-                await self._fleet.router.submit(CallTool(request.key, tool.tool, request.arguments, meta, self._slot))
-            except trio.BrokenResourceError:
-                raise SupervisorClosed from None
-            return await self._slot.wait(request.on_progress or _no_progress)
+            return await self._exchange(tool)
         raise self._timed_out(idle.seconds, idle=True)
+
+    async def _exchange(self, tool: Tool) -> Outcome:
+        try:
+            await self._fleet.router.submit(self._message(tool))
+        except trio.BrokenResourceError:
+            raise SupervisorClosed from None
+        return await self._slot.wait(self._request.on_progress or _no_progress)
+
+    def _message(self, tool: Tool) -> CallTool:
+        request = self._request
+        meta = dict(request.meta or {})
+        if get_current():  # an empty context has nothing to inject, and finding that out takes the propagators longer
+            inject(meta)
+        return CallTool(request.key, tool.tool, request.arguments, meta, self._slot)
 
     def _may_resend(self, tool: Tool) -> bool:
         if self._request.resend == "never":

@@ -15,6 +15,7 @@ from mcp_nursery.actors.messages import ServerState
 from .config import Config
 from .delivery import Request, Resend, WhenDown, deliver, encode_arguments
 from .events import EventStream
+from .fan_out import Call, FanOut, Until, open_fan_out
 from .fleet import Fleet, FleetSettings
 from .keeper import Order
 from .lifecycle import LEFT_BY_NOBODY
@@ -172,6 +173,47 @@ class Supervisor:
             meta=meta,
         )
         return await deliver(request, self._fleet)
+
+    def fan_out(self, calls: Iterable[Call], *, until: Until = "all") -> AbstractAsyncContextManager[FanOut]:
+        """Make many calls at once; outcomes come as they finish, and no slow or dead server delays another's.
+
+            async with supervisor.fan_out([Call("mcp_a_echo", {"n": 1}), Call("mcp_b_echo", {"n": 1})]) as outcomes:
+                async for outcome in outcomes: ...
+
+        The iteration ends with the last outcome, or when `until` holds. Then, or when the block is left, calls without
+        an outcome are taken back, and their servers are told. Errors are outcomes; none is raised.
+
+        Args:
+            calls: Each as `call_tool` would be called.
+            until: `"all"`, `"first"` (the first success), or how many successes: results without `is_error`.
+        """
+        self._fleet.check_open()
+        return open_fan_out(calls, self._fleet, until=until)
+
+    async def gather(self, calls: Iterable[Call]) -> list[ToolResult | NurseryError]:
+        """Make many calls at once; their results in the order of the calls, errors in place."""
+        made = list(calls)
+        gathered: dict[int, ToolResult | NurseryError] = {}
+        async with self.fan_out(made) as outcomes:
+            async for outcome in outcomes:
+                answer = outcome.result or outcome.error
+                assert answer is not None  # an outcome is one or the other
+                gathered[outcome.index] = answer
+        return [gathered[index] for index in range(len(made))]
+
+    def broadcast(
+        self,
+        tool: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        timeout: float | None = None,
+        until: Until = "all",
+    ) -> AbstractAsyncContextManager[FanOut]:
+        """Call the tool of this name, the servers' own, on every server that is known to have it. See `fan_out`."""
+        owners = [one.server for one in self._fleet.catalogue.value.routes.values() if one.tool == tool]
+        return self.fan_out(
+            (Call(tool, arguments, server=server, timeout=timeout) for server in dict.fromkeys(owners)), until=until
+        )
 
     async def _call_approved(self, tool: Tool, arguments: Mapping[str, Any] | None) -> ToolResult:
         """A model's call: asked for first, then made."""

@@ -124,7 +124,8 @@ class Endpoint:
 
     def _settle(self, slot: ReplySlot) -> None:
         self._calls.discard(slot)
-        self._settled.unpark_all()
+        if self._settled:
+            self._settled.unpark_all()
 
     # -- the SDK's Dispatcher: outbound ---------------------------------------------------------------------------
 

@@ -116,6 +116,49 @@ def call(
     _execute(lambda options: command(options, wanted), _options(config, as_json=as_json, verbose=verbose))
 
 
+def _check_until(text: str) -> str:
+    if text not in ("all", "first") and not (text.isdecimal() and int(text) > 0):
+        raise typer.BadParameter("'all', 'first' or a number of successes, 1 or more", param_hint="--until")
+    return text
+
+
+@app.command(name="fan-out")
+def fan_out(
+    tool: Annotated[str, typer.Argument(metavar="TOOL", help="The servers' own name of the tool.")],
+    *,
+    args: Annotated[str, typer.Option("--args", metavar="JSON", help="The arguments, a JSON object.")] = "{}",
+    until: Annotated[
+        str,
+        typer.Option(
+            "--until",
+            metavar="all|first|N",
+            callback=_check_until,
+            help="Stop at every outcome, at the first success, or at N successes; the rest is cancelled.",
+        ),
+    ] = "all",
+    timeout: Annotated[
+        float | None,
+        typer.Option("--timeout", min=0, metavar="S", help="Seconds to wait for each answer.", show_default=False),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Call without asking.")] = False,
+    config: ConfigFiles = None,
+    as_json: AsJson = False,
+    verbose: Verbose = False,
+) -> None:
+    """Start the servers, call one tool on each that has it, print outcomes as they finish, stop the servers."""
+    from .fan_out import FanOutOptions
+    from .fan_out import fan_out as command
+
+    wanted = FanOutOptions(
+        tool=tool,
+        args=args,
+        until="all" if until == "all" else "first" if until == "first" else int(until),
+        timeout=timeout,
+        yes=yes,
+    )
+    _execute(lambda options: command(options, wanted), _options(config, as_json=as_json, verbose=verbose))
+
+
 @app.command()
 def check(*, config: ConfigFiles = None, as_json: AsJson = False, verbose: Verbose = False) -> None:
     """Say what is wrong with a configuration. Starts nothing."""

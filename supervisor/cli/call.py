@@ -1,32 +1,20 @@
 """`mcp-nursery call`: one tool call, approved by the person at the terminal or by `--yes`."""
 
-import json
-import os
-import sys
-import termios
-from collections.abc import Mapping
 from contextlib import suppress
 from difflib import get_close_matches
 from functools import partial
-from typing import Any, NoReturn, cast
+from typing import Any
 
-import trio
 from attrs import evolve, frozen
 
-from mcp_nursery.actors.errors import (
-    InvalidArguments,
-    NotApproved,
-    NurseryError,
-    ServerDown,
-    UnknownServer,
-    UnknownTool,
-)
+from mcp_nursery.actors.errors import NurseryError, ServerDown, UnknownServer, UnknownTool
 from mcp_nursery.actors.messages import ServerState
 from mcp_nursery.supervisor import Config, Supervisor, Tool, ToolResult, open_supervisor
 from mcp_nursery.supervisor.tools.naming import clean
 
+from .calling import approve, parse_arguments, result_document
 from .failures import OK, TOOL_ERROR
-from .output import literal_line, safe_line, safe_text, stdout_is_terminal, write_json, write_line
+from .output import safe_text, stdout_is_terminal, write_json, write_line
 from .runtime import Options, load, run_async
 from .statuses import error_of
 
@@ -54,7 +42,7 @@ def call(options: Options, wanted: CallOptions) -> int:
     async def ask_and_call() -> tuple[Tool, ToolResult]:
         async with open_supervisor(specs) as supervisor:
             tool = await _find(supervisor, wanted)
-            await _approve(tool, arguments, yes=wanted.yes)
+            await approve([tool], arguments, yes=wanted.yes)
             return tool, await supervisor.call_tool(tool.tool, arguments, server=tool.server, timeout=wanted.timeout)
 
     tool, result = run_async(ask_and_call)
@@ -63,42 +51,6 @@ def call(options: Options, wanted: CallOptions) -> int:
     else:
         write_line(safe_text(result.text) if stdout_is_terminal() else result.text)
     return TOOL_ERROR if result.is_error else OK
-
-
-def parse_arguments(text: str) -> dict[str, Any]:
-    """The value of `--args`.
-
-    Raises:
-        InvalidArguments: It is not a JSON object.
-    """
-    try:
-        arguments: Any = json.loads(text, parse_constant=_refuse_constant)
-    except json.JSONDecodeError as error:
-        where = f"line {error.lineno} column {error.colno}"
-        raise InvalidArguments(f"--args is not JSON: {error.msg} at {where}") from error
-    except (ValueError, RecursionError) as error:
-        raise InvalidArguments(f"--args is not usable JSON: {safe_line(error)}") from error
-    if not isinstance(arguments, dict):
-        raise InvalidArguments(f"--args must be a JSON object like '{{\"a\": 1}}', not {_kind(arguments)}")
-    return cast("dict[str, Any]", arguments)
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a JSON value")
-
-
-def _kind(value: object) -> str:
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "a boolean"
-        case list():
-            return "an array"
-        case str():
-            return "a string"
-        case _:
-            return "a number"
 
 
 def _check_server(config: Config, server: str | None) -> None:
@@ -151,41 +103,12 @@ def _may_own(wanted: CallOptions, server: str) -> bool:
     return wanted.name.startswith(f"mcp_{clean(server, 'server')}_")
 
 
-async def _approve(tool: Tool, arguments: Mapping[str, Any], *, yes: bool) -> None:
-    if yes or not tool.requires_approval:
-        return
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise NotApproved(tool.server, tool.tool, "there is no terminal to ask on; --yes answers")
-    termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)  # nobody agrees to what was not shown yet
-    lines = (
-        f"server:    {literal_line(tool.server)}",
-        f"tool:      {literal_line(tool.tool)}",
-        f"arguments: {literal_line(json.dumps(arguments, ensure_ascii=False))}",
-        "Call it? [y/N] ",
-    )
-    sys.stderr.write("\n".join(lines))
-    sys.stderr.flush()
-    if (await _answer()).strip().lower() not in (b"y", b"yes"):
-        raise NotApproved(tool.server, tool.tool, "denied at the terminal")
-
-
-async def _answer() -> bytes:
-    # Not input() in a thread: an abandoned one would still hold standard input when the interpreter ends.
-    await trio.lowlevel.wait_readable(sys.stdin.fileno())
-    return os.read(sys.stdin.fileno(), 1024)
-
-
 def _document(tool: Tool, result: ToolResult) -> dict[str, Any]:
     return {
         "name": tool.name,
         "server": result.server,
         "tool": result.tool,
-        "is_error": result.is_error,
-        "text": result.text,
-        "content": [block.model_dump(by_alias=True, mode="json", exclude_none=True) for block in result.content],
-        "structured": result.structured,
-        "duration": result.duration,
-        "incarnation": result.incarnation,
+        **result_document(result),
         "truncated": None,
         "signals": None,
     }

@@ -17,6 +17,7 @@ from mcp_nursery.actors.alongside import run_alongside
 from mcp_nursery.actors.errors import ConnectionLost, NurseryError
 from mcp_nursery.actors.messages import ServerState
 from mcp_nursery.supervisor import (
+    Call,
     Event,
     InProcessTransport,
     ServerSpec,
@@ -158,27 +159,14 @@ async def _expect(story: Story, supervisor: Supervisor, name: str, arguments: di
 
 
 async def _fan_out(story: Story, supervisor: Supervisor) -> None:
-    calls: list[tuple[str, dict[str, Any]]] = [
-        ("mcp_local_greet", {"name": "you"}),
-        ("mcp_steady_now", {}),
-        ("mcp_fragile_now", {}),
-    ]
-    problems: list[NurseryError] = []
-
-    async def one(name: str, arguments: dict[str, Any]) -> None:
-        try:
-            await supervisor.call_tool(name, arguments)
-        except NurseryError as error:
-            problems.append(error)
-
+    calls = [Call("mcp_local_greet", {"name": "you"}), Call("mcp_steady_now"), Call("mcp_fragile_now")]
     began = trio.current_time()
-    async with trio.open_nursery() as nursery:
-        for name, arguments in calls * CALLS_EACH:
-            nursery.start_soon(one, name, arguments)
-    if problems:
-        raise problems[0]
+    answers = await supervisor.gather(calls * CALLS_EACH)
+    for answer in answers:
+        if isinstance(answer, NurseryError):
+            raise answer
     took = (trio.current_time() - began) * 1000
-    story.tell("fan-out", f"{len(calls) * CALLS_EACH} calls to {len(calls)} servers at once: answered in {took:.0f} ms")
+    story.tell("fan-out", f"{len(answers)} calls to {len(calls)} servers at once: answered in {took:.0f} ms")
 
 
 async def _crash(story: Story, supervisor: Supervisor) -> None:

@@ -2,8 +2,9 @@
 
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
+import orjson
 from attrs import field, frozen
 
 if TYPE_CHECKING:
@@ -61,9 +62,9 @@ def render(result: "CallToolResult") -> str:
 
 
 def _block(block: "ContentBlock") -> str:
+    if block.type == "text":
+        return block.text
     dumped = block.model_dump(by_alias=True, mode="json", exclude_none=True)
-    if dumped.get("type") == "text":
-        return cast("str", dumped["text"])
     for holder, key in ((dumped, "data"), (dumped.get("resource", {}), "blob")):
         if isinstance(data := holder.get(key), str):
             holder[key] = f"<{len(data)} characters of base64>"
@@ -73,7 +74,7 @@ def _block(block: "ContentBlock") -> str:
 def _says(part: str, structured: Any) -> bool:
     """Whether a text block is the structured content, as servers send it for older hosts."""
     try:
-        said = json.loads(part)
-    except (ValueError, RecursionError):
+        said = orjson.loads(part)
+    except orjson.JSONDecodeError:
         return isinstance(structured, dict) and structured == {"result": part}
     return structured in (said, {"result": said})

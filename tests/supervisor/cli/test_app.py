@@ -16,7 +16,7 @@ def test_help_names_every_command(cli):
     ran = cli("--help")
     assert ran.code == 0
     assert ran.err == ""
-    for command in ("demo", "run", "status", "tools", "call", "check"):
+    for command in ("demo", "run", "status", "tools", "call", "fan-out", "check"):
         assert f" {command} " in ran.out
         assert cli(command, "--help").code == 0
 
@@ -27,7 +27,7 @@ def test_without_a_command_it_helps_and_fails(cli):
     assert "Usage" in ran.out
 
 
-@pytest.mark.parametrize("args", [["--help"], ["call", "--help"]])
+@pytest.mark.parametrize("args", [["--help"], ["call", "--help"], ["fan-out", "--help"]])
 def test_help_loads_nothing_heavy(args):
     code = (
         "import sys\nfrom mcp_nursery.supervisor.cli import main\n"
@@ -56,6 +56,10 @@ def test_version(cli, monkeypatch):
         (["call"], "NAME"),
         (["call", "x", "--timeout", "soon"], "--timeout"),
         (["call", "x", "--timeout", "-1"], "--timeout"),
+        (["fan-out"], "TOOL"),
+        (["fan-out", "x", "--until", "0"], "--until"),
+        (["fan-out", "x", "--until", "last"], "--until"),
+        (["fan-out", "x", "--until", "²"], "--until"),
         (["status", "--colour"], "--colour"),
         (["dance"], "dance"),
         (["check", "--config"], "--config"),

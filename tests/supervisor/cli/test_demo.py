@@ -131,9 +131,9 @@ async def test_a_wrong_answer():
 
 
 class FailingSupervisor:
-    async def call_tool(self, *_args, **_options):
+    async def gather(self, calls):
         await trio.lowlevel.checkpoint()
-        raise UnknownTool("x")
+        return [UnknownTool("x") for _ in calls]
 
 
 async def test_a_fan_out_that_fails_has_a_plain_error():

@@ -1,0 +1,98 @@
+"""What `call` and `fan-out` share: arguments, the person's consent, and results as JSON."""
+
+import json
+import os
+import sys
+import termios
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn, cast
+
+import trio
+
+from mcp_nursery.actors.errors import InvalidArguments, NotApproved
+from mcp_nursery.supervisor import Tool, ToolResult
+
+from .output import literal_line, safe_line
+
+
+def parse_arguments(text: str) -> dict[str, Any]:
+    """The value of `--args`.
+
+    Raises:
+        InvalidArguments: It is not a JSON object.
+    """
+    try:
+        arguments: Any = json.loads(text, parse_constant=_refuse_constant)
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno} column {error.colno}"
+        raise InvalidArguments(f"--args is not JSON: {error.msg} at {where}") from error
+    except (ValueError, RecursionError) as error:
+        raise InvalidArguments(f"--args is not usable JSON: {safe_line(error)}") from error
+    if not isinstance(arguments, dict):
+        raise InvalidArguments(f"--args must be a JSON object like '{{\"a\": 1}}', not {_kind(arguments)}")
+    return cast("dict[str, Any]", arguments)
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a JSON value")
+
+
+def _kind(value: object) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "a boolean"
+        case list():
+            return "an array"
+        case str():
+            return "a string"
+        case _:
+            return "a number"
+
+
+async def approve(tools: Sequence[Tool], arguments: Mapping[str, Any], *, yes: bool) -> None:
+    """Ask the person at the terminal once, about tools of one name.
+
+    Raises:
+        NotApproved: Denied, or there is no terminal to ask on.
+    """
+    asked_for = [tool for tool in tools if tool.requires_approval]
+    if yes or not asked_for:
+        return
+    servers, name = ", ".join(tool.server for tool in asked_for), asked_for[0].tool
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise NotApproved(servers, name, "there is no terminal to ask on; --yes answers")
+    termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)  # nobody agrees to what was not shown yet
+    sys.stderr.write(_question(asked_for, arguments))
+    sys.stderr.flush()
+    if (await _answer()).strip().lower() not in (b"y", b"yes"):
+        raise NotApproved(servers, name, "denied at the terminal")
+
+
+def _question(tools: Sequence[Tool], arguments: Mapping[str, Any]) -> str:
+    lines = (
+        *(f"server:    {literal_line(tool.server)}" for tool in tools),
+        f"tool:      {literal_line(tools[0].tool)}",
+        f"arguments: {literal_line(json.dumps(arguments, ensure_ascii=False))}",
+        "Call it? [y/N] " if len(tools) == 1 else f"Call it on these {len(tools)} servers? [y/N] ",
+    )
+    return "\n".join(lines)
+
+
+async def _answer() -> bytes:
+    # Not input() in a thread: an abandoned one would still hold standard input when the interpreter ends.
+    await trio.lowlevel.wait_readable(sys.stdin.fileno())
+    return os.read(sys.stdin.fileno(), 1024)
+
+
+def result_document(result: ToolResult) -> dict[str, Any]:
+    """What the tool answered, as JSON."""
+    return {
+        "is_error": result.is_error,
+        "text": result.text,
+        "content": [block.model_dump(by_alias=True, mode="json", exclude_none=True) for block in result.content],
+        "structured": result.structured,
+        "duration": result.duration,
+        "incarnation": result.incarnation,
+    }
