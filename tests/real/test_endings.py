@@ -129,9 +129,7 @@ async def test_leaving_while_servers_start_and_never_answer():
     specs = [lab(f"m{number}", flags={"mute": "yes", **STUBBORN}) for number in range(5)]
     with trio.fail_after(20):
         async with open_supervisor(specs) as supervisor:
-            async with supervisor.events() as events:
-                while any(status.pid is None for status in supervisor.status()):
-                    await events.receive()
+            await eventually(lambda: all(status.pid is not None for status in supervisor.status()), within=10)
             pids = [status.pid for status in supervisor.status()]
             left = time.monotonic()
         assert time.monotonic() - left < 5.0
