@@ -1,0 +1,38 @@
+"""mcp-nursery: everything under one supervisor."""
+
+from typing import Any
+
+import trio
+import worker
+
+from mcp_nursery.supervisor import Call, InProcessTransport, ServerSpec, StdioTransport, open_supervisor
+
+
+def specs(job: worker.Job) -> list[ServerSpec]:
+    made = [ServerSpec(name, StdioTransport(command, args)) for name, (command, *args) in job.commands.items()]
+    if job.in_process:
+        from sdk_server import make_server
+
+        made += [ServerSpec(name, InProcessTransport(make_server())) for name in job.in_process]
+    return made
+
+
+async def main() -> None:
+    job = worker.job()
+    async with open_supervisor(specs(job)) as supervisor:
+        for status in supervisor.status():
+            await supervisor.wait_connected(status.name)
+
+        async def call(server: str, tool: str, arguments: dict[str, Any]) -> Any:
+            return await supervisor.call_tool(tool, arguments, server=server, timeout=job.timeout)
+
+        calls = [Call(tool, arguments, server=server, timeout=job.timeout) for server, tool, arguments in job.plan]
+
+        async def gather() -> list[Any]:
+            return await supervisor.gather(calls)
+
+        await worker.serve(job, call, gather, lambda result: result.text)
+
+
+if __name__ == "__main__":
+    trio.run(main)
