@@ -180,7 +180,7 @@ class ServerActor:
                 if self._stop.is_set():  # handed over in the moment of the stop
                     self._refuse(batch)
                 else:
-                    connection.submit([call for call in batch if not call.slot.abandoned])
+                    connection.submit([call for call in batch if not call.slot.decided])
 
     async def _heed_cancels(self, connection: Connection) -> None:
         while True:

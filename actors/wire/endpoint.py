@@ -3,6 +3,7 @@
 One correlation table for both. Every write is queued, so nothing here ever waits for the peer to read.
 """
 
+import itertools
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -35,6 +36,8 @@ from .outbox import Outbox
 
 logger = logging.getLogger(__name__)
 
+_TURN = 16
+"""Messages taken in a row before other tasks get a turn: one server's flood must not hold up the others' calls."""
 _CLOSED = Loss("the connection was closed")
 _STAMP_PREFIX = "io.modelcontextprotocol/"
 
@@ -227,8 +230,10 @@ class Endpoint:
                 self._running = True
                 task_status.started()
                 while batch := await self._duplex.read():
-                    for frame in batch:
+                    for count, frame in enumerate(batch, 1):
                         self._accept(frame, nursery, on_request, on_notify_intercept)
+                        if count % _TURN == 0:
+                            await trio.lowlevel.checkpoint()
                 self.loss = evolve(await self._duplex.loss(), pending=len(self._calls))
                 nursery.cancel_scope.cancel()
         finally:
@@ -315,8 +320,10 @@ class Endpoint:
 
     async def _deliver(self, on_notify: OnNotify) -> None:
         """Hand notifications to the session one at a time, in the order of the wire."""
-        while True:
+        for count in itertools.count(1):
             method, params = await self._notices.get()
+            if count % _TURN == 0:
+                await trio.lowlevel.checkpoint()
             try:
                 await on_notify(Inbound(self, None, params), method, params)
             except Exception:
