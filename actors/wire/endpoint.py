@@ -229,11 +229,8 @@ class Endpoint:
                 nursery.start_soon(self._deliver, on_notify)
                 self._running = True
                 task_status.started()
-                while batch := await self._duplex.read():
-                    for count, frame in enumerate(batch, 1):
-                        self._accept(frame, nursery, on_request, on_notify_intercept)
-                        if count % _TURN == 0:
-                            await trio.lowlevel.checkpoint()
+                while await self._take_in(nursery, on_request, on_notify_intercept):
+                    pass  # nothing of a message, which may be large, is kept here until the next one comes
                 self.loss = evolve(await self._duplex.loss(), pending=len(self._calls))
                 nursery.cancel_scope.cancel()
         finally:
@@ -245,6 +242,15 @@ class Endpoint:
         self._table.fail_all(self.loss)
         self._calls.clear()
         self._settled.unpark_all()
+
+    async def _take_in(self, nursery: trio.Nursery, on_request: OnRequest, intercept: OnNotifyIntercept | None) -> bool:
+        """See to what comes next; False at the end."""
+        batch = await self._duplex.read()
+        for count, frame in enumerate(batch, 1):
+            self._accept(frame, nursery, on_request, intercept)
+            if count % _TURN == 0:
+                await trio.lowlevel.checkpoint()
+        return bool(batch)
 
     def _accept(
         self, frame: bytes, nursery: trio.Nursery, on_request: OnRequest, intercept: OnNotifyIntercept | None
