@@ -60,6 +60,10 @@ class Recording:
     seen: dict[str, Seen]
 
 
+Run = tuple[Any, list[Seen]]
+"""What a client says of the server, and what came of each exchange; the frames are the server's to tell."""
+
+
 # -- the server -------------------------------------------------------------------------------------------------------
 
 
@@ -89,11 +93,10 @@ def _of_era(step: Any, kind: str) -> Any:
 # -- ours -------------------------------------------------------------------------------------------------------------
 
 
-async def ours(folder: Path, era: str, exchanges: Sequence[Exchange]) -> Recording:
+async def ours(arguments: Sequence[str], exchanges: Sequence[Exchange], within: float = WITHIN) -> Run:
     """Through a supervisor, its router and its actors."""
-    arguments, log = command(folder, era, exchanges)
     spec = ServerSpec("lab", StdioTransport(sys.executable, arguments), restart="temporary")
-    with trio.fail_after(WITHIN):
+    with trio.fail_after(within):
         async with open_supervisor([spec]) as supervisor:
             status = await supervisor.wait_connected("lab")
 
@@ -117,8 +120,7 @@ async def ours(folder: Path, era: str, exchanges: Sequence[Exchange]) -> Recordi
                 status.instructions,
                 sorted(tool.tool for tool in supervisor.tools),
             ]
-            seen = await _run(exchanges, call, mark)
-    return _recording(log, facts, exchanges, seen)
+            return facts, await _run(exchanges, call, mark)
 
 
 def _ours_error(error: Exception) -> Any:
@@ -149,10 +151,9 @@ async def sdk_client(arguments: Sequence[str]):
             yield client
 
 
-async def sdks(folder: Path, era: str, exchanges: Sequence[Exchange]) -> Recording:
+async def sdks(arguments: Sequence[str], exchanges: Sequence[Exchange], within: float = WITHIN) -> Run:
     """Through the SDK's client."""
-    arguments, log = command(folder, era, exchanges)
-    with trio.fail_after(WITHIN):
+    with trio.fail_after(within):
         async with sdk_client(arguments) as client:
             tools, cursor = [], None
             while True:
@@ -176,8 +177,7 @@ async def sdks(folder: Path, era: str, exchanges: Sequence[Exchange]) -> Recordi
 
             info = client.server_info.model_dump(by_alias=True, mode="json", exclude_none=True)
             facts = [client.protocol_version, info, client.instructions, sorted(tools)]
-            seen = await _run(exchanges, call, mark)
-    return _recording(log, facts, exchanges, seen)
+            return facts, await _run(exchanges, call, mark)
 
 
 def _sdks_error(error: Exception, exchange: Exchange) -> Any:
@@ -199,11 +199,11 @@ def _sdks_error(error: Exception, exchange: Exchange) -> Any:
 # -- both -------------------------------------------------------------------------------------------------------------
 
 
-async def _run(exchanges: Sequence[Exchange], call: Callable[..., Any], mark: Callable[[], Any]) -> dict[str, Seen]:
+async def _run(exchanges: Sequence[Exchange], call: Callable[..., Any], mark: Callable[[], Any]) -> list[Seen]:
     await mark()
-    seen = {}
+    seen = []
     for exchange in exchanges:
-        seen[exchange.name] = await _one(exchange, call)
+        seen.append(await _one(exchange, call))
         await mark()
     return seen
 
@@ -234,22 +234,32 @@ def _result(content: Any, structured: Any, is_error: Any, meta: Any) -> Any:
     return ["result", blocks, structured, bool(is_error), meta]
 
 
-def _recording(log: Path, facts: Any, exchanges: Sequence[Exchange], seen: dict[str, Seen]) -> Recording:
+def record(
+    client: Callable[..., Any], folder: Path, era: str, exchanges: Sequence[Exchange], within: float = WITHIN
+) -> Recording:
+    """Run the exchanges through a client and a server scripted for them."""
+    arguments, log = command(folder, era, exchanges)
+    facts, seen = trio.run(client, arguments, exchanges, within)
     slices: list[list[Any]] = [[]]
-    for line in log.read_bytes().splitlines():
-        message = json.loads(line)
-        if message is None:
+    for frame in frames_in(log):
+        if frame is None:
             slices.append([])
         else:
-            slices[-1].append(message)
-    greeting, *each, rest = map(_comparable, slices)
+            slices[-1].append(frame)
+    greeting, *each, rest = map(comparable, slices)
     assert rest == [], "frames after the last exchange"
-    for exchange, frames in zip(exchanges, each, strict=True):
-        seen[exchange.name].frames = frames
-    return Recording(greeting, facts, seen)
+    for one, frames in zip(seen, each, strict=True):
+        one.frames = frames
+    named = zip((exchange.name for exchange in exchanges), seen, strict=True)
+    return Recording(greeting, facts, dict(named))
 
 
-def _comparable(frames: list[Any]) -> list[Any]:
+def frames_in(log: Path) -> list[Any]:
+    """What a server wrote down."""
+    return [json.loads(line) for line in log.read_bytes().splitlines()]
+
+
+def comparable(frames: list[Any]) -> list[Any]:
     """The frames with the client's own ids replaced by their places, also where they are named again."""
     places = {}
     frames = copy.deepcopy(frames)

@@ -481,3 +481,51 @@ NOTICES = [
 ]
 
 ALL = [*RESULTS, *ERRORS, *MALFORMED_RESPONSES, *IDS, *ARGUMENTS, *META, *PROGRESS, *CANCELLING, *INBOUND, *NOTICES]
+
+# What ends the SDK's connection, with this exception. Each is run alone.
+ENDING = [
+    Exchange(
+        "surrogate_argument",
+        [text("hi")],
+        arguments={"a": "\ud800"},
+        apart=Apart(ours=UNSENDABLE, sdks="PydanticSerializationError"),
+    ),
+    Exchange(
+        "byte_that_is_not_utf8",
+        ['{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"caf\udce9"}}', text("hi")],
+        apart=Apart(ours=got({"type": "text", "text": "hi"}), sdks="UnicodeDecodeError"),
+    ),
+    Exchange(
+        "progress_no_float_holds",
+        [report("1" + "0" * 400), report("1", total=10**400), text("hi")],
+        progress=True,
+        apart=Apart(ours=got({"type": "text", "text": "hi"}), sdks="OverflowError"),
+    ),
+]
+
+CHANGES = ("tools", "prompts", "resources")
+
+LIST_CHANGED = Exchange(
+    "list_changed",
+    [*(line(method=f"notifications/{what}/list_changed") for what in CHANGES), text("hi")],
+)
+"""Run alone: who lists again does so later, and not in the middle of another exchange."""
+
+# -- tools of tests/servers/tapped_server.py, an `MCPServer` of the SDK --------------------------------------------
+
+OF_THE_SDKS_SERVER = [
+    Exchange("add", [], arguments={"a": 2, "b": 2**70}),
+    Exchange("add", [], arguments={"a": "two"}),
+    Exchange("picture", []),
+    Exchange("everything", []),
+    Exchange("fails", []),
+    Exchange("refuses", [], arguments={"data": {"a": [1, None]}}),
+    Exchange("counts", [], arguments={"to": 5}, progress=True),
+    Exchange("counts", [], arguments={"to": 5}),
+    Exchange("logs", [], meta={f"{STAMP}logLevel": "debug", "mine": 1}),
+    Exchange("echoes_meta", [], meta={"mine": {"a": 1}}, around=traced),
+    Exchange("hangs", [], progress=True, cancels=True),
+    Exchange("heard_of_cancels", [], arguments={"count": 1}),
+    Exchange("hangs", [], timeout=0.2),
+    Exchange("heard_of_cancels", [], arguments={"count": 2}),
+]

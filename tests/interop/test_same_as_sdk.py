@@ -5,12 +5,19 @@ says what its script says and writes down every frame it reads. Where the two di
 for both: a new version of the SDK that changes its mind is noticed.
 """
 
+from itertools import dropwhile
+from pathlib import Path
+
 import pytest
 import trio
 
 from . import both_clients
 from .both_clients import written
-from .exchanges import ALL, ERAS, HANDSHAKES, MODERN, PROGRESS, STAMPS
+from .exchanges import ALL, ENDING, ERAS, HANDSHAKES, LIST_CHANGED, MODERN, OF_THE_SDKS_SERVER, PROGRESS, STAMPS
+
+TAPPED = Path(__file__).parents[1] / "servers" / "tapped_server.py"
+
+CLIENTS = (both_clients.ours, both_clients.sdks)
 
 each_exchange = pytest.mark.parametrize("exchange", ALL, ids=lambda exchange: exchange.name)
 
@@ -19,8 +26,7 @@ each_exchange = pytest.mark.parametrize("exchange", ALL, ids=lambda exchange: ex
 def recorded(request, tmp_path_factory):
     """The era, and what came of the whole list through our path and through the SDK's."""
     era = request.param
-    clients = (both_clients.ours, both_clients.sdks)
-    return era, *(trio.run(client, tmp_path_factory.mktemp("run"), era, ALL) for client in clients)
+    return era, *(both_clients.record(client, tmp_path_factory.mktemp("run"), era, ALL) for client in CLIENTS)
 
 
 def without_our_words(outcome):
@@ -98,3 +104,50 @@ def test_the_facts(recorded):
     assert written(ours.facts) == written(sdks.facts)
     assert ours.facts[0] == era
     assert ("badly_annotated" in ours.facts[3]) == (era in HANDSHAKES)
+
+
+@pytest.mark.parametrize("exchange", ENDING, ids=lambda exchange: exchange.name)
+def test_what_ends_the_sdks_connection_does_not_end_ours(tmp_path, exchange):
+    """Q25: one server's odd number, or a caller's odd text, is nobody else's affair; the next call is answered."""
+    seen = both_clients.record(both_clients.ours, tmp_path, MODERN, [exchange]).seen[exchange.name]
+    assert written(seen.outcome) == written(exchange.apart.ours)
+    with pytest.raises(BaseExceptionGroup) as caught:
+        both_clients.record(both_clients.sdks, tmp_path, MODERN, [exchange], within=4)  # one of them waits for ever
+    assert type(first_leaf(caught.value)).__name__ == exchange.apart.sdks
+
+
+def first_leaf(error):
+    return first_leaf(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
+
+
+@pytest.mark.parametrize("era", ERAS)
+def test_a_change_that_is_told_in_the_middle_of_a_call(tmp_path, era):
+    """P2: neither of them lists again there and then."""
+    ours, sdks = (
+        both_clients.record(client, tmp_path, era, [LIST_CHANGED]).seen[LIST_CHANGED.name] for client in CLIENTS
+    )
+    assert written([ours.outcome, ours.frames]) == written([sdks.outcome, sdks.frames])
+    assert len(ours.frames) == 1
+
+
+def test_with_a_server_of_the_sdk(tmp_path):
+    """R5, R6, P7: its own `MCPServer`; all it reads from us, it reads from the SDK's client, and answers alike."""
+    runs, heard = [], []
+    for client in CLIENTS:
+        log = tmp_path / client.__name__
+        runs.append(trio.run(client, [str(TAPPED), str(log)], OF_THE_SDKS_SERVER))
+        calls = dropwhile(lambda frame: frame["method"] != "tools/call", both_clients.frames_in(log))
+        frames = both_clients.comparable(list(calls))  # the greeting left out: a slow start is hedged with another
+        for frame in frames:
+            frame["params"].pop("reason", None)
+        heard.append(sorted(map(written, frames)))  # a cancel may come before or after the next call
+    (facts, ours), (sdks_facts, sdks) = runs
+    assert written(facts) == written(sdks_facts)
+    for exchange, one, other in zip(OF_THE_SDKS_SERVER, ours, sdks, strict=True):
+        assert written(one.outcome) == written(other.outcome), exchange
+        assert sorted(map(written, one.reports)) == sorted(map(written, other.reports))
+    assert heard[0] == heard[1]
+    assert [one.outcome[0] for one in ours] == [
+        *["result"] * 5, "error", *["result"] * 4, "cancelled", "result", "timeout", "result"
+    ]  # fmt: skip
+    assert sum("notifications/cancelled" in frame for frame in heard[0]) == 2
