@@ -4,7 +4,7 @@ import copy
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from pydantic import ValidationError
 
 from mcp_nursery.actors.connection.negotiation import CLIENT_INFO
 from mcp_nursery.supervisor import (
+    Call,
     CallTimeout,
     InvalidArguments,
     InvalidResult,
@@ -26,6 +27,7 @@ from mcp_nursery.supervisor import (
     ServerError,
     ServerSpec,
     StdioTransport,
+    Supervisor,
     UnknownTool,
     open_supervisor,
 )
@@ -95,20 +97,42 @@ def _of_era(step: Any, kind: str) -> Any:
 
 async def ours(arguments: Sequence[str], exchanges: Sequence[Exchange], within: float = WITHIN) -> Run:
     """Through a supervisor, its router and its actors."""
+    return await _ours(arguments, exchanges, within, lambda supervisor, call: supervisor.call_tool(**call))
+
+
+async def ours_in_bulk(arguments: Sequence[str], exchanges: Sequence[Exchange], within: float = WITHIN) -> Run:
+    """As `ours`, each call as a fan-out of one."""
+
+    async def made(supervisor: Supervisor, call: dict[str, Any]) -> Any:
+        (answer,) = await supervisor.gather([Call(**call)])
+        if isinstance(answer, NurseryError):
+            raise answer
+        return answer
+
+    return await _ours(arguments, exchanges, within, made)
+
+
+async def _ours(
+    arguments: Sequence[str],
+    exchanges: Sequence[Exchange],
+    within: float,
+    made: Callable[[Supervisor, dict[str, Any]], Awaitable[Any]],
+) -> Run:
     spec = ServerSpec("lab", StdioTransport(sys.executable, arguments), restart="temporary")
     with trio.fail_after(within):
         async with open_supervisor([spec]) as supervisor:
             status = await supervisor.wait_connected("lab")
 
             async def call(exchange: Exchange, on_progress: Any) -> Any:
-                result = await supervisor.call_tool(
-                    exchange.name,
-                    exchange.arguments,
-                    server="lab",
-                    meta=exchange.meta,
-                    timeout=exchange.timeout,
-                    on_progress=on_progress,
-                )
+                asked = {
+                    "name": exchange.name,
+                    "arguments": exchange.arguments,
+                    "server": "lab",
+                    "meta": exchange.meta,
+                    "timeout": exchange.timeout,
+                    "on_progress": on_progress,
+                }
+                result = await made(supervisor, asked)
                 return _result(result.content, result.structured, result.is_error, result.meta)
 
             async def mark() -> None:

@@ -298,6 +298,12 @@ MALFORMED_RESPONSES = [
         ['{"id":$ID,"result":{$KIND"content":[]}}', SECOND],
         apart=Apart(ours=got(), sdks=GOT_SECOND),
     ),
+    Exchange(  # Batches were of 2025-03-26 alone; who still writes one is understood.
+        "batch",
+        [f"[{text('first')}]", SECOND],
+        apart=Apart(ours=got({"type": "text", "text": "first"}), sdks=GOT_SECOND),
+    ),
+    Exchange("carriage_return", [text("hi") + "\r"]),
     Exchange("both", ['{"jsonrpc":"2.0","id":$ID,"result":{$KIND"content":[]},"error":{"code":1,"message":"no"}}']),
 ]
 
