@@ -75,7 +75,7 @@ async def test_a_big_integer_arrives_as_it_was_sent():
 
 
 async def test_a_huge_result_is_whole_and_its_cost_is_linear():
-    """Q31: 32 MB are all there, for about four times the work of 8 MB; a buffer read anew for each piece takes 16."""
+    """Q31: 32 MB are all there, for about four times the work of 8 MB, from the pipe to the typed result."""
     async with supervised(lab()) as supervisor:
 
         async def cost(megabytes):
