@@ -379,7 +379,7 @@ class CallDelivery:
 
     def _message(self, tool: Tool) -> CallTool:
         request = self._request
-        meta = dict(request.meta or {})
+        meta = {key: value for key, value in request.meta.items() if value is not None} if request.meta else {}
         if get_current():  # an empty context has nothing to inject, and finding that out takes the propagators longer
             inject(meta)
         return CallTool(request.key, tool.tool, request.arguments, meta, self._slot)

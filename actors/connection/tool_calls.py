@@ -83,6 +83,8 @@ class PreparedTool:
             self._validate(result.structured_content)
         except jsonschema_rs.ValidationError as error:
             raise BadResult(f"structured content does not fit the output schema: {one_line(error.message)}") from None
+        except ValueError as error:  # half a surrogate pair, in the schema or in what it is held against
+            raise BadResult(f"the output schema cannot be used: {one_line(error)}") from None
 
 
 def _compile(schema: dict[str, Any]) -> Callable[[Any], None]:

@@ -270,6 +270,7 @@ def test_a_reference_to_the_network_is_never_fetched(keyword, scheme, monkeypatc
         {"$ref": "other.json"},
         {"$schema": "http://example.invalid/made-up"},
         {"pattern": "("},
+        {"enum": ["text", "\ud800"]},
     ],
 )
 def test_a_schema_that_is_none_refuses_every_result(schema):
