@@ -8,8 +8,10 @@ from typing import Protocol
 import trio
 from mcp_types import Tool
 
+from .asking import Asking, open_asking
 from .connection import Connection, HandshakeFailed
 from .errors import StartFailed
+from .host import NO_HOST, Host
 from .mailbox import Mailbox
 from .messages import (
     CallTool,
@@ -19,10 +21,12 @@ from .messages import (
     Era,
     ExitKind,
     ExitReason,
+    FollowUp,
     Handshake,
     Loss,
     Opened,
     Owner,
+    Question,
     Relisted,
     Report,
 )
@@ -34,8 +38,10 @@ _STOPPED = Loss("stopped")
 class Connector(Protocol):
     """How an incarnation reaches its server."""
 
-    def connect(self) -> AbstractAsyncContextManager[Connection]:
+    def connect(self, host: Host) -> AbstractAsyncContextManager[Connection]:
         """Open one connection; leaving the block closes all of it, within a bound, whatever the server does.
+
+        The server may ask what `host` offers.
 
         Raises:
             StartFailed: On entering, when it cannot be opened.
@@ -55,6 +61,7 @@ class ServerActor:
         max_in_flight: Calls that may be with the server at once.
         pool: Where the start waits for a place, in time that does not count; the place is free again when the server
             has answered, or has ended.
+        host: What the server may ask of the host.
         report: Told of each step, synchronously.
     """
 
@@ -68,6 +75,7 @@ class ServerActor:
         mailbox_size: int,
         max_in_flight: int,
         pool: StartPool = NO_POOL,
+        host: Host = NO_HOST,
         report: Callable[[Report], None],
     ) -> None:
         self.incarnation = incarnation
@@ -76,10 +84,13 @@ class ServerActor:
         self._era = era
         self._max_in_flight = max_in_flight
         self._pool = pool
+        self._host = host
         self._report = report
         self._mailbox: Mailbox[CallTool] = Mailbox(mailbox_size)
+        self._follow_ups: Mailbox[FollowUp] = Mailbox(math.inf)
         self._relists: Mailbox[None] = Mailbox(1)
-        self._owner = Owner(incarnation, self._mailbox, Mailbox(math.inf))
+        self._owner = Owner(incarnation, self._mailbox, Mailbox(math.inf), self._follow_ups)
+        self._asking: Asking | None = None
         self._life = trio.CancelScope()
         self._working = trio.CancelScope()
         self._stop = trio.Event()
@@ -121,7 +132,7 @@ class ServerActor:
 
     async def _open_and_live(self, place: Place) -> None:
         try:
-            async with self._connector.connect() as connection:
+            async with self._connector.connect(self._host) as connection, open_asking(connection) as self._asking:
                 try:
                     self._end(await self._live(connection, place))
                 finally:
@@ -159,11 +170,13 @@ class ServerActor:
         return await self._serve(connection, handshake, definitions)
 
     async def _serve(self, connection: Connection, handshake: Handshake, definitions: tuple[Tool, ...]) -> ExitReason:
+        asking = self._asking
+        assert asking is not None  # as long as there is a connection
         self._serving = True
         self._report(Connected(self._owner, handshake, definitions))
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._work, connection)
-            nursery.start_soon(self._heed_cancels, connection)
+            nursery.start_soon(self._work, connection, asking)
+            nursery.start_soon(self._heed_cancels, connection, asking)
             nursery.start_soon(self._heed_relists, connection)
             nursery.start_soon(self._heed_stop, connection, nursery.cancel_scope)
             loss = await connection.lost()
@@ -171,21 +184,41 @@ class ServerActor:
             return self._ended(ExitKind.LOST, loss)
         return self._ended(ExitKind.STOPPED, _STOPPED)
 
-    async def _work(self, connection: Connection) -> None:
-        """Start calls as there is room for them, as many at once as there are."""
+    async def _work(self, connection: Connection, asking: Asking) -> None:
+        """Begin what callers want begun, until the stop."""
         with self._working:
-            while True:
-                room = await connection.room(self._max_in_flight)
-                batch = await self._mailbox.take(room)
-                if self._stop.is_set():  # handed over in the moment of the stop
-                    self._refuse(batch)
-                else:
-                    connection.submit([call for call in batch if not call.slot.abandoned])
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._heed_follow_ups, connection, asking)
+                await self._heed_calls(connection)
 
-    async def _heed_cancels(self, connection: Connection) -> None:
+    async def _heed_calls(self, connection: Connection) -> None:
+        """Start calls as there is room for them, as many at once as there are."""
+        while True:
+            room = await connection.room(self._max_in_flight)
+            batch = await self._mailbox.take(room)
+            if self._stop.is_set():  # handed over in the moment of the stop
+                self._refuse(batch)
+            else:
+                connection.submit([call for call in batch if not call.slot.abandoned])
+
+    async def _heed_follow_ups(self, connection: Connection, asking: Asking) -> None:
+        """Go on with calls that the server has answered with a question. They do not wait for room: they had theirs."""
+        while True:
+            for follow_up in await self._follow_ups.take():
+                if self._stop.is_set():  # handed over in the moment of the stop
+                    self._refuse([follow_up])
+                elif follow_up.slot.abandoned:
+                    continue
+                elif isinstance(follow_up, Question):
+                    asking.begin(follow_up)
+                else:
+                    connection.send_round(follow_up)
+
+    async def _heed_cancels(self, connection: Connection, asking: Asking) -> None:
         while True:
             for slot in await self._owner.cancels.take():
-                connection.cancel(slot)
+                if not asking.cancel(slot):
+                    connection.cancel(slot)
 
     async def _heed_relists(self, connection: Connection) -> None:
         while True:
@@ -208,11 +241,18 @@ class ServerActor:
         serving.cancel()
 
     def _refuse_rest(self) -> None:
+        """Begin nothing any more: no call, no round of a call, and no use for what the host would answer."""
         self._refuse(self._mailbox.close())
+        self._refuse(self._follow_ups.close())
+        if self._asking is not None:
+            self._asking.refuse(self._why())
 
-    def _refuse(self, calls: Sequence[CallTool]) -> None:
-        for call in calls:
-            call.slot.resolve(_STOPPED if self._reason is None else self._reason.loss)
+    def _refuse(self, messages: Sequence[CallTool | FollowUp]) -> None:
+        for message in messages:
+            message.slot.resolve(self._why())
+
+    def _why(self) -> Loss:
+        return _STOPPED if self._reason is None else self._reason.loss
 
     def _ended(self, kind: ExitKind, loss: Loss) -> ExitReason:
         return ExitReason(kind, loss, at=trio.current_time(), era=self._era)

@@ -1,15 +1,17 @@
 """One call from its name to its result, in the caller's task: route, submit, await the slot, judge, resend once."""
 
 import math
-from collections.abc import Awaitable, Mapping
-from typing import Any, Literal, assert_never
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Any, Literal, TypeGuard, assert_never
 
 import trio
 from attrs import field, frozen
+from mcp_types import URL_ELICITATION_REQUIRED, InputRequest
 from opentelemetry.context import get_current
 from opentelemetry.propagate import inject
 
-from mcp_nursery.actors.connection.tool_calls import BadResult
+from mcp_nursery.actors.connection.tool_calls import BadResult, InputWanted
 from mcp_nursery.actors.errors import (
     CallError,
     CallTimeout,
@@ -32,7 +34,10 @@ from mcp_nursery.actors.messages import (
     Loss,
     Malformed,
     Outcome,
+    Owner,
+    Question,
     Rejected,
+    Round,
     RouteKey,
     ServerState,
     Unrouted,
@@ -42,6 +47,7 @@ from mcp_nursery.actors.wire.frames import encode
 
 from .catalogue import Catalogue
 from .fleet import Fleet
+from .input_rounds import InputRounds, follow_up
 from .lifecycle import CALLS_WAIT
 from .status import Snapshot, retry_in
 from .tools.results import ToolResult, tool_result
@@ -122,6 +128,7 @@ class CallDelivery:
         self._slot = _NO_SLOT
         self._lost_incarnation = 0
         self._sent_before = False
+        self._rounds: InputRounds | None = None
 
     async def run(self) -> ToolResult:
         """Bring the call to its result.
@@ -177,14 +184,16 @@ class CallDelivery:
         tool, outcome = self._tool, self._slot.outcome
         assert tool is not None
         assert outcome is not None  # `start` came first, and the slot is decided
-        if isinstance(outcome, (Unrouted, Loss)):
+        if not isinstance(outcome, Answered) and (isinstance(outcome, (Unrouted, Loss)) or _wants_a_visit(outcome)):
             return None
-        failed = True
         try:
             result = self._judge(tool, outcome)
-            failed = False
-        finally:
-            self._fleet.finish_call(tool.server, failed=failed)
+        except InputWanted:
+            return None
+        except NurseryError:
+            self._fleet.finish_call(tool.server, failed=True)
+            raise
+        self._fleet.finish_call(tool.server, failed=False)
         return result
 
     async def resume(self) -> ToolResult:
@@ -293,6 +302,13 @@ class CallDelivery:
                     tool = await self._ready(tool.server, lost)
                 outcome = await self._submit(tool)
             match outcome:
+                case Answered():
+                    try:
+                        return self._judge(tool, outcome)
+                    except InputWanted as asked:
+                        wanted = asked.wanted
+                    outcome = await self._input_rounds(tool).bring(wanted)
+                    continue
                 case Unrouted():
                     self._lost_incarnation = self._slot.incarnation or 0
                     tool = await self._ready(tool.server, lost)
@@ -303,6 +319,10 @@ class CallDelivery:
                         raise error
                     lost = error
                     self._lost_incarnation = self._slot.incarnation or 0
+                    self._rounds = None  # sent again, it begins with its first round
+                case Rejected() if _wants_a_visit(outcome):
+                    outcome = await self._visit(tool, outcome)
+                    continue
                 case _:
                     return self._judge(tool, outcome)
             outcome = None
@@ -338,24 +358,27 @@ class CallDelivery:
         delivery = self._slot.delivery
         return Delivery.UNKNOWN if self._sent_before and delivery is Delivery.NOT_SENT else delivery
 
-    async def _submit(self, tool: Tool) -> Outcome:
-        """Hand the call to the router and wait in its slot."""
+    async def _submit(self, tool: Tool, follow_up: Callable[[CallTool], None] | None = None) -> Outcome:
+        """Hand the call to the router, or on by `follow_up`, and wait in its slot."""
         request = self._request
         self._sent_before = self._sent_before or self._slot.sent
         if request.idle_timeout is None:
             self._slot = ReplySlot(wants_progress=request.on_progress is not None)
-            return await self._exchange(tool)
+            return await self._exchange(tool, follow_up)
         idle = IdleLimit(request.idle_timeout)
         self._slot = ReplySlot(wants_progress=True, idle=idle)
         with idle.scope:
-            return await self._exchange(tool)
+            return await self._exchange(tool, follow_up)
         raise self._timed_out(idle.seconds, idle=True)
 
-    async def _exchange(self, tool: Tool) -> Outcome:
-        try:
-            await self._fleet.router.submit(self._message(tool))
-        except trio.BrokenResourceError:
-            raise SupervisorClosed from None
+    async def _exchange(self, tool: Tool, follow_up: Callable[[CallTool], None] | None) -> Outcome:
+        if follow_up is not None:
+            follow_up(self._message(tool))
+        else:
+            try:
+                await self._fleet.router.submit(self._message(tool))
+            except trio.BrokenResourceError:
+                raise SupervisorClosed from None
         return await self._slot.wait(self._request.on_progress or _no_progress)
 
     def _message(self, tool: Tool) -> CallTool:
@@ -368,9 +391,39 @@ class CallDelivery:
     def _may_resend(self, tool: Tool) -> bool:
         if self._request.resend == "never":
             return False
-        if self._slot.delivery is Delivery.NOT_SENT:
+        if self._delivery() is Delivery.NOT_SENT:
             return True
         return self._request.resend == "always" or tool.repeatable
+
+    # -- a server that asks ---------------------------------------------------------------------------------------
+
+    def _input_rounds(self, tool: Tool) -> InputRounds:
+        if self._rounds is None:
+            self._rounds = InputRounds(partial(self._ask, tool), partial(self._send_round, tool))
+        return self._rounds
+
+    async def _visit(self, tool: Tool, refused: Rejected) -> Outcome:
+        visited = await self._input_rounds(tool).visit(refused)
+        if visited is None:
+            raise self._refused(tool, refused)
+        return visited
+
+    async def _ask(self, tool: Tool, key: str, request: InputRequest) -> Outcome:
+        """Have a callback of the host's answer. The time that takes is the host's: no idle limit holds."""
+        asker = self._slot.incarnation
+        self._sent_before = self._sent_before or self._slot.sent
+        self._slot = ReplySlot()
+        follow_up(self._owner(tool), asker, Question(tool.tool, key, request, self._slot))
+        return await self._slot.wait(_no_progress)
+
+    async def _send_round(self, tool: Tool, responses: dict[str, Any] | None, state: str | None) -> Outcome:
+        """Send the call once more, as its server wants it: a part of the same attempt."""
+        asker = self._slot.incarnation
+        return await self._submit(tool, lambda call: follow_up(self._owner(tool), asker, Round(call, responses, state)))
+
+    def _owner(self, tool: Tool) -> Owner | None:
+        cell = self._fleet.cells.get(tool.server)
+        return None if cell is None else cell.value.owner
 
     # -- outcomes -------------------------------------------------------------------------------------------------
 
@@ -380,14 +433,7 @@ class CallDelivery:
             case Answered():
                 return self._result(tool, outcome)
             case Rejected():
-                raise ServerError(
-                    server=tool.server,
-                    tool=tool.tool,
-                    incarnation=incarnation,
-                    code=outcome.code,
-                    message=outcome.message,
-                    data=outcome.data,
-                )
+                raise self._refused(tool, outcome)
             case Malformed():
                 raise InvalidResult(outcome.problem, server=tool.server, tool=tool.tool, incarnation=incarnation)
             case Unsendable():
@@ -396,6 +442,16 @@ class CallDelivery:
                 raise ServerBusy(server=tool.server, tool=tool.tool, incarnation=incarnation, delivery=self._delivery())
             case _:
                 assert_never(outcome)
+
+    def _refused(self, tool: Tool, refused: Rejected) -> ServerError:
+        return ServerError(
+            server=tool.server,
+            tool=tool.tool,
+            incarnation=self._slot.incarnation,
+            code=refused.code,
+            message=refused.message,
+            data=refused.data,
+        )
 
     def _result(self, tool: Tool, answer: Answered) -> ToolResult:
         slot = self._slot
@@ -443,6 +499,11 @@ class CallDelivery:
             timeout=timeout,
             idle=idle,
         )
+
+
+def _wants_a_visit(outcome: Outcome) -> TypeGuard[Rejected]:
+    """Whether a server refuses until its user has visited a page."""
+    return isinstance(outcome, Rejected) and outcome.code == URL_ELICITATION_REQUIRED
 
 
 def _connected(snapshot: Snapshot) -> bool:

@@ -11,6 +11,7 @@ import trio
 from attrs import define, field, frozen
 
 from mcp_nursery.actors.errors import StartFailed
+from mcp_nursery.actors.host import NO_HOST, Host
 from mcp_nursery.actors.messages import Loss
 
 if TYPE_CHECKING:
@@ -158,10 +159,10 @@ class ScriptedTransport:
 class _ScriptedConnector:
     server: ScriptedServer
 
-    def connect(self) -> "AbstractAsyncContextManager[Connection]":
+    def connect(self, host: Host = NO_HOST) -> "AbstractAsyncContextManager[Connection]":
         from mcp_nursery.actors.connection.wired import open_wired
 
-        return open_wired(self.server.open())
+        return open_wired(self.server.open(), host)
 
 
 class _Incarnation:

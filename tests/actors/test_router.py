@@ -24,7 +24,7 @@ ANSWER = Answered(result={"content": []})
 
 
 def make_owner(incarnation: int = 1, *, capacity: float = 256) -> Owner:
-    return Owner(incarnation, Mailbox(capacity), Mailbox(math.inf))
+    return Owner(incarnation, Mailbox(capacity), Mailbox(math.inf), Mailbox(math.inf))
 
 
 def make_call(key: RouteKey = "mcp_time_now") -> CallTool:

@@ -122,12 +122,12 @@ class Slow:
         self.server = ScriptedServer()
 
     @asynccontextmanager
-    async def connect(self):
+    async def connect(self, host):
         try:
             await trio.sleep(self.opens_after)
             if self.fails is not None:
                 raise self.fails
-            async with self.server.transport.connector(close_grace=1).connect() as connection:
+            async with self.server.transport.connector(close_grace=1).connect(host) as connection:
                 yield connection
         finally:
             with trio.CancelScope(shield=True):

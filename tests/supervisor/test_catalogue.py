@@ -25,7 +25,7 @@ def server(name: str, *tools: str, state: ServerState = S.CONNECTED, incarnation
         ServerSpec(name, NOWHERE, **options),
         state,
         incarnation=incarnation,
-        owner=Owner(incarnation, None, None) if state is S.CONNECTED else None,  # type: ignore[arg-type]
+        owner=Owner(incarnation, None, None, None) if state is S.CONNECTED else None,  # type: ignore[arg-type]
         definitions=tuple(definition(tool) for tool in tools),
     )
 

@@ -775,7 +775,7 @@ def bulk(count: int) -> list[CallTool]:
 
 async def test_a_bulk_is_one_message():
     """An abandoned call in it is not handed on; the others are, in their order."""
-    router, owner = RouterActor(), Owner(1, Mailbox(9), Mailbox(math.inf))
+    router, owner = RouterActor(), Owner(1, Mailbox(9), Mailbox(math.inf), Mailbox(math.inf))
     router.swap({"mcp_lab_nap": owner})
     calls = bulk(3)
     await router.submit(Bulk(calls))
@@ -792,7 +792,7 @@ async def test_a_bulk_is_one_message():
 async def test_a_bulk_that_nobody_routes_any_more():
     """However far the router was with it: every call comes back."""
     for steps in range(12):
-        router, owner = RouterActor(), Owner(1, Mailbox(math.inf), Mailbox(math.inf))
+        router, owner = RouterActor(), Owner(1, Mailbox(math.inf), Mailbox(math.inf), Mailbox(math.inf))
         router.swap({"mcp_lab_nap": owner})
         calls = bulk(1000)
         async with trio.open_nursery() as nursery:
