@@ -410,10 +410,10 @@ class CallDelivery:
 
     async def _ask(self, tool: Tool, key: str, request: InputRequest) -> Outcome:
         """Have a callback of the host's answer. The time that takes is the host's: no idle limit holds."""
-        asker = self._slot.incarnation
-        self._sent_before = self._sent_before or self._slot.sent
-        self._slot = ReplySlot()
-        follow_up(self._owner(tool), asker, Question(tool.tool, key, request, self._slot))
+        before, self._slot = self._slot, ReplySlot()
+        self._sent_before = self._sent_before or before.sent
+        self._slot.tool = before.tool
+        follow_up(self._owner(tool), before.incarnation, Question(tool.tool, key, request, self._slot))
         return await self._slot.wait(_no_progress)
 
     async def _send_round(self, tool: Tool, responses: dict[str, Any] | None, state: str | None) -> Outcome:

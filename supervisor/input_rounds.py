@@ -61,11 +61,12 @@ class InputRounds:
         A page that the user declines is the tool's answer. None if there is nobody to offer them to, or it was done
         too often: the refusal stands.
         """
+        pages = _pages(refused)
         self._visits += 1
-        if self._visits > MAX_VISITS:
+        if not pages or self._visits > MAX_VISITS:
             return None
-        for page in _pages(refused):
-            said = await self._ask(page.elicitation_id or page.url, ElicitRequest(params=page))
+        for page in pages:
+            said = await self._ask(page.elicitation_id or "page", ElicitRequest(params=page))
             if isinstance(said, Rejected):
                 return None
             if not isinstance(said, Answered):
