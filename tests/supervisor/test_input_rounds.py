@@ -21,14 +21,15 @@ from mcp_types import (
 
 from mcp_nursery.supervisor import (
     Call,
-    CallError,
     Callbacks,
+    CallError,
     CallTimeout,
     ConnectionLost,
     InvalidResult,
     RestartPolicy,
     ServerError,
     ServerSpec,
+    ToolResult,
     open_supervisor,
 )
 from mcp_nursery.supervisor.testing import Ask, Life, Refusal, ScriptedServer, run_virtual
@@ -419,29 +420,37 @@ def test_a_repeatable_call_begins_anew_after_a_loss():
     assert len(user.asked) == 2
 
 
-@pytest.mark.parametrize(("annotations", "executions"), [(None, [1]), (READ_ONLY, [1, 2, 2])])
-def test_a_loss_while_the_user_thinks(annotations, executions):
-    """R2, R3, R9: told at once, the callback ends, and only a repeatable call is sent again: the server may have acted
-    before it asked."""
-
-    async def main() -> None:
-        user, server = User(after=5), asking(form(), annotations={"work": annotations or {}})
-        async with (
-            open_supervisor([spec(server)], callbacks=Callbacks(elicit=user)) as supervisor,
-            trio.open_nursery() as nursery,
-        ):
-            nursery.start_soon(crash_at, server, 1)
-            try:
-                result = await supervisor.call_tool("work", server="lab", when_down="wait")
-            except ConnectionLost as error:
-                assert (error.delivery, error.exit_code, trio.current_time()) == ("unknown", 3, 1)
-                assert supervisor.status()[0].state == "waiting"
-            else:
-                assert (result.incarnation, trio.current_time()) == (2, 1 + 2 + 5)
+async def crashing_at(server: ScriptedServer, user: User, time: float) -> tuple[object, float]:
+    """What a call comes to whose server dies at that time, and when."""
+    async with (
+        open_supervisor([spec(server)], callbacks=Callbacks(elicit=user)) as supervisor,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(crash_at, server, time)
+        try:
+            outcome: object = await supervisor.call_tool("work", server="lab")
+        except CallError as error:
+            outcome = error
+            assert supervisor.status()[0].state == "waiting"
+        at = trio.current_time()
+        await trio.testing.wait_all_tasks_blocked()
         assert user.gave_up == 1
-        assert [call[0] for call in server.calls] == executions
+        return outcome, at
 
-    run_virtual(main)
+
+def test_a_loss_while_the_user_thinks():
+    """R2, R3, R9: told at once, and the callback ends; the server may have acted before it asked."""
+    error, at = run_virtual(crashing_at, server := asking(form()), User(after=5), 1.0)
+    assert isinstance(error, ConnectionLost)
+    assert (error.delivery, error.exit_code, at, len(server.calls)) == ("unknown", 3, 1, 1)
+
+
+def test_a_repeatable_call_is_sent_again_after_a_loss_while_the_user_thinks():
+    """R2, R9."""
+    server = asking(form(), annotations={"work": READ_ONLY})
+    result, at = run_virtual(crashing_at, server, User(after=5), 1.0)
+    assert isinstance(result, ToolResult)
+    assert (result.incarnation, at, [call[0] for call in server.calls]) == (2, 1 + 2 + 5, [1, 2, 2])
 
 
 async def crash_at(server: ScriptedServer, time: float) -> None:
@@ -492,6 +501,30 @@ def test_a_stop_begins_no_further_round():
                 await supervisor.call_tool("work", server="lab")
             assert (trio.current_time(), caught.value.delivery) == (1, "unknown")
         assert user.gave_up == 1
+
+    run_virtual(main)
+
+
+def test_a_callback_that_does_not_end_hides_no_loss():
+    """R3, R9: callers and keeper learn of the loss at once; only the next start waits for the callback."""
+
+    async def stubborn(message) -> object:
+        with trio.CancelScope(shield=True):
+            await trio.sleep(60)
+
+    async def main() -> None:
+        server = asking(form())
+        async with (
+            open_supervisor([spec(server)], callbacks=Callbacks(elicit=stubborn), shutdown_timeout=90) as supervisor,
+            trio.open_nursery() as nursery,
+        ):
+            nursery.start_soon(crash_at, server, 1)
+            with pytest.raises(ConnectionLost):
+                await supervisor.call_tool("work", server="lab")
+            assert (trio.current_time(), supervisor.status()[0].state) == (1, "waiting")
+            await supervisor.wait_connected("lab")
+            assert trio.current_time() == 60
+        assert server.most_alive == 1
 
     run_virtual(main)
 
@@ -554,19 +587,9 @@ def test_a_refusal_that_names_no_page_stands(data):
 
 def test_a_loss_while_a_page_is_visited():
     """R2, R9."""
-
-    async def main() -> None:
-        user, server = User(after=5), refusing(pages("https://a.example"))
-        async with (
-            open_supervisor([spec(server)], callbacks=Callbacks(elicit=user)) as supervisor,
-            trio.open_nursery() as nursery,
-        ):
-            nursery.start_soon(crash_at, server, 1)
-            with pytest.raises(ConnectionLost) as caught:
-                await supervisor.call_tool("work", server="lab")
-            assert (caught.value.delivery, trio.current_time()) == ("unknown", 1)
-
-    run_virtual(main)
+    error, at = run_virtual(crashing_at, refusing(pages("https://a.example")), User(after=5), 1.0)
+    assert isinstance(error, ConnectionLost)
+    assert (error.delivery, at) == ("unknown", 1)
 
 
 # -- many calls at once -------------------------------------------------------------------------------------------
