@@ -420,6 +420,22 @@ def test_a_repeatable_call_begins_anew_after_a_loss():
     assert len(user.asked) == 2
 
 
+def test_a_call_sent_again_has_all_its_rounds():
+    """R2, R9: it is begun anew."""
+    rounds = 0
+
+    async def work(_) -> object:
+        nonlocal rounds
+        rounds += 1
+        if rounds == 8:
+            server.crash()
+            await trio.sleep_forever()
+        return "done" if rounds == 15 else Ask({}, work)
+
+    server = ScriptedServer(tools={"work": work}, annotations={"work": READ_ONLY})
+    assert run(server).text == "done"
+
+
 async def crashing_at(server: ScriptedServer, user: User, time: float) -> tuple[object, float]:
     """What a call comes to whose server dies at that time, and when."""
     async with (
