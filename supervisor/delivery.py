@@ -190,7 +190,7 @@ class CallDelivery:
             result = self._judge(tool, outcome)
         except InputWanted:
             return None
-        except NurseryError:
+        except BaseException:
             self._fleet.finish_call(tool.server, failed=True)
             raise
         self._fleet.finish_call(tool.server, failed=False)
@@ -358,22 +358,22 @@ class CallDelivery:
         delivery = self._slot.delivery
         return Delivery.UNKNOWN if self._sent_before and delivery is Delivery.NOT_SENT else delivery
 
-    async def _submit(self, tool: Tool, follow_up: Callable[[CallTool], None] | None = None) -> Outcome:
-        """Hand the call to the router, or on by `follow_up`, and wait in its slot."""
+    async def _submit(self, tool: Tool, hand_on: Callable[[CallTool], None] | None = None) -> Outcome:
+        """Give the call to `hand_on`, or else to the router, and wait in its slot."""
         request = self._request
         self._sent_before = self._sent_before or self._slot.sent
         if request.idle_timeout is None:
             self._slot = ReplySlot(wants_progress=request.on_progress is not None)
-            return await self._exchange(tool, follow_up)
+            return await self._exchange(tool, hand_on)
         idle = IdleLimit(request.idle_timeout)
         self._slot = ReplySlot(wants_progress=True, idle=idle)
         with idle.scope:
-            return await self._exchange(tool, follow_up)
+            return await self._exchange(tool, hand_on)
         raise self._timed_out(idle.seconds, idle=True)
 
-    async def _exchange(self, tool: Tool, follow_up: Callable[[CallTool], None] | None) -> Outcome:
-        if follow_up is not None:
-            follow_up(self._message(tool))
+    async def _exchange(self, tool: Tool, hand_on: Callable[[CallTool], None] | None) -> Outcome:
+        if hand_on is not None:
+            hand_on(self._message(tool))
         else:
             try:
                 await self._fleet.router.submit(self._message(tool))
@@ -398,6 +398,8 @@ class CallDelivery:
     # -- a server that asks ---------------------------------------------------------------------------------------
 
     def _input_rounds(self, tool: Tool) -> InputRounds:
+        """For an answer that is a question: whether the server has acted is unknown until it gives another."""
+        self._renew_slot()
         if self._rounds is None:
             self._rounds = InputRounds(partial(self._ask, tool), partial(self._send_round, tool))
         return self._rounds
@@ -410,11 +412,14 @@ class CallDelivery:
 
     async def _ask(self, tool: Tool, key: str, request: InputRequest) -> Outcome:
         """Have a callback of the host's answer. The time that takes is the host's: no idle limit holds."""
+        self._renew_slot()
+        follow_up(self._owner(tool), self._slot.incarnation, Question(tool.tool, key, request, self._slot))
+        return await self._slot.wait(_no_progress)
+
+    def _renew_slot(self) -> None:
         before, self._slot = self._slot, ReplySlot()
         self._sent_before = self._sent_before or before.sent
-        self._slot.tool = before.tool
-        follow_up(self._owner(tool), before.incarnation, Question(tool.tool, key, request, self._slot))
-        return await self._slot.wait(_no_progress)
+        self._slot.incarnation, self._slot.tool = before.incarnation, before.tool
 
     async def _send_round(self, tool: Tool, responses: dict[str, Any] | None, state: str | None) -> Outcome:
         """Send the call once more, as its server wants it: a part of the same attempt."""

@@ -159,7 +159,8 @@ class Supervisor:
             UnknownServer, UnknownTool: Nothing of that name, now that all first attempts are settled.
             ServerDown, ServerBusy: Not sent.
             ConnectionLost, CallTimeout: See their `delivery`.
-            ServerError, InvalidResult: The server answered, and not with a result.
+            ServerError, InvalidResult: The server answered, and not with a result; or it asked the host for something
+                and was refused, or asked too often.
             SupervisorClosed: The block was left.
         """
         self._fleet.check_open()

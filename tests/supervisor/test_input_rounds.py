@@ -299,6 +299,13 @@ def test_the_deadline_is_of_the_whole_call():
     assert server.cancelled == []  # nothing was in flight
 
 
+def test_a_deadline_between_two_rounds():
+    """R9: the server has answered only that it goes on, so whether it has acted is unknown."""
+    error, at = run_virtual(partial(timed_out, server := many_rounds(9), User(), timeout=0.1))
+    assert (at, error.delivery, error.incarnation) == (0.1, "unknown", 1)
+    assert (len(server.calls), server.cancelled) == (2, [])
+
+
 def test_the_time_a_person_takes_is_not_the_servers_silence():
     """R4, R9: the idle limit holds for each round, and not for the callback."""
 
