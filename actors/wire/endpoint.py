@@ -232,10 +232,12 @@ class Endpoint:
                 while await self._take_in(nursery, on_request, on_notify_intercept):
                     pass  # nothing of a message, which may be large, is kept here until the next one comes
                 self.loss = evolve(await self._duplex.loss(), pending=len(self._calls))
+                self._end()  # now: a callback that serves the peer may take its time to end
                 nursery.cancel_scope.cancel()
         finally:
             self._running = False
-            self._end()
+            if not self.lost.is_set():
+                self._end()
 
     def _end(self) -> None:
         self.lost.set()
