@@ -1,5 +1,6 @@
 """The WebSocket transport: one message a frame, subprotocol `mcp`, over TCP or TLS."""
 
+import os
 import re
 import socket
 import ssl
@@ -165,7 +166,7 @@ def _unreachable(error: OSError) -> Refusal:
     if isinstance(error, socket.gaierror):
         return Refusal(f"cannot be reached: the host is not known: {error.strerror}")
     causes = [cause for cause in leaves(error.__cause__ or error) if isinstance(cause, OSError)]
-    problems = sorted({cause.strerror or one_line(cause) for cause in causes})
+    problems = sorted({os.strerror(cause.errno) if cause.errno else one_line(cause) for cause in causes})
     return Refusal(f"cannot be reached: {', '.join(problems)}")
 
 

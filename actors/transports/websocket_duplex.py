@@ -5,6 +5,7 @@ failed write ends its reading, and the answer to its handshake is judged before 
 """
 
 import math
+import os
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, cast
@@ -110,7 +111,7 @@ class WebSocketDuplex:
         self._check_open()
         if self._batch or self._line.backlog or not frames:
             return 0
-        self._batch = _one_write(frames)
+        self._batch = tuple(_one_write(frames))
         self._begun = True
         return len(self._batch)
 
@@ -218,8 +219,9 @@ class _Opening:
                 self._line.settled.set()
         except* (wsproto.utilities.ProtocolError, h11.ProtocolError, UnicodeError) as broken:
             # Before it was open: an answer of 101 that is no handshake. After: a ping while the WebSocket was closing.
-            cause = next(leaves(broken))
-            self._line.fate = f"broke the protocol: {one_line(cause.__context__ or cause)}"
+            self._line.fate = f"broke the protocol: {one_line(_breach(broken))}"
+            if self._connection is None:
+                self._line.refusal = Refusal(self._line.fate, retriable=False)
             self._line.settled.set()
 
 
@@ -328,9 +330,19 @@ def _one_write(frames: Sequence[bytes]) -> Sequence[bytes]:
     return frames
 
 
+def _breach(group: BaseExceptionGroup[Exception]) -> BaseException:
+    """What the peer did: trio-websocket crashes of its attempt to tell the peer."""
+    first = error = next(leaves(group))
+    while not isinstance(error, wsproto.utilities.RemoteProtocolError):
+        if error.__context__ is None:
+            return first
+        error = error.__context__
+    return error
+
+
 def _cause(error: BaseException) -> str:
     cause = error.__cause__
-    return (cause.strerror if isinstance(cause, OSError) and cause.strerror else None) or one_line(cause or error)
+    return os.strerror(cause.errno) if isinstance(cause, OSError) and cause.errno else one_line(cause or error)
 
 
 def _told(closed: CloseReason) -> str:
