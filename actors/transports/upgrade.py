@@ -14,6 +14,7 @@ SUBPROTOCOL = "mcp"
 HEAD_LIMIT = 64 << 10
 """Bytes of an answer's head; whoever sends more does not mean to answer."""
 
+_MALFORMED = "<malformed>"
 _START = b"HTTP/1."
 _STATUS_LINE = re.compile(rb"HTTP/1\.[01] (\d{3})\b")
 _BLANK_LINE = re.compile(rb"\r?\n\r?\n")
@@ -44,8 +45,8 @@ def shown_url(url: str) -> str:
         parts = urlsplit(url)
         host, _ = parts.netloc.rpartition("@")[2], parts.port  # a port that is none raises too
     except ValueError:
-        host = ""
-    return urlunsplit((parts.scheme, host, parts.path, "", "")) if host else "<malformed>"
+        return _MALFORMED
+    return urlunsplit((parts.scheme, host, parts.path, "", "")) if host else _MALFORMED
 
 
 def is_decidable(head: bytes) -> bool:

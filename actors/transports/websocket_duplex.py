@@ -208,7 +208,7 @@ class _Opening:
             async with trio.open_nursery() as nursery:
                 self._connection = await wrap_client_stream(
                     nursery,
-                    cast("Any", self._line),  # annotated more narrowly than its documentation and its code have it
+                    cast("Any", self._line),  # annotated more narrowly than it is used
                     self._request.host,
                     self._request.resource,
                     subprotocols=[SUBPROTOCOL],
@@ -225,7 +225,7 @@ class _Opening:
             self._line.settled.set()
 
 
-class _Line(trio.abc.Stream):
+class _Line:
     """The stream as trio-websocket sees it: judged on the way in, buffered on the way out."""
 
     def __init__(self, stream: trio.abc.Stream) -> None:
@@ -282,10 +282,6 @@ class _Line(trio.abc.Stream):
         if not self.deaf:
             self._out += data
             self._filled.set()
-
-    async def wait_send_all_might_not_block(self) -> None:
-        """Wait until nothing is queued."""
-        await self.drained()
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
         """What comes from the peer; nothing once it is gone, however it went."""

@@ -367,8 +367,13 @@ async def test_a_server_without_tls():
     assert (str(failure), failure.retriable) == (f"url '{url}' failed in TLS: wrong version number", True)
 
 
-async def test_a_server_that_leaves_during_tls():
-    async with listening(trio.SocketStream.aclose) as plain_url:
+@pytest.mark.parametrize("leave", [trio.SocketStream.aclose, reset])
+async def test_a_server_that_leaves_during_tls(leave):
+    async def go(stream):
+        await stream.receive_some()
+        await leave(stream)
+
+    async with listening(go) as plain_url:
         url = plain_url.replace("ws:", "wss:")
         failure = await failure_of(url)
     assert str(failure).startswith(f"url '{url}' failed in TLS: ")

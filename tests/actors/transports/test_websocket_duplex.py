@@ -274,7 +274,7 @@ async def test_an_answer_is_read_although_a_later_write_fails():
 
     async def answer_and_go(stream):
         await stream.receive_some()
-        await stream.send_all(b"".join(frame(TEXT, b"%d" % n) for n in range(100)))
+        await stream.send_all(b"".join(frame(TEXT, b"%d" % n) + frame(PING) for n in range(100)))
         await reset_softly(stream)
         gone.set()
 
@@ -340,6 +340,16 @@ async def test_the_blocks_own_exception_comes_out_as_it_is():
         with pytest.raises(Mine):
             async with connector(url).open():
                 raise Mine
+
+
+async def test_a_batch_that_a_close_overtook_is_told_to_be_broken():
+    async with in_memory() as (duplex, server):
+        assert duplex.write_nowait([b"x"]) == 1
+        await server.aclose(4000)
+        assert await duplex.read() == []
+        with pytest.raises(trio.BrokenResourceError):
+            await duplex.writable()
+        assert not (await duplex.loss()).unheard  # it might have left
 
 
 # a link that says nothing
