@@ -213,6 +213,7 @@ class _Opening:
                     self._request.resource,
                     subprotocols=[SUBPROTOCOL],
                     extra_headers=list(self._request.headers),
+                    message_queue_size=0,  # what waits in its queue is lost when it closes for an overlong message
                     max_message_size=self._frame_limit,
                     receive_buffer_size=_READ_MOST,
                 )
