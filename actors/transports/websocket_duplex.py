@@ -6,6 +6,7 @@ failed write ends its reading, and the answer to its handshake is judged before 
 
 import math
 import os
+from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, cast
@@ -93,14 +94,14 @@ class WebSocketDuplex:
     def __init__(self, line: "_Line", connection: WebSocketConnection) -> None:
         self._line = line
         self._connection = connection
-        self._batch: Sequence[bytes] = ()
+        self._batch: deque[bytes] = deque()
         self._begun = False
         self._ended = False
 
     @property
     def unfinished(self) -> bool:
         """Whether frames were begun whose rest waits for `writable()`."""
-        return bool(self._batch)
+        return bool(self._batch) or self._line.backlog
 
     def write_nowait(self, frames: Sequence[bytes]) -> int:
         """Take what one write may hold, if nothing is in its way, and say how many were begun. Never waits.
@@ -109,9 +110,9 @@ class WebSocketDuplex:
             trio.BrokenResourceError: The peer reads no more. No frame of this call was begun.
         """
         self._check_open()
-        if self._batch or self._line.backlog or not frames:
+        if self.unfinished or not frames:
             return 0
-        self._batch = tuple(_one_write(frames))
+        self._batch.extend(_one_write(frames))
         self._begun = True
         return len(self._batch)
 
@@ -122,13 +123,13 @@ class WebSocketDuplex:
             trio.BrokenResourceError: The peer reads no more.
         """
         try:
-            for frame in self._batch:
-                await self._connection.send_message(frame.decode())
+            while self._batch:
+                await self._connection.send_message(self._batch[0].decode())
+                self._batch.popleft()  # only now: a send that is cancelled has queued nothing
         except ConnectionClosed as closed:
             raise trio.BrokenResourceError("the WebSocket is closed") from closed
         await self._line.drained()
         self._check_open()
-        self._batch = ()
 
     def _check_open(self) -> None:
         if self._line.deaf or self._connection.closed is not None:
@@ -310,7 +311,8 @@ class _Line:
 
     def _end(self, fate: str) -> bytes:
         self.fate = self.fate or fate
-        self.settled.set()
+        if not self._answered or self.refusal:  # else trio-websocket has what it needs to settle it
+            self.settled.set()
         return b""
 
     async def aclose(self) -> None:

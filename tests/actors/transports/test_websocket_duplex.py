@@ -116,6 +116,22 @@ async def test_a_peer_that_does_not_read_holds_up_the_write_and_nothing_else():
     assert trio.current_time() - left < 1.0
 
 
+async def test_no_frame_is_sent_twice_by_a_write_that_was_given_up():
+    """R2: whatever is cancelled, and however often it is taken up again."""
+    async with in_memory() as (duplex, server):
+        for steps in range(8):
+            assert duplex.write_nowait([b"a", b"b", b"c"]) == 3
+            with trio.CancelScope() as scope:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(duplex.writable)
+                    for _ in range(steps):
+                        await trio.lowlevel.checkpoint()
+                    scope.cancel()
+            await duplex.writable()
+            assert not duplex.unfinished
+            assert [await server.get_message() for _ in range(3)] == ["a", "b", "c"]
+
+
 async def test_a_flood_of_pings_from_a_peer_that_does_not_read_takes_no_memory():
     sent = 0
 
@@ -177,6 +193,19 @@ async def test_frames_in_the_packet_of_the_handshake():
 
     async with listening(say) as url, connector(url).open() as duplex:
         assert await everything(duplex) == [b"early"]
+
+
+async def test_a_server_that_leaves_in_the_packet_of_the_handshake():
+    """L6: what it said counts, always."""
+
+    async def say(stream):
+        await stream.send_all(await acceptance(stream) + frame(TEXT, b"early"))
+        await stream.aclose()
+
+    for _ in range(20):
+        async with listening(say) as url, connector(url).open() as duplex:
+            assert await everything(duplex) == [b"early"]
+            assert (await duplex.loss()).message == "the connection ended without a close frame"
 
 
 async def test_a_handshake_byte_by_byte():
