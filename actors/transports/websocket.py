@@ -106,8 +106,9 @@ class WebSocketConnector:
         if not target.secure:
             return stream
         try:
-            # In a thread: to load the authorities takes 0.1 s.
-            context = self.ssl_context or await trio.to_thread.run_sync(ssl.create_default_context)
+            context = self.ssl_context
+            if context is None:
+                context = await trio.to_thread.run_sync(ssl.create_default_context)  # to load authorities takes 0.1 s
             secured = trio.SSLStream(stream, context, server_hostname=target.host, https_compatible=True)
             await secured.do_handshake()
         except BaseException as error:
