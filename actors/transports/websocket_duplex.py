@@ -311,8 +311,7 @@ class _Line:
 
     def _end(self, fate: str) -> bytes:
         self.fate = self.fate or fate
-        if not self._answered or self.refusal:  # else trio-websocket has what it needs to settle it
-            self.settled.set()
+        self.settled.set()
         return b""
 
     async def aclose(self) -> None:
