@@ -226,8 +226,11 @@ class InvalidResult(CallError):
 class StartFailed(NurseryError):
     """An incarnation could not be opened. Ends the attempt; hosts see it as the server's `error`."""
 
-    def __init__(self, problem: str, *, retriable: bool) -> None:
+    def __init__(self, problem: str, *, retriable: bool, status: int | None = None) -> None:
         self.retriable = retriable
+        """Whether the next try may fare better."""
+        self.status = status
+        """The HTTP status that the server refused with; None where there was none."""
         super().__init__(one_line(problem))
 
 
