@@ -10,6 +10,7 @@ from mcp_types import Tool
 
 from .connection import Connection, HandshakeFailed
 from .errors import StartFailed
+from .liveness import Liveness, keep_watch
 from .mailbox import Mailbox
 from .messages import (
     CallTool,
@@ -55,6 +56,7 @@ class ServerActor:
         max_in_flight: Calls that may be with the server at once.
         pool: Where the start waits for a place, in time that does not count; the place is free again when the server
             has answered, or has ended.
+        liveness: How a connection that is silent is found to be dead; None: only its end ends it.
         report: Told of each step, synchronously.
     """
 
@@ -68,6 +70,7 @@ class ServerActor:
         mailbox_size: int,
         max_in_flight: int,
         pool: StartPool = NO_POOL,
+        liveness: Liveness | None = None,
         report: Callable[[Report], None],
     ) -> None:
         self.incarnation = incarnation
@@ -76,6 +79,7 @@ class ServerActor:
         self._era = era
         self._max_in_flight = max_in_flight
         self._pool = pool
+        self._liveness = liveness
         self._report = report
         self._mailbox: Mailbox[CallTool] = Mailbox(mailbox_size)
         self._relists: Mailbox[None] = Mailbox(1)
@@ -129,7 +133,7 @@ class ServerActor:
                         self._end(self._cancelled())  # told now: the close that follows may take its time
         except StartFailed as failure:
             kind = ExitKind.CONNECT_FAILED if failure.retriable else ExitKind.UNUSABLE
-            self._end(self._ended(kind, Loss(str(failure))))
+            self._end(self._ended(kind, Loss(str(failure), needs_auth=failure.needs_auth)))
 
     def _end(self, reason: ExitReason) -> None:
         self._reason = reason
@@ -166,6 +170,8 @@ class ServerActor:
             nursery.start_soon(self._heed_cancels, connection)
             nursery.start_soon(self._heed_relists, connection)
             nursery.start_soon(self._heed_stop, connection, nursery.cancel_scope)
+            if self._liveness is not None:
+                nursery.start_soon(keep_watch, connection, self._liveness)
             loss = await connection.lost()
             nursery.cancel_scope.cancel()
             return self._ended(ExitKind.LOST, loss)
@@ -195,6 +201,8 @@ class ServerActor:
                 try:
                     report = Relisted(self.incarnation, await connection.list_tools())
                 except HandshakeFailed as failure:
+                    if failure.lost:
+                        return  # the end that follows is all there is to tell
                     report = Relisted(self.incarnation, error=failure.loss.message)
             self._report(report)
 
@@ -215,7 +223,7 @@ class ServerActor:
             call.slot.resolve(_STOPPED if self._reason is None else self._reason.loss)
 
     def _ended(self, kind: ExitKind, loss: Loss) -> ExitReason:
-        return ExitReason(kind, loss, at=trio.current_time(), era=self._era)
+        return ExitReason(ExitKind.NEEDS_AUTH if loss.needs_auth else kind, loss, at=trio.current_time(), era=self._era)
 
 
 def _has_tools(handshake: Handshake) -> bool:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         UnknownServer,
         UnknownTool,
     )
+    from mcp_nursery.actors.liveness import Liveness
     from mcp_nursery.actors.messages import Delivery, ServerState
 
     from .config import Config, load_config
@@ -52,6 +53,7 @@ _HOMES = {
         "UnknownServer",
         "UnknownTool",
     ),
+    "mcp_nursery.actors.liveness": ("Liveness",),
     "mcp_nursery.actors.messages": ("Delivery", "ServerState"),
     ".config": ("Config", "load_config"),
     ".events": ("Event", "EventStream", "Lagged", "ServerRemoved", "SnapshotEvent", "StateChanged", "ToolsChanged"),
@@ -87,6 +89,7 @@ __all__ = [
     "InvalidArguments",
     "InvalidResult",
     "Lagged",
+    "Liveness",
     "NotApproved",
     "NurseryError",
     "RestartPolicy",

@@ -63,6 +63,8 @@ class Endpoint:
         """Set once the connection is gone and every waiting slot is decided."""
         self.loss = _CLOSED
         """How it was lost."""
+        self.heard_at = -math.inf
+        """When the peer was last heard of, on Trio's clock."""
         self._duplex = duplex
         self._outbox = Outbox(duplex)
         self._table = CallTable()
@@ -121,6 +123,12 @@ class Endpoint:
             self._table.forget(slot)
             self._settle(slot)
             slot.resolve(_CLOSED)
+
+    def lose(self, loss: Loss) -> None:
+        """Count the connection as lost, although the peer has not ended it: every waiting slot is decided."""
+        if not self.lost.is_set():
+            self.loss = evolve(loss, pending=len(self._calls))
+            self._end()
 
     def _settle(self, slot: ReplySlot) -> None:
         self._calls.discard(slot)
@@ -227,9 +235,12 @@ class Endpoint:
                 self._running = True
                 task_status.started()
                 while batch := await self._duplex.read():
+                    self.heard_at = trio.current_time()
                     for frame in batch:
                         self._accept(frame, nursery, on_request, on_notify_intercept)
-                self.loss = evolve(await self._duplex.loss(), pending=len(self._calls))
+                loss = evolve(await self._duplex.loss(), pending=len(self._calls))
+                if not self.lost.is_set():
+                    self.loss = loss
                 nursery.cancel_scope.cancel()
         finally:
             self._running = False
