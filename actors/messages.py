@@ -241,9 +241,14 @@ class Busy:
 
 
 @frozen
+class Expired:
+    """The call's time was over before an answer came. Its owner was told."""
+
+
+@frozen
 class Unrouted:
     """No live actor owns the tool; nothing was sent."""
 
 
-Outcome = Answered | Rejected | Malformed | Unsendable | Busy | Unrouted | Loss
+Outcome = Answered | Rejected | Malformed | Unsendable | Busy | Unrouted | Expired | Loss
 """How a call ended, seen from the actor."""

@@ -66,7 +66,7 @@ class RouterActor:
                 await trio.lowlevel.checkpoint()
 
     def _hand_on(self, call: CallTool) -> None:
-        if call.slot.abandoned:
+        if call.slot.decided:
             return
         owner = self._owners.get(call.key)
         if owner is None:

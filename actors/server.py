@@ -182,11 +182,13 @@ class ServerActor:
         with self._working:
             while True:
                 room = await connection.room(self._max_in_flight)
-                batch = await self._mailbox.take(room)
-                if self._stop.is_set():  # handed over in the moment of the stop
-                    self._refuse(batch)
-                else:
-                    connection.submit([call for call in batch if not call.slot.abandoned])
+                self._begin(connection, await self._mailbox.take(room))
+
+    def _begin(self, connection: Connection, batch: Sequence[CallTool]) -> None:
+        if self._stop.is_set():  # handed over in the moment of the stop
+            self._refuse(batch)
+        else:
+            connection.submit([call for call in batch if not call.slot.decided])
 
     async def _heed_cancels(self, connection: Connection) -> None:
         while True:

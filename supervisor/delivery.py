@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Awaitable, Mapping
-from typing import Any, Literal, assert_never
+from typing import Any, Literal, TypeVar, assert_never
 
 import trio
 from attrs import field, frozen
@@ -29,6 +29,7 @@ from mcp_nursery.actors.messages import (
     Busy,
     CallTool,
     Delivery,
+    Expired,
     Loss,
     Malformed,
     Outcome,
@@ -46,6 +47,8 @@ from .lifecycle import CALLS_WAIT
 from .status import Snapshot, retry_in
 from .tools.results import ToolResult, tool_result
 from .tools.tool import Tool
+
+T = TypeVar("T")
 
 WhenDown = Literal["wait", "fail"]
 Resend = Literal["safe", "always", "never"]
@@ -117,7 +120,7 @@ class CallDelivery:
         self._fleet = fleet
         self._started = trio.current_time()
         self._timeout = math.inf
-        self._hard = trio.CancelScope()
+        self._deadline = math.inf
         self._tool: Tool | None = None
         self._slot = _NO_SLOT
         self._lost_incarnation = 0
@@ -135,14 +138,10 @@ class CallDelivery:
         tool = self._found(self._fleet.catalogue.value)
         if tool is None:
             self._limit(None)
-        elif self._limit(self._fleet.cells[tool.server].value.spec.call_timeout) == math.inf:
-            return await self._deliver(tool)  # no limit, no scope
-        with self._hard:
-            if tool is None:
-                tool = await self._find()
-                self._limit(self._fleet.cells[tool.server].value.spec.call_timeout)
-            return await self._deliver(tool)
-        raise self._timed_out(self._timeout)
+            tool = await self._in_time(self._find())
+        self._limit(self._fleet.cells[tool.server].value.spec.call_timeout)
+        self._begin(tool)
+        return await self._counted(self._attempts(tool, None))
 
     def start(self, slot: ReplySlot) -> CallTool | None:
         """The message to submit, if the call can be sent at once and needs no task of its own; None otherwise.
@@ -163,24 +162,29 @@ class CallDelivery:
         self._slot = slot
         message = self._message(tool)
         self._begin(tool)
+        fleet.timer.watch(slot, self._deadline)
         return message
 
     @property
-    def deadline(self) -> float:
-        """When the call's own time is over, on Trio's clock."""
-        return self._hard.deadline
+    def elapsed(self) -> float:
+        """Seconds since it began."""
+        return trio.current_time() - self._started
 
-    def conclude(self) -> ToolResult | None:
-        """The result, now that the slot of `start` is decided; None if `resume` must bring it.
+    @property
+    def needs_more(self) -> bool:
+        """Whether the outcome of `start` may not be the last: `resume` brings that."""
+        return isinstance(self._slot.outcome, (Unrouted, Loss))
+
+    def conclude(self) -> ToolResult:
+        """The result, now that the slot of `start` is decided and needs no more.
 
         Raises:
             NurseryError: The call failed. See `Supervisor.call_tool`.
         """
         tool, outcome = self._tool, self._slot.outcome
-        assert tool is not None
-        assert outcome is not None  # `start` came first, and the slot is decided
-        if isinstance(outcome, (Unrouted, Loss)):
-            return None
+        assert tool is not None  # `start` came first
+        assert outcome is not None  # and the slot is decided
+        assert not isinstance(outcome, (Unrouted, Loss))  # or it would need more
         failed = True
         try:
             result = self._judge(tool, outcome)
@@ -196,25 +200,23 @@ class CallDelivery:
             NurseryError: See `Supervisor.call_tool`.
         """
         assert self._tool is not None  # `start` came first
-        with self._hard:
-            return await self._counted(self._attempts(self._tool, self._slot.outcome))
-        raise self._timed_out(self._timeout)
+        return await self._counted(self._attempts(self._tool, self._slot.outcome))
 
-    def give_up(self) -> CallError:
-        """Take back what `start` began, or have the server told; what the caller gets instead of a result."""
+    def give_up(self) -> None:
+        """Take back what `start` began, or have the server told."""
         assert self._tool is not None  # `start` came first
         self._slot.abandon()
         self._fleet.finish_call(self._tool.server, failed=not isinstance(self._slot.outcome, Answered))
-        return self._timed_out(self._timeout)
 
-    def _limit(self, servers_own: float | None) -> float:
+    def _limit(self, servers_own: float | None) -> None:
         self._timeout = self._fleet.call_timeout(self._request.timeout, servers_own)
-        self._hard.deadline = self._started + self._timeout
-        return self._timeout
+        self._deadline = self._started + self._timeout
 
-    async def _deliver(self, tool: Tool) -> ToolResult:
-        self._begin(tool)
-        return await self._counted(self._attempts(tool, None))
+    async def _in_time(self, waiting: Awaitable[T]) -> T:
+        """What it brings, if that comes before the call's time is over."""
+        with trio.move_on_at(self._deadline):
+            return await waiting
+        raise self._timed_out(self._timeout)
 
     def _begin(self, tool: Tool) -> None:
         self._tool = tool
@@ -312,7 +314,7 @@ class CallDelivery:
                     self._lost_incarnation = self._slot.incarnation or 0
                     tool = await self._ready(tool.server, lost)
                 case Loss():
-                    await self._noticed(tool.server)
+                    await self._in_time(self._noticed(tool.server))
                     error = self._lost(tool, outcome)
                     if lost is not None or not self._may_resend(tool):
                         raise error
@@ -324,13 +326,19 @@ class CallDelivery:
 
     async def _ready(self, server: str, lost: ConnectionLost | None) -> Tool:
         """Wait until a live incarnation can take the call, as long as the caller wants to wait."""
+        patient = lost is not None and lost.delivery is Delivery.UNKNOWN
         try:
-            await self._connected(server, patient=lost is not None and lost.delivery is Delivery.UNKNOWN)
-            return await self._find()
+            return await self._in_time(self._found_again(server, patient=patient))
+        except CallTimeout:
+            raise
         except NurseryError:
             if lost is not None:
                 raise lost from None  # what became of the call goes before where the server stands now
             raise
+
+    async def _found_again(self, server: str, *, patient: bool) -> Tool:
+        await self._connected(server, patient=patient)
+        return await self._find()
 
     async def _connected(self, server: str, *, patient: bool) -> None:
         waits = self._waits(patient=patient)
@@ -354,11 +362,22 @@ class CallDelivery:
         return Delivery.UNKNOWN if self._sent_before and delivery is Delivery.NOT_SENT else delivery
 
     async def _submit(self, tool: Tool) -> Outcome:
-        """Hand the call to the router and wait in its slot."""
+        """Hand the call to the router and wait in its slot, as long as the call has time."""
         request = self._request
         self._sent_before = self._sent_before or self._slot.sent
+        if self._timeout == 0:
+            raise self._timed_out(0)
+        if request.on_progress is not None or request.idle_timeout is not None:
+            return await self._in_time(self._exchange_attentively(tool))
+        self._slot = ReplySlot()
+        self._fleet.timer.watch(self._slot, self._deadline)
+        return await self._exchange(tool)
+
+    async def _exchange_attentively(self, tool: Tool) -> Outcome:
+        """With a caller who hears of progress: its callback runs on the call's time, and no timer could end that."""
+        request = self._request
         if request.idle_timeout is None:
-            self._slot = ReplySlot(wants_progress=request.on_progress is not None)
+            self._slot = ReplySlot(wants_progress=True)
             return await self._exchange(tool)
         idle = IdleLimit(request.idle_timeout)
         self._slot = ReplySlot(wants_progress=True, idle=idle)
@@ -389,7 +408,7 @@ class CallDelivery:
 
     # -- outcomes -------------------------------------------------------------------------------------------------
 
-    def _judge(self, tool: Tool, outcome: Answered | Rejected | Malformed | Unsendable | Busy) -> ToolResult:
+    def _judge(self, tool: Tool, outcome: Answered | Rejected | Malformed | Unsendable | Busy | Expired) -> ToolResult:
         incarnation = self._slot.incarnation
         match outcome:
             case Answered():
@@ -409,6 +428,8 @@ class CallDelivery:
                 raise InvalidArguments(f"the call cannot be sent as JSON: {outcome.problem}")
             case Busy():
                 raise ServerBusy(server=tool.server, tool=tool.tool, incarnation=incarnation, delivery=self._delivery())
+            case Expired():
+                raise self._timed_out(self._timeout)
             case _:
                 assert_never(outcome)
 
@@ -422,7 +443,7 @@ class CallDelivery:
             raise InvalidResult(str(error), server=tool.server, tool=tool.tool, incarnation=slot.incarnation) from None
         return tool_result(
             result,
-            duration=trio.current_time() - self._started,
+            duration=self.elapsed,
             server=tool.server,
             tool=tool.tool,
             incarnation=slot.incarnation,

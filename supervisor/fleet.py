@@ -10,6 +10,7 @@ from mcp_nursery.actors.errors import ConfigError, SupervisorClosed, UnknownServ
 from mcp_nursery.actors.messages import ServerState
 from mcp_nursery.actors.router import RouterActor
 from mcp_nursery.actors.start_pool import NO_POOL, StartPool
+from mcp_nursery.actors.timer import Timer
 
 from .catalogue import Catalogue, build_catalogue, build_part, near_names, replace_part
 from .cell import Cell
@@ -56,6 +57,7 @@ class Fleet:
 
     def __init__(self, settings: FleetSettings, nursery: trio.Nursery, invoke: Invoke) -> None:
         self.router = RouterActor()
+        self.timer = Timer()
         self.cells: dict[str, Cell[Snapshot]] = {}
         """The state cell of each server, in the order they were configured."""
         self.catalogue = Cell(Catalogue({}))
@@ -169,13 +171,14 @@ class Fleet:
             self._tell(server, Command(Order.WAKE))
 
     def start(self, specs: Iterable[ServerSpec]) -> None:
-        """Start routing, and keep these servers.
+        """Start routing and keeping time, and keep these servers.
 
         Raises:
             ConfigError: See `add`; or `MCP_TOOL_TIMEOUT` is no number.
         """
         self.call_timeout(None, None)
         self._nursery.start_soon(self.router.run, name="router")
+        self._nursery.start_soon(self.timer.run, name="timer")
         for spec in specs:
             self.add(spec)
 
