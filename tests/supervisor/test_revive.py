@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 import trio
 
-from mcp_nursery.actors.errors import ConfigError, ConnectionLost, ServerDown, UnknownTool
+from mcp_nursery.actors.errors import ConfigError, ConnectionLost, ServerDown, UnknownServer, UnknownTool
 from mcp_nursery.actors.messages import ServerState
 from mcp_nursery.supervisor import (
     Call,
@@ -355,3 +355,30 @@ async def test_a_fan_out_revives(autojump_clock):
 async def _hang(arguments) -> object:
     await trio.sleep_forever()
     raise AssertionError
+
+
+@pytest.mark.parametrize("state", ["idle", "failed"])
+@pytest.mark.parametrize("how", ["stop_server", "remove_server"])
+def test_a_call_and_a_stop_in_the_same_tick(how, state):
+    """L9, Q11: whichever comes first, it ends stopped: a start that was asked for before the stop is none after it."""
+
+    async def once():
+        server = ScriptedServer(Life(dies_after=1, connects_after=1))
+        options = {"lazy": True} if state == "idle" else {"revive": "on_call"}
+        async with open_supervisor([spec(server, **options)]) as supervisor, trio.open_nursery() as nursery:
+            await trio.sleep(10)
+            assert status(supervisor).state == state
+            before = len(server.starts)
+
+            async def call():
+                with pytest.raises((ServerDown, UnknownTool, UnknownServer)):
+                    await supervisor.call_tool("echo", server="lab")
+
+            nursery.start_soon(getattr(supervisor, how), "lab")
+            nursery.start_soon(call)
+            await trio.sleep(100)
+            assert len(server.starts) == len(server.ends) <= before + 1
+            assert [one.state for one in supervisor.status()] == ([S.STOPPED] if how == "stop_server" else [])
+
+    for _ in range(10):
+        run_virtual(once)
