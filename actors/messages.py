@@ -66,6 +66,8 @@ class ExitKind(StrEnum):
     """The server read the era probe and died of it: open again with `initialize`."""
     UNUSABLE = "unusable"
     """Trying again cannot help: an invalid configuration, a command that does not exist."""
+    NEEDS_AUTH = "needs_auth"
+    """Authorisation is missing: only a person can help."""
     STOPPED = "stopped"
     """Asked to end."""
 
@@ -84,6 +86,8 @@ class Loss:
     """It ended without having read the first frame: whatever ended it, it was nothing we said."""
     pending: int = 0
     """Calls that were in flight."""
+    needs_auth: bool = False
+    """The server refuses us for want of authorisation, and nothing we have can mend that."""
 
 
 @frozen
@@ -105,7 +109,7 @@ class ExitReason:
     @property
     def retriable(self) -> bool:
         """Whether another start may help."""
-        return self.kind is not ExitKind.UNUSABLE
+        return self.kind not in (ExitKind.UNUSABLE, ExitKind.NEEDS_AUTH)
 
 
 @frozen

@@ -17,9 +17,10 @@ from .catalogue import Catalogue, build_catalogue, build_part, near_names, repla
 from .cell import Cell
 from .config.environment import call_timeout, connect_timeout
 from .events import EventHub, ServerRemoved, state_event, tools_event
-from .keeper import Command, Keeper, KeeperSettings, Order, initial_snapshot
+from .keeper import Keeper, KeeperSettings, initial_snapshot
+from .orders import Command, Order
 from .policy import RestartPolicy
-from .spec import ServerSpec
+from .spec import REMOTE_KINDS, ServerSpec
 from .status import CallCounts, ServerStatus, Snapshot, status_of
 from .tools.tool import Invoke
 
@@ -48,6 +49,9 @@ class FleetSettings:
 LOCAL_STARTS = 3
 """Local servers that may be starting at once: more than that on two cores only slow each other down."""
 
+REMOTE_STARTS = 20
+"""Remote servers that may be starting at once: their work is done elsewhere."""
+
 _NO_CALLS = CallCounts()
 
 
@@ -67,7 +71,11 @@ class Fleet:
         self._nursery = nursery
         self._invoke = invoke
         self._keepers: dict[str, Keeper] = {}
-        self._local_starts = StartPool(LOCAL_STARTS)
+        remote = StartPool(REMOTE_STARTS)
+        self._pools: dict[str | None, StartPool] = {
+            "stdio": StartPool(LOCAL_STARTS),
+            **dict.fromkeys(REMOTE_KINDS, remote),
+        }
         self._counts: dict[str, CallCounts] = {}
 
     # -- what is known --------------------------------------------------------------------------------------------
@@ -160,6 +168,11 @@ class Fleet:
         if self.cells[server].value.state is ServerState.IDLE:
             self._tell(server, Command(Order.WAKE))
 
+    def revive(self, server: str) -> None:
+        """Start a server that failed, for a call, if its spec says so. Never waits; many callers share one start."""
+        if self.cells[server].value.revives_on_call:
+            self._tell(server, Command(Order.WAKE))
+
     def start(self, specs: Iterable[ServerSpec]) -> None:
         """Start routing and keeping time, and keep these servers.
 
@@ -186,7 +199,7 @@ class Fleet:
             policy=self._settings.policy,
             connect_timeout=connect_timeout(spec.connect_timeout, self._settings.environ),
             close_grace=self._settings.shutdown_timeout / _GRACE_SHARE,
-            pool=self._local_starts if spec.transport.kind == "stdio" else NO_POOL,
+            pool=self._pools.get(spec.transport.kind, NO_POOL),
             callbacks=self._settings.callbacks,
         )
         snapshot = initial_snapshot(spec, self._settings.policy)

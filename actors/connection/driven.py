@@ -5,9 +5,10 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import trio
+from attrs import evolve
 from mcp.client import Client, ClientSession
 from mcp.shared.exceptions import MCPError
-from mcp_types import CallToolRequest, CallToolRequestParams, Tool
+from mcp_types import CONNECTION_CLOSED, REQUEST_TIMEOUT, CallToolRequest, CallToolRequestParams, Tool
 from pydantic import TypeAdapter, ValidationError
 
 from ..errors import leaves, one_line
@@ -30,7 +31,7 @@ from . import Connection, HandshakeFailed
 from .callbacks import open_callbacks
 from .input_rounds import answer, round_params
 from .listing import list_tools
-from .negotiation import CLIENT_INFO, facts
+from .negotiation import CLIENT_INFO, facts, probe
 from .tool_calls import PreparedTool, unknown_tool
 
 _RAW: TypeAdapter[Any] = TypeAdapter(dict[str, Any])
@@ -71,6 +72,8 @@ class DrivenConnection:
         self._release = trio.Event()
         self._lost = trio.Event()
         self._loss = _CLOSED
+        self.heard_at = trio.current_time()
+        """When the last answer or report of progress came. See `Connection`."""
 
     @property
     def pid(self) -> None:
@@ -98,7 +101,7 @@ class DrivenConnection:
         try:
             tools = await list_tools(session)
         except (MCPError, ValidationError) as error:
-            raise HandshakeFailed(Loss(f"tools/list failed: {one_line(error)}")) from error
+            raise HandshakeFailed(Loss(f"tools/list failed: {one_line(error)}"), lost=self._lost.is_set()) from error
         version = facts(session).protocol_version
         self._tools = {tool.name: PreparedTool(tool, protocol_version=version, stamp={}) for tool in tools}
         return tools
@@ -146,6 +149,24 @@ class DrivenConnection:
         while self._calls:
             await self._settled.park()
 
+    async def probe(self) -> None:
+        """Ping, or discover where there is no ping. See `Connection`."""
+        session = self._session
+        assert session is not None  # the handshake came first
+        try:
+            await probe(session)
+        except (MCPError, ValidationError) as error:
+            if isinstance(error, MCPError) and error.code in (CONNECTION_CLOSED, REQUEST_TIMEOUT):
+                raise HandshakeFailed(Loss(f"the probe failed: {one_line(error)}")) from error
+        self.heard_at = trio.current_time()  # a refusal is a sign of life too
+
+    def lose(self, loss: Loss) -> None:
+        """Count as lost. See `Connection`."""
+        self._loss = evolve(loss, pending=len(self._calls))
+        self._lost.set()
+        for scope in self._calls.values():
+            scope.cancel()
+
     async def lost(self) -> Loss:
         """Wait until the server object has ended. See `Connection`."""
         await self._lost.wait()
@@ -185,6 +206,7 @@ class DrivenConnection:
             with scope:
                 slot.sent = True
                 slot.resolve(await self._exchange(call))
+                self.heard_at = trio.current_time()
         except SystemExit as error:  # a tool that ends "its" process ends the server, not the host
             self._loss = _end_of(error)
             self._lost.set()
@@ -197,6 +219,7 @@ class DrivenConnection:
         assert self._session is not None
 
         async def report(progress: float, total: float | None, message: str | None) -> None:
+            self.heard_at = trio.current_time()
             call.slot.report(progress, total, message)
 
         try:

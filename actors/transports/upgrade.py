@@ -36,7 +36,8 @@ class Refusal:
 
     def failure(self, url: str) -> StartFailed:
         """The error for the host; `url` is as `shown_url` gives it."""
-        return StartFailed(f"url {url!r} {self.problem}", retriable=self.retriable, status=self.status)
+        needs_auth = self.status == HTTPStatus.UNAUTHORIZED
+        return StartFailed(f"url {url!r} {self.problem}", retriable=self.retriable, needs_auth=needs_auth)
 
 
 def shown_url(url: str) -> str:

@@ -13,6 +13,7 @@ from mcp_nursery.supervisor import (
     CallTimeout,
     ConnectionLost,
     Delivery,
+    Liveness,
     RestartPolicy,
     ServerDown,
     ServerState,
@@ -149,7 +150,7 @@ async def test_garbage_is_noise():
 @pytest.mark.parametrize(
     ("status", "state"),
     [
-        (401, ServerState.FAILED),
+        (401, ServerState.NEEDS_AUTH),
         (403, ServerState.FAILED),
         (404, ServerState.WAITING),
         (500, ServerState.WAITING),
@@ -168,7 +169,7 @@ async def test_refused_with_a_status(status, state):
         found = status_of(supervisor)
         assert found.state is state
         assert f"answered {status} " in found.error
-        if state is ServerState.FAILED:
+        if state is not ServerState.WAITING:
             with pytest.raises(ServerDown):
                 await supervisor.wait_connected("lab")
 

@@ -90,7 +90,11 @@ def test_what_speaks_against_a_websocket(head, problem, retriable, status):
     refusal = judged(head)
     assert (refusal.problem, refusal.retriable, refusal.status) == (problem, retriable, status)
     failure = refusal.failure("ws://host/")
-    assert (str(failure), failure.retriable, failure.status) == (f"url 'ws://host/' {problem}", retriable, status)
+    assert (str(failure), failure.retriable, failure.needs_auth) == (
+        f"url 'ws://host/' {problem}",
+        retriable,
+        status == 401,
+    )
 
 
 @pytest.mark.parametrize("headers", [[], ["Sec-WebSocket-Protocol: mcp"], ["sec-websocket-protocol:mcp "]])

@@ -117,7 +117,7 @@ async def test_a_server_may_take_the_subprotocol_or_leave_it(handler):
 @pytest.mark.parametrize("status", [401, 403, 404, 500, 503])
 @pytest.mark.parametrize("ending", ["length", "close", "never", "endless"])
 async def test_a_status_is_told_however_its_body_ends(status, ending):
-    """P5, L12: at once, and the status is kept on the error."""
+    """P5, L12: at once, and that authorisation is missing is known."""
 
     async def refuse(stream):
         await request_of(stream)
@@ -131,7 +131,7 @@ async def test_a_status_is_told_however_its_body_ends(status, ending):
     async with listening(refuse) as url:
         with trio.fail_after(2):
             failure = await failure_of(url)
-    assert failure.status == status
+    assert failure.needs_auth == (status == 401)
     assert failure.retriable == (status >= 404)
     assert str(failure).startswith(f"url '{url}' answered {status} ")
 
@@ -143,7 +143,7 @@ async def test_a_redirect_is_not_followed():
 
     async with listening(redirect) as url:
         failure = await failure_of(url)
-    assert (failure.status, failure.retriable) == (308, False)
+    assert not failure.retriable
     assert str(failure) == f"url '{url}' redirects (308) to 'wss://there/x', which is not followed: configure that url"
 
 
@@ -178,7 +178,7 @@ async def test_an_answer_that_is_no_handshake(answer, problem, retriable):
         with trio.fail_after(2):
             failure = await failure_of(url)
     assert str(failure).startswith(f"url '{url}' {problem}")
-    assert (failure.retriable, failure.status) == (retriable, None)
+    assert (failure.retriable, failure.needs_auth) == (retriable, False)
 
 
 async def test_a_subprotocol_nobody_offered_is_refused():
