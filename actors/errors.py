@@ -206,7 +206,7 @@ class ServerError(CallError):
         self.code = code
         """The JSON-RPC error code."""
         self.message = message
-        """The server's own words."""
+        """The server's own words; where it asked the host for input and was refused, the callback's."""
         self.data = data
         """The error's `data`, as sent."""
         super().__init__(
@@ -228,8 +228,11 @@ class InvalidResult(CallError):
 class StartFailed(NurseryError):
     """An incarnation could not be opened. Ends the attempt; hosts see it as the server's `error`."""
 
-    def __init__(self, problem: str, *, retriable: bool, needs_auth: bool = False) -> None:
+    def __init__(self, problem: str, *, retriable: bool, status: int | None = None, needs_auth: bool = False) -> None:
         self.retriable = retriable
+        """Whether the next try may fare better."""
+        self.status = status
+        """The HTTP status that the server refused with; None where there was none."""
         self.needs_auth = needs_auth
         """Authorisation is missing; then `retriable` does not matter."""
         super().__init__(one_line(problem))

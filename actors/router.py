@@ -73,7 +73,7 @@ class RouterActor:
             call.slot.resolve(Unrouted())
             return
         call.slot.incarnation = owner.incarnation
-        call.slot.owner = owner.cancels
+        call.slot.owner = owner.control
         try:
             owner.mailbox.put_nowait(call)
         except trio.WouldBlock:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         UnknownServer,
         UnknownTool,
     )
+    from mcp_nursery.actors.host import Callbacks, ServerMessage
     from mcp_nursery.actors.liveness import Liveness
     from mcp_nursery.actors.messages import Delivery, ServerState
 
@@ -54,6 +55,7 @@ _HOMES = {
         "UnknownTool",
     ),
     "mcp_nursery.actors.liveness": ("Liveness",),
+    "mcp_nursery.actors.host": ("Callbacks", "ServerMessage"),
     "mcp_nursery.actors.messages": ("Delivery", "ServerState"),
     ".config": ("Config", "load_config"),
     ".events": ("Event", "EventStream", "Lagged", "ServerRemoved", "SnapshotEvent", "StateChanged", "ToolsChanged"),
@@ -78,6 +80,7 @@ __all__ = [
     "CallError",
     "CallOutcome",
     "CallTimeout",
+    "Callbacks",
     "Config",
     "ConfigError",
     "ConnectionLost",
@@ -96,6 +99,7 @@ __all__ = [
     "ServerBusy",
     "ServerDown",
     "ServerError",
+    "ServerMessage",
     "ServerRemoved",
     "ServerSpec",
     "ServerState",

@@ -1,15 +1,17 @@
 """One call from its name to its result, in the caller's task: route, submit, await the slot, judge, resend once."""
 
 import math
-from collections.abc import Awaitable, Mapping
-from typing import Any, Literal, TypeVar, assert_never
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Any, Literal, TypeGuard, TypeVar, assert_never
 
 import trio
 from attrs import field, frozen
+from mcp_types import URL_ELICITATION_REQUIRED, InputRequest
 from opentelemetry.context import get_current
 from opentelemetry.propagate import inject
 
-from mcp_nursery.actors.connection.tool_calls import BadResult
+from mcp_nursery.actors.connection.tool_calls import BadResult, InputWanted
 from mcp_nursery.actors.errors import (
     CallError,
     CallTimeout,
@@ -33,7 +35,10 @@ from mcp_nursery.actors.messages import (
     Loss,
     Malformed,
     Outcome,
+    Owner,
+    Question,
     Rejected,
+    Round,
     RouteKey,
     ServerState,
     Unrouted,
@@ -43,6 +48,7 @@ from mcp_nursery.actors.wire.frames import encode
 
 from .catalogue import Catalogue
 from .fleet import Fleet
+from .input_rounds import InputRounds, follow_up
 from .lifecycle import CALLS_WAIT
 from .status import Snapshot, retry_in
 from .tools.results import ToolResult, tool_result
@@ -52,6 +58,7 @@ T = TypeVar("T")
 
 WhenDown = Literal["wait", "fail"]
 Resend = Literal["safe", "always", "never"]
+HandOn = Callable[[CallTool], None]
 
 
 @frozen
@@ -127,6 +134,7 @@ class CallDelivery:
         self._revived: int | None = None
         """The incarnation that had failed when this call had the server started afresh."""
         self._sent_before = False
+        self._rounds: InputRounds | None = None
 
     async def run(self) -> ToolResult:
         """Bring the call to its result.
@@ -173,7 +181,8 @@ class CallDelivery:
     @property
     def needs_more(self) -> bool:
         """Whether the outcome of `start` may not be the last: `resume` brings that."""
-        return isinstance(self._slot.outcome, (Unrouted, Loss))
+        outcome = self._slot.outcome
+        return isinstance(outcome, (Unrouted, Loss)) or _asks_for_input(outcome)
 
     def conclude(self) -> ToolResult:
         """The result, now that the slot of `start` is decided and needs no more.
@@ -310,6 +319,13 @@ class CallDelivery:
                     tool = await self._ready(tool.server, lost)
                 outcome = await self._submit(tool)
             match outcome:
+                case Answered():
+                    try:
+                        return self._judge(tool, outcome)
+                    except InputWanted as asked:
+                        wanted = asked.wanted
+                    outcome = await self._in_time(self._input_rounds(tool).bring(wanted))
+                    continue
                 case Unrouted():
                     self._lost_incarnation = self._slot.incarnation or 0
                     tool = await self._ready(tool.server, lost)
@@ -320,6 +336,10 @@ class CallDelivery:
                         raise error
                     lost = error
                     self._lost_incarnation = self._slot.incarnation or 0
+                    self._rounds = None  # sent again, it begins with its first round
+                case Rejected() if _wants_a_visit(outcome):
+                    outcome = await self._visit(tool, outcome)
+                    continue
                 case _:
                     return self._judge(tool, outcome)
             outcome = None
@@ -361,40 +381,43 @@ class CallDelivery:
         delivery = self._slot.delivery
         return Delivery.UNKNOWN if self._sent_before and delivery is Delivery.NOT_SENT else delivery
 
-    async def _submit(self, tool: Tool) -> Outcome:
-        """Hand the call to the router and wait in its slot, as long as the call has time."""
+    async def _submit(self, tool: Tool, hand_on: HandOn | None = None) -> Outcome:
+        """Give the call to `hand_on`, or else to the router, and wait in its slot, as long as the call has time."""
         request = self._request
         self._sent_before = self._sent_before or self._slot.sent
         if self._timeout == 0:
             raise self._timed_out(0)
         if request.on_progress is not None or request.idle_timeout is not None:
-            return await self._in_time(self._exchange_attentively(tool))
+            return await self._in_time(self._exchange_attentively(tool, hand_on))
         self._slot = ReplySlot()
         self._fleet.timer.watch(self._slot, self._deadline)
-        return await self._exchange(tool)
+        return await self._exchange(tool, hand_on)
 
-    async def _exchange_attentively(self, tool: Tool) -> Outcome:
+    async def _exchange_attentively(self, tool: Tool, hand_on: HandOn | None) -> Outcome:
         """With a caller who hears of progress: its callback runs on the call's time, and no timer could end that."""
         request = self._request
         if request.idle_timeout is None:
             self._slot = ReplySlot(wants_progress=True)
-            return await self._exchange(tool)
+            return await self._exchange(tool, hand_on)
         idle = IdleLimit(request.idle_timeout)
         self._slot = ReplySlot(wants_progress=True, idle=idle)
         with idle.scope:
-            return await self._exchange(tool)
+            return await self._exchange(tool, hand_on)
         raise self._timed_out(idle.seconds, idle=True)
 
-    async def _exchange(self, tool: Tool) -> Outcome:
-        try:
-            await self._fleet.router.submit(self._message(tool))
-        except trio.BrokenResourceError:
-            raise SupervisorClosed from None
+    async def _exchange(self, tool: Tool, hand_on: HandOn | None) -> Outcome:
+        if hand_on is not None:
+            hand_on(self._message(tool))
+        else:
+            try:
+                await self._fleet.router.submit(self._message(tool))
+            except trio.BrokenResourceError:
+                raise SupervisorClosed from None
         return await self._slot.wait(self._request.on_progress or _no_progress)
 
     def _message(self, tool: Tool) -> CallTool:
         request = self._request
-        meta = dict(request.meta or {})
+        meta = {key: value for key, value in request.meta.items() if value is not None} if request.meta else {}
         if get_current():  # an empty context has nothing to inject, and finding that out takes the propagators longer
             inject(meta)
         return CallTool(request.key, tool.tool, request.arguments, meta, self._slot)
@@ -402,9 +425,44 @@ class CallDelivery:
     def _may_resend(self, tool: Tool) -> bool:
         if self._request.resend == "never":
             return False
-        if self._slot.delivery is Delivery.NOT_SENT:
+        if self._delivery() is Delivery.NOT_SENT:
             return True
         return self._request.resend == "always" or tool.repeatable
+
+    # -- a server that asks ---------------------------------------------------------------------------------------
+
+    def _input_rounds(self, tool: Tool) -> InputRounds:
+        """For an answer that is a question: whether the server has acted is unknown until it gives another."""
+        self._renew_slot()
+        if self._rounds is None:
+            self._rounds = InputRounds(partial(self._ask, tool), partial(self._send_round, tool))
+        return self._rounds
+
+    async def _visit(self, tool: Tool, refused: Rejected) -> Outcome:
+        visited = await self._in_time(self._input_rounds(tool).visit(refused))
+        if visited is None:
+            raise self._refused(tool, refused)
+        return visited
+
+    async def _ask(self, tool: Tool, key: str, request: InputRequest) -> Outcome:
+        """Have a callback of the host's answer. The time that takes is the host's: no idle limit holds."""
+        self._renew_slot()
+        follow_up(self._owner(tool), self._slot.incarnation, Question(tool.tool, key, request, self._slot))
+        return await self._slot.wait(_no_progress)
+
+    def _renew_slot(self) -> None:
+        before, self._slot = self._slot, ReplySlot()
+        self._sent_before = self._sent_before or before.sent
+        self._slot.incarnation, self._slot.tool = before.incarnation, before.tool
+
+    async def _send_round(self, tool: Tool, responses: dict[str, Any] | None, state: str | None) -> Outcome:
+        """Send the call once more, as its server wants it: a part of the same attempt."""
+        asker = self._slot.incarnation
+        return await self._submit(tool, lambda call: follow_up(self._owner(tool), asker, Round(call, responses, state)))
+
+    def _owner(self, tool: Tool) -> Owner | None:
+        cell = self._fleet.cells.get(tool.server)
+        return None if cell is None else cell.value.owner
 
     # -- outcomes -------------------------------------------------------------------------------------------------
 
@@ -414,14 +472,7 @@ class CallDelivery:
             case Answered():
                 return self._result(tool, outcome)
             case Rejected():
-                raise ServerError(
-                    server=tool.server,
-                    tool=tool.tool,
-                    incarnation=incarnation,
-                    code=outcome.code,
-                    message=outcome.message,
-                    data=outcome.data,
-                )
+                raise self._refused(tool, outcome)
             case Malformed():
                 raise InvalidResult(outcome.problem, server=tool.server, tool=tool.tool, incarnation=incarnation)
             case Unsendable():
@@ -432,6 +483,16 @@ class CallDelivery:
                 raise self._timed_out(self._timeout)
             case _:
                 assert_never(outcome)
+
+    def _refused(self, tool: Tool, refused: Rejected) -> ServerError:
+        return ServerError(
+            server=tool.server,
+            tool=tool.tool,
+            incarnation=self._slot.incarnation,
+            code=refused.code,
+            message=refused.message,
+            data=refused.data,
+        )
 
     def _result(self, tool: Tool, answer: Answered) -> ToolResult:
         slot = self._slot
@@ -479,6 +540,18 @@ class CallDelivery:
             timeout=timeout,
             idle=idle,
         )
+
+
+def _asks_for_input(outcome: Outcome | None) -> bool:
+    """Whether it may be a question of the server's instead of an answer."""
+    if isinstance(outcome, Answered):
+        return outcome.result.get("resultType") == "input_required"
+    return outcome is not None and _wants_a_visit(outcome)
+
+
+def _wants_a_visit(outcome: Outcome) -> TypeGuard[Rejected]:
+    """Whether a server refuses until its user has visited a page."""
+    return isinstance(outcome, Rejected) and outcome.code == URL_ELICITATION_REQUIRED
 
 
 def _connected(snapshot: Snapshot) -> bool:

@@ -92,7 +92,7 @@ class FanOut:
     """The outcomes of many calls, as they finish: an asynchronous iterator. Made by `Supervisor.fan_out`.
 
     A call that can be sent at once costs a slot, not a task; one that has to wait for its server, to be told of
-    progress or to be sent again gets a task of its own.
+    progress, to be asked about or to be sent again gets a task of its own.
     """
 
     def __init__(self, fleet: Fleet, nursery: trio.Nursery, *, wanted: float, limit: float) -> None:

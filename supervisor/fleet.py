@@ -7,6 +7,7 @@ import trio
 from attrs import field, frozen
 
 from mcp_nursery.actors.errors import ConfigError, SupervisorClosed, UnknownServer
+from mcp_nursery.actors.host import NO_CALLBACKS, Callbacks
 from mcp_nursery.actors.messages import ServerState
 from mcp_nursery.actors.router import RouterActor
 from mcp_nursery.actors.start_pool import NO_POOL, StartPool
@@ -41,6 +42,8 @@ class FleetSettings:
     """Seconds that closing everything may take."""
     environ: Mapping[str, str] = field(repr=False)
     """The host's environment, for `MCP_TIMEOUT` and `MCP_TOOL_TIMEOUT`."""
+    callbacks: Callbacks = NO_CALLBACKS
+    """What servers may ask of the host."""
 
 
 LOCAL_STARTS = 3
@@ -197,6 +200,7 @@ class Fleet:
             connect_timeout=connect_timeout(spec.connect_timeout, self._settings.environ),
             close_grace=self._settings.shutdown_timeout / _GRACE_SHARE,
             pool=self._pools.get(spec.transport.kind, NO_POOL),
+            callbacks=self._settings.callbacks,
         )
         snapshot = initial_snapshot(spec, self._settings.policy)
         self.cells[spec.name] = Cell(snapshot)

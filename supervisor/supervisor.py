@@ -9,6 +9,7 @@ import trio
 from attrs import frozen
 
 from mcp_nursery.actors.errors import NotApproved, NurseryError, ServerDown, UnknownTool, leaves, one_line
+from mcp_nursery.actors.host import NO_CALLBACKS, Callbacks
 from mcp_nursery.actors.mailbox import MailboxStatistics, ProgressCallback
 from mcp_nursery.actors.messages import ServerState
 
@@ -158,7 +159,8 @@ class Supervisor:
             UnknownServer, UnknownTool: Nothing of that name, now that all first attempts are settled.
             ServerDown, ServerBusy: Not sent.
             ConnectionLost, CallTimeout: See their `delivery`.
-            ServerError, InvalidResult: The server answered, and not with a result.
+            ServerError, InvalidResult: The server answered, and not with a result; or it asked the host for something
+                and was refused, or asked too often.
             SupervisorClosed: The block was left.
         """
         self._fleet.check_open()
@@ -376,6 +378,7 @@ async def open_supervisor(
     policy: RestartPolicy | None = None,
     approve: Approve | None = None,
     approval_rules: ApprovalRules | None = None,
+    callbacks: Callbacks = NO_CALLBACKS,
     template: str = DEFAULT_TEMPLATE,
     gate: float = GATE,
     drain: float = 0.0,
@@ -391,6 +394,7 @@ async def open_supervisor(
         policy: The restart ladder of servers that bring none of their own. Default `RestartPolicy()`.
         approve: Asked before a model's call: `await tool(arguments)`. Without it such calls raise `NotApproved`.
         approval_rules: Standing decisions that go before `approve`.
+        callbacks: What servers may ask of the host in the middle of a call. Default: nothing.
         template: How public tool names are made, with `{tool}` and, usually, `{server}`.
         gate: Seconds.
         drain: Seconds that calls already sent may still take when the block is left; those not sent fail at once.
@@ -404,7 +408,11 @@ async def open_supervisor(
     specs = config_or_specs.servers if isinstance(config_or_specs, Config) else tuple(config_or_specs)
     check_template(template)
     settings = FleetSettings(
-        policy=policy or RestartPolicy(), template=template, shutdown_timeout=shutdown_timeout, environ=dict(os.environ)
+        policy=policy or RestartPolicy(),
+        template=template,
+        shutdown_timeout=shutdown_timeout,
+        environ=dict(os.environ),
+        callbacks=callbacks,
     )
     raised: BaseException | None = None
     crashes: list[BaseException] = []

@@ -12,10 +12,24 @@ from mcp_types import CONNECTION_CLOSED, REQUEST_TIMEOUT, CallToolRequest, CallT
 from pydantic import TypeAdapter, ValidationError
 
 from ..errors import leaves, one_line
+from ..host import NO_HOST, Host
 from ..mailbox import ReplySlot
-from ..messages import Answered, CallTool, Era, Handshake, Loss, Malformed, Rejected, Unsendable
-from ..wire.frames import decode
+from ..messages import (
+    Answered,
+    CallTool,
+    Era,
+    Handshake,
+    Loss,
+    Malformed,
+    Outcome,
+    Question,
+    Rejected,
+    Round,
+    Unsendable,
+)
 from . import Connection, HandshakeFailed
+from .callbacks import open_callbacks
+from .input_rounds import answer, round_params
 from .listing import list_tools
 from .negotiation import CLIENT_INFO, facts, probe
 from .tool_calls import PreparedTool, unknown_tool
@@ -26,15 +40,16 @@ _CLOSED = Loss("the connection was closed")
 
 
 @asynccontextmanager
-async def open_driven(server: Any, *, close_grace: float) -> AsyncGenerator[Connection, None]:
+async def open_driven(server: Any, *, close_grace: float, host: Host = NO_HOST) -> AsyncGenerator[Connection, None]:
     """Be a client of `server`, whatever the SDK's `Client` accepts, until the block is left.
 
     Args:
         server: A server object of this process.
         close_grace: Seconds its lifespan may take to end before it is cancelled.
+        host: What it may ask of the host.
     """
     async with trio.open_nursery() as nursery:
-        connection = DrivenConnection(server, nursery)
+        connection = DrivenConnection(server, nursery, host)
         try:
             yield connection
         finally:
@@ -44,9 +59,10 @@ async def open_driven(server: Any, *, close_grace: float) -> AsyncGenerator[Conn
 class DrivenConnection:
     """A `Connection` whose client is entered and left in one task, and used from others."""
 
-    def __init__(self, server: Any, nursery: trio.Nursery) -> None:
+    def __init__(self, server: Any, nursery: trio.Nursery, host: Host) -> None:
         self._server = server
         self._nursery = nursery
+        self._host = host
         self._session: ClientSession | None = None
         self._tools: dict[str, PreparedTool] = {}
         self._calls: dict[ReplySlot, trio.CancelScope] = {}
@@ -93,16 +109,26 @@ class DrivenConnection:
     def submit(self, calls: Sequence[CallTool]) -> None:
         """Start a task for each call. See `Connection`."""
         for call in calls:
-            if self._lost.is_set():
-                call.slot.resolve(self._loss)
-                continue
-            tool = self._tools.get(call.tool)
-            if tool is None:
-                call.slot.resolve(unknown_tool(call))
-                continue
-            call.slot.tool = tool
-            self._calls[call.slot] = trio.CancelScope()
-            self._nursery.start_soon(self._call, call, self._calls[call.slot])
+            self.send_round(Round(call))  # the first round has nothing to bring
+
+    async def answer(self, question: Question) -> Outcome:
+        """Have the host answer a question. See `Connection`."""
+        assert self._session is not None  # a call came first
+        return await answer(self._session, question)
+
+    def send_round(self, again: Round) -> None:
+        """Start a task for one more round of a call. See `Connection`."""
+        call = again.call
+        if self._lost.is_set():
+            call.slot.resolve(self._loss)
+            return
+        tool = self._tools.get(call.tool)
+        if tool is None:
+            call.slot.resolve(unknown_tool(call))
+            return
+        call.slot.tool = tool
+        self._calls[call.slot] = trio.CancelScope()
+        self._nursery.start_soon(self._call, again, self._calls[call.slot])
 
     def cancel(self, slot: ReplySlot) -> None:
         """Cancel the call's task; the SDK tells the server. See `Connection`."""
@@ -157,7 +183,10 @@ class DrivenConnection:
         """Enter and leave the client in this one task."""
         try:
             with self._owner:
-                async with Client(self._server, client_info=CLIENT_INFO) as client:
+                async with (
+                    open_callbacks(self._host) as callbacks,
+                    Client(self._server, client_info=CLIENT_INFO, **callbacks) as client,
+                ):
                     self._session = client.session
                     self._ready.set()
                     await self._release.wait()
@@ -171,7 +200,7 @@ class DrivenConnection:
             for slot in self._calls:
                 slot.resolve(self._loss)
 
-    async def _call(self, call: CallTool, scope: trio.CancelScope) -> None:
+    async def _call(self, call: Round, scope: trio.CancelScope) -> None:
         slot = call.slot
         try:
             with scope:
@@ -186,17 +215,16 @@ class DrivenConnection:
             self._settled.unpark_all()
             slot.resolve(self._loss)
 
-    async def _exchange(self, call: CallTool) -> Answered | Rejected | Malformed | Unsendable:
+    async def _exchange(self, call: Round) -> Answered | Rejected | Malformed | Unsendable:
         assert self._session is not None
-        arguments = None if call.arguments is None else decode(call.arguments)
 
         async def report(progress: float, total: float | None, message: str | None) -> None:
             self.heard_at = trio.current_time()
             call.slot.report(progress, total, message)
 
         try:
-            given = {"name": call.tool, "arguments": arguments, "_meta": call.meta}
-            request = CallToolRequest(params=CallToolRequestParams.model_validate(given))
+            params = round_params(call, call.call.meta)
+            request = CallToolRequest(params=CallToolRequestParams.model_validate(params))
         except ValueError as error:
             return Unsendable(one_line(error))
         try:

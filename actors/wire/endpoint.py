@@ -239,13 +239,12 @@ class Endpoint:
                 task_status.started()
                 while await self._take_in(nursery, on_request, on_notify_intercept):
                     pass  # nothing of a message, which may be large, is kept here until the next one comes
-                loss = evolve(await self._duplex.loss(), pending=len(self._calls))
-                if not self.lost.is_set():
-                    self.loss = loss
+                self.lose(await self._duplex.loss())  # now: a callback that serves the peer may take its time to end
                 nursery.cancel_scope.cancel()
         finally:
             self._running = False
-            self._end()
+            if not self.lost.is_set():
+                self._end()
 
     def _end(self) -> None:
         self.lost.set()

@@ -68,8 +68,8 @@ class Peer:
     def connector(self, *, close_grace: float) -> "Peer":
         return self
 
-    def connect(self):
-        return open_wired(self._open())
+    def connect(self, host):
+        return open_wired(self._open(), host)
 
     @asynccontextmanager
     async def _open(self) -> AsyncGenerator["Peer", None]:
