@@ -416,6 +416,15 @@ async def test_a_list_asked_for_while_it_connects_again_is_that_connections(auto
         assert trio.current_time() == 11
 
 
+async def test_a_refresh_that_is_answered_with_nonsense(autojump_clock):
+    """G14, R7: a server that lives and gives no list keeps its old tools; it is not asked again."""
+    server = ScriptedServer()
+    async with open_supervisor([spec(server)]) as supervisor:
+        server.annotations = {"echo": {"readOnlyHint": "perhaps"}}
+        assert [tool.tool for tool in await supervisor.list_tools(refresh=True)] == ["echo"]
+        assert (trio.current_time(), state(supervisor), server.starts) == (0, S.CONNECTED, [0])
+
+
 async def test_a_refresh_that_is_not_answered(autojump_clock):
     """G14: a server that fails to answer keeps its old tools; the wait is bounded by the connect timeout."""
     server = ScriptedServer(Life(deaf_after=2))  # server/discover and the first tools/list
