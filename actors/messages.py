@@ -66,6 +66,8 @@ class ExitKind(StrEnum):
     """The server read the era probe and died of it: open again with `initialize`."""
     UNUSABLE = "unusable"
     """Trying again cannot help: an invalid configuration, a command that does not exist."""
+    REFUSED = "refused"
+    """It was not permitted to start."""
     STOPPED = "stopped"
     """Asked to end."""
 
@@ -105,7 +107,7 @@ class ExitReason:
     @property
     def retriable(self) -> bool:
         """Whether another start may help."""
-        return self.kind is not ExitKind.UNUSABLE
+        return self.kind not in (ExitKind.UNUSABLE, ExitKind.REFUSED)
 
 
 @frozen

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterable, Mapping
+from functools import partial
 
 import trio
 from attrs import field, frozen
@@ -10,6 +11,7 @@ from mcp_nursery.actors.errors import ConfigError, SupervisorClosed, UnknownServ
 from mcp_nursery.actors.messages import ServerState
 from mcp_nursery.actors.router import RouterActor
 from mcp_nursery.actors.start_pool import NO_POOL, StartPool
+from mcp_nursery.actors.transports.ledger import LEDGER
 
 from .catalogue import Catalogue, build_catalogue, build_part, near_names, replace_part
 from .cell import Cell
@@ -17,6 +19,7 @@ from .config.environment import call_timeout, connect_timeout
 from .events import EventHub, ServerRemoved, state_event, tools_event
 from .keeper import Command, Keeper, KeeperSettings, Order, initial_snapshot
 from .policy import RestartPolicy
+from .registrar import Registrar
 from .spec import ServerSpec
 from .status import CallCounts, ServerStatus, Snapshot, status_of
 from .tools.tool import Invoke
@@ -39,6 +42,8 @@ class FleetSettings:
     """Seconds that closing everything may take."""
     environ: Mapping[str, str] = field(repr=False)
     """The host's environment, for `MCP_TIMEOUT` and `MCP_TOOL_TIMEOUT`."""
+    registrar: Registrar = field(repr=False)
+    """What earlier runs found, what the user agreed to, and who is told of processes."""
 
 
 LOCAL_STARTS = 3
@@ -163,6 +168,7 @@ class Fleet:
         """
         self.call_timeout(None, None)
         self._nursery.start_soon(self.router.run, name="router")
+        self._nursery.start_soon(self._settings.registrar.run, name="registrar")
         for spec in specs:
             self.add(spec)
 
@@ -181,6 +187,8 @@ class Fleet:
             connect_timeout=connect_timeout(spec.connect_timeout, self._settings.environ),
             close_grace=self._settings.shutdown_timeout / _GRACE_SHARE,
             pool=self._local_starts if spec.transport.kind == "stdio" else NO_POOL,
+            permit=None if spec.consent is None else partial(self._settings.registrar.permit, spec.consent),
+            notes=self._settings.registrar.notes(spec),
         )
         snapshot = initial_snapshot(spec, self._settings.policy)
         self.cells[spec.name] = Cell(snapshot)
@@ -217,11 +225,13 @@ class Fleet:
         if bound.cancelled_caught:
             survivors = [name for name, command in commands.items() if not command.done.is_set()]
             logger.warning("still closing after %g s: %s", self._settings.shutdown_timeout, ", ".join(survivors))
+        await self._settings.registrar.finish()
         self.events.finish()
 
     # -- what follows from what -----------------------------------------------------------------------------------
 
     async def _keep(self, keeper: Keeper, name: str) -> None:
+        LEDGER.set(self._settings.registrar)
         await keeper.run()
         if not self.closed:
             self._forget(name)

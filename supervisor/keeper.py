@@ -23,11 +23,12 @@ from mcp_nursery.actors.messages import (
     Report,
     ServerState,
 )
-from mcp_nursery.actors.server import ServerActor
+from mcp_nursery.actors.server import Permit, ServerActor
 from mcp_nursery.actors.start_pool import NO_POOL, StartPool
 
 from .lifecycle import check_transition
 from .policy import Finished, GiveUp, Restart, RestartPolicy, RestartTracker
+from .registrar import EraNotes
 from .spec import ServerSpec
 from .status import Snapshot
 
@@ -83,6 +84,10 @@ class KeeperSettings:
     """Seconds at each step of closing a transport."""
     pool: StartPool = NO_POOL
     """Where a fresh start waits for its turn; restarts never wait."""
+    permit: Permit | None = None
+    """Asked before every start."""
+    notes: EraNotes | None = None
+    """Where the era found is written down for later runs."""
 
 
 def initial_snapshot(spec: ServerSpec, policy: RestartPolicy) -> Snapshot:
@@ -130,6 +135,8 @@ class Keeper:
     async def run(self) -> None:
         """Keep the server until told to leave."""
         try:
+            if self._settings.notes is not None:
+                self._era = await self._settings.notes.recall()
             while not self._left:
                 await self._rest()
                 if not self._left:
@@ -194,6 +201,7 @@ class Keeper:
             era=self._era,
             mailbox_size=self._spec.mailbox_size,
             max_in_flight=self._spec.max_in_flight,
+            permit=self._settings.permit,
             pool=self._settings.pool if self._tracker.attempt == 1 else NO_POOL,
             report=self._mailbox.put_nowait,
         )
@@ -217,7 +225,7 @@ class Keeper:
         """A report of the living incarnation. Once an order has settled its fate, what it says changes nothing."""
         match report:
             case Ending():
-                self._era = report.reason.era or self._era
+                self._learn(report.reason.era)
                 self._settle(self._relisters, report.reason.loss.message)
                 if self._wish is None:
                     self._decide(report.reason)
@@ -226,6 +234,7 @@ class Keeper:
             case Opened():
                 self._show(evolve(self._snapshot, pid=report.pid))
             case Connected():
+                self._learn(report.handshake.era)
                 self._show_connected(report)
             case Relisted():
                 if report.definitions is not None:
@@ -282,7 +291,7 @@ class Keeper:
     def _decide(self, reason: ExitReason) -> None:
         """What follows an end that nobody asked for."""
         if reason.kind is ExitKind.PROBE_REFUSED:
-            self._era = Era.HANDSHAKE
+            self._learn(Era.HANDSHAKE)
             self._wish = Order.WAKE  # once more, as part of the same attempt
             return
         self._tracker, decision = self._tracker.on_exit(reason.at, clean=reason.clean, retriable=reason.retriable)
@@ -292,12 +301,19 @@ class Keeper:
                 self._due = decision.at
                 self._show(evolve(ended, state=ServerState.WAITING, due_at=decision.at, attempt=decision.attempt))
             case GiveUp():
-                self._show(evolve(ended, state=ServerState.FAILED))
+                refused = reason.kind is ExitKind.REFUSED
+                self._show(evolve(ended, state=ServerState.BLOCKED if refused else ServerState.FAILED))
             case Finished():
                 self._show(evolve(ended, state=ServerState.STOPPED))
             case _:
                 assert_never(decision)
         self._settle(self._askers)
+
+    def _learn(self, era: Era | None) -> None:
+        if era is not None and era is not self._era:
+            self._era = era
+            if self._settings.notes is not None:
+                self._settings.notes.remember(era)
 
     # -- the state cell -------------------------------------------------------------------------------------------
 

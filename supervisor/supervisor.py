@@ -20,9 +20,11 @@ from .fleet import Fleet, FleetSettings
 from .keeper import Order
 from .lifecycle import LEFT_BY_NOBODY
 from .policy import RestartPolicy
+from .registrar import Registrar, Trust
 from .service import open_service_nursery
 from .spec import ServerSpec
 from .status import CallCounts, ServerStatus, Snapshot, retry_in
+from .store import SqliteStore, Store
 from .tools.approval import Approval, ApprovalRequest, ApprovalRules, Approve, redacted
 from .tools.naming import DEFAULT_TEMPLATE, check_template
 from .tools.results import ToolResult
@@ -354,6 +356,10 @@ def _down(snapshot: Snapshot) -> ServerDown:
     )
 
 
+def _store(state: str | os.PathLike[str] | Store | None) -> Store:
+    return SqliteStore(state) if state is None or isinstance(state, str | os.PathLike) else state
+
+
 @asynccontextmanager
 async def open_supervisor(
     config_or_specs: Config | Iterable[ServerSpec],
@@ -361,6 +367,8 @@ async def open_supervisor(
     policy: RestartPolicy | None = None,
     approve: Approve | None = None,
     approval_rules: ApprovalRules | None = None,
+    trust: Trust | None = None,
+    state: str | os.PathLike[str] | Store | None = None,
     template: str = DEFAULT_TEMPLATE,
     gate: float = GATE,
     drain: float = 0.0,
@@ -376,6 +384,10 @@ async def open_supervisor(
         policy: The restart ladder of servers that bring none of their own. Default `RestartPolicy()`.
         approve: Asked before a model's call: `await tool(arguments)`. Without it such calls raise `NotApproved`.
         approval_rules: Standing decisions that go before `approve`.
+        trust: `async (TrustRequest) -> bool`, asked about an entry of a project's file that nobody has agreed to yet;
+            True is remembered. Calls of the server wait for the answer. Without it such a server is `blocked`.
+        state: The SQLite file for what outlasts the block: eras, processes, consents. Default: the one in the user's
+            state folder. `MemoryStore()` for none.
         template: How public tool names are made, with `{tool}` and, usually, `{server}`.
         gate: Seconds.
         drain: Seconds that calls already sent may still take when the block is left; those not sent fail at once.
@@ -389,7 +401,11 @@ async def open_supervisor(
     specs = config_or_specs.servers if isinstance(config_or_specs, Config) else tuple(config_or_specs)
     check_template(template)
     settings = FleetSettings(
-        policy=policy or RestartPolicy(), template=template, shutdown_timeout=shutdown_timeout, environ=dict(os.environ)
+        policy=policy or RestartPolicy(),
+        template=template,
+        shutdown_timeout=shutdown_timeout,
+        environ=dict(os.environ),
+        registrar=Registrar(_store(state), trust),
     )
     raised: BaseException | None = None
     crashes: list[BaseException] = []
