@@ -83,18 +83,10 @@ def _ask(requests: Sequence[TrustRequest]) -> None:
 
 
 def _lines(request: TrustRequest) -> list[str]:
-    """All of an entry, to the letter; nothing is left out, shortened or resolved."""
-    lines = [f"server:      {literal_line(request.server)}", f"file:        {literal_line(request.file)}"]
-    lines += [f"it {literal_line(', '.join(request.reasons))}"]
-    for key, value in request.entry.items():
-        values = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-        lines += [f"{literal_line(key)}: {_literal(value)}"] if not values else []
-        lines += [f"{literal_line(key)} {literal_line(str(name))}: {_literal(part)}" for name, part in values]
-    return lines
-
-
-def _literal(value: Any) -> str:
-    return literal_line(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+    """All of an entry, to the letter: nothing is left out, shortened or resolved."""
+    entry = {key: json.dumps(value, ensure_ascii=False) for key, value in request.entry.items()}
+    said = {"server": request.server, "file": request.file, "it": ", ".join(request.reasons), **entry}
+    return [literal_line(f"{key}: {value}") for key, value in said.items()]
 
 
 def _document(request: TrustRequest) -> dict[str, Any]:

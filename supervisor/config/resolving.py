@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import trio
-from attrs import define, evolve, field, fields, frozen
+from attrs import define, evolve, field, frozen
 
 from mcp_nursery.actors.errors import ConfigError, StartFailed
 from mcp_nursery.actors.transports.process import ProcessId, signal_group
@@ -84,25 +84,26 @@ class Resolver:
             StartFailed: A variable has no value, or a command failed; only the latter is worth another try.
         """
         written = self.unresolved.transport
-        has = {attribute.name for attribute in fields(type(written))}
         outside = Surroundings({}, os.environ, self._workspace, _home())
         env = {name: await self._value(f"env.{name}", text, outside) for name, text in self.unresolved.env.items()}
         inside = self._recorded(evolve(outside, own=env))
         found: dict[str, Any] = {}
-        for name in has.intersection(TEXTS):
-            text = getattr(written, name)
-            found[name] = None if text is None else self._text(name, str(text), inside)
-        for name in has.intersection(SEQUENCES):
-            found[name] = tuple(self._text(name, text, inside) for text in getattr(written, name))
-        if "env" in has:
+        for name in TEXTS:
+            text = getattr(written, name, None)
+            if text is not None:
+                found[name] = self._text(name, str(text), inside)
+        for name in SEQUENCES:
+            if hasattr(written, name):
+                found[name] = tuple(self._text(name, text, inside) for text in getattr(written, name))
+        if hasattr(written, "env"):
             found["env"] = env
-        if "headers" in has:
+        if hasattr(written, "headers"):
             found["headers"] = {name: await self._header(name, text, env) for name, text in written.headers.items()}
         return evolve(written, **found)
 
     @property
     def _workspace(self) -> str:
-        return self.unresolved.workspace or os.getcwd()
+        return self.unresolved.workspace or os.path.abspath(os.curdir)
 
     def _recorded(self, surroundings: Surroundings) -> Find:
         def find(name: str) -> str | None:
