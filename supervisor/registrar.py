@@ -47,6 +47,8 @@ class Registrar:
         self._host: Host | None = None
         self._begun = self._finishing = self._closed = False
         self._sweep = trio.CancelScope()
+        self._swept = trio.Event()
+        self._swept.set()
 
     async def run(self) -> None:
         """Do jobs, in order."""
@@ -67,7 +69,8 @@ class Registrar:
         """Do the jobs that wait, and close the store. Takes at most two seconds, cancelled or not."""
         self._finishing = True
         self._sweep.cancel()
-        with trio.CancelScope(shield=True):  # bounded by the patience of every question
+        with trio.CancelScope(shield=True, deadline=trio.current_time() + PATIENCE):
+            await self._swept.wait()
             await self._told(self._close)
 
     def _close(self, store: Store) -> None:
@@ -182,15 +185,14 @@ class Registrar:
             lambda: self._store.adopt_orphans(host, but=own_marker()), abandon_on_cancel=True
         )
         if orphans:
+            self._swept = trio.Event()
             nursery.start_soon(self._end, orphans)
 
     async def _end(self, orphans: Sequence[Orphan]) -> None:
-        with self._sweep:
-            if not await end_orphans(orphans):
-                logger.warning("processes that a killed host left behind outlived SIGKILL")
-                return
+        if await end_orphans(orphans, self._sweep):
             for orphan in orphans:
                 self.ended(orphan.marker)
+        self._swept.set()
 
 
 @frozen

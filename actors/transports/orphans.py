@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cache
 
 import trio
@@ -67,32 +67,39 @@ def own_marker() -> str | None:
     return os.environ.get(MARKER)
 
 
-async def end_orphans(orphans: Sequence[Orphan]) -> bool:
-    """End all that is left of these trees: SIGTERM, after 2 s SIGKILL, 1 s more to vanish; whether nobody is left.
+async def end_orphans(orphans: Sequence[Orphan], patience: trio.CancelScope) -> bool:
+    """End all that is left of these trees: SIGTERM, 2 s later SIGKILL, 1 s more to vanish; whether nobody is left.
 
-    When cancelled, who is known to be left is killed at once.
+    Args:
+        orphans: The trees.
+        patience: A new scope. Cancelling it has them killed at once; that last second is all it takes then.
     """
-    told: set[ProcessId] = set()
-    try:
-        with trio.move_on_after(_PATIENCE):
-            await _drive_out(orphans, signal.SIGTERM, told)
+    with patience:
+        if await _drive_out(orphans, signal.SIGTERM, _PATIENCE):
             return True
-    except trio.Cancelled:
-        _signal(told, signal.SIGKILL)
-        raise
-    with trio.move_on_after(_LAST):
-        await _drive_out(orphans, signal.SIGKILL, set())
-        return True
+    with trio.CancelScope(shield=True, deadline=trio.current_time() + _LAST):
+        return await _drive_out(orphans, signal.SIGKILL, _LAST)
     return False
 
 
-async def _drive_out(orphans: Sequence[Orphan], number: signal.Signals, told: set[ProcessId]) -> None:
-    """Signal each of them once, and whoever they start meanwhile, until a look at the process table finds nobody."""
+async def _drive_out(orphans: Sequence[Orphan], number: signal.Signals, seconds: float) -> bool:
+    """Signal each of them once, and whoever they start meanwhile, until a look at the process table finds nobody.
+
+    Returns:
+        Whether nobody is left `seconds` after the first were signalled.
+    """
     since = min((orphan.since for orphan in orphans), default=0)
-    while left := {process for orphan in orphans for process in left_of(orphan, await _table(since))}:
-        _signal(left - told, number)
-        told |= left
-        await trio.sleep(_POLL)
+    told: set[ProcessId] = set()
+    with trio.CancelScope() as limit:
+        while left := {process for orphan in orphans for process in left_of(orphan, await _table(since))}:
+            for process in left - told:
+                signal_one(process, number)
+            if not told:
+                limit.deadline = trio.current_time() + seconds
+            told |= left
+            await trio.sleep(_POLL)
+        return True
+    return False
 
 
 async def _table(since: int) -> Table:
@@ -110,8 +117,3 @@ def left_of(orphan: Orphan, table: Table) -> list[ProcessId]:
     if leader is not None and holder is not None and holder.started == leader.started:
         return survivors(leader, orphan.marker, table)
     return [ProcessId(pid, stat.started) for pid, stat in table.items() if stat.alive and stat.marker == orphan.marker]
-
-
-def _signal(processes: Iterable[ProcessId], number: int) -> None:
-    for process in processes:
-        signal_one(process, number)

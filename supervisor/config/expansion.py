@@ -14,11 +14,7 @@ _COMMAND = "!"
 
 
 class UnresolvedVariable(Exception):
-    """A variable has no value, or is none at all. Holds its name only."""
-
-    def __init__(self, name: str, *, known_form: bool) -> None:
-        self.name = name
-        super().__init__(f"variable {name} is not set" if known_form else f"{name} is not a variable known here")
+    """A variable has no value, or is none at all. Says its name only."""
 
 
 Find = Callable[[str], str | None]
@@ -58,8 +54,7 @@ def expand(text: str, find: Find) -> str:
     def replace(match: re.Match[str]) -> str:
         value = _value(match[1], find)
         if value is None:
-            name = match[1].partition(":-")[0]
-            raise UnresolvedVariable(_shown(match[1]), known_form=_NAME.fullmatch(name) is not None)
+            raise UnresolvedVariable(_why_not(match[1]))
         return value
 
     return _VARIABLE.sub(replace, text)
@@ -91,6 +86,14 @@ def _value(inner: str, find: Find) -> str | None:
         return None
     value = find(name)
     return default if given and not value else value
+
+
+def _why_not(inner: str) -> str:
+    name, _, default = inner.partition(":-")
+    if "${" in default:
+        return f"{_shown(inner)}: a default cannot hold a variable"
+    known = _NAME.fullmatch(name) is not None
+    return f"variable {_shown(inner)} is not set" if known else f"{_shown(inner)} is not a variable known here"
 
 
 def _shown(inner: str) -> str:
