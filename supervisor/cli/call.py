@@ -68,7 +68,10 @@ async def _find(supervisor: Supervisor, wanted: CallOptions) -> Tool:
             await supervisor.list_tools(server)
         if tool := _known(supervisor, wanted):
             return tool
-    if wanted.server is None:
+    refused = any(
+        status.state is ServerState.BLOCKED and _may_own(wanted, status.name) for status in supervisor.status()
+    )
+    if wanted.server is None and not refused:  # who refused the likely owner is not asked about all the others
         await supervisor.list_tools()
     tool = _known(supervisor, wanted)
     if tool is None:
