@@ -1,6 +1,5 @@
 """What the state file keeps, loses and refuses to be asked. L17 for what is in it."""
 
-import multiprocessing
 import os
 import sqlite3
 import stat
@@ -205,27 +204,33 @@ def test_no_machine_no_host(monkeypatch):
     assert this_host() is None
 
 
-def _write(path, number):
-    store = SqliteStore(path)
-    for turn in range(20):
-        store.remember_era(f"s{number}", str(turn), Era.MODERN)
-        store.add_process(f"{number} {turn}", Host("m", 1, 1))
-        store.agree(TrustRequest("s", "f", (), {}, f"{number} {turn}"))
-        assert store.era(f"s{number}", str(turn)) is Era.MODERN
-        assert store.agreed(f"{number} {turn}")
-    assert store._problem is None
-    store.close()
+WRITER = """
+import sys
+from mcp_nursery.actors.messages import Era
+from mcp_nursery.actors.transports.orphans import Host
+from mcp_nursery.supervisor import TrustRequest
+from mcp_nursery.supervisor.store import SqliteStore
+
+path, number = sys.argv[1:]
+store = SqliteStore(path)
+for turn in range(20):
+    store.remember_era(number, str(turn), Era.MODERN)
+    store.add_process(f"{number} {turn}", Host("m", 1, 1))
+    store.agree(TrustRequest("s", "f", (), {}, f"{number} {turn}"))
+    assert store.era(number, str(turn)) is Era.MODERN
+    assert store.agreed(f"{number} {turn}")
+store.close()
+"""
 
 
 def test_several_processes_at_once(file):
     """All of it is one file; nobody loses anything, also while it is being made."""
-    context = multiprocessing.get_context("spawn")
-    writers = [context.Process(target=_write, args=(file, number)) for number in range(6)]
-    for writer in writers:
-        writer.start()
-    for writer in writers:
-        writer.join(120)
-    assert [writer.exitcode for writer in writers] == [0] * 6
+    writers = [
+        subprocess.Popen([sys.executable, "-c", WRITER, file, str(number)], stderr=subprocess.PIPE, text=True)
+        for number in range(6)
+    ]
+    assert [writer.communicate(timeout=120)[1] for writer in writers] == [""] * 6
+    assert [writer.returncode for writer in writers] == [0] * 6
     store = SqliteStore(file)
     assert all(store.agreed(f"{number} {turn}") for number in range(6) for turn in range(20))
     store.close()
