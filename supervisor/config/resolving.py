@@ -103,7 +103,7 @@ class Resolver:
 
     @property
     def _workspace(self) -> str:
-        return self.unresolved.workspace or os.path.abspath(os.curdir)
+        return self.unresolved.workspace or _here()
 
     def _recorded(self, surroundings: Surroundings) -> Find:
         def find(name: str) -> str | None:
@@ -155,6 +155,13 @@ class Resolver:
     def _failed(self, where: str, problem: str, *, retriable: bool) -> StartFailed:
         error = ConfigError(problem, file=self.unresolved.file, server=self.unresolved.server, field=where)
         return StartFailed(str(error), retriable=retriable)
+
+
+def _here() -> str:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:  # it was removed; what needs it fails, and nothing else
+        return os.curdir
 
 
 def _home() -> str:

@@ -192,6 +192,16 @@ async def test_headers_see_their_servers_block_alone(monkeypatch):
     assert SECRET not in repr(transport)
 
 
+async def test_a_working_directory_that_is_gone(tmp_path, monkeypatch):
+    """K5: is the concern of those who name it."""
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    found = await Resolver(header_transport({"a": "${V}"}, V="x")).transport()
+    assert found.headers == {"a": "x"}
+
+
 @pytest.mark.parametrize("value", ["a\nb", "a\r\nX-Evil: 1", "a\0b", "a\x1b"])
 async def test_a_header_is_one_line(value):
     """K5, L17: what a library would refuse in words that hold it is refused here, without."""
