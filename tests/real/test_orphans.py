@@ -36,13 +36,16 @@ def state(tmp_path):
 def host(state, *flags, name="lab"):
     """A host process and the pids of its server, of a relative in its group and of one in a session of its own."""
     running = subprocess.Popen([sys.executable, HOST, state, name, *flags], stdout=subprocess.PIPE)
+    pids = []
     try:
-        pids = json.loads(running.stdout.readline())
+        pids += json.loads(running.stdout.readline())
         yield running, pids
     finally:
         running.kill()
         running.wait()
         running.stdout.close()
+        for pid in filter(is_alive, pids):
+            os.kill(pid, signal.SIGKILL)
 
 
 @contextmanager
@@ -110,7 +113,6 @@ async def test_a_host_that_was_killed_before_it_knew_the_pid(state):
         async with supervised(lab(), state=state):
             # The one in the group without a mark of its own is out of reach; all others are found.
             await eventually(lambda: not is_alive(pids[0]) and not is_alive(pids[2]))
-        os.kill(pids[1], signal.SIGKILL)
 
 
 async def test_a_live_hosts_servers_are_left_alone(state):
