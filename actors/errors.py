@@ -72,10 +72,11 @@ class InvalidArguments(NurseryError, TypeError):
 class NotApproved(NurseryError):
     """A call that needs approval was denied, or there was nobody to ask. The server was not touched."""
 
-    def __init__(self, server: str, tool: str, why: str) -> None:
+    def __init__(self, server: str, tool: str | None, why: str) -> None:
         self.server = server
         self.tool = tool
-        super().__init__(f"{server}: {tool}: not approved: {why}")
+        """The server's own name of the tool; None where it is about the server as such."""
+        super().__init__(": ".join([*filter(None, (server, tool)), "not approved", why]))
 
 
 class SupervisorClosed(NurseryError):

@@ -68,6 +68,8 @@ class ExitKind(StrEnum):
     """Trying again cannot help: an invalid configuration, a command that does not exist."""
     NEEDS_AUTH = "needs_auth"
     """Authorisation is missing: only a person can help."""
+    REFUSED = "refused"
+    """It was not permitted to start."""
     STOPPED = "stopped"
     """Asked to end."""
 
@@ -109,7 +111,7 @@ class ExitReason:
     @property
     def retriable(self) -> bool:
         """Whether another start may help."""
-        return self.kind not in (ExitKind.UNUSABLE, ExitKind.NEEDS_AUTH)
+        return self.kind not in (ExitKind.UNUSABLE, ExitKind.NEEDS_AUTH, ExitKind.REFUSED)
 
 
 @frozen

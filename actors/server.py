@@ -1,7 +1,7 @@
 """The server actor: one incarnation of one server, from opening its transport to its exit reason."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from typing import Protocol
 
@@ -35,6 +35,9 @@ from .start_pool import NO_POOL, Place, StartPool
 
 _STOPPED = Loss("stopped")
 
+Permit = Callable[[], Awaitable[str | None]]
+"""Whether a server may start: None, or why not, in one line."""
+
 
 class Connector(Protocol):
     """How an incarnation reaches its server."""
@@ -60,6 +63,7 @@ class ServerActor:
         era: What an earlier incarnation found.
         mailbox_size: Calls that may wait.
         max_in_flight: Calls that may be with the server at once.
+        permit: Asked before anything else, in time that does not count: None, or why it may not start.
         pool: Where the start waits for a place, in time that does not count; the place is free again when the server
             has answered, or has ended.
         host: What the server may ask of the host.
@@ -76,6 +80,7 @@ class ServerActor:
         era: Era | None,
         mailbox_size: int,
         max_in_flight: int,
+        permit: Permit | None = None,
         pool: StartPool = NO_POOL,
         host: Host = NO_HOST,
         liveness: Liveness | None = None,
@@ -86,6 +91,7 @@ class ServerActor:
         self._connect_timeout = connect_timeout
         self._era = era
         self._max_in_flight = max_in_flight
+        self._permit = permit
         self._pool = pool
         self._host = host
         self._liveness = liveness
@@ -125,6 +131,10 @@ class ServerActor:
         self._report(Ended(self.incarnation))
 
     async def _start(self) -> None:
+        refusal = None if self._permit is None else await self._permit()
+        if refusal is not None:
+            self._end(self._ended(ExitKind.REFUSED, Loss(refusal)))
+            return
         place = await self._pool.enter()
         try:
             self._life.deadline = trio.current_time() + self._connect_timeout

@@ -25,12 +25,14 @@ if TYPE_CHECKING:
     from mcp_nursery.actors.liveness import Liveness
     from mcp_nursery.actors.messages import Delivery, ServerState
 
-    from .config import Config, load_config
+    from .config import Config, discover_config, load_config
+    from .config.trust import TrustRequest
     from .events import Event, EventStream, Lagged, ServerRemoved, SnapshotEvent, StateChanged, ToolsChanged
     from .fan_out import Call, CallOutcome, FanOut
     from .policy import RestartPolicy
     from .spec import InProcessTransport, ServerSpec, StdioTransport
     from .status import CallCounts, ServerStatus
+    from .store import MemoryStore
     from .supervisor import Supervisor, SupervisorStatistics, open_supervisor
     from .tools.approval import Approval, ApprovalRequest, ApprovalRules
     from .tools.results import ToolResult
@@ -57,12 +59,14 @@ _HOMES = {
     "mcp_nursery.actors.host": ("Callbacks", "ServerMessage"),
     "mcp_nursery.actors.liveness": ("Liveness",),
     "mcp_nursery.actors.messages": ("Delivery", "ServerState"),
-    ".config": ("Config", "load_config"),
+    ".config": ("Config", "discover_config", "load_config"),
+    ".config.trust": ("TrustRequest",),
     ".events": ("Event", "EventStream", "Lagged", "ServerRemoved", "SnapshotEvent", "StateChanged", "ToolsChanged"),
     ".fan_out": ("Call", "CallOutcome", "FanOut"),
     ".policy": ("RestartPolicy",),
     ".spec": ("InProcessTransport", "ServerSpec", "StdioTransport"),
     ".status": ("CallCounts", "ServerStatus"),
+    ".store": ("MemoryStore",),
     ".supervisor": ("Supervisor", "SupervisorStatistics", "open_supervisor"),
     ".tools.approval": ("Approval", "ApprovalRequest", "ApprovalRules"),
     ".tools.results": ("ToolResult",),
@@ -93,6 +97,7 @@ __all__ = [
     "InvalidResult",
     "Lagged",
     "Liveness",
+    "MemoryStore",
     "NotApproved",
     "NurseryError",
     "RestartPolicy",
@@ -113,8 +118,10 @@ __all__ = [
     "Tool",
     "ToolResult",
     "ToolsChanged",
+    "TrustRequest",
     "UnknownServer",
     "UnknownTool",
+    "discover_config",
     "load_config",
     "open_supervisor",
 ]

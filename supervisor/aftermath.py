@@ -28,6 +28,8 @@ def _given_up(ended: Snapshot, reason: ExitReason) -> Snapshot:
     """Started no more but by a person, or by what its spec says revives it."""
     if reason.kind is ExitKind.NEEDS_AUTH:
         return evolve(ended, state=ServerState.NEEDS_AUTH)
+    if reason.kind is ExitKind.REFUSED:
+        return evolve(ended, state=ServerState.BLOCKED)
     failed = evolve(ended, state=ServerState.FAILED)
     revive = ended.spec.revive
     if revive is None or reason.kind is ExitKind.UNUSABLE:

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterable, Mapping
+from functools import partial
 
 import trio
 from attrs import field, frozen
@@ -12,6 +13,7 @@ from mcp_nursery.actors.messages import ServerState
 from mcp_nursery.actors.router import RouterActor
 from mcp_nursery.actors.start_pool import NO_POOL, StartPool
 from mcp_nursery.actors.timer import Timer
+from mcp_nursery.actors.transports.ledger import LEDGER
 
 from .catalogue import Catalogue, build_catalogue, build_part, near_names, replace_part
 from .cell import Cell
@@ -20,6 +22,7 @@ from .events import EventHub, ServerRemoved, state_event, tools_event
 from .keeper import Keeper, KeeperSettings, initial_snapshot
 from .orders import Command, Order
 from .policy import RestartPolicy
+from .registrar import Registrar
 from .spec import REMOTE_KINDS, ServerSpec
 from .status import CallCounts, ServerStatus, Snapshot, status_of
 from .tools.tool import Invoke
@@ -42,6 +45,8 @@ class FleetSettings:
     """Seconds that closing everything may take."""
     environ: Mapping[str, str] = field(repr=False)
     """The host's environment, for `MCP_TIMEOUT` and `MCP_TOOL_TIMEOUT`."""
+    registrar: Registrar = field(repr=False)
+    """What earlier runs found, what the user agreed to, and who is told of processes."""
     callbacks: Callbacks = NO_CALLBACKS
     """What servers may ask of the host."""
 
@@ -182,6 +187,7 @@ class Fleet:
         self.call_timeout(None, None)
         self._nursery.start_soon(self.router.run, name="router")
         self._nursery.start_soon(self.timer.run, name="timer")
+        self._nursery.start_soon(self._settings.registrar.run, name="registrar")
         for spec in specs:
             self.add(spec)
 
@@ -201,6 +207,8 @@ class Fleet:
             close_grace=self._settings.shutdown_timeout / _GRACE_SHARE,
             pool=self._pools.get(spec.transport.kind, NO_POOL),
             callbacks=self._settings.callbacks,
+            permit=None if spec.consent is None else partial(self._settings.registrar.permit, spec.consent),
+            notes=self._settings.registrar.notes(spec),
         )
         snapshot = initial_snapshot(spec, self._settings.policy)
         self.cells[spec.name] = Cell(snapshot)
@@ -237,11 +245,13 @@ class Fleet:
         if bound.cancelled_caught:
             survivors = [name for name, command in commands.items() if not command.done.is_set()]
             logger.warning("still closing after %g s: %s", self._settings.shutdown_timeout, ", ".join(survivors))
+        await self._settings.registrar.finish()
         self.events.finish()
 
     # -- what follows from what -----------------------------------------------------------------------------------
 
     async def _keep(self, keeper: Keeper, name: str) -> None:
+        LEDGER.set(self._settings.registrar)
         await keeper.run()
         if not self.closed:
             self._forget(name)

@@ -23,13 +23,14 @@ from mcp_nursery.actors.messages import (
     Report,
     ServerState,
 )
-from mcp_nursery.actors.server import ServerActor
+from mcp_nursery.actors.server import Permit, ServerActor
 from mcp_nursery.actors.start_pool import NO_POOL, StartPool
 
 from .aftermath import snapshot_after
 from .lifecycle import check_transition
 from .orders import Command, Order
 from .policy import RestartPolicy, RestartTracker
+from .registrar import EraNotes
 from .spec import ServerSpec
 from .status import Snapshot
 
@@ -52,6 +53,10 @@ class KeeperSettings:
     """Where a fresh start waits for its turn; restarts never wait."""
     callbacks: Callbacks = NO_CALLBACKS
     """What the server may ask of the host."""
+    permit: Permit | None = None
+    """Asked before every start."""
+    notes: EraNotes | None = None
+    """Where the era found is written down for later runs."""
 
 
 def initial_snapshot(spec: ServerSpec, policy: RestartPolicy) -> Snapshot:
@@ -102,6 +107,8 @@ class Keeper:
     async def run(self) -> None:
         """Keep the server until told to leave."""
         try:
+            if self._settings.notes is not None:
+                self._era = await self._settings.notes.recall()
             while not self._left:
                 await self._rest()
                 if not self._left:
@@ -168,6 +175,7 @@ class Keeper:
             era=self._era,
             mailbox_size=self._spec.mailbox_size,
             max_in_flight=self._spec.max_in_flight,
+            permit=self._settings.permit,
             pool=self._settings.pool if self._tracker.attempt == 1 else NO_POOL,
             host=Host(self._spec.name, self._settings.callbacks),
             liveness=self._spec.liveness,
@@ -193,7 +201,7 @@ class Keeper:
         """A report of the living incarnation. Once an order has settled its fate, what it says changes nothing."""
         match report:
             case Ending():
-                self._era = report.reason.era or self._era
+                self._learn(report.reason.era)
                 if self._wish is None:
                     self._decide(report.reason)
             case _ if self._wish is not None:
@@ -201,6 +209,7 @@ class Keeper:
             case Opened():
                 self._show(evolve(self._snapshot, pid=report.pid))
             case Connected():
+                self._learn(report.handshake.era)
                 self._show_connected(report)
             case Relisted():
                 if report.definitions is not None:
@@ -271,7 +280,7 @@ class Keeper:
     def _decide(self, reason: ExitReason) -> None:
         """What follows an end that nobody asked for."""
         if reason.kind is ExitKind.PROBE_REFUSED:
-            self._era = Era.HANDSHAKE
+            self._learn(Era.HANDSHAKE)
             self._wish = Order.WAKE  # once more, as part of the same attempt
             return
         self._tracker, decision = self._tracker.on_exit(reason.at, clean=reason.clean, retriable=reason.retriable)
@@ -288,6 +297,12 @@ class Keeper:
     def _wakes(self) -> bool:
         """Whether a call or a list starts it."""
         return self._snapshot.state is ServerState.IDLE or self._snapshot.revives_on_call
+
+    def _learn(self, era: Era | None) -> None:
+        if era is not None and era is not self._era:
+            self._era = era
+            if self._settings.notes is not None:
+                self._settings.notes.remember(era)
 
     # -- the state cell -------------------------------------------------------------------------------------------
 

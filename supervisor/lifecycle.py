@@ -12,7 +12,7 @@ TRANSITIONS: Mapping[ServerState, frozenset[ServerState]] = MappingProxyType(
         _S.DISABLED: frozenset({_S.CONNECTING, _S.STOPPED}),
         _S.BLOCKED: frozenset({_S.CONNECTING, _S.STOPPED}),
         _S.IDLE: frozenset({_S.CONNECTING, _S.STOPPED}),
-        _S.CONNECTING: frozenset({_S.CONNECTED, _S.WAITING, _S.FAILED, _S.STOPPED, _S.NEEDS_AUTH}),
+        _S.CONNECTING: frozenset({_S.CONNECTED, _S.WAITING, _S.FAILED, _S.STOPPED, _S.NEEDS_AUTH, _S.BLOCKED}),
         _S.CONNECTED: frozenset({_S.CONNECTING, _S.WAITING, _S.FAILED, _S.STOPPED, _S.IDLE, _S.NEEDS_AUTH}),
         _S.NEEDS_AUTH: frozenset({_S.CONNECTING, _S.STOPPED}),
         _S.WAITING: frozenset({_S.CONNECTING, _S.STOPPED}),

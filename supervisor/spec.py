@@ -15,6 +15,8 @@ from .policy import RestartMode, RestartPolicy, Revive
 if TYPE_CHECKING:
     from mcp_nursery.actors.server import Connector
 
+    from .config.trust import TrustRequest
+
 TransportKind = Literal["stdio", "in-process"]
 """The transports' names as users see them."""
 
@@ -175,3 +177,5 @@ class ServerSpec:
     """For people."""
     source: str | None = field(default=None, kw_only=True, eq=False)
     """Where it was configured: a file's path, or None for code."""
+    consent: "TrustRequest | None" = field(default=None, kw_only=True)
+    """What its user has to agree to before it starts; None for specs given by code and by trusted files."""

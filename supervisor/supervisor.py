@@ -21,9 +21,11 @@ from .fleet import Fleet, FleetSettings
 from .lifecycle import LEFT_BY_NOBODY
 from .orders import Order
 from .policy import RestartPolicy
+from .registrar import Registrar, Trust
 from .service import open_service_nursery
 from .spec import ServerSpec
 from .status import CallCounts, ServerStatus, Snapshot, retry_in
+from .store import SqliteStore, Store
 from .tools.approval import Approval, ApprovalRequest, ApprovalRules, Approve, redacted
 from .tools.naming import DEFAULT_TEMPLATE, check_template
 from .tools.results import ToolResult
@@ -371,6 +373,10 @@ def _down(snapshot: Snapshot) -> ServerDown:
     )
 
 
+def _store(state: str | os.PathLike[str] | Store | None) -> Store:
+    return SqliteStore(state) if state is None or isinstance(state, str | os.PathLike) else state
+
+
 @asynccontextmanager
 async def open_supervisor(
     config_or_specs: Config | Iterable[ServerSpec],
@@ -379,6 +385,8 @@ async def open_supervisor(
     approve: Approve | None = None,
     approval_rules: ApprovalRules | None = None,
     callbacks: Callbacks = NO_CALLBACKS,
+    trust: Trust | None = None,
+    state: str | os.PathLike[str] | Store | None = None,
     template: str = DEFAULT_TEMPLATE,
     gate: float = GATE,
     drain: float = 0.0,
@@ -395,6 +403,10 @@ async def open_supervisor(
         approve: Asked before a model's call: `await tool(arguments)`. Without it such calls raise `NotApproved`.
         approval_rules: Standing decisions that go before `approve`.
         callbacks: What servers may ask of the host in the middle of a call. Default: nothing.
+        trust: `async (TrustRequest) -> bool`, asked about an entry of a project's file that nobody has agreed to yet;
+            True is remembered. Calls of the server wait for the answer. Without it such a server is `blocked`.
+        state: The SQLite file for what outlasts the block: eras, processes, consents. Default: the one in the user's
+            state folder. `MemoryStore()` for none.
         template: How public tool names are made, with `{tool}` and, usually, `{server}`.
         gate: Seconds.
         drain: Seconds that calls already sent may still take when the block is left; those not sent fail at once.
@@ -413,6 +425,7 @@ async def open_supervisor(
         shutdown_timeout=shutdown_timeout,
         environ=dict(os.environ),
         callbacks=callbacks,
+        registrar=Registrar(_store(state), trust),
     )
     raised: BaseException | None = None
     crashes: list[BaseException] = []

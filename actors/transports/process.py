@@ -3,16 +3,18 @@
 import logging
 import math
 import os
-import secrets
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from secrets import token_hex
 from typing import cast
 
 import trio
 from attrs import evolve, field, frozen
 from trio.lowlevel import RunVar
+
+from .ledger import LEDGER, Ledger
 
 logger = logging.getLogger(__name__)
 
@@ -66,9 +68,12 @@ Table = Mapping[int, Stat]
 class ProcessTree:
     """A process and all that descend from it. Whoever starts it runs `pump_stderr`, then calls `end`."""
 
-    def __init__(self, process: trio.Process, marker: str) -> None:
+    def __init__(self, process: trio.Process, marker: str, *, ledger: Ledger, secrets: Sequence[str]) -> None:
         self._process = process
         self._leader = identify(process.pid)
+        self._ledger = ledger
+        self._secrets = sorted(secrets, key=len, reverse=True)
+        self._ledger.started(marker, self._leader)
         self._stderr = cast("trio.lowlevel.FdStream", process.stderr)
         self._kept = bytearray()
         self.marker = marker
@@ -92,7 +97,10 @@ class ProcessTree:
     def stderr_tail(self) -> str:
         """The last lines written to stderr so far, also those nobody has pumped yet."""
         self._sweep_stderr()
-        return "\n".join(self._kept.decode(errors="replace").splitlines()[-_TAIL_LINES:])
+        text = self._kept.decode(errors="replace")
+        for secret in self._secrets:
+            text = text.replace(secret, "[REDACTED]")
+        return "\n".join(text.splitlines()[-_TAIL_LINES:])
 
     async def wait(self) -> None:
         """Wait for the first process's exit."""
@@ -117,6 +125,8 @@ class ProcessTree:
                     pipe.close()
         if bound.cancelled_caught:
             logger.warning("the process tree of %d outlived SIGKILL and is left behind", self.pid)
+        else:
+            self._ledger.ended(self.marker)
 
     async def _wind_down(self, grace: float) -> None:
         self.stdin.close()
@@ -178,7 +188,13 @@ class ProcessTree:
 
 
 async def start_process(
-    command: str, args: Sequence[str], *, executable: str, env: Mapping[str, str], cwd: str | None
+    command: str,
+    args: Sequence[str],
+    *,
+    executable: str,
+    env: Mapping[str, str],
+    cwd: str | None,
+    secrets: Sequence[str] = (),
 ) -> ProcessTree:
     """Start a process in a session of its own, with pipes on all three streams.
 
@@ -188,23 +204,30 @@ async def start_process(
         executable: Path of the program.
         env: Its whole environment, but for the marker.
         cwd: Its working directory; the caller's if None.
+        secrets: Values that are taken out of what is remembered of its stderr.
 
     Raises:
         OSError: It could not be started.
         ValueError: A string that no process can be given.
     """
-    marker = secrets.token_hex(16)
-    process = await trio.lowlevel.open_process(
-        [command, *args],
-        executable=executable,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env={**env, MARKER: marker},
-        cwd=cwd,
-        start_new_session=True,
-    )
-    return ProcessTree(process, marker)
+    ledger = LEDGER.get()
+    marker = token_hex(16)
+    await ledger.starting(marker)  # before: whatever becomes of this host, its mark tells whose the process is
+    try:
+        process = await trio.lowlevel.open_process(
+            [command, *args],
+            executable=executable,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**env, MARKER: marker},
+            cwd=cwd,
+            start_new_session=True,
+        )
+    except BaseException:
+        ledger.ended(marker)
+        raise
+    return ProcessTree(process, marker, ledger=ledger, secrets=secrets)
 
 
 def read_some(fd: int, size: int = CHUNK) -> bytes | None:

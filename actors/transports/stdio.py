@@ -61,6 +61,18 @@ def _names_only(values: Mapping[str, str]) -> str:
 
 
 @frozen
+class Shown:
+    """What errors may show of a command whose text was resolved from something else."""
+
+    command: str
+    """As written."""
+    cwd: str | None
+    """As written."""
+    secrets: tuple[str, ...] = field(default=(), repr=lambda secrets: f"<{len(secrets)} values>")
+    """Values that are taken out of what the process says."""
+
+
+@frozen
 class StdioConnector:
     """Starts a server as a subprocess, once for every `open` or `connect`."""
 
@@ -76,6 +88,8 @@ class StdioConnector:
     """Seconds the close waits after the end of stdin, and again after SIGTERM."""
     frame_limit: int = FRAME_LIMIT
     """Bytes of one line before the connection counts as lost."""
+    shown: Shown | None = None
+    """What errors show instead of `command` and `cwd`; None for these."""
 
     def connect(self, host: Host = NO_HOST) -> "AbstractAsyncContextManager[Connection]":
         """Start the process and talk MCP to it; it is ended with the block. The server may ask what `host` offers.
@@ -110,11 +124,15 @@ class StdioConnector:
 
     async def _start(self) -> ProcessTree:
         env = child_environment(self.env)
+        shown = self.shown or Shown(self.command, self.cwd)
         try:
-            program = await trio.to_thread.run_sync(find_program, self.command, env, self.cwd)
-            return await start_process(self.command, self.args, executable=program, env=env, cwd=self.cwd)
+            program = await trio.to_thread.run_sync(find_program, self.command, env, self.cwd, shown)
+            return await start_process(
+                self.command, self.args, executable=program, env=env, cwd=self.cwd, secrets=shown.secrets
+            )
         except (OSError, ValueError, RuntimeError) as error:
-            raise _start_failed(self.command, self.cwd, error) from error
+            at_cwd = isinstance(error, OSError) and self.cwd is not None and error.filename == self.cwd
+            raise _start_failed(shown, error, at_cwd=at_cwd) from error
 
 
 class StdioDuplex:
@@ -324,25 +342,32 @@ def child_environment(extra: Mapping[str, str]) -> dict[str, str]:
     return {**{name: os.environ[name] for name in INHERITED if name in os.environ}, **extra}
 
 
-def find_program(command: str, env: Mapping[str, str], cwd: str | None) -> str:
+def find_program(command: str, env: Mapping[str, str], cwd: str | None, shown: Shown | None = None) -> str:
     """Path of the program that `command` names for a process with this environment and working directory.
+
+    Args:
+        command: The program.
+        env: The process's environment.
+        cwd: Its working directory.
+        shown: What errors call these; their own text if None.
 
     Raises:
         StartFailed: There is none that could be run, or the working directory does not exist.
     """
+    shown = shown or Shown(command, cwd)
     if cwd is not None and not os.path.isdir(cwd):
         problem = "is not a directory" if os.path.exists(cwd) else "does not exist"
-        raise StartFailed(f"cwd {cwd!r} {problem}", retriable=False)
+        raise StartFailed(f"cwd {shown.cwd!r} {problem}", retriable=False)
     base = "" if cwd is None else os.path.abspath(cwd)
     if os.path.dirname(command):
         path = os.path.join(base, command)
         if shutil.which(path) is None:
-            raise StartFailed(f"command {command!r} {_why_not(path)}", retriable=False)
+            raise StartFailed(f"command {shown.command!r} {_why_not(path)}", retriable=False)
         return path
     places = (os.path.join(base, place) for place in env.get("PATH", os.defpath).split(os.pathsep))
     found = shutil.which(command, path=os.pathsep.join(places))
     if found is None:
-        raise StartFailed(f"command {command!r} was not found on PATH", retriable=False)
+        raise StartFailed(f"command {shown.command!r} was not found on PATH", retriable=False)
     return found
 
 
@@ -352,16 +377,16 @@ def _why_not(path: str) -> str:
     return "is not executable" if os.path.exists(path) else "does not exist"
 
 
-def _start_failed(command: str, cwd: str | None, error: Exception) -> StartFailed:
+def _start_failed(shown: Shown, error: Exception, *, at_cwd: bool) -> StartFailed:
+    command = f"command {shown.command!r}"
     if isinstance(error, OSError):
-        at_cwd = cwd is not None and error.filename == cwd
-        subject = f"cwd {cwd!r}" if at_cwd else f"command {command!r}"
+        subject = f"cwd {shown.cwd!r}" if at_cwd else command
         # The file itself was found a moment ago.
         missing = "its interpreter does not exist" if error.errno == errno.ENOENT and not at_cwd else None
         problem = missing or (os.strerror(error.errno) if error.errno else str(error))
         return StartFailed(f"{subject} cannot be started: {problem}", retriable=error.errno not in _LASTING)
     # ValueError: a string no process can be given. RuntimeError: no thread can be started, the host is out of them.
-    return StartFailed(f"command {command!r} cannot be started: {error}", retriable=isinstance(error, RuntimeError))
+    return StartFailed(f"{command} cannot be started: {error}", retriable=isinstance(error, RuntimeError))
 
 
 def _worth_joining(frames: Sequence[bytes]) -> Sequence[bytes]:

@@ -17,7 +17,7 @@ app = typer.Typer(
     name=PROGRAM,
     help="A Trio nursery for MCP servers: supervised, restarted by policy, routed, stopped without a trace.",
     epilog="Exit codes: 0 done, 1 the tool answered with an error, 2 usage or configuration, 3 server not available, "
-    "4 not approved.",
+    "4 not approved or not trusted.",
     invoke_without_command=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -26,10 +26,17 @@ app = typer.Typer(
 ConfigFiles = Annotated[
     list[Path] | None,
     typer.Option(
-        "--config", metavar="FILE", help="A file with `mcpServers`. May repeat; later files win.", show_default=False
+        "--config",
+        metavar="FILE",
+        help="A file with `mcpServers`. May repeat; later files win. Without it: .mcp.json of the project and the "
+        "user's own.",
+        show_default=False,
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]
+Trust = Annotated[
+    bool, typer.Option("--trust", help="Use what a project's file wants to start, this once, without being asked.")
+]
 Verbose = Annotated[bool, typer.Option("--verbose", help="Print the log on standard error.")]
 
 # The base that typer's errors about usage share; it exports only this one of them.
@@ -67,27 +74,31 @@ def demo(*, as_json: AsJson = False, verbose: Verbose = False) -> None:
 
 
 @app.command()
-def run(*, config: ConfigFiles = None, verbose: Verbose = False) -> None:
+def run(*, config: ConfigFiles = None, trust: Trust = False, verbose: Verbose = False) -> None:
     """Keep the servers running and show how they do, until Ctrl-C."""
     from .run import run as command
 
-    _execute(command, _options(config, verbose=verbose))
+    _execute(command, _options(config, trust=trust, verbose=verbose))
 
 
 @app.command()
-def status(*, config: ConfigFiles = None, as_json: AsJson = False, verbose: Verbose = False) -> None:
+def status(
+    *, config: ConfigFiles = None, trust: Trust = False, as_json: AsJson = False, verbose: Verbose = False
+) -> None:
     """Start the servers, show where each stands, stop them."""
     from .status import show_status
 
-    _execute(show_status, _options(config, as_json=as_json, verbose=verbose))
+    _execute(show_status, _options(config, trust=trust, as_json=as_json, verbose=verbose))
 
 
 @app.command()
-def tools(*, config: ConfigFiles = None, as_json: AsJson = False, verbose: Verbose = False) -> None:
+def tools(
+    *, config: ConfigFiles = None, trust: Trust = False, as_json: AsJson = False, verbose: Verbose = False
+) -> None:
     """Start the servers, list their tools, stop them."""
     from .tools import show_tools
 
-    _execute(show_tools, _options(config, as_json=as_json, verbose=verbose))
+    _execute(show_tools, _options(config, trust=trust, as_json=as_json, verbose=verbose))
 
 
 @app.command()
@@ -105,6 +116,7 @@ def call(
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Call without asking.")] = False,
     config: ConfigFiles = None,
+    trust: Trust = False,
     as_json: AsJson = False,
     verbose: Verbose = False,
 ) -> None:
@@ -113,7 +125,7 @@ def call(
     from .call import call as command
 
     wanted = CallOptions(name=name, args=args, server=server, timeout=timeout, yes=yes)
-    _execute(lambda options: command(options, wanted), _options(config, as_json=as_json, verbose=verbose))
+    _execute(lambda options: command(options, wanted), _options(config, trust=trust, as_json=as_json, verbose=verbose))
 
 
 def _check_until(text: str) -> str:
@@ -142,6 +154,7 @@ def fan_out(
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Call without asking.")] = False,
     config: ConfigFiles = None,
+    trust: Trust = False,
     as_json: AsJson = False,
     verbose: Verbose = False,
 ) -> None:
@@ -156,7 +169,7 @@ def fan_out(
         timeout=timeout,
         yes=yes,
     )
-    _execute(lambda options: command(options, wanted), _options(config, as_json=as_json, verbose=verbose))
+    _execute(lambda options: command(options, wanted), _options(config, trust=trust, as_json=as_json, verbose=verbose))
 
 
 @app.command()
@@ -165,6 +178,24 @@ def check(*, config: ConfigFiles = None, as_json: AsJson = False, verbose: Verbo
     from .check import check as command
 
     _execute(command, _options(config, as_json=as_json, verbose=verbose))
+
+
+@app.command()
+def trust(
+    file: Annotated[
+        Path | None, typer.Argument(metavar="[FILE]", help="The project's file.", show_default=False)
+    ] = None,
+    *,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Agree to all of it without being asked.")] = False,
+    as_json: AsJson = False,
+    verbose: Verbose = False,
+) -> None:
+    """Show what a project's file would start, run or read, and write down that you agree."""
+    from .trust import TrustOptions
+    from .trust import trust as command
+
+    wanted = TrustOptions(file=file, yes=yes)
+    _execute(lambda options: command(options, wanted), _options(None, as_json=as_json, verbose=verbose))
 
 
 def run_command_line(argv: Sequence[str]) -> int:
@@ -177,10 +208,12 @@ def run_command_line(argv: Sequence[str]) -> int:
     return code or 0
 
 
-def _options(config: Sequence[Path] | None, *, as_json: bool = False, verbose: bool = False) -> "Options":
+def _options(
+    config: Sequence[Path] | None, *, trust: bool = False, as_json: bool = False, verbose: bool = False
+) -> "Options":
     from .runtime import Options
 
-    return Options(config=tuple(config or ()), as_json=as_json, verbose=verbose)
+    return Options(config=tuple(config or ()), trust=trust, as_json=as_json, verbose=verbose)
 
 
 def _execute(command: "Callable[[Options], int]", options: "Options") -> None:

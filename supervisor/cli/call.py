@@ -12,11 +12,12 @@ from mcp_nursery.actors.messages import ServerState
 from mcp_nursery.supervisor import Config, Supervisor, Tool, ToolResult, open_supervisor
 from mcp_nursery.supervisor.tools.naming import clean
 
-from .calling import approve, parse_arguments, result_document
+from .calling import approve, can_ask, parse_arguments, result_document
 from .failures import OK, TOOL_ERROR
 from .output import safe_text, stdout_is_terminal, write_json, write_line
 from .runtime import Options, load, run_async
 from .statuses import error_of
+from .trust import ask_for_trust
 
 
 @frozen
@@ -40,7 +41,7 @@ def call(options: Options, wanted: CallOptions) -> int:
     specs = [evolve(spec, lazy=True) for spec in config.servers]
 
     async def ask_and_call() -> tuple[Tool, ToolResult]:
-        async with open_supervisor(specs) as supervisor:
+        async with open_supervisor(specs, trust=ask_for_trust if can_ask() else None) as supervisor:
             tool = await _find(supervisor, wanted)
             await approve([tool], arguments, yes=wanted.yes)
             return tool, await supervisor.call_tool(tool.tool, arguments, server=tool.server, timeout=wanted.timeout)
@@ -67,7 +68,10 @@ async def _find(supervisor: Supervisor, wanted: CallOptions) -> Tool:
             await supervisor.list_tools(server)
         if tool := _known(supervisor, wanted):
             return tool
-    if wanted.server is None:
+    refused = any(
+        status.state is ServerState.BLOCKED and _may_own(wanted, status.name) for status in supervisor.status()
+    )
+    if wanted.server is None and not refused:  # who refused the likely owner is not asked about all the others
         await supervisor.list_tools()
     tool = _known(supervisor, wanted)
     if tool is None:

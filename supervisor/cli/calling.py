@@ -61,12 +61,9 @@ async def approve(tools: Sequence[Tool], arguments: Mapping[str, Any], *, yes: b
     if yes or not asked_for:
         return
     servers, name = ", ".join(tool.server for tool in asked_for), asked_for[0].tool
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+    if not can_ask():
         raise NotApproved(servers, name, "there is no terminal to ask on; --yes answers")
-    termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)  # nobody agrees to what was not shown yet
-    sys.stderr.write(_question(asked_for, arguments))
-    sys.stderr.flush()
-    if (await _answer()).strip().lower() not in (b"y", b"yes"):
+    if not await says_yes(_question(asked_for, arguments)):
         raise NotApproved(servers, name, "denied at the terminal")
 
 
@@ -78,6 +75,19 @@ def _question(tools: Sequence[Tool], arguments: Mapping[str, Any]) -> str:
         "Call it? [y/N] " if len(tools) == 1 else f"Call it on these {len(tools)} servers? [y/N] ",
     )
     return "\n".join(lines)
+
+
+def can_ask() -> bool:
+    """Whether a person sits at a terminal."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+async def says_yes(question: str) -> bool:
+    """Ask the person at the terminal."""
+    termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)  # nobody agrees to what was not shown yet
+    sys.stderr.write(question)
+    sys.stderr.flush()
+    return (await _answer()).strip().lower() in (b"y", b"yes")
 
 
 async def _answer() -> bytes:

@@ -1,21 +1,21 @@
 """`mcp-nursery check`: whether a configuration can work. Starts nothing."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.supervisor import Config, ServerSpec, load_config
 from mcp_nursery.supervisor.spec import UnusableTransport
+from mcp_nursery.supervisor.store import SqliteStore, StoreUnreadable
 
 from .failures import OK, USAGE
 from .output import warn, write_json, write_rows
-from .runtime import Options, required_files
+from .runtime import Options, found
 
 
 def check(options: Options) -> int:
     """Read the files and say what is wrong with them."""
-    config, problems = _read(required_files(options))
+    config, problems = _read(options)
     servers = [_document(spec) for each in config for spec in each.servers]
     problems += [server["error"] for server in servers if server["error"]]
     for warning in (warning for each in config for warning in each.warnings):
@@ -27,16 +27,19 @@ def check(options: Options) -> int:
     return USAGE if problems else OK
 
 
-def _read(files: Sequence[Path]) -> tuple[list[Config], list[str]]:
+def _read(options: Options) -> tuple[list[Config], list[str]]:
+    if not options.config:
+        config = found(options)
+        return [config], list(config.errors)
     configs: list[Config] = []
     problems: list[str] = []
-    for file in files:
+    for file in options.config:
         try:
             configs.append(load_config(file))
         except ConfigError as error:
             problems.append(str(error))
     # Together, because an entry of a later file replaces one of an earlier file.
-    return (configs if problems else [load_config(*files)]), problems
+    return (configs if problems else [load_config(*options.config)]), problems
 
 
 def _document(spec: ServerSpec) -> dict[str, Any]:
@@ -45,14 +48,33 @@ def _document(spec: ServerSpec) -> dict[str, Any]:
         "name": spec.name,
         "transport": transport.kind,
         "source": spec.source,
-        "trusted": True,
+        "trusted": _is_trusted(spec),
         "error": str(transport.error) if isinstance(transport, UnusableTransport) else None,
     }
 
 
+def _is_trusted(spec: ServerSpec) -> bool:
+    if spec.consent is None:
+        return True
+    store = SqliteStore()
+    try:
+        return store.agreed(spec.consent.digest)
+    except StoreUnreadable as error:
+        warn(f"{spec.name}: {error}")
+        return False
+    finally:
+        store.close()
+
+
 def _print(servers: Sequence[dict[str, Any]], problems: Sequence[str]) -> None:
     headers = ("SERVER", "TRANSPORT", "SOURCE", "ENTRY")
-    entries = [(each, "unusable" if each["error"] else "ok") for each in servers]
-    write_rows(headers, [(each["name"], each["transport"], each["source"], verdict) for each, verdict in entries])
+    rows = [(each["name"], each["transport"], each["source"], _verdict(each)) for each in servers]
+    write_rows(headers, rows)
     for problem in problems:
         warn(problem)
+
+
+def _verdict(server: dict[str, Any]) -> str:
+    if server["error"]:
+        return "unusable"
+    return "ok" if server["trusted"] else "not trusted"

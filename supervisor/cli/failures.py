@@ -9,10 +9,12 @@ from mcp_nursery.actors.errors import (
     InvalidResult,
     NotApproved,
     NurseryError,
+    ServerDown,
     ServerError,
     UnknownServer,
     UnknownTool,
 )
+from mcp_nursery.actors.messages import ServerState
 
 OK = 0
 TOOL_ERROR = 1
@@ -35,7 +37,9 @@ _CODES: tuple[tuple[type[NurseryError], int], ...] = (
 
 
 def exit_code(error: NurseryError) -> int:
-    """0 done, 1 the tool answered with an error, 2 usage, 3 not available, 4 not approved."""
+    """0 done, 1 the tool answered with an error, 2 usage, 3 not available, 4 not approved or not trusted."""
+    if isinstance(error, ServerDown) and error.state is ServerState.BLOCKED:
+        return NOT_APPROVED
     return next((code for kind, code in _CODES if isinstance(error, kind)), UNAVAILABLE)
 
 

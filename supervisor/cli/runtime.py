@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TypeVar
 
 import trio
-from attrs import frozen
+from attrs import evolve, frozen
 
 from mcp_nursery.actors.alongside import run_alongside
 from mcp_nursery.actors.errors import ConfigError, NurseryError
-from mcp_nursery.supervisor import Config, Supervisor, load_config, open_supervisor
+from mcp_nursery.supervisor import Config, Supervisor, discover_config, load_config, open_supervisor
 
 from .failures import SIGNAL_BASE, document_of, exit_code
 from .output import StdoutClosed, safe_text, warn, write_json
@@ -34,6 +34,9 @@ class Options:
     """What every command can be told."""
 
     config: Sequence[Path] = ()
+    """The files that were named; none means those of the project and of the user."""
+    trust: bool = False
+    """Whether a project's entries may be used without being asked about, this once."""
     as_json: bool = False
     verbose: bool = False
 
@@ -103,26 +106,33 @@ def _ending_signals() -> list[signal.Signals]:
 
 
 def load(options: Options) -> Config:
-    """Read the files that were named. Warnings go to standard error.
+    """Read the files that were named, or else those of the project and of the user. Warnings go to standard error.
 
     Raises:
-        ConfigError: No file was named, or one is unusable.
+        ConfigError: A file that was named is unusable, or there is no file.
     """
-    config = load_config(*required_files(options))
+    config = found(options)
+    for problem in config.errors:
+        warn(problem)
     for warning in config.warnings:
         warn(f"warning: {warning}")
+    if options.trust:
+        return evolve(config, servers=tuple(evolve(spec, consent=None) for spec in config.servers))
     return config
 
 
-def required_files(options: Options) -> Sequence[Path]:
-    """The files that were named.
+def found(options: Options) -> Config:
+    """What the files say that were named, or else those of the project and of the user.
 
     Raises:
-        ConfigError: None was.
+        ConfigError: A file that was named is unusable, or there is no file.
     """
-    if not options.config:
-        raise ConfigError("no configuration: name a file with --config FILE")
-    return options.config
+    if options.config:
+        return load_config(*options.config)
+    config = discover_config()
+    if not (config.files or config.errors):
+        raise ConfigError("no configuration: there is no .mcp.json here; name a file with --config FILE")
+    return config
 
 
 @asynccontextmanager

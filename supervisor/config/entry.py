@@ -2,13 +2,15 @@
 
 from typing import Any
 
-from attrs import field, fields, frozen
+from attrs import evolve, field, fields, frozen
 
 from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.supervisor.policy import RestartMode, RestartPolicy, Revive
 from mcp_nursery.supervisor.spec import ServerSpec, StdioTransport, UnusableTransport
 
 from .document import as_object, json_type
+from .trust import TrustRequest, trust_request
+from .unresolved import Origin, unresolved
 from .values import FieldError, structurer
 
 NAMELESS = "(nameless)"
@@ -59,7 +61,7 @@ class _Entry:
 
 
 _structure = structurer(_Entry)
-_KEYS = {attribute.alias for attribute in fields(_Entry)}
+_KEYS = frozenset(str(attribute.alias) for attribute in fields(_Entry))
 _OWN_FIELDS = (
     "description",
     "lazy",
@@ -73,14 +75,15 @@ _OWN_FIELDS = (
 )
 
 
-def read_entry(name: str, value: object, *, file: str) -> tuple[ServerSpec, tuple[str, ...]]:
-    """The spec of one server of a trusted file, and the entry's keys that mean nothing here.
+def read_entry(name: str, value: object, *, origin: Origin) -> tuple[ServerSpec, tuple[str, ...]]:
+    """The spec of one server, unresolved, and the entry's keys that mean nothing here.
 
     A key whose value is null counts as absent. The server is off if either `enabled` or `disabled` says so.
     `restartDelays` and `stableAfterSeconds` make a policy of its own; if one is missing, `RestartPolicy` has it.
 
     An entry that cannot work gives a spec with an `UnusableTransport` that keeps nothing else of the entry but whether
-    the server is off.
+    the server is off. One of a file that is not trusted carries what has to be agreed to before it runs, and its
+    server's hints are not trusted, whatever it says of them.
     """
     entry = as_object(value)
     written = {key: part for key, part in (entry or {}).items() if part is not None}
@@ -90,12 +93,14 @@ def read_entry(name: str, value: object, *, file: str) -> tuple[ServerSpec, tupl
             raise FieldError("a server needs a name", "mcpServers")
         if entry is None:
             raise FieldError(f"an object wanted, not {json_type(value)}")
-        spec = _spec(name, _structure(written), kind, file)
+        spec = _spec(name, _structure(written), kind, origin)
+        if not origin.trusted:
+            spec = evolve(spec, consent=_consent(name, written, kind, origin), trust_hints=False)
     except FieldError as error:
-        problem = ConfigError(str(error), file=file, server=name, field=error.key)
+        problem = ConfigError(str(error), file=origin.file, server=name, field=error.key)
         off = written.get("enabled") is False or written.get("disabled") is True
         spec = ServerSpec(
-            name if name.strip() else NAMELESS, UnusableTransport(problem, kind), enabled=not off, source=file
+            name if name.strip() else NAMELESS, UnusableTransport(problem, kind), enabled=not off, source=origin.file
         )
     # Beside the error that its transport is not supported, that transport's keys are no news.
     unknown = () if kind in _REMOTE else tuple(key for key in written if key not in _KEYS)
@@ -111,14 +116,22 @@ def _kind(written: dict[str, Any]) -> str | None:
     return "http" if "url" in written else None
 
 
-def _spec(name: str, entry: _Entry, kind: str | None, file: str) -> ServerSpec:
+def _consent(name: str, written: dict[str, Any], kind: str | None, origin: Origin) -> TrustRequest | None:
+    try:
+        return trust_request(name, written, file=origin.file, remote=kind in _REMOTE, known=_KEYS)
+    except RecursionError:
+        problem = "nested too deeply"
+    raise FieldError(problem)
+
+
+def _spec(name: str, entry: _Entry, kind: str | None, origin: Origin) -> ServerSpec:
     own = {field: value for field in _OWN_FIELDS if (value := getattr(entry, field)) is not None}
     return ServerSpec(
         name,
-        _transport(entry, kind),
+        unresolved(_transport(entry, kind), env=entry.env, server=name, origin=origin),
         policy=_policy(entry),
         enabled=entry.enabled and not entry.disabled,
-        source=file,
+        source=origin.file,
         **own,
     )
 

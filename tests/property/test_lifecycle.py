@@ -8,7 +8,8 @@ follow or may not by that fact alone:
 - `waiting`, `failed`, `needs_auth`: only what runs can be lost, give up or be refused;
 - `idle`: only what is connected can be found idle;
 - `stopped`: stopping is always allowed;
-- `disabled`, `blocked`: facts of the configuration, where a server begins and never where it goes.
+- `blocked`: only an attempt can turn out not to be agreed to;
+- `disabled`: a fact of the configuration, where a server begins and never where it goes.
 """
 
 from enum import Enum, auto
@@ -41,7 +42,7 @@ def may_follow(transport: Transport, new: ServerState) -> bool:
     match new:
         case S.CONNECTING | S.STOPPED:
             return True
-        case S.CONNECTED:
+        case S.CONNECTED | S.BLOCKED:
             return transport is Transport.OPENING
         case S.IDLE:
             return transport is Transport.OPEN
@@ -82,6 +83,11 @@ class LivingServer(RuleBasedStateMachine):
     @rule()
     def handshake_and_every_page_of_tools_succeed(self) -> None:
         self._go(S.CONNECTED, Transport.OPEN)
+
+    @precondition(lambda self: self.transport is Transport.OPENING)
+    @rule()
+    def nobody_agrees_that_it_starts(self) -> None:
+        self._go(S.BLOCKED, Transport.ABSENT)
 
     @precondition(lambda self: self.transport is Transport.OPEN)
     @rule()

@@ -511,14 +511,14 @@ def test_the_rest_of_a_call_never_reaches_another_incarnation():
 @pytest.mark.parametrize("incarnation", [None, 1, 2])
 def test_a_follow_up_finds_its_incarnation_or_nobody(incarnation):
     """R9: no owner, one that is ending, another one: the slot is decided at once, and has no owner to tell."""
-    owner = None if incarnation is None else Owner(incarnation, *(Mailbox[Any](math.inf) for _ in range(3)))
+    owner = None if incarnation is None else Owner(incarnation, *(Mailbox[Any](math.inf) for _ in range(2)))
     if owner is not None and incarnation == 1:
-        owner.follow_ups.close()
+        owner.control.close()
     message = Round(CallTool("x", "work", None, {}, ReplySlot()))
     follow_up(owner, 1, message)
     assert isinstance(message.slot.outcome, Loss)
     assert message.slot.incarnation == 1
-    assert owner is None or owner.follow_ups.statistics().waiting == 0
+    assert owner is None or owner.control.statistics().waiting == 0
 
 
 def test_a_stop_begins_no_further_round():

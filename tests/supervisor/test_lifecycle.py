@@ -21,7 +21,7 @@ MATRIX = """
 disabled       =        .      .       x         .          .        .       .      x
 blocked        .        =      .       x         .          .        .       .      x
 idle           .        .      =       x         .          .        .       .      x
-connecting     .        .      .       =         x          x        x       x      x
+connecting     .        x      .       =         x          x        x       x      x
 connected      .        .      x       x         =          x        x       x      x
 needs_auth     .        .      .       x         .          =        .       .      x
 waiting        .        .      .       x         .          .        =       .      x
@@ -76,8 +76,13 @@ def test_only_a_connected_server_becomes_idle():
     assert entered_from(S.IDLE) == {S.CONNECTED}
 
 
-def test_disabled_and_blocked_are_facts_of_the_configuration():
-    assert entered_from(S.DISABLED) == entered_from(S.BLOCKED) == set()
+def test_disabled_is_a_fact_of_the_configuration():
+    assert entered_from(S.DISABLED) == set()
+
+
+def test_only_an_attempt_can_turn_out_not_to_be_agreed_to():
+    """K7."""
+    assert entered_from(S.BLOCKED) == {S.CONNECTING}
 
 
 def test_a_stopped_server_is_never_resurrected_but_by_a_start():

@@ -86,7 +86,6 @@ def test_usage_errors_are_json_where_json_was_asked_for(cli):
 @pytest.mark.parametrize("command", [["status"], ["tools"], ["call", "x"], ["check"], ["run"]])
 def test_without_a_file_it_says_how_to_name_one(cli, command, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / ".mcp.json").write_text('{"mcpServers": {}}')
     ran = cli(*command)
     assert ran.code == 2
     assert ran.out == ""

@@ -74,6 +74,7 @@ def test_the_log_follows_a_replaced_stderr(log, capsys, monkeypatch):
     assert capsys.readouterr().out == "WARNING mcp_nursery: here\n"
 
 
-def test_nothing_named():
+def test_nothing_named_and_nothing_found(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match="name a file with"):
-        runtime.required_files(Options())
+        runtime.found(Options())

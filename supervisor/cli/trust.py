@@ -1,0 +1,93 @@
+"""`mcp-nursery trust`: what a project's file would start, run or read, and the user's consent to it."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from attrs import frozen
+
+from mcp_nursery.actors.errors import ConfigError, NotApproved
+from mcp_nursery.supervisor import Config, TrustRequest
+from mcp_nursery.supervisor.config import discover_config, load_project
+from mcp_nursery.supervisor.store import SqliteStore
+
+from .calling import can_ask, says_yes
+from .failures import OK
+from .output import literal_line, write_json, write_line
+from .runtime import Options, run_async
+
+
+@frozen
+class TrustOptions:
+    """What `trust` can be told besides."""
+
+    file: Path | None = None
+    """The project's file; None for the one that is found."""
+    yes: bool = False
+
+
+def trust(options: Options, wanted: TrustOptions) -> int:
+    """Show what has to be agreed to, ask, write the consent down."""
+    config = _project(wanted.file)
+    requests = [spec.consent for spec in config.servers if spec.consent is not None]
+    store = SqliteStore()
+    try:
+        open_ones = [request for request in requests if not store.agreed(request.digest)]
+        if not options.as_json:
+            _show(requests, open_ones, config)
+        if open_ones and not wanted.yes:
+            _ask(open_ones)
+        for request in open_ones:
+            store.agree(request)
+    finally:
+        store.close()
+    if options.as_json:
+        write_json({"file": config.files[0], "trusted": [_document(request) for request in requests]})
+    return OK
+
+
+async def ask_for_trust(request: TrustRequest) -> bool:
+    """Ask the person at the terminal about one entry."""
+    return await says_yes("\n".join([*_lines(request), "It came with the project. Trust it? [y/N] "]))
+
+
+def _project(file: Path | None) -> Config:
+    if file is not None:
+        return load_project(file)
+    found = discover_config(user=False)
+    if found.errors:
+        raise ConfigError(found.errors[0])
+    if not found.files:
+        raise ConfigError("there is no .mcp.json here; name a file: mcp-nursery trust FILE")
+    return found
+
+
+def _show(requests: Sequence[TrustRequest], open_ones: Sequence[TrustRequest], config: Config) -> None:
+    for request in requests:
+        write_line("\n".join([*_lines(request), "" if request in open_ones else "(trusted already)\n"]))
+    if not requests:
+        write_line(f"{literal_line(config.files[0])}: nothing in it needs to be agreed to")
+
+
+def _ask(requests: Sequence[TrustRequest]) -> None:
+    servers = ", ".join(request.server for request in requests)
+    if not can_ask():
+        raise NotApproved(servers, None, "there is no terminal to ask on; --yes agrees to all of it")
+
+    async def ask() -> bool:
+        return await says_yes(f"Trust {'it' if len(requests) == 1 else f'these {len(requests)}'}? [y/N] ")
+
+    if not run_async(ask):
+        raise NotApproved(servers, None, "refused at the terminal")
+
+
+def _lines(request: TrustRequest) -> list[str]:
+    """All of an entry, to the letter: nothing is left out, shortened or resolved."""
+    entry = {key: json.dumps(value, ensure_ascii=False) for key, value in request.entry.items()}
+    said = {"server": request.server, "file": request.file, "it": ", ".join(request.reasons), **entry}
+    return [literal_line(f"{key}: {value}") for key, value in said.items()]
+
+
+def _document(request: TrustRequest) -> dict[str, Any]:
+    return {"name": request.server, "file": request.file, "reasons": list(request.reasons), "entry": request.entry}

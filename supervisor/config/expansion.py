@@ -1,0 +1,102 @@
+"""Variables in the text of a configuration. Pure: what they stand for is an argument, and is never looked at again."""
+
+import re
+from collections.abc import Callable, Mapping
+
+from attrs import field, frozen
+
+_VARIABLE = re.compile(r"\$\{((?:[^{}]|\$\{[^{}]*\})*)\}")
+_NAME = re.compile(r"(?:env:)?[A-Za-z_][A-Za-z0-9_]*")
+_SHOWN = re.compile(r"[A-Za-z0-9_.:-]{1,80}")
+
+_COMMAND = "!"
+"""What a value of `env` or `headers` begins with that is a command's output."""
+
+
+class UnresolvedVariable(Exception):
+    """A variable has no value, or is none at all. Says its name only."""
+
+
+Find = Callable[[str], str | None]
+"""The value of a variable by its name, `NAME` or `env:NAME`; None if it is not set."""
+
+
+@frozen
+class Surroundings:
+    """What variables outside of headers may be replaced by."""
+
+    own: Mapping[str, str] = field(repr=lambda own: f"<{len(own)} variables>")
+    """The server's own `env` block, resolved."""
+    environ: Mapping[str, str] = field(repr=lambda environ: f"<{len(environ)} variables>")
+    """The host's environment."""
+    workspace: str
+    """`${workspaceFolder}`."""
+    home: str
+    """`${userHome}`."""
+
+    def find(self, name: str) -> str | None:
+        """The value of a variable: `${env:NAME}` means the host's environment alone."""
+        if name.startswith("env:"):
+            return self.environ.get(name.removeprefix("env:"))
+        folders = {"workspaceFolder": self.workspace, "userHome": self.home}
+        return next((place[name] for place in (folders, self.own, self.environ) if name in place), None)
+
+
+def expand(text: str, find: Find) -> str:
+    """The text with every `${NAME}`, `${NAME:-default}` and `${env:NAME}` replaced; what replaces one is left alone.
+
+    A default stands in for a variable that is not set or empty.
+
+    Raises:
+        UnresolvedVariable: One has neither value nor default.
+    """
+
+    def replace(match: re.Match[str]) -> str:
+        value = _value(match[1], find)
+        if value is None:
+            raise UnresolvedVariable(_why_not(match[1]))
+        return value
+
+    return _VARIABLE.sub(replace, text)
+
+
+def expand_header(text: str, own: Mapping[str, str]) -> str:
+    """A header's value: variables are looked up in the server's own `env` block alone; the others are empty."""
+    return _VARIABLE.sub(lambda match: _value(match[1], own.get) or "", text)
+
+
+def unresolved_in_header(text: str, own: Mapping[str, str]) -> list[str]:
+    """The variables of a header's value that its server's `env` block does not name, and that have no default."""
+    return [_shown(match[1]) for match in _VARIABLE.finditer(text) if _value(match[1], own.get) is None]
+
+
+def has_variables(text: str) -> bool:
+    """Whether there is something to replace."""
+    return _VARIABLE.search(text) is not None
+
+
+def command_of(text: str) -> str | None:
+    """The shell command whose output a value of `env` or `headers` stands for; None if it is no command."""
+    return text.removeprefix(_COMMAND) if text.startswith(_COMMAND) else None
+
+
+def _value(inner: str, find: Find) -> str | None:
+    name, given, default = inner.partition(":-")
+    if not _NAME.fullmatch(name) or "${" in default:
+        return None
+    value = find(name)
+    return default if given and not value else value
+
+
+def _why_not(inner: str) -> str:
+    name, _, default = inner.partition(":-")
+    if "${" in default:
+        return f"{_shown(inner)}: a default cannot hold a variable"
+    known = _NAME.fullmatch(name) is not None
+    return f"variable {_shown(inner)} is not set" if known else f"{_shown(inner)} is not a variable known here"
+
+
+def _shown(inner: str) -> str:
+    """The variable as an error may show it: never its default, which may be a secret."""
+    name = inner.partition(":-")[0]
+    return f"${{{name}}}" if _SHOWN.fullmatch(name) else "${…}"

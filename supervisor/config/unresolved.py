@@ -1,0 +1,74 @@
+"""Transports of a configuration whose text still has to be resolved, at each connect anew. Shows no value."""
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from attrs import field, frozen
+
+from .expansion import command_of, has_variables
+
+if TYPE_CHECKING:
+    from mcp_nursery.actors.server import Connector
+
+TEXTS = ("command", "cwd", "url")
+"""Fields of transports that hold one text."""
+
+SEQUENCES = ("args",)
+"""Fields of transports that hold texts in order."""
+
+MAPPINGS = ("env", "headers")
+"""Fields of transports that hold texts by name; a value may be a command's output."""
+
+
+@frozen
+class Origin:
+    """Where an entry stands."""
+
+    file: str
+    trusted: bool = True
+    """Whether its user named the file, or it is the user's own."""
+    workspace: str | None = None
+    """`${workspaceFolder}`: the folder of a project's file; None for the host's working directory."""
+
+
+@frozen
+class Unresolved:
+    """A transport with variables or commands in its text. Nothing that they are replaced by is ever stored."""
+
+    transport: Any
+    """As written: any transport with some of the fields above."""
+    env: Mapping[str, str] = field(repr=lambda env: "{" + ", ".join(f"{name}=…" for name in env) + "}")
+    """The entry's `env` block as written, also where the transport has none: headers look there."""
+    workspace: str | None
+    server: str = field(eq=False)
+    file: str = field(eq=False)
+
+    @property
+    def kind(self) -> Any:
+        """The transport's."""
+        return self.transport.kind
+
+    def connector(self, *, close_grace: float) -> "Connector":
+        """How an incarnation reaches it: what it stands for is found out when it connects."""
+        from .resolving import ResolvingConnector
+
+        return ResolvingConnector(self, close_grace=close_grace)
+
+
+def unresolved(transport: Any, *, env: Mapping[str, str], server: str, origin: Origin) -> Any:
+    """The transport as it is if its text says all; otherwise one that is resolved at each connect."""
+    if any(has_variables(text) for text in _all_texts(transport, env)) or any(
+        command_of(value) is not None for values in (env, *_mappings(transport)) for value in values.values()
+    ):
+        return Unresolved(transport, env, origin.workspace, server=server, file=origin.file)
+    return transport
+
+
+def _all_texts(transport: Any, env: Mapping[str, str]) -> Iterable[str]:
+    yield from (str(text) for name in TEXTS if (text := getattr(transport, name, None)) is not None)
+    yield from (text for name in SEQUENCES for text in getattr(transport, name, ()))
+    yield from (text for values in (env, *_mappings(transport)) for text in values.values())
+
+
+def _mappings(transport: Any) -> Iterable[Mapping[str, str]]:
+    return [values for name in MAPPINGS if (values := getattr(transport, name, None))]

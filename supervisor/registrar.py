@@ -1,0 +1,221 @@
+"""The registrar: the one task that owns the store. Everybody else sends it jobs, and may wait for their answers."""
+
+import logging
+import math
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+import trio
+from attrs import define, field, frozen
+
+from mcp_nursery.actors.mailbox import Mailbox
+from mcp_nursery.actors.messages import Era
+from mcp_nursery.actors.transports.orphans import Host, Orphan, end_orphans, own_marker, this_host
+from mcp_nursery.actors.transports.process import ProcessId
+
+from .config.trust import TrustRequest
+from .spec import ServerSpec
+from .store import Store, StoreUnreadable, spec_digest
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+Trust = Callable[[TrustRequest], Awaitable[bool]]
+"""Asks a person whether an entry of a project's file may be used. True is remembered."""
+
+PATIENCE = 2.0
+"""Seconds that anybody waits for the store."""
+
+
+@define(eq=False)
+class _Job:
+    work: Callable[[Store], None]
+    done: trio.Event = field(factory=trio.Event)
+    refusal: StoreUnreadable | None = None
+
+
+class Registrar:
+    """Owns a store, and tells from it what may start. Before its first job it looks for processes that hosts of
+    earlier runs left behind when they were killed; those are ended while it goes on."""
+
+    def __init__(self, store: Store, trust: Trust | None = None) -> None:
+        self._store = store
+        self._trust = trust
+        self._asking = trio.Lock()
+        self._jobs: Mailbox[_Job] = Mailbox(math.inf)
+        self._host: Host | None = None
+        self._begun = self._finishing = self._closed = False
+        self._sweep = trio.CancelScope()
+        self._swept = trio.Event()
+        self._swept.set()
+
+    async def run(self) -> None:
+        """Do jobs, in order."""
+        try:
+            async with trio.open_nursery() as nursery:
+                while not self._closed:
+                    (job,) = await self._jobs.take(1)
+                    try:
+                        await self._do(job, nursery)
+                    finally:
+                        job.done.set()
+                nursery.cancel_scope.cancel()
+        finally:
+            for job in self._jobs.close():
+                job.done.set()
+
+    async def finish(self) -> None:
+        """Do the jobs that wait, and close the store. Takes at most two seconds, cancelled or not."""
+        self._finishing = True
+        self._sweep.cancel()
+        with trio.CancelScope(shield=True, deadline=trio.current_time() + PATIENCE):
+            await self._swept.wait()
+            await self._told(self._close)
+
+    def _close(self, store: Store) -> None:
+        store.close()
+        self._closed = True
+
+    def notes(self, spec: ServerSpec) -> "EraNotes":
+        """Where a server's era is written down."""
+        return EraNotes(self, spec.name, spec_digest(spec))
+
+    # -- consent --------------------------------------------------------------------------------------------------
+
+    async def permit(self, request: TrustRequest) -> str | None:
+        """None if what a project's file wants is agreed to, earlier or now; otherwise why not, in one line."""
+        try:
+            if await self.ask(lambda store: store.agreed(request.digest)):
+                return None
+            if self._trust is None:
+                return f"not trusted: it {', '.join(request.reasons)}; `mcp-nursery trust {request.file}` shows it all"
+            if not await self._agreed_now(request):
+                return "not trusted: refused"
+            await self.ask(lambda store: store.agree(request))
+        except StoreUnreadable as error:
+            return f"not trusted: {error}"
+        return None
+
+    async def _agreed_now(self, request: TrustRequest) -> bool:
+        assert self._trust is not None
+        async with self._asking:  # a person is shown one request at a time
+            try:
+                return await self._trust(request) is True
+            except Exception:  # the host's own: whatever is wrong there, nobody has agreed
+                logger.exception("%s: trust= failed", request.server)
+                return False
+
+    # -- processes: a `Ledger` ------------------------------------------------------------------------------------
+
+    async def starting(self, marker: str) -> None:
+        """Write down that this host is about to start a process tree; returns all the same if that is not possible."""
+        if self._store.blocking:
+            await self._told(lambda store: self._add_process(store, marker))
+
+    def _add_process(self, store: Store, marker: str) -> None:
+        if self._host is not None:
+            store.add_process(marker, self._host)
+
+    def started(self, marker: str, leader: ProcessId) -> None:
+        """Write down its first process."""
+        if leader.started:
+            self.tell(lambda store: store.name_process(marker, leader))
+
+    def ended(self, marker: str) -> None:
+        """Strike it out."""
+        if self._store.blocking:
+            self.tell(lambda store: store.forget_process(marker))
+
+    # -- jobs -----------------------------------------------------------------------------------------------------
+
+    async def ask(self, question: Callable[[Store], T]) -> T:
+        """The store's answer.
+
+        Raises:
+            StoreUnreadable: It has none, or not within two seconds.
+        """
+        answers: list[T] = []
+        job = _Job(lambda store: answers.append(question(store)))
+        self._put(job)
+        with trio.move_on_after(PATIENCE):
+            await job.done.wait()
+        if not answers:
+            raise job.refusal or StoreUnreadable("the user's state file gives no answer")
+        return answers[0]
+
+    async def _told(self, work: Callable[[Store], None]) -> None:
+        try:
+            await self.ask(work)
+        except StoreUnreadable:  # as good as lost, and the store has logged why
+            return
+
+    def tell(self, work: Callable[[Store], None]) -> None:
+        """Have something done some time. Never waits."""
+        self._put(_Job(work))
+
+    def _put(self, job: _Job) -> None:
+        try:
+            self._jobs.put_nowait(job)
+        except trio.BrokenResourceError:  # finished: what is wrong in the store by now, the next run finds out
+            job.done.set()
+
+    async def _do(self, job: _Job, nursery: trio.Nursery) -> None:
+        if not self._begun and self._finishing:  # nothing was ever needed, and nothing is touched now
+            self._closed = True
+            return
+        if not self._begun:
+            self._begun = True
+            await self._begin(nursery)
+        try:
+            if self._store.blocking:
+                await trio.to_thread.run_sync(job.work, self._store, abandon_on_cancel=True)
+            else:
+                job.work(self._store)
+        except StoreUnreadable as refusal:
+            job.refusal = refusal
+
+    # -- what killed hosts left behind ------------------------------------------------------------------------------
+
+    async def _begin(self, nursery: trio.Nursery) -> None:
+        self._host = host = this_host() if self._store.blocking else None
+        if host is None:
+            return
+        orphans = await trio.to_thread.run_sync(
+            lambda: self._store.adopt_orphans(host, but=own_marker()), abandon_on_cancel=True
+        )
+        if orphans:
+            self._swept = trio.Event()
+            nursery.start_soon(self._end, orphans)
+
+    async def _end(self, orphans: Sequence[Orphan]) -> None:
+        if await end_orphans(orphans, self._sweep):
+            for orphan in orphans:
+                self.ended(orphan.marker)
+        self._swept.set()
+
+
+@frozen
+class EraNotes:
+    """Where the era of one server is written down."""
+
+    registrar: Registrar
+    server: str
+    spec: str | None
+    """The digest of how it is reached; None for what does not last: nothing is written down."""
+
+    async def recall(self) -> Era | None:
+        """What an earlier run found."""
+        spec = self.spec
+        if spec is None:
+            return None
+        try:
+            return await self.registrar.ask(lambda store: store.era(self.server, spec))
+        except StoreUnreadable:
+            return None
+
+    def remember(self, era: Era) -> None:
+        """It was found now."""
+        spec = self.spec
+        if spec is not None:
+            self.registrar.tell(lambda store: store.remember_era(self.server, spec, era))

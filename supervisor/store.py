@@ -1,0 +1,312 @@
+"""What is remembered between runs: eras, processes and consents, in one SQLite file of the user's.
+
+All of it is synchronous; whoever owns a store decides in which thread.
+"""
+
+import json
+import logging
+import os
+import sqlite3
+import stat
+import time
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from attrs import asdict, define, field
+
+from mcp_nursery.actors.errors import NurseryError
+from mcp_nursery.actors.messages import Era
+from mcp_nursery.actors.transports.orphans import Host, Orphan
+from mcp_nursery.actors.transports.process import ProcessId
+
+from .config.trust import TrustRequest
+from .spec import ServerSpec
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_FORMAT = 1
+_BUSY = 1.0
+"""Seconds to wait for another process that is writing."""
+_MEMORY = 30 * 24 * 3600.0
+"""Seconds after which an era is asked for again, and the processes of other machines are forgotten."""
+
+_SCHEMA = f"""
+CREATE TABLE IF NOT EXISTS eras (
+    server TEXT NOT NULL, spec TEXT NOT NULL, era TEXT NOT NULL, at REAL NOT NULL, PRIMARY KEY (server, spec)
+);
+CREATE TABLE IF NOT EXISTS processes (
+    marker TEXT PRIMARY KEY, pid INTEGER, started INTEGER,
+    machine TEXT NOT NULL, host INTEGER NOT NULL, host_started INTEGER NOT NULL, at REAL NOT NULL
+);
+CREATE TABLE IF NOT EXISTS consents (
+    digest TEXT PRIMARY KEY, server TEXT NOT NULL, file TEXT NOT NULL, at REAL NOT NULL
+);
+PRAGMA user_version = {_FORMAT};
+"""
+
+
+class StoreUnreadable(NurseryError):
+    """The user's state file cannot be used, and so nobody has agreed to anything."""
+
+
+class Store(Protocol):
+    """Remembers. Eras and processes that cannot be read or written are as good as lost; consents are not."""
+
+    @property
+    def blocking(self) -> bool:
+        """Whether its methods wait for a disk, so that they are not for the event loop's thread."""
+        ...
+
+    def era(self, server: str, spec: str) -> Era | None:
+        """What was found of a server with this digest of its spec, if anything."""
+        ...
+
+    def remember_era(self, server: str, spec: str, era: Era) -> None:
+        """It was found now."""
+        ...
+
+    def add_process(self, marker: str, host: Host) -> None:
+        """A process tree is about to be started by this host."""
+        ...
+
+    def name_process(self, marker: str, leader: ProcessId) -> None:
+        """Its first process."""
+        ...
+
+    def forget_process(self, marker: str) -> None:
+        """Nobody of the tree is left."""
+        ...
+
+    def adopt_orphans(self, host: Host, *, but: str | None) -> list[Orphan]:
+        """The trees of hosts of this machine that are gone. They are this host's from now on: nobody else gets them.
+
+        Args:
+            host: This host.
+            but: The marker of a tree that is left alone.
+        """
+        ...
+
+    def agreed(self, digest: str) -> bool:
+        """Whether the user has agreed to exactly this.
+
+        Raises:
+            StoreUnreadable: It cannot be told.
+        """
+        ...
+
+    def agree(self, request: TrustRequest) -> None:
+        """The user agrees.
+
+        Raises:
+            StoreUnreadable: It cannot be written down.
+        """
+        ...
+
+    def close(self) -> None:
+        """Let go of everything."""
+        ...
+
+
+@define(eq=False)
+class MemoryStore:
+    """Remembers as long as it lives, which is never longer than the processes it knows of."""
+
+    blocking: bool = field(default=False, init=False)
+    _eras: dict[tuple[str, str], Era] = field(factory=dict[tuple[str, str], Era], init=False)
+    _consents: set[str] = field(factory=set[str], init=False)
+
+    def era(self, server: str, spec: str) -> Era | None:
+        """See `Store`."""
+        return self._eras.get((server, spec))
+
+    def remember_era(self, server: str, spec: str, era: Era) -> None:
+        """See `Store`."""
+        self._eras[server, spec] = era
+
+    def add_process(self, marker: str, host: Host) -> None:
+        """Nothing: who could read it after this host is gone?"""
+
+    def name_process(self, marker: str, leader: ProcessId) -> None:
+        """See `add_process`."""
+
+    def forget_process(self, marker: str) -> None:
+        """See `add_process`."""
+
+    def adopt_orphans(self, host: Host, *, but: str | None) -> list[Orphan]:
+        """None."""
+        del host, but
+        return []
+
+    def agreed(self, digest: str) -> bool:
+        """See `Store`."""
+        return digest in self._consents
+
+    def agree(self, request: TrustRequest) -> None:
+        """See `Store`."""
+        self._consents.add(request.digest)
+
+    def close(self) -> None:
+        """Nothing."""
+
+
+class SqliteStore:
+    """One file, readable by its user alone, that several processes may use at once. Opened when first needed.
+
+    Args:
+        path: The file; None for the one in the user's state folder.
+    """
+
+    blocking = True
+
+    def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
+        self._path = None if path is None else Path(path)
+        self._connection: sqlite3.Connection | None = None
+        self._problem: str | None = None
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        if self._path is None:
+            from platformdirs import user_state_path
+
+            self._path = user_state_path("mcp-nursery") / "state.sqlite3"
+        return self._path
+
+    def era(self, server: str, spec: str) -> Era | None:
+        """See `Store`."""
+        oldest = time.time() - _MEMORY
+        query = "SELECT era FROM eras WHERE server = ? AND spec = ? AND at > ?"
+        found: Any = self._tried(lambda db: db.execute(query, (server, spec, oldest)).fetchone(), None)
+        return Era(found[0]) if found is not None and found[0] in set(Era) else None
+
+    def remember_era(self, server: str, spec: str, era: Era) -> None:
+        """See `Store`."""
+        row = (server, spec, era.value, time.time())
+        self._tried(lambda db: db.execute("INSERT OR REPLACE INTO eras VALUES (?, ?, ?, ?)", row), None)
+
+    def add_process(self, marker: str, host: Host) -> None:
+        """See `Store`."""
+        row = (marker, None, None, host.machine, host.pid, host.started, time.time())
+        self._tried(lambda db: db.execute("INSERT INTO processes VALUES (?, ?, ?, ?, ?, ?, ?)", row), None)
+
+    def name_process(self, marker: str, leader: ProcessId) -> None:
+        """See `Store`."""
+        row = (leader.pid, leader.started, marker)
+        self._tried(lambda db: db.execute("UPDATE processes SET pid = ?, started = ? WHERE marker = ?", row), None)
+
+    def forget_process(self, marker: str) -> None:
+        """See `Store`."""
+        self._tried(lambda db: db.execute("DELETE FROM processes WHERE marker = ?", (marker,)), None)
+
+    def adopt_orphans(self, host: Host, *, but: str | None) -> list[Orphan]:
+        """See `Store`."""
+        return self._tried(lambda db: _adopt_orphans(db, host, but), [])
+
+    def agreed(self, digest: str) -> bool:
+        """See `Store`. A file that is not there is not made: nobody has agreed to anything."""
+        if self._connection is None and not os.path.lexists(self.path):
+            return False
+        row = self._certain(lambda db: db.execute("SELECT 1 FROM consents WHERE digest = ?", (digest,)).fetchone())
+        return row is not None
+
+    def agree(self, request: TrustRequest) -> None:
+        """See `Store`."""
+        row = (request.digest, request.server, request.file, time.time())
+        self._certain(lambda db: db.execute("INSERT OR REPLACE INTO consents VALUES (?, ?, ?, ?)", row))
+
+    def close(self) -> None:
+        """See `Store`."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _tried(self, work: Callable[[sqlite3.Connection], T], instead: T) -> T:
+        try:
+            return self._certain(work)
+        except StoreUnreadable as error:
+            if self._problem is None:  # once: it will not be better at the next time
+                logger.warning("%s; going on without a memory", error)
+            self._problem = str(error)
+            return instead
+
+    def _certain(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        try:
+            if self._connection is None:
+                self._connection = _open(self.path)
+            return work(self._connection)
+        except (sqlite3.Error, OSError) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+        raise StoreUnreadable(f"{self.path}: the state file cannot be used: {reason}; mend or remove it")
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    except FileExistsError:
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+            raise PermissionError(0, "it is not a file of this user's alone (mode 0600)") from None
+    # The owner sees to it that one thread at a time uses it.
+    db = sqlite3.connect(path, timeout=_BUSY, isolation_level=None, check_same_thread=False)
+    try:
+        (version,) = db.execute("PRAGMA user_version").fetchone()
+        if version not in (0, _FORMAT):
+            raise sqlite3.DatabaseError("another version of mcp-nursery wrote it")
+        db.execute("PRAGMA journal_mode = WAL")
+        db.execute("PRAGMA synchronous = NORMAL")
+        if version == 0:
+            db.executescript(f"BEGIN IMMEDIATE;{_SCHEMA}COMMIT;")
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def _adopt_orphans(db: sqlite3.Connection, host: Host, but: str | None) -> list[Orphan]:
+    db.execute("DELETE FROM processes WHERE machine != ? AND at < ?", (host.machine, time.time() - _MEMORY))
+    rows = _rows_of_the_dead(db, host, but)
+    if not rows:
+        return []
+    db.execute("BEGIN IMMEDIATE")  # looked at again: another host may have been quicker
+    try:
+        rows = _rows_of_the_dead(db, host, but)
+        adopted = [(host.pid, host.started, marker) for marker, *_ in rows]
+        db.executemany("UPDATE processes SET host = ?, host_started = ? WHERE marker = ?", adopted)
+    except BaseException:
+        db.execute("ROLLBACK")
+        raise
+    db.execute("COMMIT")
+    return [
+        Orphan(marker, since, None if pid is None else ProcessId(pid, started)) for marker, pid, started, since in rows
+    ]
+
+
+def _rows_of_the_dead(db: sqlite3.Connection, host: Host, but: str | None) -> list[Any]:
+    hosts = db.execute("SELECT DISTINCT host, host_started FROM processes WHERE machine = ?", (host.machine,))
+    dead = [(pid, started) for pid, started in hosts.fetchall() if not Host(host.machine, pid, started).alive]
+    query = (
+        "SELECT marker, pid, started, host_started FROM processes"
+        " WHERE machine = ? AND host = ? AND host_started = ? AND marker IS NOT ?"
+    )
+    return [row for one in dead for row in db.execute(query, (host.machine, *one, but)).fetchall()]
+
+
+def spec_digest(spec: ServerSpec) -> str | None:
+    """SHA-256 of how a server is reached, unresolved; None if that is an object in memory and has no lasting value."""
+    transport = spec.transport
+    try:
+        value = [type(transport).__name__, asdict(transport)]
+        return sha256(json.dumps(value, sort_keys=True, default=_plain).encode()).hexdigest()
+    except (TypeError, ValueError):  # no JSON, or no attrs class
+        return None
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, Path):
+        return str(value)
+    raise TypeError

@@ -1,0 +1,223 @@
+"""`trust`, `--trust` and discovery: Q28, K7. What a cloned repository says is run by nothing but consent."""
+
+import json
+import sys
+
+import pytest
+
+from .harness import LAB, process
+
+SECRET = "s3cr3t-of-the-process"
+SPY = "import os, sys; open(sys.argv[1], 'a').write('spawned'); os.environ.get('PLANTED')"
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """Writes the file of a project, and goes there."""
+    folder = tmp_path / "repo" / "sub"
+    folder.mkdir(parents=True)
+    (tmp_path / "repo" / ".git").mkdir()
+    monkeypatch.chdir(folder)
+
+    def write(**servers):
+        file = tmp_path / "repo" / ".mcp.json"
+        file.write_text(json.dumps({"mcpServers": servers}))
+        return file
+
+    return write
+
+
+@pytest.fixture
+def spied(tmp_path, project):
+    """A project whose every entry would leave a trace if anything of it were run."""
+    trace = tmp_path / "trace"
+    entry = {"command": sys.executable, "args": ["-c", SPY, str(trace)]}
+    said = f"!{sys.executable} -c \"open('{trace}', 'a').write('said')\""
+    file = project(
+        plain=entry,
+        lazy={**entry, "lazy": True},
+        said={**entry, "env": {"A": said}},
+        lab={**LAB, "env": {"A": said}},
+    )
+    return file, trace
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["status"],
+        ["tools"],
+        ["check"],
+        ["call", "mcp_plain_x", "--yes"],
+        ["call", "x", "--server", "lazy", "--yes"],
+        ["fan-out", "x", "--yes"],
+        ["trust"],
+    ],
+    ids=" ".join,
+)
+def test_a_cloned_repository_runs_nothing(cli, spied, command):
+    """Q28, K7: whatever command is run in it."""
+    _, trace = spied
+    for arguments in ([*command], [*command, "--json"]):
+        ran = cli(*arguments)
+        assert ran.code in (0, 2, 4)
+        assert not trace.exists()
+    if command[0] == "status":
+        states = {server["name"]: server["state"] for server in ran.json["servers"]}
+        assert states == {"plain": "blocked", "lazy": "blocked", "said": "blocked", "lab": "blocked"}
+
+
+def test_run_runs_nothing_either(spied):
+    """Q28: until it is ended."""
+    _, trace = spied
+    with process("run") as running:
+        blocked = 0
+        while blocked < 3:  # the fourth is lazy
+            blocked += ": blocked (not trusted: " in running.stdout.readline()
+        running.terminate()
+        out, err = running.communicate(timeout=60)
+    assert not trace.exists()
+    assert (out, err) == ("", "")
+
+
+def test_a_call_says_what_to_do(cli, project):
+    """K7: exit code 4, one line."""
+    file = project(lab=LAB)
+    ran = cli("call", "mcp_lab_pid", "--yes", "--json")
+    assert ran.code == 4
+    assert (ran.json["error"]["type"], ran.json["error"]["server"]) == ("ServerDown", "lab")
+    assert f"`mcp-nursery trust {file}`" in ran.json["error"]["message"]
+    assert "it starts a process" in ran.json["error"]["message"]
+
+
+def test_trust_for_one_run(cli, project):
+    """K7: `--trust` agrees to what is there, this once; nothing is written down."""
+    project(lab=LAB)
+    assert cli("call", "mcp_lab_pid", "--yes", "--trust").code == 0
+    assert [server["state"] for server in cli("status", "--trust", "--json").json["servers"]] == ["connected"]
+    assert len(cli("tools", "--trust", "--json").json["tools"]) > 1
+    assert cli("fan-out", "pid", "--yes", "--trust").code == 0
+    assert cli("call", "mcp_lab_pid", "--yes").code == 4
+
+
+def test_consent_is_for_that_entry(cli, project):
+    """K7: written down once, it holds until anything in the entry changes."""
+    project(lab=LAB)
+    ran = cli("trust", "--yes", "--json")
+    assert ran.code == 0
+    (shown,) = ran.json["trusted"]
+    assert (shown["name"], shown["entry"], shown["reasons"]) == ("lab", LAB, ["starts a process"])
+    assert cli("call", "mcp_lab_pid", "--yes").code == 0
+    assert cli("check", "--json").json["servers"][0]["trusted"] is True
+    project(lab={**LAB, "args": [*LAB["args"], "--more"]})
+    assert cli("check", "--json").json["servers"][0]["trusted"] is False
+    assert cli("call", "mcp_lab_pid", "--yes").code == 4
+    project(lab=LAB, other=LAB)
+    assert cli("call", "mcp_lab_pid", "--yes").code == 0
+    assert cli("call", "mcp_other_pid", "--yes").code == 4
+
+
+def test_what_trust_shows(cli, project):
+    """K7: the exact command, the names and unexpanded values of the environment; nothing is hidden or resolved."""
+    file = project(
+        lab={"command": "npx", "args": ["-y", "a b", "\u202eevil\x1b[2J"], "env": {"T": "${HOME}"}, "cwd": "/x"},
+        web={"url": "https://x"},
+    )
+    ran = cli("trust")
+    assert ran.code == 4
+    assert ran.out.splitlines() == [
+        "server: lab",
+        f"file: {file}",
+        "it: starts a process, reads variables for env",
+        'command: "npx"',
+        'args: ["-y", "a b", "\\u202eevil\\u001b[2J"]',
+        'env: {"T": "${HOME}"}',
+        'cwd: "/x"',
+    ]
+    assert ran.err == "mcp-nursery: lab: not approved: there is no terminal to ask on; --yes agrees to all of it\n"
+    assert cli("trust", file, "--yes").code == 0
+    assert "(trusted already)" in cli("trust", file).out
+    assert cli("trust", file).code == 0
+
+
+def test_nothing_to_agree_to(cli, project, tmp_path):
+    file = project(web={"url": "https://x"})
+    ran = cli("trust", file)
+    assert (ran.code, ran.out) == (0, f"{file}: nothing in it needs to be agreed to\n")
+    file.write_text("{")
+    for arguments in (["trust"], ["trust", file], ["trust", tmp_path / "none"]):
+        ran = cli(*arguments)
+        assert (ran.code, ran.out, len(ran.err.splitlines())) == (2, "", 1)
+    file.unlink()
+    ran = cli("trust")
+    assert ran.code == 2
+    assert "there is no .mcp.json here" in ran.err
+
+
+@pytest.mark.parametrize(("answer", "code"), [("y\n", 0), ("n\n", 4), ("\n", 4)])
+def test_trust_asks_on_a_terminal(tty, screen, project, answer, code):
+    """K7."""
+    project(lab=LAB)
+    screen.when("Trust it? [y/N]", lambda: screen.type(answer))
+    ran = tty("trust")
+    assert ran.code == code
+    assert '"command' not in ran.out
+    assert f'command: "{LAB["command"]}"' in ran.out
+    screen.text = ""
+    screen.when("[y/N]", lambda: screen.type("n\n"))
+    assert ("(trusted already)" in tty("trust").out) == (code == 0)
+
+
+@pytest.mark.parametrize(("answer", "code"), [("y\n", 0), ("n\n", 4)])
+def test_a_call_asks_on_a_terminal(tty, screen, project, answer, code):
+    """K7: about the server that it needs, before that is started; `--yes` answers for the call alone."""
+    project(lab=LAB, other=LAB)
+    screen.when("Trust it? [y/N]", lambda: screen.type(answer))
+    ran = tty("call", "mcp_lab_pid", "--yes")
+    assert ran.code == code
+    assert ran.out.count("[y/N]") == 1
+    assert "other" not in ran.out
+
+
+def test_a_broken_file_of_the_project_leaves_the_users_servers(cli, project, user_folders):
+    """K3, K4: one error, and the rest goes on; `check` says so."""
+    file = project()
+    file.write_text("{")
+    own = user_folders / "config" / "mcp-nursery" / "servers.json"
+    own.parent.mkdir(parents=True)
+    own.write_text(json.dumps({"mcpServers": {"lab": LAB}}))
+    ran = cli("call", "mcp_lab_pid", "--yes")
+    assert (ran.code, len(ran.err.splitlines())) == (0, 1)
+    assert str(file) in ran.err
+    ran = cli("check", "--json")
+    assert (ran.code, ran.json["ok"], len(ran.json["errors"])) == (2, False, 1)
+    (server,) = ran.json["servers"]
+    assert (server["source"], server["trusted"]) == (str(own), True)
+
+
+def test_an_unreadable_store_is_no_consent(cli, project, user_folders):
+    """K7."""
+    project(lab=LAB)
+    assert cli("trust", "--yes").code == 0
+    state = user_folders / "state" / "mcp-nursery" / "state.sqlite3"
+    state.write_bytes(b"garbage" * 1000)
+    assert cli("call", "mcp_lab_pid", "--yes").code == 4
+    ran = cli("check", "--json")
+    assert ran.json["servers"][0]["trusted"] is False
+    assert str(state) in ran.err
+    ran = cli("trust", "--yes")
+    assert ran.code != 0
+    assert str(state) in ran.err
+    assert cli("call", "mcp_lab_pid", "--yes", "--trust").code == 0
+
+
+def test_no_secret_of_the_process_leaves_by_a_remote_entry(cli, project, monkeypatch):
+    """Q28, K5, K7: an entry that would read the process's environment waits for consent; one that cannot says so."""
+    monkeypatch.setenv("PLANTED", SECRET)
+    project(
+        path={"url": "http://127.0.0.1:9/${PLANTED}"},
+        block={"url": "http://127.0.0.1:9/", "env": {"T": "${PLANTED}"}, "headers": {"A": "${T}"}},
+    )
+    for command in (["check"], ["status"], ["trust"]):
+        ran = cli(*command, "--json")
+        assert SECRET not in ran.out + ran.err

@@ -1,0 +1,180 @@
+"""The registrar in virtual time: eras that outlast a run, and a store that fails, hangs or is gone."""
+
+import pytest
+import trio
+import trio.testing
+from attrs import frozen
+
+from mcp_nursery.actors.messages import Era, ServerState
+from mcp_nursery.supervisor import MemoryStore, RestartPolicy, ServerSpec, TrustRequest, open_supervisor
+from mcp_nursery.supervisor.registrar import PATIENCE, Registrar
+from mcp_nursery.supervisor.store import StoreUnreadable
+from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual
+
+SERVERS = {}
+REQUEST = TrustRequest("lab", "/p/.mcp.json", ("starts a process",), {"command": "x"}, "digest")
+
+
+@frozen
+class Named:
+    """A scripted server whose transport has a value that lasts, as a command has."""
+
+    name: str
+    kind = "scripted"
+
+    def connector(self, *, close_grace):
+        return SERVERS[self.name].transport.connector(close_grace=close_grace)
+
+
+async def live(*lives, store, name="lab", text="x", seconds=10, **options):
+    """One run of a server, and how often it was started."""
+    SERVERS[text] = server = ScriptedServer(*lives)
+    spec = ServerSpec(name, Named(text), policy=RestartPolicy(delays=()), **options)
+    async with open_supervisor([spec], state=store) as supervisor:
+        await trio.sleep(seconds)
+        state = supervisor.status()[0].state
+    return len(server.starts), state
+
+
+DIES_OF_PROBE = Life(dies_of_probe=True, modern=False)
+
+
+def test_a_probe_is_paid_for_once_in_all_runs():
+    """P7, Q23: the second run does not probe; another spec, another name, or another memory does."""
+
+    async def main():
+        store = MemoryStore()
+        assert await live(DIES_OF_PROBE, store=store) == (2, ServerState.CONNECTED)
+        assert await live(DIES_OF_PROBE, store=store) == (1, ServerState.CONNECTED)
+        assert await live(DIES_OF_PROBE, store=store, lazy=False, connect_timeout=5) == (1, ServerState.CONNECTED)
+        assert await live(DIES_OF_PROBE, store=store, text="y") == (2, ServerState.CONNECTED)
+        assert await live(DIES_OF_PROBE, store=store, name="other") == (2, ServerState.CONNECTED)
+        assert await live(DIES_OF_PROBE, store=MemoryStore()) == (2, ServerState.CONNECTED)
+
+    run_virtual(main)
+
+
+def test_the_era_of_an_attempt_that_failed_is_remembered():
+    """P7: it was found, whatever came of it."""
+
+    async def main():
+        store = MemoryStore()
+        assert await live(DIES_OF_PROBE, Life(refuses="no"), store=store) == (2, ServerState.FAILED)
+        assert await live(DIES_OF_PROBE, store=store) == (1, ServerState.CONNECTED)
+
+    run_virtual(main)
+
+
+def test_an_era_that_is_no_longer_true_does_no_harm():
+    """P7: a server that was replaced is found out."""
+
+    async def main():
+        store = MemoryStore()
+        assert await live(Life(modern=False), store=store) == (1, ServerState.CONNECTED)
+        assert await live(Life(), store=store) == (1, ServerState.CONNECTED)
+        assert await live(Life(modern=False), store=store) == (1, ServerState.CONNECTED)
+
+    run_virtual(main)
+
+
+class Failing(MemoryStore):
+    """Nothing in it can be read, and nothing written."""
+
+    def era(self, *_):
+        raise StoreUnreadable("broken")
+
+    remember_era = add_process = agreed = agree = era
+
+
+def test_a_store_that_fails_is_in_nobodys_way():
+    """P7, K7: servers run; consent is refused, in words."""
+
+    async def main():
+        assert await live(Life(), store=Failing()) == (1, ServerState.CONNECTED)
+        registrar = Registrar(Failing())
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(registrar.run)
+            assert await registrar.permit(REQUEST) == "not trusted: broken"
+            await registrar.finish()
+
+    run_virtual(main)
+
+
+class Refusing(MemoryStore):
+    def agree(self, request):
+        raise StoreUnreadable("read only")
+
+
+def test_consent_that_cannot_be_written_down_is_none():
+    """K7: the next run would not know of it."""
+
+    async def agree(request):
+        await trio.lowlevel.checkpoint()
+        return True
+
+    async def main():
+        registrar = Registrar(Refusing(), agree)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(registrar.run)
+            assert await registrar.permit(REQUEST) == "not trusted: read only"
+            await registrar.finish()
+
+    run_virtual(main)
+
+
+def test_nobody_waits_for_long():
+    """L10, K7: a registrar that does not answer holds up a start for two seconds, and the end as long."""
+
+    async def main():
+        registrar = Registrar(MemoryStore())  # nobody runs it
+        notes = registrar.notes(ServerSpec("lab", Named("x")))
+        assert await notes.recall() is None
+        assert trio.current_time() == PATIENCE
+        assert await registrar.permit(REQUEST) == "not trusted: the user's state file gives no answer"
+        assert trio.current_time() == 2 * PATIENCE
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await registrar.finish()
+        assert trio.current_time() == 3 * PATIENCE
+
+    run_virtual(main)
+
+
+def test_after_the_end():
+    """L10: what comes late is refused at once, and what waits when it is cancelled too."""
+
+    async def main():
+        registrar = Registrar(MemoryStore())
+        notes = registrar.notes(ServerSpec("lab", Named("x")))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(registrar.run)
+            notes.remember(Era.MODERN)
+            assert await notes.recall() is Era.MODERN
+            await registrar.finish()
+        notes.remember(Era.HANDSHAKE)
+        registrar.ended("m")
+        assert await notes.recall() is None
+        with pytest.raises(StoreUnreadable):
+            await registrar.ask(lambda store: store.agreed("digest"))
+        await registrar.finish()
+        cancelled = Registrar(MemoryStore())
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(cancelled.run)
+            nursery.cancel_scope.cancel()
+        await cancelled.finish()
+        assert trio.current_time() == 0
+
+    run_virtual(main)
+
+
+def test_what_has_no_value_that_lasts_is_not_written_down():
+    """P7: an object of this process is another one in the next run."""
+
+    async def main():
+        registrar = Registrar(MemoryStore())
+        notes = registrar.notes(ServerSpec("lab", ScriptedServer().transport))
+        notes.remember(Era.MODERN)
+        assert await notes.recall() is None
+        assert trio.current_time() == 0
+
+    run_virtual(main)
