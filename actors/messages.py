@@ -66,6 +66,8 @@ class ExitKind(StrEnum):
     """The server read the era probe and died of it: open again with `initialize`."""
     UNUSABLE = "unusable"
     """Trying again cannot help: an invalid configuration, a command that does not exist."""
+    NEEDS_AUTH = "needs_auth"
+    """Authorisation is missing: only a person can help."""
     STOPPED = "stopped"
     """Asked to end."""
 
@@ -84,6 +86,10 @@ class Loss:
     """It ended without having read the first frame: whatever ended it, it was nothing we said."""
     pending: int = 0
     """Calls that were in flight."""
+    needs_auth: bool = False
+    """The server refuses us for want of authorisation, and nothing we have can mend that."""
+    unusable: bool = False
+    """Trying again cannot help."""
 
 
 @frozen
@@ -105,7 +111,7 @@ class ExitReason:
     @property
     def retriable(self) -> bool:
         """Whether another start may help."""
-        return self.kind is not ExitKind.UNUSABLE
+        return self.kind not in (ExitKind.UNUSABLE, ExitKind.NEEDS_AUTH)
 
 
 @frozen
@@ -191,6 +197,8 @@ class CallTool:
     meta: dict[str, Any] = field(repr=False)
     """The call's `_meta`: the caller's own and its trace context. An actor's task has not the caller's contextvars."""
     slot: "ReplySlot"
+    limited: bool = False
+    """The caller set a time limit: it rules, and no transport has one of its own."""
 
 
 @frozen(eq=False)
@@ -218,6 +226,18 @@ class Rejected:
 
 
 @frozen
+class Dropped:
+    """The exchange of this one call failed, and what became of the call is not known. The connection goes on."""
+
+    problem: str
+    """One line: what happened."""
+    status: int | None = None
+    """The HTTP status that came instead of an answer."""
+    again: bool = True
+    """Whether a tool that may run twice may be sent again: not after a time limit."""
+
+
+@frozen
 class Malformed:
     """The server's result is none of the protocol."""
 
@@ -241,5 +261,5 @@ class Unrouted:
     """No live actor owns the tool; nothing was sent."""
 
 
-Outcome = Answered | Rejected | Malformed | Unsendable | Busy | Unrouted | Loss
+Outcome = Answered | Rejected | Dropped | Malformed | Unsendable | Busy | Unrouted | Loss
 """How a call ended, seen from the actor."""

@@ -29,6 +29,8 @@ from .messages import (
 from .start_pool import NO_POOL, Place, StartPool
 
 _STOPPED = Loss("stopped")
+_SETTLING = 0.1
+"""Seconds between the word that tools changed and their listing: servers change several at a time."""
 
 
 class Connector(Protocol):
@@ -165,6 +167,7 @@ class ServerActor:
             nursery.start_soon(self._work, connection)
             nursery.start_soon(self._heed_cancels, connection)
             nursery.start_soon(self._heed_relists, connection)
+            nursery.start_soon(self._heed_changes, connection)
             nursery.start_soon(self._heed_stop, connection, nursery.cancel_scope)
             loss = await connection.lost()
             nursery.cancel_scope.cancel()
@@ -198,6 +201,21 @@ class ServerActor:
                     report = Relisted(self.incarnation, error=failure.loss.message)
             self._report(report)
 
+    async def _heed_changes(self, connection: Connection) -> None:
+        """Fetch the tools again when the server says that they changed: once for a burst of such words."""
+        heard = trio.Event()
+
+        def tell() -> None:
+            heard.set()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(connection.watch_tools, tell)
+            while True:
+                await heard.wait()
+                await trio.sleep(_SETTLING)
+                heard = trio.Event()
+                self.relist()
+
     async def _heed_stop(self, connection: Connection, serving: trio.CancelScope) -> None:
         await self._stop.wait()
         self._working.cancel()
@@ -215,6 +233,8 @@ class ServerActor:
             call.slot.resolve(_STOPPED if self._reason is None else self._reason.loss)
 
     def _ended(self, kind: ExitKind, loss: Loss) -> ExitReason:
+        if loss.needs_auth or loss.unusable:
+            kind = ExitKind.NEEDS_AUTH if loss.needs_auth else ExitKind.UNUSABLE
         return ExitReason(kind, loss, at=trio.current_time(), era=self._era)
 
 

@@ -27,7 +27,14 @@ if TYPE_CHECKING:
     from .events import Event, EventStream, Lagged, ServerRemoved, SnapshotEvent, StateChanged, ToolsChanged
     from .fan_out import Call, CallOutcome, FanOut
     from .policy import RestartPolicy
-    from .spec import InProcessTransport, ServerSpec, StdioTransport
+    from .spec import (
+        HttpTransport,
+        InProcessTransport,
+        ServerSpec,
+        SseTransport,
+        StdioTransport,
+        WebSocketTransport,
+    )
     from .status import CallCounts, ServerStatus
     from .supervisor import Supervisor, SupervisorStatistics, open_supervisor
     from .tools.approval import Approval, ApprovalRequest, ApprovalRules
@@ -57,7 +64,14 @@ _HOMES = {
     ".events": ("Event", "EventStream", "Lagged", "ServerRemoved", "SnapshotEvent", "StateChanged", "ToolsChanged"),
     ".fan_out": ("Call", "CallOutcome", "FanOut"),
     ".policy": ("RestartPolicy",),
-    ".spec": ("InProcessTransport", "ServerSpec", "StdioTransport"),
+    ".spec": (
+        "HttpTransport",
+        "InProcessTransport",
+        "ServerSpec",
+        "SseTransport",
+        "StdioTransport",
+        "WebSocketTransport",
+    ),
     ".status": ("CallCounts", "ServerStatus"),
     ".supervisor": ("Supervisor", "SupervisorStatistics", "open_supervisor"),
     ".tools.approval": ("Approval", "ApprovalRequest", "ApprovalRules"),
@@ -83,6 +97,7 @@ __all__ = [
     "Event",
     "EventStream",
     "FanOut",
+    "HttpTransport",
     "InProcessTransport",
     "InvalidArguments",
     "InvalidResult",
@@ -98,6 +113,7 @@ __all__ = [
     "ServerState",
     "ServerStatus",
     "SnapshotEvent",
+    "SseTransport",
     "StateChanged",
     "StdioTransport",
     "Supervisor",
@@ -108,6 +124,7 @@ __all__ = [
     "ToolsChanged",
     "UnknownServer",
     "UnknownTool",
+    "WebSocketTransport",
     "load_config",
     "open_supervisor",
 ]

@@ -29,6 +29,7 @@ from mcp_nursery.actors.messages import (
     Busy,
     CallTool,
     Delivery,
+    Dropped,
     Loss,
     Malformed,
     Outcome,
@@ -177,7 +178,7 @@ class CallDelivery:
         tool, outcome = self._tool, self._slot.outcome
         assert tool is not None
         assert outcome is not None  # `start` came first, and the slot is decided
-        if isinstance(outcome, (Unrouted, Loss)):
+        if isinstance(outcome, (Unrouted, Loss, Dropped)):
             return None
         failed = True
         try:
@@ -287,6 +288,7 @@ class CallDelivery:
     async def _attempts(self, tool: Tool, outcome: Outcome | None) -> ToolResult:
         """Try, and once more if that is allowed; `outcome` is that of an attempt already made."""
         lost: ConnectionLost | None = None
+        dropped = False
         while True:
             if outcome is None:
                 if lost is not None or not tool.available:
@@ -296,10 +298,14 @@ class CallDelivery:
                 case Unrouted():
                     self._lost_incarnation = self._slot.incarnation or 0
                     tool = await self._ready(tool.server, lost)
+                case Dropped():
+                    if dropped or lost is not None or not (outcome.again and self._may_resend(tool)):
+                        raise self._dropped(tool, outcome)
+                    dropped = True
                 case Loss():
                     await self._noticed(tool.server)
                     error = self._lost(tool, outcome)
-                    if lost is not None or not self._may_resend(tool):
+                    if dropped or lost is not None or not self._may_resend(tool):
                         raise error
                     lost = error
                     self._lost_incarnation = self._slot.incarnation or 0
@@ -363,7 +369,8 @@ class CallDelivery:
         meta = dict(request.meta or {})
         if get_current():  # an empty context has nothing to inject, and finding that out takes the propagators longer
             inject(meta)
-        return CallTool(request.key, tool.tool, request.arguments, meta, self._slot)
+        limited = request.idle_timeout is not None or self._timeout < math.inf
+        return CallTool(request.key, tool.tool, request.arguments, meta, self._slot, limited)
 
     def _may_resend(self, tool: Tool) -> bool:
         if self._request.resend == "never":
@@ -422,6 +429,18 @@ class CallDelivery:
             delivery=self._delivery(),
             exit_code=loss.exit_code,
             stderr_tail=loss.stderr_tail,
+        )
+
+    def _dropped(self, tool: Tool, drop: Dropped) -> CallError:
+        """The server's connection goes on: this is the error of one call."""
+        if drop.status is None:
+            return self._lost(tool, Loss(drop.problem))
+        return ServerError(
+            server=tool.server,
+            tool=tool.tool,
+            incarnation=self._slot.incarnation,
+            code=drop.status,
+            message=drop.problem,
         )
 
     def _down(self, snapshot: Snapshot) -> ServerDown:

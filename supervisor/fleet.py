@@ -43,6 +43,8 @@ class FleetSettings:
 
 LOCAL_STARTS = 3
 """Local servers that may be starting at once: more than that on two cores only slow each other down."""
+REMOTE_STARTS = 20
+"""Remote servers that may be starting at once."""
 
 _NO_CALLS = CallCounts()
 
@@ -62,7 +64,8 @@ class Fleet:
         self._nursery = nursery
         self._invoke = invoke
         self._keepers: dict[str, Keeper] = {}
-        self._local_starts = StartPool(LOCAL_STARTS)
+        local, remote = StartPool(LOCAL_STARTS), StartPool(REMOTE_STARTS)
+        self._pools: dict[str | None, StartPool] = {"stdio": local, "http": remote, "sse": remote, "ws": remote}
         self._counts: dict[str, CallCounts] = {}
 
     # -- what is known --------------------------------------------------------------------------------------------
@@ -180,7 +183,7 @@ class Fleet:
             policy=self._settings.policy,
             connect_timeout=connect_timeout(spec.connect_timeout, self._settings.environ),
             close_grace=self._settings.shutdown_timeout / _GRACE_SHARE,
-            pool=self._local_starts if spec.transport.kind == "stdio" else NO_POOL,
+            pool=self._pools.get(spec.transport.kind, NO_POOL),
         )
         snapshot = initial_snapshot(spec, self._settings.policy)
         self.cells[spec.name] = Cell(snapshot)

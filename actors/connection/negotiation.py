@@ -56,6 +56,21 @@ def facts(session: ClientSession) -> Handshake:
     )
 
 
+async def probe(session: ClientSession) -> None:
+    """Ask what every server answers at once: `ping` on older eras, `server/discover` on the modern one.
+
+    Raises:
+        MCPError: Refused, or no answer.
+        pydantic.ValidationError: An answer nobody can read.
+    """
+    version = session.protocol_version
+    assert version is not None  # the handshake came first
+    if version in MODERN_PROTOCOL_VERSIONS:
+        await session.send_discover(version)
+    else:
+        await session.send_ping()
+
+
 async def _handshake(session: ClientSession) -> None:
     try:
         await session.initialize()

@@ -1,0 +1,105 @@
+"""Answers over HTTP: read whole, refused, or made up in place of one that failed."""
+
+import math
+from http import HTTPStatus
+
+import httpx2
+import orjson
+import trio
+from attrs import frozen
+from mcp_types import INTERNAL_ERROR
+
+from ..errors import one_line
+from ..failures import Evidence
+
+POST_LIMIT = 60.0
+"""Seconds until a POST is answered, and between parts of an answer that is no event stream."""
+_OF_THE_TRANSFER = ("content-encoding", "content-length", "transfer-encoding")
+"""Headers that describe a body as it came, not as it was read."""
+
+
+@frozen
+class Frame:
+    """What a request carries."""
+
+    id: int | str | None = None
+    """Of a JSON-RPC request."""
+    method: str | None = None
+
+    @property
+    def is_request(self) -> bool:
+        """Whether it wants an answer."""
+        return self.id is not None and self.method is not None
+
+
+def read_frame(body: bytes) -> Frame:
+    """What the SDK has put into a POST."""
+    try:
+        message = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return Frame()  # a request of an authorisation, perhaps
+    if not isinstance(message, dict):
+        return Frame()
+    return Frame(message.get("id"), message.get("method"))
+
+
+def media_type(response: httpx2.Response) -> str:
+    """Of the body, without parameters."""
+    return response.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+async def read_body(response: httpx2.Response, limit: trio.CancelScope, at_most: int) -> bytes | None:
+    """The body, however long it takes as long as it goes on; None if it is longer than `at_most` bytes."""
+    parts: list[bytes] = []
+    size = 0
+    try:
+        async for part in response.aiter_bytes():
+            if limit.deadline < math.inf:
+                limit.deadline = trio.current_time() + POST_LIMIT
+            size += len(part)
+            if size > at_most:
+                return None
+            parts.append(part)
+    finally:
+        await response.aclose()
+    return b"".join(parts)
+
+
+def in_full(response: httpx2.Response, body: bytes) -> httpx2.Response:
+    """The same answer with its body read: what the SDK reads later cannot fail."""
+    kept = [(name, value) for name, value in response.headers.multi_items() if name not in _OF_THE_TRANSFER]
+    whole = httpx2.Response(response.status_code, headers=kept, content=body, request=response.request)
+    whole.next_request = response.next_request
+    return whole
+
+
+def refused(status: int, body: bytes, *, in_session: bool) -> Evidence:
+    """What an answer of 400 or more shows."""
+    told, code = f"HTTP {status} {_phrase(status)}".rstrip(), None
+    try:
+        error = orjson.loads(body)["error"]
+        code, message = error["code"], error["message"]
+    except (ValueError, TypeError, KeyError):
+        return Evidence(told, status=status, in_session=in_session)
+    if not (isinstance(code, int) and isinstance(message, str)):
+        return Evidence(told, status=status, in_session=in_session)
+    return Evidence(f"{told}: {one_line(message)}", status=status, code=code, in_session=in_session)
+
+
+def _phrase(status: int) -> str:
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return ""
+
+
+def accepted(request: httpx2.Request) -> httpx2.Response:
+    """What the SDK gets for a POST whose fate is nothing to it."""
+    return httpx2.Response(HTTPStatus.ACCEPTED, request=request)
+
+
+def refusal(request: httpx2.Request, frame: Frame, evidence: Evidence) -> httpx2.Response:
+    """What the SDK gets in place of an answer. Who asked is told the evidence, not this."""
+    error = {"code": evidence.status or INTERNAL_ERROR, "message": evidence.told}
+    message = {"jsonrpc": "2.0", "id": frame.id, "error": error}
+    return httpx2.Response(HTTPStatus.OK, json=message, request=request)
