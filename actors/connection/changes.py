@@ -66,6 +66,8 @@ class ToolChanges:
                     return
             except (SubscriptionLost, TimeoutError, ValidationError):
                 pass  # as after the server's own end of it
+            except RuntimeError:
+                return  # the session has ended, which others notice
             if trio.current_time() - began >= _PAUSES[-1]:
                 failures = 0
             await trio.sleep(_PAUSES[min(failures, len(_PAUSES) - 1)])

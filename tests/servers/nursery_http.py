@@ -1,9 +1,10 @@
 """A server of the SDK on loopback, over streamable HTTP or SSE, that misbehaves on order.
 
-    python nursery_http.py port=8123 transport=http journal=/path [era=old] [json=1] [host=…]
+    python nursery_http.py port=8123 transport=http journal=/path [era=old] [json=1] [headers=/path]
 
 The journal gets a line `what time` for each execution of a tool and each HTTP request (`POST initialize`, `DELETE`).
-`POST /control` with a JSON object sets the next faults of what it matches, see `Fault`.
+`POST /control` with a JSON list sets the faults from then on; each is for `method` (JSON-RPC) or `http` (its method),
+`times` times, see `misbehave`. It also takes back the tools that `grow` made.
 """
 
 import asyncio
@@ -16,6 +17,7 @@ from mcp.server.mcpserver import Context, MCPServer
 from mcp_types import ToolAnnotations
 
 FLAGS = dict(argument.split("=", 1) for argument in sys.argv[1:])
+GROWN = []
 READS = ToolAnnotations(read_only_hint=True)
 server = MCPServer("lab over HTTP", version="1")
 
@@ -65,6 +67,7 @@ async def grow(context: Context, names: list[str]) -> str:
     """Offer more tools, and say so in every way there is, once for each."""
     for name in names:
         server.add_tool(lambda: "new", name=name, description="New.")
+        GROWN.append(name)
         await context.notify_tools_changed()
         await context.session.send_tool_list_changed()
     return "grown"
@@ -89,7 +92,7 @@ class Faulty:
             return
         body, receive = await read(receive)
         if scope["path"] == "/control":
-            self.faults += [dict(json.loads(body))]
+            self.control(json.loads(body))
             await answer(send, 204)
             return
         method = json.loads(body).get("method", "response") if body.startswith(b"{") else ""
@@ -101,7 +104,15 @@ class Faulty:
         if fault is None:
             await self.app(scope, receive, send)
             return
-        await misbehave(fault, body, send, lambda: self.app(scope, receive, send))
+        if fault.get("act"):
+            await self.app(scope, receive, swallow)
+        await misbehave(fault, body, send)
+
+    def control(self, faults):
+        """These from now on; what an earlier test left behind is gone."""
+        self.faults = faults
+        while GROWN:
+            server.remove_tool(GROWN.pop())
 
     def take(self, scope, method):
         for fault in self.faults:
@@ -113,10 +124,8 @@ class Faulty:
         return None
 
 
-async def misbehave(fault, body, send, app):
-    """`act`: let the app act first; `hang` seconds; `cut`: an answer that ends too early; `status` and the rest."""
-    if fault.get("act"):
-        await asyncio.create_task(quietly(app))
+async def misbehave(fault, body, send):
+    """`act`: the app has acted first; `hang` seconds; `cut`: an answer that ends too early; `status` and the rest."""
     await asyncio.sleep(fault.get("hang", 0))
     headers = {"content-type": fault.get("type", "text/html")}
     content = fault.get("body", "<h1>no</h1>")
@@ -131,8 +140,8 @@ async def misbehave(fault, body, send, app):
     await answer(send, fault["status"], headers, content.encode())
 
 
-async def quietly(app):
-    await app()
+async def swallow(message):
+    """An answer that nobody gets."""
 
 
 async def answer(send, status, headers=(), content=b""):
