@@ -222,9 +222,9 @@ class DrivenConnection:
             exchange.scope.cancel()
 
     def close(self, grace: float) -> None:
-        """End calls at once and the session within `grace` seconds."""
+        """End calls at once and the session within `grace` seconds; one that is not open yet has nothing to end."""
         self._release.set()
-        self._owner.deadline = trio.current_time() + grace
+        self._owner.deadline = trio.current_time() + (grace if self._ready.is_set() else 0)
         for exchange in self._calls.values():
             exchange.scope.cancel()
 

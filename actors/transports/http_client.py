@@ -210,11 +210,18 @@ class HttpClient(httpx2.AsyncClient):
         if response.is_success and media_type(response) == _EVENTS:
             self._witness.hear()
             response.stream = self._heard(response, ended=self._see_stream)
-        elif response.next_request is not None:
-            self._see_stream(self._redirected(response))
         else:
-            self._see_stream(refused(response.status_code, b"", in_session=False))
+            self._see_stream(self._no_stream(response))
         return response
+
+    def _no_stream(self, response: httpx2.Response) -> Evidence:
+        status = response.status_code
+        if response.next_request is not None:
+            return self._redirected(response)
+        if response.is_success:
+            told = f"HTTP {status} with {media_type(response) or 'nothing'} where a stream of events was wanted"
+            return Evidence(told, status=status)
+        return refused(status, b"", in_session=False)
 
     def _heard(self, response: httpx2.Response, ended: Callable[[Evidence], None]) -> _Heard:
         assert isinstance(response.stream, httpx2.AsyncByteStream)  # of an AsyncClient

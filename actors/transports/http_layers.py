@@ -6,6 +6,19 @@ import httpx2
 
 from .http_address import Address
 
+_OF_THE_PROTOCOL = frozenset(
+    {
+        "accept",
+        "content-length",
+        "content-type",
+        "last-event-id",
+        "mcp-method",
+        "mcp-name",
+        "mcp-protocol-version",
+        "mcp-session-id",
+    }
+)
+
 
 class Layers(httpx2.Auth):
     """Puts headers on a request, the later over the earlier: the client's own, those of authorisation, the user's.
@@ -36,10 +49,10 @@ class Layers(httpx2.Auth):
 
     def _dress(self, request: httpx2.Request) -> None:
         for name, value in self._headers.items():
-            if not (_is_of_the_protocol(name) and name in request.headers):
+            if not _is_taken(name.lower(), request):
                 request.headers[name] = value
 
 
-def _is_of_the_protocol(name: str) -> bool:
-    lower = name.lower()
-    return lower.startswith("mcp-") or lower in ("accept", "content-type", "content-length", "last-event-id")
+def _is_taken(name: str, request: httpx2.Request) -> bool:
+    """Whether the protocol itself speaks by this header."""
+    return name in _OF_THE_PROTOCOL or (name.startswith("mcp-param-") and name in request.headers)
