@@ -4,7 +4,7 @@ import inspect
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from attrs import field, frozen
 
@@ -47,9 +47,10 @@ async def resolve(headers: Headers) -> Mapping[str, str]:
 
 
 async def _compute(headers: Callable[[], Mapping[str, str] | Awaitable[Mapping[str, str]]]) -> Mapping[str, str]:
+    found: object
     try:
-        found = headers()
-        found = await found if inspect.isawaitable(found) else found
+        computed = headers()
+        found = await computed if inspect.isawaitable(computed) else computed
     except NurseryError as error:
         raise StartFailed(f"the headers could not be computed: {error}", retriable=True) from error
     except Exception as error:
@@ -57,7 +58,7 @@ async def _compute(headers: Callable[[], Mapping[str, str] | Awaitable[Mapping[s
         raise StartFailed(f"the headers could not be computed: {type(error).__name__}", retriable=True) from None
     if not isinstance(found, Mapping):
         raise StartFailed(f"the headers are a mapping, not {type(found).__name__}", retriable=False)
-    return found
+    return cast("Mapping[str, str]", found)  # checked by `resolve`
 
 
 @frozen

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import httpx2
 from attrs import field, frozen
 
-from ..errors import StartFailed, one_line
+from ..errors import StartFailed, leaves, one_line
 from ..failures import Evidence, Fault
 
 _NOTHING_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.ProxyError)
@@ -100,8 +100,7 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
             continue
         seen.add(id(cause))
         yield cause
-        waiting += cause.exceptions if isinstance(cause, BaseExceptionGroup) else ()
-        waiting += (cause.__cause__, cause.__context__)
+        waiting += (*leaves(cause), cause.__cause__, cause.__context__)
 
 
 def _bare(url: httpx2.URL) -> str:

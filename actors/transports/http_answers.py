@@ -2,6 +2,7 @@
 
 import math
 from http import HTTPStatus
+from typing import Any
 
 import httpx2
 import orjson
@@ -34,12 +35,7 @@ class Frame:
 
 def read_frame(body: bytes) -> Frame:
     """What the SDK has put into a POST."""
-    try:
-        message = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        return Frame()  # a request of an authorisation, perhaps
-    if not isinstance(message, dict):
-        return Frame()
+    message: dict[str, Any] = orjson.loads(body)
     return Frame(message.get("id"), message.get("method"))
 
 

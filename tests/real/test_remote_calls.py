@@ -7,7 +7,7 @@ import trio
 import trio.testing
 
 from mcp_nursery.actors.transports import http_client
-from mcp_nursery.supervisor import CallTimeout, ConnectionLost, Delivery, ServerError, ServerState
+from mcp_nursery.supervisor import Call, CallTimeout, ConnectionLost, Delivery, ServerError, ServerState
 
 from .harness import eventually, outcome_of, status_of, supervised
 from .remote import IN_SESSION
@@ -73,6 +73,19 @@ async def test_a_failed_gateway_is_asked_again_only_for_who_may_run_twice(remote
             await supervisor.call_tool("look", server="lab")  # no third time
     assert remote.journal.count("POST_tools/call") == 5
     assert (remote.journal.count("commit"), remote.journal.count("look")) == (0, 1)
+
+
+async def test_a_fan_out_asks_again_too(modern):
+    """R2: whoever waits for many calls gets what one caller would."""
+    async with supervised(modern.spec()) as supervisor:
+        modern.faults({**CALL, "status": 503, "times": 1})
+        async with supervisor.fan_out([Call("look", server="lab")]) as outcomes:
+            texts = [outcome.result.text async for outcome in outcomes]
+        assert texts == ["seen"]
+        modern.faults({**CALL, "status": 503, "times": 1})
+        async with supervisor.fan_out([Call("commit", server="lab")]) as outcomes:
+            errors = [outcome.error async for outcome in outcomes]
+        assert [error.code for error in errors] == [503]
 
 
 async def test_an_answer_that_breaks_off_is_unknown_and_sent_again_only_if_it_may_be(remote):
