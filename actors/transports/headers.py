@@ -38,27 +38,29 @@ async def resolve(headers: Headers) -> Mapping[str, str]:
     Raises:
         StartFailed: They could not be computed, or are none.
     """
-    found = await _compute(headers) if callable(headers) else headers
-    for name, value in found.items():
-        problem = problem_with_header(name, value)
-        if problem is not None:
-            raise StartFailed(problem, retriable=False)
-    return dict(found)
+    return _checked(await _compute(headers) if callable(headers) else headers)
 
 
-async def _compute(headers: Callable[[], Mapping[str, str] | Awaitable[Mapping[str, str]]]) -> Mapping[str, str]:
-    found: object
+async def _compute(headers: Callable[[], Mapping[str, str] | Awaitable[Mapping[str, str]]]) -> object:
     try:
-        computed = headers()
-        found = await computed if inspect.isawaitable(computed) else computed
+        found = headers()
+        return await found if inspect.isawaitable(found) else found
     except NurseryError as error:
         raise StartFailed(f"the headers could not be computed: {error}", retriable=True) from error
     except Exception as error:
         # Only its kind: the text may hold what was to become a header.
         raise StartFailed(f"the headers could not be computed: {type(error).__name__}", retriable=True) from None
+
+
+def _checked(found: object) -> Mapping[str, str]:
     if not isinstance(found, Mapping):
         raise StartFailed(f"the headers are a mapping, not {type(found).__name__}", retriable=False)
-    return cast("Mapping[str, str]", found)  # checked by `resolve`
+    headers = cast("Mapping[str, str]", found)
+    for name, value in headers.items():
+        problem = problem_with_header(name, value)
+        if problem is not None:
+            raise StartFailed(problem, retriable=False)
+    return dict(headers)
 
 
 @frozen
