@@ -162,4 +162,5 @@ def _is_expiry(evidence: Evidence) -> bool:
     if evidence.status == 404:  # noqa: PLR2004
         return True
     refused = evidence.status in (None, 200, 400) and evidence.code in _SESSION_CODES
+    refused = refused or (evidence.status == 400 and evidence.code == _CLOSED)  # noqa: PLR2004 - the TypeScript SDK's
     return refused and "session" in evidence.told.lower()

@@ -69,17 +69,22 @@ def in_full(response: httpx2.Response, body: bytes) -> httpx2.Response:
     return whole
 
 
-def refused(status: int, body: bytes, *, in_session: bool) -> Evidence:
-    """What an answer of 400 or more shows."""
-    told, code = f"HTTP {status} {_phrase(status)}".rstrip(), None
+def error_in(body: bytes) -> dict[str, Any] | None:
+    """The JSON-RPC error in a body, whatever else of a message is missing there; None if there is none."""
     try:
         error = orjson.loads(body)["error"]
-        code, message = error["code"], error["message"]
+        return error if isinstance(error["code"], int) and isinstance(error["message"], str) else None
     except (ValueError, TypeError, KeyError):
+        return None
+
+
+def refused(status: int, error: dict[str, Any] | None = None, *, in_session: bool = False) -> Evidence:
+    """What an answer of 400 or more shows."""
+    told = f"HTTP {status} {_phrase(status)}".rstrip()
+    if error is None:
         return Evidence(told, status=status, in_session=in_session)
-    if not (isinstance(code, int) and isinstance(message, str)):
-        return Evidence(told, status=status, in_session=in_session)
-    return Evidence(f"{told}: {one_line(message)}", status=status, code=code, in_session=in_session)
+    told = f"{told}: {one_line(error['message'])}"
+    return Evidence(told, status=status, code=error["code"], in_session=in_session)
 
 
 def _phrase(status: int) -> str:
@@ -94,8 +99,12 @@ def accepted(request: httpx2.Request) -> httpx2.Response:
     return httpx2.Response(HTTPStatus.ACCEPTED, request=request)
 
 
-def refusal(request: httpx2.Request, frame: Frame, evidence: Evidence) -> httpx2.Response:
-    """What the SDK gets in place of an answer. Who asked is told the evidence, not this."""
-    error = {"code": evidence.status or INTERNAL_ERROR, "message": evidence.told}
+def stand_in(evidence: Evidence) -> dict[str, Any]:
+    """The JSON-RPC error for an answer that brought none."""
+    return {"code": evidence.status or INTERNAL_ERROR, "message": evidence.told}
+
+
+def rejection(request: httpx2.Request, frame: Frame, error: dict[str, Any]) -> httpx2.Response:
+    """An answer with a JSON-RPC error, as the SDK reads it under any circumstances."""
     message = {"jsonrpc": "2.0", "id": frame.id, "error": error}
     return httpx2.Response(HTTPStatus.OK, json=message, request=request)

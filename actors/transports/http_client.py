@@ -18,7 +18,19 @@ from ..connection.exchange import Exchange, Witness, current_exchange
 from ..failures import Evidence, Fault
 from ..mailbox import Mailbox
 from .http_address import Address, evidence_of
-from .http_answers import POST_LIMIT, Frame, accepted, in_full, media_type, read_body, read_frame, refusal, refused
+from .http_answers import (
+    POST_LIMIT,
+    Frame,
+    accepted,
+    error_in,
+    in_full,
+    media_type,
+    read_body,
+    read_frame,
+    refused,
+    rejection,
+    stand_in,
+)
 from .http_layers import Layers
 
 logger = logging.getLogger(__name__)
@@ -84,14 +96,14 @@ class HttpClient(httpx2.AsyncClient):
         """Where everything is sent."""
         self._witness = witness
         self._answers_apart = answers_apart
-        self._errands: Mailbox[tuple[httpx2.Request, Exchange | None]] = Mailbox(math.inf)
+        self._errands: Mailbox[tuple[httpx2.Request, Frame, Exchange | None]] = Mailbox(math.inf)
 
     async def run_errands(self) -> None:
         """Send what nobody waits for, until cancelled. Runs as long as the SDK has the client."""
         async with trio.open_nursery() as nursery:
             while True:
-                for request, exchange in await self._errands.take():
-                    nursery.start_soon(self._deliver, request, exchange)
+                for errand in await self._errands.take():
+                    nursery.start_soon(self._deliver, *errand)
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         """Send. A POST is always answered; only a GET raises, which the SDK's transports expect.
@@ -110,13 +122,13 @@ class HttpClient(httpx2.AsyncClient):
         if _SESSION in request.headers:
             self._witness.in_session()
         if self._nobody_waits(frame):
-            self._errands.put_nowait((request, exchange))
+            self._errands.put_nowait((request, frame, exchange))
             return accepted(request)
-        answer = await self._exchange(request, exchange, options)
+        answer = await self._exchange(request, frame, exchange, options)
         if isinstance(answer, httpx2.Response):
             return answer
         self._tell(answer, exchange)
-        return refusal(request, frame, answer) if frame.is_request else accepted(request)
+        return rejection(request, frame, stand_in(answer)) if frame.is_request else accepted(request)
 
     def _nobody_waits(self, frame: Frame) -> bool:
         """The SDK sends these one after another: a server that holds one back would hold up all that follow."""
@@ -124,10 +136,10 @@ class HttpClient(httpx2.AsyncClient):
             return self._answers_apart
         return frame.method != "notifications/initialized"  # what follows must not overtake it
 
-    async def _deliver(self, request: httpx2.Request, exchange: Exchange | None) -> None:
+    async def _deliver(self, request: httpx2.Request, frame: Frame, exchange: Exchange | None) -> None:
         """Send what is answered elsewhere, or not at all."""
         for _ in range(_REDIRECTS):
-            answer = await self._exchange(request, exchange, {"stream": True})
+            answer = await self._exchange(request, frame, exchange, {"stream": True})
             if isinstance(answer, Evidence):
                 self._tell(answer, exchange)
                 if exchange is not None:
@@ -148,7 +160,7 @@ class HttpClient(httpx2.AsyncClient):
     # -- one exchange ---------------------------------------------------------------------------------------------
 
     async def _exchange(
-        self, request: httpx2.Request, exchange: Exchange | None, options: Mapping[str, Any]
+        self, request: httpx2.Request, frame: Frame, exchange: Exchange | None, options: Mapping[str, Any]
     ) -> httpx2.Response | Evidence:
         """Send, and read the answer unless it is a stream of events."""
         if exchange is not None:
@@ -159,13 +171,13 @@ class HttpClient(httpx2.AsyncClient):
         with limit:
             try:
                 response = await super().send(self._addressed(request), **options)
-                return await self._receive(request, response, exchange, limit)
+                return await self._receive(frame, response, exchange, limit)
             except httpx2.RequestError as error:
                 return evidence_of(error, self.address)
         return Evidence(f"{self.address.host} did not answer within {POST_LIMIT:g} s", Fault.MUTE)
 
     async def _receive(
-        self, request: httpx2.Request, response: httpx2.Response, exchange: Exchange | None, limit: trio.CancelScope
+        self, frame: Frame, response: httpx2.Response, exchange: Exchange | None, limit: trio.CancelScope
     ) -> httpx2.Response | Evidence:
         status = response.status_code
         if status < HTTPStatus.INTERNAL_SERVER_ERROR:
@@ -182,12 +194,13 @@ class HttpClient(httpx2.AsyncClient):
             exchange.fail(self._redirected(response))  # forgotten if the SDK follows it
         if status < HTTPStatus.BAD_REQUEST:
             return whole
-        in_session = self._answers_apart or _SESSION in request.headers
-        evidence = refused(status, body or b"", in_session=in_session)
-        if evidence.code is None or self._answers_apart:
+        error = error_in(body or b"")
+        in_session = self._answers_apart or _SESSION in response.request.headers
+        evidence = refused(status, error, in_session=in_session)
+        if error is None or self._answers_apart or not frame.is_request:
             return evidence
         self._tell(evidence, exchange)
-        return whole  # the server's own error goes to who asked, with its data
+        return rejection(response.request, frame, error)  # with the server's own code, words and data
 
     def _redirected(self, response: httpx2.Response) -> Evidence:
         assert response.next_request is not None
@@ -221,7 +234,7 @@ class HttpClient(httpx2.AsyncClient):
         if response.is_success:
             told = f"HTTP {status} with {media_type(response) or 'nothing'} where a stream of events was wanted"
             return Evidence(told, status=status)
-        return refused(status, b"", in_session=False)
+        return refused(status)
 
     def _heard(self, response: httpx2.Response, ended: Callable[[Evidence], None]) -> _Heard:
         assert isinstance(response.stream, httpx2.AsyncByteStream)  # of an AsyncClient
