@@ -204,7 +204,7 @@ class ServerError(CallError):
         self.code = code
         """The JSON-RPC error code, or the HTTP status (400 to 599) of an answer without one."""
         self.message = message
-        """The server's own words."""
+        """The server's own words; where it asked the host for input and was refused, the callback's."""
         self.data = data
         """The error's `data`, as sent."""
         super().__init__(

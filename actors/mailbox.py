@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import trio
 from attrs import frozen
 
-from .messages import Answered, Delivery, Malformed, Outcome, Rejected
+from .messages import Answered, Delivery, Expired, Malformed, Outcome, Rejected
 
 if TYPE_CHECKING:
     from .connection.tool_calls import PreparedTool
@@ -108,7 +108,7 @@ class IdleLimit:
 
 
 class ReplySlot:
-    """Where one caller waits. Decided once: by the outcome, or by the caller giving up.
+    """Where one caller waits. Decided once: by the outcome, by its time being over, or by the caller giving up.
 
     The caller makes it and waits in it; the router notes the owner; the owner notes that the write began and resolves
     it. All of it is synchronous, so that `delivery` is true at every moment. A caller with many calls waits in none of
@@ -116,6 +116,7 @@ class ReplySlot:
     """
 
     __slots__ = (
+        "__weakref__",
         "_idle",
         "_listener",
         "_progress",
@@ -175,6 +176,13 @@ class ReplySlot:
             self.outcome = outcome
             if self._idle is not None:
                 self._idle.stop()
+            self._wake()
+
+    def expire(self) -> None:
+        """The call's time is over: its owner is told as by `abandon`, and the caller that it has `Expired`."""
+        if not self.decided:
+            self.abandon()
+            self.outcome = Expired()
             self._wake()
 
     def report(self, progress: float, total: float | None, message: str | None) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from attrs import field, frozen
 
 if TYPE_CHECKING:
-    from mcp_types import Implementation, ServerCapabilities, Tool
+    from mcp_types import Implementation, InputRequest, ServerCapabilities, Tool
 
     from .mailbox import Mailbox, ReplySlot
 
@@ -132,8 +132,9 @@ class Owner:
     incarnation: int
     mailbox: "Mailbox[CallTool]" = field(repr=False)
     """For calls; refuses when full."""
-    cancels: "Mailbox[ReplySlot]" = field(repr=False)
-    """For slots whose caller gave up; never refuses."""
+    control: "Mailbox[ReplySlot | FollowUp]" = field(repr=False)
+    """For slots whose caller gave up, and for what calls need that this server has answered with a question; never
+    refuses."""
 
 
 @frozen
@@ -208,6 +209,42 @@ class Bulk:
     calls: Sequence[CallTool]
 
 
+@frozen(eq=False)
+class Question:
+    """A server wants to know something before it goes on with a call: one of the host's callbacks is to answer.
+
+    What the callback says comes to `slot` as `Answered`, a refusal as `Rejected`.
+    """
+
+    tool: str
+    """The server's own name of the tool."""
+    key: str
+    """The server's name for this question."""
+    request: "InputRequest" = field(repr=False)
+    slot: "ReplySlot"
+
+
+@frozen(eq=False)
+class Round:
+    """A call that its server wants sent again, with what it asked for."""
+
+    call: CallTool
+    """With a slot of its own."""
+    responses: dict[str, Any] | None = field(default=None, repr=False)
+    """The answers, by the keys of the questions; None if there were no questions."""
+    state: str | None = field(default=None, repr=False)
+    """What the server wants back, as it came."""
+
+    @property
+    def slot(self) -> "ReplySlot":
+        """Where the answer goes."""
+        return self.call.slot
+
+
+FollowUp = Question | Round
+"""What an incarnation is told of a call that it has answered with a question."""
+
+
 @frozen
 class Answered:
     """The server returned a result."""
@@ -257,9 +294,14 @@ class Busy:
 
 
 @frozen
+class Expired:
+    """The call's time was over before an answer came. Its owner was told."""
+
+
+@frozen
 class Unrouted:
     """No live actor owns the tool; nothing was sent."""
 
 
-Outcome = Answered | Rejected | Dropped | Malformed | Unsendable | Busy | Unrouted | Loss
+Outcome = Answered | Rejected | Dropped | Malformed | Unsendable | Busy | Unrouted | Expired | Loss
 """How a call ended, seen from the actor."""

@@ -66,14 +66,14 @@ class RouterActor:
                 await trio.lowlevel.checkpoint()
 
     def _hand_on(self, call: CallTool) -> None:
-        if call.slot.abandoned:
+        if call.slot.decided:
             return
         owner = self._owners.get(call.key)
         if owner is None:
             call.slot.resolve(Unrouted())
             return
         call.slot.incarnation = owner.incarnation
-        call.slot.owner = owner.cancels
+        call.slot.owner = owner.control
         try:
             owner.mailbox.put_nowait(call)
         except trio.WouldBlock:

@@ -8,9 +8,11 @@ from typing import Protocol
 import trio
 from mcp_types import Tool
 
+from .asking import Asking, open_asking
 from .connection import Connection, HandshakeFailed
 from .errors import StartFailed
-from .mailbox import Mailbox
+from .host import NO_HOST, Host
+from .mailbox import Mailbox, ReplySlot
 from .messages import (
     CallTool,
     Connected,
@@ -19,10 +21,12 @@ from .messages import (
     Era,
     ExitKind,
     ExitReason,
+    FollowUp,
     Handshake,
     Loss,
     Opened,
     Owner,
+    Question,
     Relisted,
     Report,
 )
@@ -36,8 +40,10 @@ _SETTLING = 0.1
 class Connector(Protocol):
     """How an incarnation reaches its server."""
 
-    def connect(self) -> AbstractAsyncContextManager[Connection]:
+    def connect(self, host: Host) -> AbstractAsyncContextManager[Connection]:
         """Open one connection; leaving the block closes all of it, within a bound, whatever the server does.
+
+        The server may ask what `host` offers.
 
         Raises:
             StartFailed: On entering, when it cannot be opened.
@@ -57,6 +63,7 @@ class ServerActor:
         max_in_flight: Calls that may be with the server at once.
         pool: Where the start waits for a place, in time that does not count; the place is free again when the server
             has answered, or has ended.
+        host: What the server may ask of the host.
         report: Told of each step, synchronously.
     """
 
@@ -70,6 +77,7 @@ class ServerActor:
         mailbox_size: int,
         max_in_flight: int,
         pool: StartPool = NO_POOL,
+        host: Host = NO_HOST,
         report: Callable[[Report], None],
     ) -> None:
         self.incarnation = incarnation
@@ -78,10 +86,12 @@ class ServerActor:
         self._era = era
         self._max_in_flight = max_in_flight
         self._pool = pool
+        self._host = host
         self._report = report
         self._mailbox: Mailbox[CallTool] = Mailbox(mailbox_size)
         self._relists: Mailbox[None] = Mailbox(1)
         self._owner = Owner(incarnation, self._mailbox, Mailbox(math.inf))
+        self._asking: Asking | None = None
         self._life = trio.CancelScope()
         self._working = trio.CancelScope()
         self._stop = trio.Event()
@@ -109,8 +119,7 @@ class ServerActor:
             if self._reason is None:
                 self._end(self._cancelled())
         finally:
-            self._refuse_rest()
-            self._owner.cancels.close()
+            self._refuse_all()
         self._report(Ended(self.incarnation))
 
     async def _start(self) -> None:
@@ -123,7 +132,7 @@ class ServerActor:
 
     async def _open_and_live(self, place: Place) -> None:
         try:
-            async with self._connector.connect() as connection:
+            async with self._connector.connect(self._host) as connection, open_asking(connection) as self._asking:
                 try:
                     self._end(await self._live(connection, place))
                 finally:
@@ -135,7 +144,7 @@ class ServerActor:
 
     def _end(self, reason: ExitReason) -> None:
         self._reason = reason
-        self._refuse_rest()
+        self._refuse_all()
         self._report(Ending(self.incarnation, reason))
 
     def _cancelled(self) -> ExitReason:
@@ -161,11 +170,13 @@ class ServerActor:
         return await self._serve(connection, handshake, definitions)
 
     async def _serve(self, connection: Connection, handshake: Handshake, definitions: tuple[Tool, ...]) -> ExitReason:
+        asking = self._asking
+        assert asking is not None  # as long as there is a connection
         self._serving = True
         self._report(Connected(self._owner, handshake, definitions))
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._work, connection)
-            nursery.start_soon(self._heed_cancels, connection)
+            nursery.start_soon(self._heed_control, connection, asking)
             nursery.start_soon(self._heed_relists, connection)
             nursery.start_soon(self._heed_changes, connection)
             nursery.start_soon(self._heed_stop, connection, nursery.cancel_scope)
@@ -179,16 +190,32 @@ class ServerActor:
         with self._working:
             while True:
                 room = await connection.room(self._max_in_flight)
-                batch = await self._mailbox.take(room)
-                if self._stop.is_set():  # handed over in the moment of the stop
-                    self._refuse(batch)
-                else:
-                    connection.submit([call for call in batch if not call.slot.abandoned])
+                self._begin(connection, await self._mailbox.take(room))
 
-    async def _heed_cancels(self, connection: Connection) -> None:
+    def _begin(self, connection: Connection, batch: Sequence[CallTool]) -> None:
+        if self._stop.is_set():  # handed over in the moment of the stop
+            self._refuse(batch)
+        else:
+            connection.submit([call for call in batch if not call.slot.decided])
+
+    async def _heed_control(self, connection: Connection, asking: Asking) -> None:
+        """Give up calls, and go on with those that the server has answered with a question."""
         while True:
-            for slot in await self._owner.cancels.take():
-                connection.cancel(slot)
+            for message in await self._owner.control.take():
+                if isinstance(message, ReplySlot):
+                    if not asking.cancel(message):
+                        connection.cancel(message)
+                elif self._stop.is_set():
+                    self._refuse([message])
+                elif not message.slot.decided:
+                    self._follow_up(message, connection, asking)
+
+    def _follow_up(self, message: FollowUp, connection: Connection, asking: Asking) -> None:
+        """What a call needs that was begun before: it does not wait for room, it had its own."""
+        if isinstance(message, Question):
+            asking.begin(message)
+        else:
+            connection.send_round(message)
 
     async def _heed_relists(self, connection: Connection) -> None:
         while True:
@@ -219,18 +246,29 @@ class ServerActor:
     async def _heed_stop(self, connection: Connection, serving: trio.CancelScope) -> None:
         await self._stop.wait()
         self._working.cancel()
-        self._refuse_rest()
+        self._refuse_new()
         connection.withdraw()
         with trio.move_on_after(self._drain):
             await connection.idle()
         serving.cancel()
 
-    def _refuse_rest(self) -> None:
+    def _refuse_new(self) -> None:
+        """Begin no call any more, and have no use for what the host would answer."""
         self._refuse(self._mailbox.close())
+        if self._asking is not None:
+            self._asking.refuse(self._why())
 
-    def _refuse(self, calls: Sequence[CallTool]) -> None:
-        for call in calls:
-            call.slot.resolve(_STOPPED if self._reason is None else self._reason.loss)
+    def _refuse_all(self) -> None:
+        """Nobody is left who could hear of anything."""
+        self._refuse_new()
+        self._refuse([message for message in self._owner.control.close() if not isinstance(message, ReplySlot)])
+
+    def _refuse(self, messages: Sequence[CallTool | FollowUp]) -> None:
+        for message in messages:
+            message.slot.resolve(self._why())
+
+    def _why(self) -> Loss:
+        return _STOPPED if self._reason is None else self._reason.loss
 
     def _ended(self, kind: ExitKind, loss: Loss) -> ExitReason:
         if loss.needs_auth or loss.unusable:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         UnknownServer,
         UnknownTool,
     )
+    from mcp_nursery.actors.host import Callbacks, ServerMessage
     from mcp_nursery.actors.messages import Delivery, ServerState
 
     from .config import Config, load_config
@@ -59,6 +60,7 @@ _HOMES = {
         "UnknownServer",
         "UnknownTool",
     ),
+    "mcp_nursery.actors.host": ("Callbacks", "ServerMessage"),
     "mcp_nursery.actors.messages": ("Delivery", "ServerState"),
     ".config": ("Config", "load_config"),
     ".events": ("Event", "EventStream", "Lagged", "ServerRemoved", "SnapshotEvent", "StateChanged", "ToolsChanged"),
@@ -90,6 +92,7 @@ __all__ = [
     "CallError",
     "CallOutcome",
     "CallTimeout",
+    "Callbacks",
     "Config",
     "ConfigError",
     "ConnectionLost",
@@ -108,6 +111,7 @@ __all__ = [
     "ServerBusy",
     "ServerDown",
     "ServerError",
+    "ServerMessage",
     "ServerRemoved",
     "ServerSpec",
     "ServerState",

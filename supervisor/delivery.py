@@ -1,15 +1,17 @@
 """One call from its name to its result, in the caller's task: route, submit, await the slot, judge, resend once."""
 
 import math
-from collections.abc import Awaitable, Mapping
-from typing import Any, Literal, assert_never
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Any, Literal, TypeGuard, TypeVar, assert_never
 
 import trio
 from attrs import field, frozen
+from mcp_types import URL_ELICITATION_REQUIRED, InputRequest
 from opentelemetry.context import get_current
 from opentelemetry.propagate import inject
 
-from mcp_nursery.actors.connection.tool_calls import BadResult
+from mcp_nursery.actors.connection.tool_calls import BadResult, InputWanted
 from mcp_nursery.actors.errors import (
     CallError,
     CallTimeout,
@@ -30,10 +32,14 @@ from mcp_nursery.actors.messages import (
     CallTool,
     Delivery,
     Dropped,
+    Expired,
     Loss,
     Malformed,
     Outcome,
+    Owner,
+    Question,
     Rejected,
+    Round,
     RouteKey,
     ServerState,
     Unrouted,
@@ -43,13 +49,17 @@ from mcp_nursery.actors.wire.frames import encode
 
 from .catalogue import Catalogue
 from .fleet import Fleet
+from .input_rounds import InputRounds, follow_up
 from .lifecycle import CALLS_WAIT
 from .status import Snapshot, retry_in
 from .tools.results import ToolResult, tool_result
 from .tools.tool import Tool
 
+T = TypeVar("T")
+
 WhenDown = Literal["wait", "fail"]
 Resend = Literal["safe", "always", "never"]
+HandOn = Callable[[CallTool], None]
 
 
 @frozen
@@ -118,11 +128,12 @@ class CallDelivery:
         self._fleet = fleet
         self._started = trio.current_time()
         self._timeout = math.inf
-        self._hard = trio.CancelScope()
+        self._deadline = math.inf
         self._tool: Tool | None = None
         self._slot = _NO_SLOT
         self._lost_incarnation = 0
         self._sent_before = False
+        self._rounds: InputRounds | None = None
 
     async def run(self) -> ToolResult:
         """Bring the call to its result.
@@ -134,14 +145,10 @@ class CallDelivery:
         tool = self._found(self._fleet.catalogue.value)
         if tool is None:
             self._limit(None)
-        elif self._limit(self._fleet.cells[tool.server].value.spec.call_timeout) == math.inf:
-            return await self._deliver(tool)  # no limit, no scope
-        with self._hard:
-            if tool is None:
-                tool = await self._find()
-                self._limit(self._fleet.cells[tool.server].value.spec.call_timeout)
-            return await self._deliver(tool)
-        raise self._timed_out(self._timeout)
+            tool = await self._in_time(self._find())
+        self._limit(self._fleet.cells[tool.server].value.spec.call_timeout)
+        self._begin(tool)
+        return await self._counted(self._attempts(tool, None))
 
     def start(self, slot: ReplySlot) -> CallTool | None:
         """The message to submit, if the call can be sent at once and needs no task of its own; None otherwise.
@@ -162,24 +169,30 @@ class CallDelivery:
         self._slot = slot
         message = self._message(tool)
         self._begin(tool)
+        fleet.timer.watch(slot, self._deadline)
         return message
 
     @property
-    def deadline(self) -> float:
-        """When the call's own time is over, on Trio's clock."""
-        return self._hard.deadline
+    def elapsed(self) -> float:
+        """Seconds since it began."""
+        return trio.current_time() - self._started
 
-    def conclude(self) -> ToolResult | None:
-        """The result, now that the slot of `start` is decided; None if `resume` must bring it.
+    @property
+    def needs_more(self) -> bool:
+        """Whether the outcome of `start` may not be the last: `resume` brings that."""
+        outcome = self._slot.outcome
+        return isinstance(outcome, (Unrouted, Loss, Dropped)) or _asks_for_input(outcome)
+
+    def conclude(self) -> ToolResult:
+        """The result, now that the slot of `start` is decided and needs no more.
 
         Raises:
             NurseryError: The call failed. See `Supervisor.call_tool`.
         """
         tool, outcome = self._tool, self._slot.outcome
-        assert tool is not None
-        assert outcome is not None  # `start` came first, and the slot is decided
-        if isinstance(outcome, (Unrouted, Loss, Dropped)):
-            return None
+        assert tool is not None  # `start` came first
+        assert outcome is not None  # and the slot is decided
+        assert not isinstance(outcome, (Unrouted, Loss, Dropped))  # or it would need more
         failed = True
         try:
             result = self._judge(tool, outcome)
@@ -195,25 +208,23 @@ class CallDelivery:
             NurseryError: See `Supervisor.call_tool`.
         """
         assert self._tool is not None  # `start` came first
-        with self._hard:
-            return await self._counted(self._attempts(self._tool, self._slot.outcome))
-        raise self._timed_out(self._timeout)
+        return await self._counted(self._attempts(self._tool, self._slot.outcome))
 
-    def give_up(self) -> CallError:
-        """Take back what `start` began, or have the server told; what the caller gets instead of a result."""
+    def give_up(self) -> None:
+        """Take back what `start` began, or have the server told."""
         assert self._tool is not None  # `start` came first
         self._slot.abandon()
         self._fleet.finish_call(self._tool.server, failed=not isinstance(self._slot.outcome, Answered))
-        return self._timed_out(self._timeout)
 
-    def _limit(self, servers_own: float | None) -> float:
+    def _limit(self, servers_own: float | None) -> None:
         self._timeout = self._fleet.call_timeout(self._request.timeout, servers_own)
-        self._hard.deadline = self._started + self._timeout
-        return self._timeout
+        self._deadline = self._started + self._timeout
 
-    async def _deliver(self, tool: Tool) -> ToolResult:
-        self._begin(tool)
-        return await self._counted(self._attempts(tool, None))
+    async def _in_time(self, waiting: Awaitable[T]) -> T:
+        """What it brings, if that comes before the call's time is over."""
+        with trio.move_on_at(self._deadline):
+            return await waiting
+        raise self._timed_out(self._timeout)
 
     def _begin(self, tool: Tool) -> None:
         self._tool = tool
@@ -287,41 +298,51 @@ class CallDelivery:
 
     async def _attempts(self, tool: Tool, outcome: Outcome | None) -> ToolResult:
         """Try, and once more if that is allowed; `outcome` is that of an attempt already made."""
-        lost: ConnectionLost | None = None
-        dropped = False
+        lost: CallError | None = None
         while True:
             if outcome is None:
                 if lost is not None or not tool.available:
                     tool = await self._ready(tool.server, lost)
                 outcome = await self._submit(tool)
             match outcome:
+                case Answered():
+                    try:
+                        return self._judge(tool, outcome)
+                    except InputWanted as asked:
+                        wanted = asked.wanted
+                    outcome = await self._in_time(self._input_rounds(tool).bring(wanted))
+                    continue
                 case Unrouted():
                     self._lost_incarnation = self._slot.incarnation or 0
                     tool = await self._ready(tool.server, lost)
-                case Dropped():
-                    if dropped or lost is not None or not (outcome.again and self._may_resend(tool)):
-                        raise self._dropped(tool, outcome)
-                    dropped = True
-                case Loss():
-                    await self._noticed(tool.server)
-                    error = self._lost(tool, outcome)
-                    if dropped or lost is not None or not self._may_resend(tool):
+                case Loss() | Dropped():
+                    error = await self._failed(tool, outcome)
+                    if lost is not None or not self._may_resend(tool, outcome):
                         raise error
                     lost = error
-                    self._lost_incarnation = self._slot.incarnation or 0
+                    self._rounds = None  # sent again, it begins with its first round
+                case Rejected() if _wants_a_visit(outcome):
+                    outcome = await self._visit(tool, outcome)
+                    continue
                 case _:
                     return self._judge(tool, outcome)
             outcome = None
 
-    async def _ready(self, server: str, lost: ConnectionLost | None) -> Tool:
+    async def _ready(self, server: str, lost: CallError | None) -> Tool:
         """Wait until a live incarnation can take the call, as long as the caller wants to wait."""
+        patient = lost is not None and lost.delivery is Delivery.UNKNOWN
         try:
-            await self._connected(server, patient=lost is not None and lost.delivery is Delivery.UNKNOWN)
-            return await self._find()
+            return await self._in_time(self._found_again(server, patient=patient))
+        except CallTimeout:
+            raise
         except NurseryError:
             if lost is not None:
                 raise lost from None  # what became of the call goes before where the server stands now
             raise
+
+    async def _found_again(self, server: str, *, patient: bool) -> Tool:
+        await self._connected(server, patient=patient)
+        return await self._find()
 
     async def _connected(self, server: str, *, patient: bool) -> None:
         waits = self._waits(patient=patient)
@@ -339,70 +360,132 @@ class CallDelivery:
         if cell is not None:
             await cell.wait(lambda snapshot: snapshot.incarnation != lost or not _connected(snapshot) or None)
 
+    async def _failed(self, tool: Tool, outcome: Loss | Dropped) -> CallError:
+        """What the caller gets if this attempt was the last."""
+        if isinstance(outcome, Dropped):
+            return self._dropped(tool, outcome)
+        await self._in_time(self._noticed(tool.server))
+        self._lost_incarnation = self._slot.incarnation or 0
+        return self._lost(tool, outcome)
+
     def _delivery(self) -> Delivery:
         """Whether a server may have acted on any attempt."""
         delivery = self._slot.delivery
         return Delivery.UNKNOWN if self._sent_before and delivery is Delivery.NOT_SENT else delivery
 
-    async def _submit(self, tool: Tool) -> Outcome:
-        """Hand the call to the router and wait in its slot."""
+    async def _submit(self, tool: Tool, hand_on: HandOn | None = None) -> Outcome:
+        """Give the call to `hand_on`, or else to the router, and wait in its slot, as long as the call has time."""
         request = self._request
         self._sent_before = self._sent_before or self._slot.sent
+        if self._timeout == 0:
+            raise self._timed_out(0)
+        if request.on_progress is not None or request.idle_timeout is not None:
+            return await self._in_time(self._exchange_attentively(tool, hand_on))
+        self._slot = ReplySlot()
+        self._fleet.timer.watch(self._slot, self._deadline)
+        return await self._exchange(tool, hand_on)
+
+    async def _exchange_attentively(self, tool: Tool, hand_on: HandOn | None) -> Outcome:
+        """With a caller who hears of progress: its callback runs on the call's time, and no timer could end that."""
+        request = self._request
         if request.idle_timeout is None:
-            self._slot = ReplySlot(wants_progress=request.on_progress is not None)
-            return await self._exchange(tool)
+            self._slot = ReplySlot(wants_progress=True)
+            return await self._exchange(tool, hand_on)
         idle = IdleLimit(request.idle_timeout)
         self._slot = ReplySlot(wants_progress=True, idle=idle)
         with idle.scope:
-            return await self._exchange(tool)
+            return await self._exchange(tool, hand_on)
         raise self._timed_out(idle.seconds, idle=True)
 
-    async def _exchange(self, tool: Tool) -> Outcome:
-        try:
-            await self._fleet.router.submit(self._message(tool))
-        except trio.BrokenResourceError:
-            raise SupervisorClosed from None
+    async def _exchange(self, tool: Tool, hand_on: HandOn | None) -> Outcome:
+        if hand_on is not None:
+            hand_on(self._message(tool))
+        else:
+            try:
+                await self._fleet.router.submit(self._message(tool))
+            except trio.BrokenResourceError:
+                raise SupervisorClosed from None
         return await self._slot.wait(self._request.on_progress or _no_progress)
 
     def _message(self, tool: Tool) -> CallTool:
         request = self._request
-        meta = dict(request.meta or {})
+        meta = {key: value for key, value in request.meta.items() if value is not None} if request.meta else {}
         if get_current():  # an empty context has nothing to inject, and finding that out takes the propagators longer
             inject(meta)
         limited = request.idle_timeout is not None or self._timeout < math.inf
         return CallTool(request.key, tool.tool, request.arguments, meta, self._slot, limited)
 
-    def _may_resend(self, tool: Tool) -> bool:
-        if self._request.resend == "never":
+    def _may_resend(self, tool: Tool, outcome: Loss | Dropped) -> bool:
+        if self._request.resend == "never" or (isinstance(outcome, Dropped) and not outcome.again):
             return False
-        if self._slot.delivery is Delivery.NOT_SENT:
+        if self._delivery() is Delivery.NOT_SENT:
             return True
         return self._request.resend == "always" or tool.repeatable
 
+    # -- a server that asks ---------------------------------------------------------------------------------------
+
+    def _input_rounds(self, tool: Tool) -> InputRounds:
+        """For an answer that is a question: whether the server has acted is unknown until it gives another."""
+        self._renew_slot()
+        if self._rounds is None:
+            self._rounds = InputRounds(partial(self._ask, tool), partial(self._send_round, tool))
+        return self._rounds
+
+    async def _visit(self, tool: Tool, refused: Rejected) -> Outcome:
+        visited = await self._in_time(self._input_rounds(tool).visit(refused))
+        if visited is None:
+            raise self._refused(tool, refused)
+        return visited
+
+    async def _ask(self, tool: Tool, key: str, request: InputRequest) -> Outcome:
+        """Have a callback of the host's answer. The time that takes is the host's: no idle limit holds."""
+        self._renew_slot()
+        follow_up(self._owner(tool), self._slot.incarnation, Question(tool.tool, key, request, self._slot))
+        return await self._slot.wait(_no_progress)
+
+    def _renew_slot(self) -> None:
+        before, self._slot = self._slot, ReplySlot()
+        self._sent_before = self._sent_before or before.sent
+        self._slot.incarnation, self._slot.tool = before.incarnation, before.tool
+
+    async def _send_round(self, tool: Tool, responses: dict[str, Any] | None, state: str | None) -> Outcome:
+        """Send the call once more, as its server wants it: a part of the same attempt."""
+        asker = self._slot.incarnation
+        return await self._submit(tool, lambda call: follow_up(self._owner(tool), asker, Round(call, responses, state)))
+
+    def _owner(self, tool: Tool) -> Owner | None:
+        cell = self._fleet.cells.get(tool.server)
+        return None if cell is None else cell.value.owner
+
     # -- outcomes -------------------------------------------------------------------------------------------------
 
-    def _judge(self, tool: Tool, outcome: Answered | Rejected | Malformed | Unsendable | Busy) -> ToolResult:
+    def _judge(self, tool: Tool, outcome: Answered | Rejected | Malformed | Unsendable | Busy | Expired) -> ToolResult:
         incarnation = self._slot.incarnation
         match outcome:
             case Answered():
                 return self._result(tool, outcome)
             case Rejected():
-                raise ServerError(
-                    server=tool.server,
-                    tool=tool.tool,
-                    incarnation=incarnation,
-                    code=outcome.code,
-                    message=outcome.message,
-                    data=outcome.data,
-                )
+                raise self._refused(tool, outcome)
             case Malformed():
                 raise InvalidResult(outcome.problem, server=tool.server, tool=tool.tool, incarnation=incarnation)
             case Unsendable():
                 raise InvalidArguments(f"the call cannot be sent as JSON: {outcome.problem}")
             case Busy():
                 raise ServerBusy(server=tool.server, tool=tool.tool, incarnation=incarnation, delivery=self._delivery())
+            case Expired():
+                raise self._timed_out(self._timeout)
             case _:
                 assert_never(outcome)
+
+    def _refused(self, tool: Tool, refused: Rejected) -> ServerError:
+        return ServerError(
+            server=tool.server,
+            tool=tool.tool,
+            incarnation=self._slot.incarnation,
+            code=refused.code,
+            message=refused.message,
+            data=refused.data,
+        )
 
     def _result(self, tool: Tool, answer: Answered) -> ToolResult:
         slot = self._slot
@@ -414,7 +497,7 @@ class CallDelivery:
             raise InvalidResult(str(error), server=tool.server, tool=tool.tool, incarnation=slot.incarnation) from None
         return tool_result(
             result,
-            duration=trio.current_time() - self._started,
+            duration=self.elapsed,
             server=tool.server,
             tool=tool.tool,
             incarnation=slot.incarnation,
@@ -462,6 +545,18 @@ class CallDelivery:
             timeout=timeout,
             idle=idle,
         )
+
+
+def _asks_for_input(outcome: Outcome | None) -> bool:
+    """Whether it may be a question of the server's instead of an answer."""
+    if isinstance(outcome, Answered):
+        return outcome.result.get("resultType") == "input_required"
+    return outcome is not None and _wants_a_visit(outcome)
+
+
+def _wants_a_visit(outcome: Outcome) -> TypeGuard[Rejected]:
+    """Whether a server refuses until its user has visited a page."""
+    return isinstance(outcome, Rejected) and outcome.code == URL_ELICITATION_REQUIRED
 
 
 def _connected(snapshot: Snapshot) -> bool:

@@ -2,8 +2,9 @@
 
 import math
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
+from contextvars import copy_context
 from functools import partial
 from typing import Any, Literal, Self
 
@@ -91,32 +92,31 @@ class FanOut:
     """The outcomes of many calls, as they finish: an asynchronous iterator. Made by `Supervisor.fan_out`.
 
     A call that can be sent at once costs a slot, not a task; one that has to wait for its server, to be told of
-    progress or to be sent again gets a task of its own.
+    progress, to be asked about or to be sent again gets a task of its own.
     """
 
-    def __init__(self, fleet: Fleet, nursery: trio.Nursery, *, wanted: float) -> None:
+    def __init__(self, fleet: Fleet, nursery: trio.Nursery, *, wanted: float, limit: float) -> None:
         self._fleet = fleet
         self._nursery = nursery
+        self._context = copy_context()
         self._wanted = wanted
         """Successes still to come."""
-        self._started = trio.current_time()
+        self._limit = limit
+        self._unbegun: deque[tuple[int, Call]] = deque()
         self._on_wire: dict[int, _Entry] = {}
         self._in_tasks: dict[int, trio.CancelScope] = {}
-        self._timer = trio.CancelScope()
         self._arrived: deque[_Entry | CallOutcome] = deque()
         self._readers = trio.lowlevel.ParkingLot()
+        self._room = trio.lowlevel.ParkingLot()
+        self._feeding = trio.CancelScope()
         self._handed_out = 0
 
-    async def start(self, calls: Sequence[Call]) -> None:
+    async def start(self, calls: Iterable[Call]) -> None:
         """Send what can be sent at once, in one message, and see to the rest in tasks."""
-        bulk = [message for index, call in enumerate(calls) if (message := self._begin(index, call)) is not None]
-        if bulk:
-            try:
-                await self._fleet.router.submit(Bulk(bulk))
-            except trio.BrokenResourceError:
-                raise SupervisorClosed from None
-        if any(entry.delivery.deadline < math.inf for entry in self._on_wire.values()):
-            self._nursery.start_soon(self._keep_time)
+        self._unbegun.extend(enumerate(calls))
+        await self._send()
+        if self._unbegun:
+            self._nursery.start_soon(self._feed)
 
     def stop(self) -> None:
         """Take back every call that has no outcome, and end the iteration; servers of calls that were sent are told."""
@@ -124,9 +124,10 @@ class FanOut:
         unread = [arrived for arrived in self._arrived if isinstance(arrived, _Entry)]
         for entry in (*self._on_wire.values(), *unread):
             entry.delivery.give_up()
+        self._unbegun.clear()
         self._on_wire.clear()
         self._arrived.clear()
-        for scope in (self._timer, *self._in_tasks.values()):
+        for scope in (self._feeding, *self._in_tasks.values()):
             scope.cancel()
         self._readers.unpark_all()
 
@@ -137,11 +138,9 @@ class FanOut:
         """The next outcome. The iteration ends when `until` holds, and what has no outcome then is taken back."""
         await trio.lowlevel.checkpoint_if_cancelled()
         while self._wanted > 0:
-            while self._arrived:
-                outcome = self._concluded(self._arrived.popleft())
-                if outcome is not None:
-                    return await self._hand_out(outcome)
-            if not self._on_wire and not self._in_tasks:
+            if self._arrived:
+                return await self._hand_out(_outcome(self._arrived.popleft()))
+            if not self._unbegun and not self._in_flight:
                 break
             await self._readers.park()
         self.stop()
@@ -156,13 +155,35 @@ class FanOut:
             await trio.lowlevel.cancel_shielded_checkpoint()  # a long run of outcomes must not hold up everybody else
         return outcome
 
+    @property
+    def _in_flight(self) -> int:
+        return len(self._on_wire) + len(self._in_tasks)
+
+    async def _feed(self) -> None:
+        """Begin further calls as others finish."""
+        with self._feeding:
+            while self._unbegun:
+                await self._room.park()
+                await self._send()
+
+    async def _send(self) -> None:
+        bulk: list[CallTool] = []
+        while self._unbegun and self._in_flight < self._limit:
+            message = self._begin(*self._unbegun.popleft())
+            if message is not None:
+                bulk.append(message)
+        if bulk:
+            try:
+                await self._fleet.router.submit(Bulk(bulk))
+            except trio.BrokenResourceError:
+                raise SupervisorClosed from None
+
     def _begin(self, index: int, call: Call) -> CallTool | None:
         try:
             delivery = CallDelivery(call.request(), self._fleet)
-            slot = ReplySlot(listener=partial(self._decided, index))
-            message = delivery.start(slot)
+            message = delivery.start(ReplySlot(listener=partial(self._decided, index)))
         except NurseryError as error:
-            self._arrived.append(CallOutcome(index, call, None, error, 0.0))
+            self._arrive(CallOutcome(index, call, None, error, 0.0))
             return None
         entry = _Entry(index, call, delivery)
         if message is None:
@@ -174,22 +195,18 @@ class FanOut:
     def _decided(self, index: int) -> None:
         """A slot has its outcome: judged by whoever reads, in the reader's task."""
         entry = self._on_wire.pop(index)
-        entry.duration = trio.current_time() - self._started
-        self._arrived.append(entry)
-        self._readers.unpark_all()
+        if entry.delivery.needs_more:  # told by the owner, whose context says nothing of who called
+            self._context.run(self._spawn, entry, entry.delivery.resume)
+            return
+        entry.duration = entry.delivery.elapsed
+        self._arrive(entry)
 
-    def _concluded(self, arrived: _Entry | CallOutcome) -> CallOutcome | None:
-        """The outcome; None if the call needs another attempt, which has begun."""
-        if isinstance(arrived, CallOutcome):
-            return arrived
-        try:
-            result = arrived.delivery.conclude()
-        except NurseryError as error:
-            return CallOutcome(arrived.index, arrived.call, None, error, arrived.duration)
-        if result is None:
-            self._spawn(arrived, arrived.delivery.resume)
-            return None
-        return CallOutcome(arrived.index, arrived.call, result, None, arrived.duration)
+    def _arrive(self, arrived: _Entry | CallOutcome) -> None:
+        self._arrived.append(arrived)
+        if self._readers:
+            self._readers.unpark_all()
+        if self._room:
+            self._room.unpark_all()
 
     def _spawn(self, entry: _Entry, deliver: Callable[[], Awaitable[ToolResult]]) -> None:
         self._in_tasks[entry.index] = trio.CancelScope()
@@ -203,38 +220,35 @@ class FanOut:
             except NurseryError as raised:
                 error = raised
         del self._in_tasks[entry.index]
-        if scope.cancelled_caught:
-            return  # taken back
-        duration = trio.current_time() - self._started
-        self._arrived.append(CallOutcome(entry.index, entry.call, result, error, duration))
-        self._readers.unpark_all()
+        if not scope.cancelled_caught:  # otherwise it was taken back
+            self._arrive(CallOutcome(entry.index, entry.call, result, error, entry.delivery.elapsed))
 
-    async def _keep_time(self) -> None:
-        """One timer for all: end each call whose own time is over."""
-        due = sorted((entry.delivery.deadline, index) for index, entry in self._on_wire.items())
-        with self._timer:
-            for deadline, index in due:
-                await trio.sleep_until(deadline)
-                if index in self._on_wire:
-                    self._expire(self._on_wire.pop(index))
 
-    def _expire(self, entry: _Entry) -> None:
-        error = entry.delivery.give_up()
-        duration = trio.current_time() - self._started
-        self._arrived.append(CallOutcome(entry.index, entry.call, None, error, duration))
-        self._readers.unpark_all()
+def _outcome(arrived: _Entry | CallOutcome) -> CallOutcome:
+    if isinstance(arrived, CallOutcome):
+        return arrived
+    result, error = None, None
+    try:
+        result = arrived.delivery.conclude()
+    except NurseryError as raised:
+        error = raised
+    return CallOutcome(arrived.index, arrived.call, result, error, arrived.duration)
 
 
 @asynccontextmanager
-async def open_fan_out(calls: Iterable[Call], fleet: Fleet, *, until: Until) -> AsyncGenerator[FanOut, None]:
+async def open_fan_out(
+    calls: Iterable[Call], fleet: Fleet, *, until: Until, limit: int | None
+) -> AsyncGenerator[FanOut, None]:
     """See `Supervisor.fan_out`."""
     failure: BaseException | None = None
     wanted = _successes(until)
+    if limit is not None and limit < 1:
+        raise ValueError(f"limit is a number of calls >= 1, not {limit}")
     try:
         async with trio.open_nursery() as nursery:
-            fan_out = FanOut(fleet, nursery, wanted=wanted)
+            fan_out = FanOut(fleet, nursery, wanted=wanted, limit=math.inf if limit is None else limit)
             try:
-                await fan_out.start(list(calls))
+                await fan_out.start(calls)
                 yield fan_out
             except BaseException as error:
                 failure = error  # comes out below: through the nursery it would come out in a group

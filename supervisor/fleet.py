@@ -7,9 +7,11 @@ import trio
 from attrs import field, frozen
 
 from mcp_nursery.actors.errors import ConfigError, SupervisorClosed, UnknownServer
+from mcp_nursery.actors.host import NO_CALLBACKS, Callbacks
 from mcp_nursery.actors.messages import ServerState
 from mcp_nursery.actors.router import RouterActor
 from mcp_nursery.actors.start_pool import NO_POOL, StartPool
+from mcp_nursery.actors.timer import Timer
 
 from .catalogue import Catalogue, build_catalogue, build_part, near_names, replace_part
 from .cell import Cell
@@ -39,6 +41,8 @@ class FleetSettings:
     """Seconds that closing everything may take."""
     environ: Mapping[str, str] = field(repr=False)
     """The host's environment, for `MCP_TIMEOUT` and `MCP_TOOL_TIMEOUT`."""
+    callbacks: Callbacks = NO_CALLBACKS
+    """What servers may ask of the host."""
 
 
 LOCAL_STARTS = 3
@@ -54,6 +58,7 @@ class Fleet:
 
     def __init__(self, settings: FleetSettings, nursery: trio.Nursery, invoke: Invoke) -> None:
         self.router = RouterActor()
+        self.timer = Timer()
         self.cells: dict[str, Cell[Snapshot]] = {}
         """The state cell of each server, in the order they were configured."""
         self.catalogue = Cell(Catalogue({}))
@@ -159,13 +164,14 @@ class Fleet:
             self._tell(server, Command(Order.WAKE))
 
     def start(self, specs: Iterable[ServerSpec]) -> None:
-        """Start routing, and keep these servers.
+        """Start routing and keeping time, and keep these servers.
 
         Raises:
             ConfigError: See `add`; or `MCP_TOOL_TIMEOUT` is no number.
         """
         self.call_timeout(None, None)
         self._nursery.start_soon(self.router.run, name="router")
+        self._nursery.start_soon(self.timer.run, name="timer")
         for spec in specs:
             self.add(spec)
 
@@ -184,6 +190,7 @@ class Fleet:
             connect_timeout=connect_timeout(spec.connect_timeout, self._settings.environ),
             close_grace=self._settings.shutdown_timeout / _GRACE_SHARE,
             pool=self._pools.get(spec.transport.kind, NO_POOL),
+            callbacks=self._settings.callbacks,
         )
         snapshot = initial_snapshot(spec, self._settings.policy)
         self.cells[spec.name] = Cell(snapshot)

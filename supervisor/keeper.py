@@ -9,6 +9,7 @@ import trio
 from attrs import define, evolve, field, frozen
 
 from mcp_nursery.actors.errors import ConfigError
+from mcp_nursery.actors.host import NO_CALLBACKS, Callbacks, Host
 from mcp_nursery.actors.mailbox import Mailbox
 from mcp_nursery.actors.messages import (
     Connected,
@@ -83,6 +84,8 @@ class KeeperSettings:
     """Seconds at each step of closing a transport."""
     pool: StartPool = NO_POOL
     """Where a fresh start waits for its turn; restarts never wait."""
+    callbacks: Callbacks = NO_CALLBACKS
+    """What the server may ask of the host."""
 
 
 def initial_snapshot(spec: ServerSpec, policy: RestartPolicy) -> Snapshot:
@@ -195,6 +198,7 @@ class Keeper:
             mailbox_size=self._spec.mailbox_size,
             max_in_flight=self._spec.max_in_flight,
             pool=self._settings.pool if self._tracker.attempt == 1 else NO_POOL,
+            host=Host(self._spec.name, self._settings.callbacks),
             report=self._mailbox.put_nowait,
         )
         async with trio.open_nursery() as nursery:

@@ -9,6 +9,7 @@ import trio
 from attrs import frozen
 
 from mcp_nursery.actors.errors import NotApproved, NurseryError, ServerDown, UnknownTool, leaves, one_line
+from mcp_nursery.actors.host import NO_CALLBACKS, Callbacks
 from mcp_nursery.actors.mailbox import MailboxStatistics, ProgressCallback
 from mcp_nursery.actors.messages import ServerState
 
@@ -158,7 +159,8 @@ class Supervisor:
             UnknownServer, UnknownTool: Nothing of that name, now that all first attempts are settled.
             ServerDown, ServerBusy: Not sent.
             ConnectionLost, CallTimeout: See their `delivery`.
-            ServerError, InvalidResult: The server answered, and not with a result.
+            ServerError, InvalidResult: The server answered, and not with a result; or it asked the host for something
+                and was refused, or asked too often.
             SupervisorClosed: The block was left.
         """
         self._fleet.check_open()
@@ -174,7 +176,9 @@ class Supervisor:
         )
         return await deliver(request, self._fleet)
 
-    def fan_out(self, calls: Iterable[Call], *, until: Until = "all") -> AbstractAsyncContextManager[FanOut]:
+    def fan_out(
+        self, calls: Iterable[Call], *, until: Until = "all", limit: int | None = None
+    ) -> AbstractAsyncContextManager[FanOut]:
         """Make many calls at once; outcomes come as they finish, and no slow or dead server delays another's.
 
             async with supervisor.fan_out([Call("mcp_a_echo", {"n": 1}), Call("mcp_b_echo", {"n": 1})]) as outcomes:
@@ -186,15 +190,25 @@ class Supervisor:
         Args:
             calls: Each as `call_tool` would be called.
             until: `"all"`, `"first"` (the first success), or how many successes: results without `is_error`.
+            limit: How many calls may be under way at once; a call's time begins when it does. Default: all of them.
+
+        Raises:
+            ValueError: On entering: `until` or `limit` is none of what it may be, or a call's `timeout` is negative.
+            SupervisorClosed: The block was left.
         """
         self._fleet.check_open()
-        return open_fan_out(calls, self._fleet, until=until)
+        return open_fan_out(calls, self._fleet, until=until, limit=limit)
 
-    async def gather(self, calls: Iterable[Call]) -> list[ToolResult | NurseryError]:
-        """Make many calls at once; their results in the order of the calls, errors in place."""
+    async def gather(self, calls: Iterable[Call], *, limit: int | None = None) -> list[ToolResult | NurseryError]:
+        """Make many calls at once; their results in the order of the calls, errors in place.
+
+        Args:
+            calls: Each as `call_tool` would be called.
+            limit: How many may be under way at once. Default: all of them.
+        """
         made = list(calls)
         gathered: dict[int, ToolResult | NurseryError] = {}
-        async with self.fan_out(made) as outcomes:
+        async with self.fan_out(made, limit=limit) as outcomes:
             async for outcome in outcomes:
                 answer = outcome.result or outcome.error
                 assert answer is not None  # an outcome is one or the other
@@ -208,11 +222,14 @@ class Supervisor:
         *,
         timeout: float | None = None,
         until: Until = "all",
+        limit: int | None = None,
     ) -> AbstractAsyncContextManager[FanOut]:
         """Call the tool of this name, the servers' own, on every server that is known to have it. See `fan_out`."""
         owners = [one.server for one in self._fleet.catalogue.value.routes.values() if one.tool == tool]
         return self.fan_out(
-            (Call(tool, arguments, server=server, timeout=timeout) for server in dict.fromkeys(owners)), until=until
+            (Call(tool, arguments, server=server, timeout=timeout) for server in dict.fromkeys(owners)),
+            until=until,
+            limit=limit,
         )
 
     async def _call_approved(self, tool: Tool, arguments: Mapping[str, Any] | None) -> ToolResult:
@@ -361,6 +378,7 @@ async def open_supervisor(
     policy: RestartPolicy | None = None,
     approve: Approve | None = None,
     approval_rules: ApprovalRules | None = None,
+    callbacks: Callbacks = NO_CALLBACKS,
     template: str = DEFAULT_TEMPLATE,
     gate: float = GATE,
     drain: float = 0.0,
@@ -376,6 +394,7 @@ async def open_supervisor(
         policy: The restart ladder of servers that bring none of their own. Default `RestartPolicy()`.
         approve: Asked before a model's call: `await tool(arguments)`. Without it such calls raise `NotApproved`.
         approval_rules: Standing decisions that go before `approve`.
+        callbacks: What servers may ask of the host in the middle of a call. Default: nothing.
         template: How public tool names are made, with `{tool}` and, usually, `{server}`.
         gate: Seconds.
         drain: Seconds that calls already sent may still take when the block is left; those not sent fail at once.
@@ -389,7 +408,11 @@ async def open_supervisor(
     specs = config_or_specs.servers if isinstance(config_or_specs, Config) else tuple(config_or_specs)
     check_template(template)
     settings = FleetSettings(
-        policy=policy or RestartPolicy(), template=template, shutdown_timeout=shutdown_timeout, environ=dict(os.environ)
+        policy=policy or RestartPolicy(),
+        template=template,
+        shutdown_timeout=shutdown_timeout,
+        environ=dict(os.environ),
+        callbacks=callbacks,
     )
     raised: BaseException | None = None
     crashes: list[BaseException] = []

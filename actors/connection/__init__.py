@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from mcp_types import Tool
 
     from ..mailbox import ReplySlot
-    from ..messages import CallTool, Era, Handshake, Loss
+    from ..messages import CallTool, Era, Handshake, Loss, Outcome, Question, Round
 
 
 class Connection(Protocol):
@@ -41,6 +41,14 @@ class Connection(Protocol):
 
     def submit(self, calls: "Sequence[CallTool]") -> None:
         """Start calls. Their outcomes come to their slots. Never waits."""
+        ...
+
+    async def answer(self, question: "Question") -> "Outcome":
+        """Have the host answer what the server asks. The caller's cancellation is the callback's."""
+        ...
+
+    def send_round(self, again: "Round") -> None:
+        """Start one more round of a call. Its outcome comes to its slot. Never waits."""
         ...
 
     def cancel(self, slot: "ReplySlot") -> None:

@@ -13,12 +13,27 @@ from pydantic import TypeAdapter, ValidationError
 
 from ..errors import StartFailed, leaves, one_line
 from ..failures import Evidence, Phase, Reason, loss_of, sort
+from ..host import NO_HOST, Host
 from ..mailbox import ReplySlot
-from ..messages import Answered, CallTool, Dropped, Era, Handshake, Loss, Malformed, Outcome, Rejected, Unsendable
-from ..wire.frames import decode
+from ..messages import (
+    Answered,
+    CallTool,
+    Dropped,
+    Era,
+    Handshake,
+    Loss,
+    Malformed,
+    Outcome,
+    Question,
+    Rejected,
+    Round,
+    Unsendable,
+)
 from . import Connection, HandshakeFailed
+from .callbacks import SessionCallbacks, open_callbacks
 from .changes import ToolChanges
 from .exchange import Exchange, Witness
+from .input_rounds import answer, round_params
 from .listing import list_tools
 from .negotiation import facts, negotiate, probe
 from .tool_calls import PreparedTool, unknown_tool
@@ -43,7 +58,9 @@ class Driver(Protocol):
         """The only era this transport knows; None if it knows all."""
         ...
 
-    def session(self, changes: ToolChanges, witness: Witness) -> AbstractAsyncContextManager[ClientSession]:
+    def session(
+        self, witness: Witness, changes: ToolChanges, callbacks: SessionCallbacks
+    ) -> AbstractAsyncContextManager[ClientSession]:
         """Open a session, entered and left in one task.
 
         Raises:
@@ -53,15 +70,16 @@ class Driver(Protocol):
 
 
 @asynccontextmanager
-async def open_driven(driver: Driver, *, close_grace: float) -> AsyncGenerator[Connection, None]:
+async def open_driven(driver: Driver, *, close_grace: float, host: Host = NO_HOST) -> AsyncGenerator[Connection, None]:
     """Be a client of a server until the block is left.
 
     Args:
         driver: Opens the SDK's session.
         close_grace: Seconds the session's end may take before it is cancelled.
+        host: What the server may ask of the host.
     """
     async with trio.open_nursery() as nursery:
-        connection = DrivenConnection(driver, nursery)
+        connection = DrivenConnection(driver, nursery, host)
         try:
             yield connection
         finally:
@@ -71,9 +89,10 @@ async def open_driven(driver: Driver, *, close_grace: float) -> AsyncGenerator[C
 class DrivenConnection:
     """A `Connection` whose session is entered and left in one task, and used from others."""
 
-    def __init__(self, driver: Driver, nursery: trio.Nursery) -> None:
+    def __init__(self, driver: Driver, nursery: trio.Nursery, host: Host) -> None:
         self._driver = driver
         self._nursery = nursery
+        self._host = host
         self._session: ClientSession | None = None
         self._changes = ToolChanges()
         self._tools: dict[str, PreparedTool] = {}
@@ -175,16 +194,26 @@ class DrivenConnection:
     def submit(self, calls: Sequence[CallTool]) -> None:
         """Start a task for each call. See `Connection`."""
         for call in calls:
-            if self._lost.is_set():
-                call.slot.resolve(self._loss)
-                continue
-            tool = self._tools.get(call.tool)
-            if tool is None:
-                call.slot.resolve(unknown_tool(call))
-                continue
-            call.slot.tool = tool
-            self._calls[call.slot] = Exchange(call.slot, limited=call.limited)
-            self._nursery.start_soon(self._call, call, self._calls[call.slot])
+            self.send_round(Round(call))  # the first round has nothing to bring
+
+    async def answer(self, question: Question) -> Outcome:
+        """Have the host answer a question. See `Connection`."""
+        assert self._session is not None  # a call came first
+        return await answer(self._session, question)
+
+    def send_round(self, again: Round) -> None:
+        """Start a task for one more round of a call. See `Connection`."""
+        call = again.call
+        if self._lost.is_set():
+            call.slot.resolve(self._loss)
+            return
+        tool = self._tools.get(call.tool)
+        if tool is None:
+            call.slot.resolve(unknown_tool(call))
+            return
+        call.slot.tool = tool
+        self._calls[call.slot] = Exchange(call.slot, limited=again.call.limited)
+        self._nursery.start_soon(self._call, again, self._calls[call.slot])
 
     def cancel(self, slot: ReplySlot) -> None:
         """Cancel the call's task; the SDK tells the server. See `Connection`."""
@@ -232,7 +261,10 @@ class DrivenConnection:
         """Enter and leave the session in this one task."""
         try:
             with self._owner:
-                async with self._driver.session(self._changes, self) as session:
+                async with (
+                    open_callbacks(self._host) as callbacks,
+                    self._driver.session(self, self._changes, callbacks) as session,
+                ):
                     self._session = session
                     self._ready.set()
                     await self._release.wait()
@@ -244,7 +276,7 @@ class DrivenConnection:
             self.lose(_CLOSED)
             self._ready.set()
 
-    async def _call(self, call: CallTool, exchange: Exchange) -> None:
+    async def _call(self, call: Round, exchange: Exchange) -> None:
         slot = call.slot
         try:
             with exchange.under_way():
@@ -259,17 +291,16 @@ class DrivenConnection:
             if not slot.decided:
                 slot.resolve(self._loss if exchange.evidence is None else self._judged(exchange.evidence, None))
 
-    async def _exchange(self, call: CallTool, exchange: Exchange) -> Outcome:
+    async def _exchange(self, call: Round, exchange: Exchange) -> Outcome:
         assert self._session is not None
-        arguments = None if call.arguments is None else decode(call.arguments)
 
         async def report(progress: float, total: float | None, message: str | None) -> None:
             self.hear()
             call.slot.report(progress, total, message)
 
         try:
-            given = {"name": call.tool, "arguments": arguments, "_meta": call.meta}
-            request = CallToolRequest(params=CallToolRequestParams.model_validate(given))
+            params = round_params(call, call.call.meta)
+            request = CallToolRequest(params=CallToolRequestParams.model_validate(params))
         except ValueError as error:
             return Unsendable(one_line(error))
         try:

@@ -8,6 +8,7 @@ from attrs import field, frozen
 from mcp.client import Client, ClientSession
 
 from ..messages import Era
+from .callbacks import SessionCallbacks
 from .changes import ToolChanges
 from .exchange import Witness
 from .negotiation import CLIENT_INFO
@@ -30,8 +31,10 @@ class ObjectDriver:
         return None
 
     @asynccontextmanager
-    async def session(self, changes: ToolChanges, witness: Witness) -> AsyncGenerator[ClientSession, None]:
+    async def session(
+        self, witness: Witness, changes: ToolChanges, callbacks: SessionCallbacks
+    ) -> AsyncGenerator[ClientSession, None]:
         """Enter its lifespan and be its client."""
         del witness  # nothing between us can fail
-        async with Client(self.server, client_info=CLIENT_INFO, message_handler=changes) as client:
+        async with Client(self.server, client_info=CLIENT_INFO, message_handler=changes, **callbacks) as client:
             yield client.session

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import jsonschema_rs
-from mcp_types import INVALID_PARAMS, CallToolResult, Tool
+from mcp_types import INVALID_PARAMS, CallToolResult, InputRequiredResult, Tool
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
@@ -15,6 +15,14 @@ from ..wire.frames import encode
 
 class BadResult(Exception):
     """The server answered with something the protocol or the tool's own schema does not allow."""
+
+
+class InputWanted(Exception):
+    """No result yet: the server asks for input first."""
+
+    def __init__(self, wanted: InputRequiredResult) -> None:
+        self.wanted = wanted
+        super().__init__("the server asks for input")
 
 
 def unknown_tool(call: CallTool) -> Rejected:
@@ -53,6 +61,7 @@ class PreparedTool:
 
         Raises:
             BadResult: It is no result of this protocol version, or not what the output schema promises.
+            InputWanted: It is a question.
         """
         self._check_kind(raw)
         try:
@@ -68,7 +77,7 @@ class PreparedTool:
         if not self._modern:
             raw.pop("resultType", None)  # no such key before 2026-07-28
         elif kind == "input_required":
-            raise BadResult("the server asks for input, and this host offers none")
+            raise InputWanted(_question(raw))
         elif kind != "complete":
             raise BadResult(f"unknown resultType {kind!r:.40}")
 
@@ -83,6 +92,15 @@ class PreparedTool:
             self._validate(result.structured_content)
         except jsonschema_rs.ValidationError as error:
             raise BadResult(f"structured content does not fit the output schema: {one_line(error.message)}") from None
+        except ValueError as error:  # half a surrogate pair, in the schema or in what it is held against
+            raise BadResult(f"the output schema cannot be used: {one_line(error)}") from None
+
+
+def _question(raw: dict[str, Any]) -> InputRequiredResult:
+    try:
+        return InputRequiredResult.model_validate(raw, by_name=False)
+    except ValidationError as error:
+        raise BadResult(f"not a request for input: {one_line(error.errors()[0]['msg'])}") from None
 
 
 def _compile(schema: dict[str, Any]) -> Callable[[Any], None]:

@@ -9,28 +9,35 @@ from mcp_types import Tool
 from pydantic import ValidationError
 
 from ..errors import one_line
+from ..host import NO_HOST, Host
 from ..mailbox import ReplySlot
-from ..messages import CallTool, Era, Handshake, Loss
+from ..messages import CallTool, Era, Handshake, Loss, Outcome, Question, Round
+from ..wire import frames
 from ..wire.duplex import Duplex
 from ..wire.endpoint import Endpoint, Post
 from . import Connection, HandshakeFailed
+from .callbacks import open_callbacks
 from .changes import ToolChanges
+from .input_rounds import answer, round_params
 from .listing import list_tools
 from .negotiation import CLIENT_INFO, negotiate
 from .tool_calls import PreparedTool, unknown_tool
 
 
 @asynccontextmanager
-async def open_wired(opening: AbstractAsyncContextManager[Duplex]) -> AsyncGenerator[Connection, None]:
-    """Open the duplex and speak MCP on it, until the block is left.
+async def open_wired(
+    opening: AbstractAsyncContextManager[Duplex], host: Host = NO_HOST
+) -> AsyncGenerator[Connection, None]:
+    """Open the duplex and speak MCP on it, until the block is left. The server may ask what `host` offers.
 
     Raises:
         StartFailed: The duplex could not be opened.
     """
-    async with opening as duplex:
+    async with opening as duplex, open_callbacks(host) as callbacks:
         endpoint = Endpoint(duplex)
         changes = ToolChanges()
-        async with ClientSession(dispatcher=endpoint, client_info=CLIENT_INFO, message_handler=changes) as session:
+        opening = ClientSession(dispatcher=endpoint, client_info=CLIENT_INFO, message_handler=changes, **callbacks)
+        async with opening as session:
             yield WiredConnection(duplex, endpoint, session, changes)
 
 
@@ -80,6 +87,25 @@ class WiredConnection:
     def submit(self, calls: Sequence[CallTool]) -> None:
         """Start calls with one write. See `Connection`."""
         self._endpoint.post([post for call in calls if (post := self._post(call)) is not None])
+
+    async def answer(self, question: Question) -> Outcome:
+        """Have the host answer a question. See `Connection`."""
+        return await answer(self._session, question)
+
+    def send_round(self, again: Round) -> None:
+        """Start one more round of a call. See `Connection`."""
+        call = again.call
+        tool = self._tools.get(call.tool)
+        if tool is None:
+            call.slot.resolve(unknown_tool(call))
+            return
+        call.slot.tool = tool
+
+        def encode(request_id: int | str) -> bytes:
+            meta = tool.params_meta(_meta(call, request_id))
+            return frames.request(request_id, "tools/call", round_params(again, meta))
+
+        self._endpoint.post([Post(call.slot, encode)])
 
     def cancel(self, slot: ReplySlot) -> None:
         """Take a call back, or tell the server. See `Connection`."""

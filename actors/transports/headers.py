@@ -10,6 +10,7 @@ from attrs import field, frozen
 
 from ..connection import Connection
 from ..errors import NurseryError, StartFailed, one_line
+from ..host import NO_HOST, Host
 
 if TYPE_CHECKING:
     from ..server import Connector
@@ -70,16 +71,16 @@ class WithHeaders:
     headers: Headers = field(repr=False)
     make: Callable[[Mapping[str, str]], "Connector"] = field(repr=False)
 
-    def connect(self) -> AbstractAsyncContextManager[Connection]:
-        """Open one connection.
+    def connect(self, host: Host = NO_HOST) -> AbstractAsyncContextManager[Connection]:
+        """Open one connection. The server may ask what `host` offers.
 
         Raises:
             StartFailed: On entering: the headers could not be computed, or it cannot be opened.
         """
-        return self._connected()
+        return self._connected(host)
 
     @asynccontextmanager
-    async def _connected(self) -> AsyncGenerator[Connection, None]:
+    async def _connected(self, host: Host) -> AsyncGenerator[Connection, None]:
         connector = self.make(await resolve(self.headers))
-        async with connector.connect() as connection:
+        async with connector.connect(host) as connection:
             yield connection

@@ -7,6 +7,7 @@ from attrs import field, frozen
 
 from ..connection import Connection
 from ..errors import StartFailed
+from ..host import NO_HOST, Host
 
 
 @frozen
@@ -17,8 +18,8 @@ class InProcessConnector:
     close_grace: float
     """Seconds its lifespan may take to end before it is cancelled."""
 
-    def connect(self) -> AbstractAsyncContextManager[Connection]:
-        """Open one connection.
+    def connect(self, host: Host = NO_HOST) -> AbstractAsyncContextManager[Connection]:
+        """Open one connection. The server may ask what `host` offers.
 
         Raises:
             StartFailed: `server` is no server object.
@@ -33,4 +34,4 @@ class InProcessConnector:
         if not isinstance(server, (Server, MCPServer)):
             problem = f"an MCPServer or a low-level Server of the MCP SDK is wanted, not {type(server).__name__}"
             raise StartFailed(problem, retriable=False)
-        return open_driven(ObjectDriver(self.server), close_grace=self.close_grace)
+        return open_driven(ObjectDriver(self.server), close_grace=self.close_grace, host=host)

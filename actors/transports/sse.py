@@ -9,10 +9,12 @@ from mcp.client.sse import sse_client
 
 from ..alongside import run_alongside
 from ..connection import Connection
+from ..connection.callbacks import SessionCallbacks
 from ..connection.changes import ToolChanges
 from ..connection.driven import open_driven
 from ..connection.exchange import Witness
 from ..connection.negotiation import CLIENT_INFO
+from ..host import NO_HOST, Host
 from ..messages import Era
 from .headers import Headers, resolve
 from .http_address import Address
@@ -28,9 +30,9 @@ class SseConnector:
     close_grace: float
     """Seconds its end may take."""
 
-    def connect(self) -> AbstractAsyncContextManager[Connection]:
-        """Open one connection."""
-        return open_driven(_Sse(self.url, self.headers), close_grace=self.close_grace)
+    def connect(self, host: Host = NO_HOST) -> AbstractAsyncContextManager[Connection]:
+        """Open one connection. The server may ask what `host` offers."""
+        return open_driven(_Sse(self.url, self.headers), close_grace=self.close_grace, host=host)
 
 
 @frozen
@@ -49,7 +51,9 @@ class _Sse:
         return Era.HANDSHAKE
 
     @asynccontextmanager
-    async def session(self, changes: ToolChanges, witness: Witness) -> AsyncGenerator[ClientSession, None]:
+    async def session(
+        self, witness: Witness, changes: ToolChanges, callbacks: SessionCallbacks
+    ) -> AsyncGenerator[ClientSession, None]:
         """Open the stream. Only the handshake's era knows this transport."""
         client = HttpClient(Address.of(self.url), await resolve(self.headers), witness, answers_apart=True)
 
@@ -60,6 +64,6 @@ class _Sse:
         async with (
             sse_client(client.address.bare, httpx_client_factory=ours) as (read, write),
             run_alongside(client.run_errands),
-            ClientSession(read, write, client_info=CLIENT_INFO, message_handler=changes) as session,
+            ClientSession(read, write, client_info=CLIENT_INFO, message_handler=changes, **callbacks) as session,
         ):
             yield session

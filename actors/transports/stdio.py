@@ -17,6 +17,7 @@ from attrs import field, frozen
 
 from ..alongside import run_alongside
 from ..errors import StartFailed
+from ..host import NO_HOST, Host
 from ..messages import Loss
 from ..wire.duplex import FRAME_LIMIT, Duplex
 from .process import CHUNK, ProcessTree, read_some, start_process
@@ -76,15 +77,15 @@ class StdioConnector:
     frame_limit: int = FRAME_LIMIT
     """Bytes of one line before the connection counts as lost."""
 
-    def connect(self) -> "AbstractAsyncContextManager[Connection]":
-        """Start the process and talk MCP to it; it is ended with the block.
+    def connect(self, host: Host = NO_HOST) -> "AbstractAsyncContextManager[Connection]":
+        """Start the process and talk MCP to it; it is ended with the block. The server may ask what `host` offers.
 
         Raises:
             StartFailed: On entering: the process could not be started.
         """
         from ..connection.wired import open_wired  # brings in the SDK, which opening does not need
 
-        return open_wired(self.open())
+        return open_wired(self.open(), host)
 
     def open(self) -> AbstractAsyncContextManager[Duplex]:
         """Start the process; its whole tree is ended with the block, however it is left.

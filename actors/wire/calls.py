@@ -1,7 +1,7 @@
 """Requests in flight, by id: whose answer is this?"""
 
 from collections.abc import Mapping
-from typing import Any, TypeGuard, cast
+from typing import Any, cast
 
 from mcp.shared.dispatcher import as_request_id, coerce_request_id
 from mcp_types import INTERNAL_ERROR, RequestId
@@ -51,13 +51,9 @@ class CallTable:
         """Hand a progress notification to the call it names."""
         token = as_request_id(params.get("progressToken"))
         slot = None if token is None else self._waiting.get(coerce_request_id(token))
-        progress, total, message = (params.get(key) for key in ("progress", "total", "message"))
-        if slot is not None and _is_number(progress):
-            slot.report(
-                float(progress),
-                float(total) if _is_number(total) else None,
-                message if isinstance(message, str) else None,
-            )
+        progress, message = _number(params.get("progress")), params.get("message")
+        if slot is not None and progress is not None:
+            slot.report(progress, _number(params.get("total")), message if isinstance(message, str) else None)
 
     def fail_all(self, loss: Loss) -> None:
         """Decide every waiting slot: the connection is gone."""
@@ -73,18 +69,23 @@ class CallTable:
 
 
 def outcome_of(message: Mapping[str, Any]) -> Answered | Rejected:
-    """What a response says. A malformed one is an internal error of the peer."""
-    result: object = message.get("result")
-    if type(result) is dict:
-        return Answered(cast("dict[str, Any]", result))
+    """What a response says; an error goes before a result. A malformed one is an internal error of the peer."""
     error: object = message.get("error")
     if type(error) is dict:
         described = cast("dict[str, Any]", error)
         code = described.get("code")
         if type(code) is int:
             return Rejected(code, str(described.get("message", "")), described.get("data"))
+    result: object = message.get("result")
+    if type(result) is dict:
+        return Answered(cast("dict[str, Any]", result))
     return Rejected(INTERNAL_ERROR, "malformed response", {"keys": sorted(map(str, message))})
 
 
-def _is_number(value: object) -> TypeGuard[int | float]:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+def _number(value: object) -> float | None:
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        return None
+    try:
+        return float(value)
+    except OverflowError:  # JSON sets integers no limit
+        return None

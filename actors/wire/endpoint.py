@@ -3,6 +3,7 @@
 One correlation table for both. Every write is queued, so nothing here ever waits for the peer to read.
 """
 
+import itertools
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -35,6 +36,8 @@ from .outbox import Outbox
 
 logger = logging.getLogger(__name__)
 
+_TURN = 16
+"""Messages taken in a row before other tasks get a turn: one server's flood must not hold up the others' calls."""
 _CLOSED = Loss("the connection was closed")
 _STAMP_PREFIX = "io.modelcontextprotocol/"
 
@@ -226,20 +229,30 @@ class Endpoint:
                 nursery.start_soon(self._deliver, on_notify)
                 self._running = True
                 task_status.started()
-                while batch := await self._duplex.read():
-                    for frame in batch:
-                        self._accept(frame, nursery, on_request, on_notify_intercept)
+                while await self._take_in(nursery, on_request, on_notify_intercept):
+                    pass  # nothing of a message, which may be large, is kept here until the next one comes
                 self.loss = evolve(await self._duplex.loss(), pending=len(self._calls))
+                self._end()  # now: a callback that serves the peer may take its time to end
                 nursery.cancel_scope.cancel()
         finally:
             self._running = False
-            self._end()
+            if not self.lost.is_set():
+                self._end()
 
     def _end(self) -> None:
         self.lost.set()
         self._table.fail_all(self.loss)
         self._calls.clear()
         self._settled.unpark_all()
+
+    async def _take_in(self, nursery: trio.Nursery, on_request: OnRequest, intercept: OnNotifyIntercept | None) -> bool:
+        """See to what comes next; False at the end."""
+        batch = await self._duplex.read()
+        for count, frame in enumerate(batch, 1):
+            self._accept(frame, nursery, on_request, intercept)
+            if count % _TURN == 0:
+                await trio.lowlevel.checkpoint()
+        return bool(batch)
 
     def _accept(
         self, frame: bytes, nursery: trio.Nursery, on_request: OnRequest, intercept: OnNotifyIntercept | None
@@ -315,8 +328,10 @@ class Endpoint:
 
     async def _deliver(self, on_notify: OnNotify) -> None:
         """Hand notifications to the session one at a time, in the order of the wire."""
-        while True:
+        for count in itertools.count(1):
             method, params = await self._notices.get()
+            if count % _TURN == 0:
+                await trio.lowlevel.checkpoint()
             try:
                 await on_notify(Inbound(self, None, params), method, params)
             except Exception:

@@ -72,4 +72,6 @@ class Outbox:
             except trio.BrokenResourceError:
                 return
             self._blocked = trio.Event()
+            for slot in [queued.slot for queued in self._queue if queued.slot is not None and queued.slot.abandoned]:
+                self.withdraw(slot)  # its caller was told that it was not sent, whoever runs first
             self.flush()

@@ -11,6 +11,7 @@ import trio
 from attrs import define, field, frozen
 
 from mcp_nursery.actors.errors import StartFailed
+from mcp_nursery.actors.host import NO_HOST, Host
 from mcp_nursery.actors.messages import Loss
 
 if TYPE_CHECKING:
@@ -18,7 +19,27 @@ if TYPE_CHECKING:
     from mcp_nursery.actors.server import Connector
 
 ToolFunction = Callable[[dict[str, Any]], Awaitable[object]]
-"""A tool: takes the arguments, returns text, or anything JSON can hold as structured content. Raising is `isError`."""
+"""A tool: takes the arguments, returns text, an `Ask`, or anything JSON can hold as structured content. Raising a
+`Refusal` is a JSON-RPC error, raising anything else is `isError`."""
+
+
+@frozen
+class Ask:
+    """What a tool returns that wants input first. Only for lives that are `modern`."""
+
+    requests: Mapping[str, Mapping[str, Any]]
+    """By key, each with the protocol's `method` and `params`."""
+    then: ToolFunction
+    """Goes on when the call comes again: takes the answers by key, and returns what a tool returns."""
+
+
+class Refusal(Exception):
+    """What a tool raises to be answered with a JSON-RPC error."""
+
+    def __init__(self, code: int, message: str, data: Any = None) -> None:
+        self.error = {"code": code, "message": message, "data": data}
+        super().__init__(message)
+
 
 _MODERN, _HANDSHAKE = "2026-07-28", "2025-11-25"
 
@@ -158,10 +179,10 @@ class ScriptedTransport:
 class _ScriptedConnector:
     server: ScriptedServer
 
-    def connect(self) -> "AbstractAsyncContextManager[Connection]":
+    def connect(self, host: Host = NO_HOST) -> "AbstractAsyncContextManager[Connection]":
         from mcp_nursery.actors.connection.wired import open_wired
 
-        return open_wired(self.server.open())
+        return open_wired(self.server.open(), host)
 
 
 class _Incarnation:
@@ -179,6 +200,7 @@ class _Incarnation:
         self._exit_code: int | None = None
         self._running: dict[int | str, trio.CancelScope] = {}
         self._modern_session = False
+        self._asked: list[ToolFunction] = []
 
     # -- the duplex -----------------------------------------------------------------------------------------------
 
@@ -257,7 +279,7 @@ class _Incarnation:
                 name: str = params["name"]
                 arguments: dict[str, Any] = params.get("arguments", {})
                 self._server.calls.append((self._number, name, arguments))
-                self._nursery.start_soon(self._call, request_id, name, arguments)
+                self._nursery.start_soon(self._call, request_id, params)
             case "ping":
                 self._result(request_id, {})
             case _:
@@ -273,20 +295,34 @@ class _Incarnation:
         await trio.sleep(self._life.dies_after)
         self.die(self._life.exit_code)
 
-    async def _call(self, request_id: int | str, name: str, arguments: dict[str, Any]) -> None:
+    async def _call(self, request_id: int | str, params: dict[str, Any]) -> None:
         with trio.CancelScope() as self._running[request_id]:
-            self._result(request_id, await self._outcome(name, arguments))
+            try:
+                self._result(request_id, await self._outcome(params))
+            except Refusal as refusal:
+                self.send({"jsonrpc": "2.0", "id": request_id, "error": refusal.error})
         del self._running[request_id]
 
-    async def _outcome(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    async def _outcome(self, params: dict[str, Any]) -> dict[str, Any]:
         complete = {"resultType": "complete"} if self._modern_session else {}
         try:
-            value = await self._server.tools[name](arguments)
+            value = await self._function(params)
+        except Refusal:
+            raise
         except Exception as error:  # a tool that raises is a tool that answers with `isError`
             return {**complete, "content": [{"type": "text", "text": str(error)}], "isError": True}
+        if isinstance(value, Ask):
+            self._asked.append(value.then)
+            state = str(len(self._asked) - 1)
+            return {"resultType": "input_required", "inputRequests": value.requests, "requestState": state}
         if isinstance(value, str):
             return {**complete, "content": [{"type": "text", "text": value}]}
         return {**complete, "content": [], "structuredContent": value}
+
+    def _function(self, params: dict[str, Any]) -> Awaitable[object]:
+        if "requestState" in params:
+            return self._asked[int(params["requestState"])](params.get("inputResponses", {}))
+        return self._server.tools[params["name"]](params.get("arguments", {}))
 
     def _result(self, request_id: int | str, result: Mapping[str, Any]) -> None:
         self.send({"jsonrpc": "2.0", "id": request_id, "result": result})

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -18,9 +19,6 @@ NO_OUTPUT = "(no output)"
 class ToolResult:
     """A tool's answer. `is_error` is an answer too: the tool ran and says that it failed."""
 
-    text: str
-    """The content for people and models: text verbatim, other blocks as JSON with binary data replaced by its size,
-    one block a line; structured content after it, unless it is there already."""
     content: "Sequence[ContentBlock]" = field(repr=False)
     """The content blocks, whole."""
     structured: Any = field(repr=False)
@@ -36,11 +34,16 @@ class ToolResult:
     meta: dict[str, Any] | None = field(default=None, repr=False)
     """The result's `_meta`."""
 
+    @cached_property
+    def text(self) -> str:
+        """The content for people and models: text verbatim, other blocks as JSON with binary data replaced by its
+        size, one block a line; structured content after it, unless it is there already."""
+        return render(self.content, self.structured)
+
 
 def tool_result(result: "CallToolResult", *, duration: float, server: str, tool: str, incarnation: int) -> ToolResult:
     """What the caller gets of a validated result."""
     return ToolResult(
-        text=render(result),
         content=result.content,
         structured=result.structured_content,
         is_error=bool(result.is_error),
@@ -52,10 +55,9 @@ def tool_result(result: "CallToolResult", *, duration: float, server: str, tool:
     )
 
 
-def render(result: "CallToolResult") -> str:
-    """The result's text."""
-    parts = [_block(block) for block in result.content]
-    structured = result.structured_content
+def render(content: "Sequence[ContentBlock]", structured: Any) -> str:
+    """The text of a result."""
+    parts = [_block(block) for block in content]
     if structured is not None and not any(_says(part, structured) for part in parts):
         parts.append(json.dumps(structured, ensure_ascii=False))
     return "\n".join(parts) or NO_OUTPUT

@@ -37,7 +37,7 @@ def held(owner: Owner) -> list[CallTool]:
 
 
 def told(owner: Owner) -> list[ReplySlot]:
-    return owner.cancels.close()
+    return owner.control.close()
 
 
 def router_for(owners: Mapping[RouteKey, Owner]) -> RouterActor:
@@ -85,7 +85,7 @@ async def test_a_call_reaches_the_owner_by_public_name_and_by_server_and_tool(ke
     await route(router, call)
     assert (held(time), held(other)) == ([call], [])
     assert call.slot.incarnation == 3
-    assert call.slot.owner is time.cancels
+    assert call.slot.owner is time.control
     assert not call.slot.decided
     assert call.slot.delivery is Delivery.NOT_SENT
 
@@ -147,7 +147,7 @@ async def test_a_refused_call_that_is_given_up_tells_the_owner_nothing():
 async def test_a_dead_owner_is_no_owner():
     owner = make_owner()
     owner.mailbox.close()
-    owner.cancels.close()
+    owner.control.close()
     call = make_call()
     await route(router_for({"mcp_time_now": owner}), call)
     assert call.slot.outcome == Unrouted()
@@ -189,7 +189,7 @@ async def test_swap_applies_to_calls_that_wait():
     await route(router)
     assert (held(old), held(new)) == ([], [call])
     assert call.slot.incarnation == 2
-    assert call.slot.owner is new.cancels
+    assert call.slot.owner is new.control
     assert removed.slot.outcome == Unrouted()
 
 
@@ -367,7 +367,7 @@ class Conversation:
 
     async def hear_cancels(self) -> None:
         while True:
-            self.cancelled.extend(await self.owner.cancels.take())
+            self.cancelled.extend(await self.owner.control.take())
 
     def check(self) -> set[str]:
         """Exactly one outcome a call, and each told the truth; returns how the calls ended."""

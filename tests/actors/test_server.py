@@ -68,7 +68,7 @@ class Seen:
     def send(self, name, tool="echo", arguments=b"{}"):
         """A call by a caller of its own, whose outcome is kept under its name with the time and the delivery."""
         slot = ReplySlot()
-        slot.owner = self.owner.cancels
+        slot.owner = self.owner.control
         call = CallTool(key="x", tool=tool, arguments=arguments, meta={}, slot=slot)
         self.owner.mailbox.put_nowait(call)
         self.nursery.start_soon(self._wait, name, slot, scope := trio.CancelScope())
@@ -122,12 +122,12 @@ class Slow:
         self.server = ScriptedServer()
 
     @asynccontextmanager
-    async def connect(self):
+    async def connect(self, host):
         try:
             await trio.sleep(self.opens_after)
             if self.fails is not None:
                 raise self.fails
-            async with self.server.transport.connector(close_grace=1).connect() as connection:
+            async with self.server.transport.connector(close_grace=1).connect(host) as connection:
                 yield connection
         finally:
             with trio.CancelScope(shield=True):
@@ -160,7 +160,7 @@ async def test_what_is_reported_of_a_connection(autojump_clock):
         assert connected.handshake.server_info.name == "scripted"
         assert [tool.name for tool in connected.definitions] == ["a", "b"]
         assert connected.owner.mailbox.statistics().capacity == 256
-        assert connected.owner.cancels.statistics().capacity == math.inf
+        assert connected.owner.control.statistics().capacity == math.inf
 
 
 async def test_a_life_that_is_lost(autojump_clock):
@@ -526,7 +526,7 @@ async def test_what_nobody_took_is_told_that_it_was_not_sent(autojump_clock):
         with pytest.raises(trio.BrokenResourceError):
             seen.send("late", "ignore")
         with pytest.raises(trio.BrokenResourceError):
-            seen.owner.cancels.put_nowait(ReplySlot())
+            seen.owner.control.put_nowait(ReplySlot())
     assert {name: delivery for name, (_, _, delivery) in seen.outcomes.items()} == {
         "with the server": Delivery.UNKNOWN,
         "queued": Delivery.NOT_SENT,

@@ -16,9 +16,19 @@ import trio
 from attrs import define, field, frozen
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mcp_types import ElicitRequestParams, ElicitResult
 
-from mcp_nursery.supervisor import NurseryError, RestartPolicy, ServerSpec, Supervisor, ToolResult, open_supervisor
-from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual
+from mcp_nursery.supervisor import (
+    Callbacks,
+    NurseryError,
+    RestartPolicy,
+    ServerMessage,
+    ServerSpec,
+    Supervisor,
+    ToolResult,
+    open_supervisor,
+)
+from mcp_nursery.supervisor.testing import Ask, Life, Refusal, ScriptedServer, run_virtual
 
 from ._world import all_tasks
 
@@ -211,20 +221,59 @@ SCENARIOS = {
         executions=0,
     ),
     "call sent again": Scenario(act=lose_it_soon, executions=2, mend=outlive_the_crash),
+    "call with a question": Scenario(act=lambda stage: stage.call("ask", timeout=9, idle_timeout=2), executions=2),
+    "call with a page to visit": Scenario(act=lambda stage: stage.call("enter"), executions=2),
     "reconnect": Scenario(lives=(Life(closes_after=1),), act=reconnect, calls=False),
     "stop": Scenario(lives=(Life(closes_after=1),), act=stop, calls=False, mend=start),
     "refresh": Scenario(act=refresh, calls=False),
 }
 
 
+class User:
+    """Answers within a second."""
+
+    def __init__(self) -> None:
+        self.thinking = 0
+
+    async def elicit(self, message: ServerMessage[ElicitRequestParams]) -> ElicitResult:
+        self.thinking += 1
+        try:
+            await trio.sleep(1)
+        finally:
+            self.thinking -= 1
+        return ElicitResult(action="accept")
+
+
+FORM = {"message": "?", "requestedSchema": {"type": "object", "properties": {}}}
+PAGE = {"mode": "url", "message": "?", "url": "https://a.example"}
+
+
 def lab(*lives: Life, answered: list[object] | None = None) -> ScriptedServer:
+    asked = list[object]()
+
     async def soon(arguments: dict[str, object]) -> object:
         await trio.sleep(1)
         if answered is not None and arguments == TOKEN:
             answered.append(arguments)
         return json.dumps(arguments)
 
-    return ScriptedServer(*lives, tools={"soon": soon, "look": soon}, annotations={"look": {"readOnlyHint": True}})
+    async def ask(arguments: dict[str, object]) -> object:
+        await soon(arguments)
+        return Ask({"q": {"method": "elicitation/create", "params": FORM}}, go_on)
+
+    async def go_on(_: dict[str, object]) -> object:
+        if answered is not None:
+            answered.clear()
+        return await soon(dict(TOKEN))
+
+    async def enter(arguments: dict[str, object]) -> object:
+        if asked:
+            return await go_on(arguments)
+        asked.append(await soon(arguments))
+        raise Refusal(-32042, "log in", {"elicitations": [PAGE]})
+
+    tools = {"soon": soon, "look": soon, "ask": ask, "enter": enter}
+    return ScriptedServer(*lives, tools=tools, annotations={"look": {"readOnlyHint": True}})
 
 
 def lab_spec(server: ScriptedServer, *, lazy: bool = False) -> ServerSpec:
@@ -237,10 +286,11 @@ async def play(scenario: Scenario, step: int) -> bool:
     answered = list[object]()
     server = lab(*scenario.lives, answered=answered)
     instrument = CancelAtStep(step)
-    tasks = all_tasks()
+    tasks, user = all_tasks(), User()
+    callbacks = Callbacks(elicit=user.elicit)
     async with (
         trio.open_nursery() as hosts,
-        open_supervisor([lab_spec(server, lazy=scenario.lazy)], gate=0) as supervisor,
+        open_supervisor([lab_spec(server, lazy=scenario.lazy)], gate=0, callbacks=callbacks) as supervisor,
     ):
         stage = Stage(server, supervisor, hosts, answered)
         await scenario.before(stage)
@@ -249,6 +299,7 @@ async def play(scenario: Scenario, step: int) -> bool:
         scope, outcome = await perform(scenario, stage, instrument)
         trio.lowlevel.remove_instrument(instrument)
         await trio.testing.wait_all_tasks_blocked()
+        assert user.thinking == 0
         if scenario.calls:
             after_a_call(scenario, stage, outcome, told, gave_up=scope.cancelled_caught)
         await scenario.mend(stage)

@@ -82,7 +82,7 @@ async def test_a_lost_read_is_not_sent_again(journal, settings, options):
 
 
 async def test_the_server_hears_of_every_kind_of_cancel(journal):
-    """Q16: a scope that is cancelled, a scope's deadline, a timeout."""
+    """Q16, R6: a scope that is cancelled, a scope's deadline, a timeout."""
 
     async def sleep(supervisor, label, **options):
         await supervisor.call_tool("sleep", {"seconds": 60, "label": label}, server="lab", **options)
@@ -102,7 +102,7 @@ async def test_the_server_hears_of_every_kind_of_cancel(journal):
 
 
 async def test_one_cancel_ends_one_call():
-    """Q17, Q19: 1 of 5 is cancelled, 4 finish side by side, and it is the same process."""
+    """Q17, Q19, R6: 1 of 5 is cancelled, 4 finish side by side, and it is the same process."""
     results = {}
 
     async def sleep(supervisor, label, *, task_status=trio.TASK_STATUS_IGNORED):
@@ -123,6 +123,59 @@ async def test_one_cancel_ends_one_call():
         assert (await supervisor.call_tool("cancelled", {"count": 1}, server="lab")).text == "c"
         assert status_of(supervisor).pid == pid
         assert status_of(supervisor).incarnation == 1
+
+
+async def test_progress_keeps_a_call_alive_and_the_hard_cap_ends_it():
+    """Q18, R4: reports every 0.25 s for 2 s: an idle timeout of 1 s never fires, a timeout of 1 s does, on time."""
+    reports, outcomes = [], {}
+
+    async def note(progress, total, message):
+        reports.append(progress)
+
+    async def tick(supervisor, label, **options):
+        arguments = {"steps": 8, "every": 0.25}
+        outcomes[label] = await outcome_of(supervisor.call_tool("tick", arguments, server="lab", **options))
+
+    async with supervised(lab()) as supervisor:
+        began = time.monotonic()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(lambda: tick(supervisor, "idle", idle_timeout=1, on_progress=note))
+            nursery.start_soon(lambda: tick(supervisor, "unwatched", idle_timeout=1))
+            nursery.start_soon(lambda: tick(supervisor, "capped", idle_timeout=1, timeout=1))
+            nursery.start_soon(lambda: tick(supervisor, "hurried", timeout=1, on_progress=note))
+    results = {label: outcome for label, (outcome, _) in outcomes.items()}
+    taken = {label: at - began for label, (_, at) in outcomes.items()}
+    for label in ("idle", "unwatched"):
+        assert results[label].text == "8"
+        assert taken[label] >= 2
+    for label in ("capped", "hurried"):
+        assert isinstance(results[label], CallTimeout)
+        assert str(results[label]).endswith("no answer within 1 s")
+        assert 1 <= taken[label] < 1.5
+    assert len(reports) > 8
+
+
+async def test_a_server_that_falls_silent_is_idle():
+    """Q18, R4: after its last report, by the idle timeout, though the hard cap is far."""
+    async with supervised(lab()) as supervisor:
+        began = time.monotonic()
+        with pytest.raises(CallTimeout, match=r"no progress for 0\.5 s"):
+            await supervisor.call_tool("sleep", {"seconds": 60}, server="lab", idle_timeout=0.5, timeout=20)
+        assert 0.5 <= time.monotonic() - began < 1
+
+
+async def test_a_hundred_bursts_of_progress():
+    """R5: read in one go, given in order and before the result."""
+    async with supervised(lab()) as supervisor:
+        for _ in range(100):
+            seen = []
+
+            async def note(progress, total, message, seen=seen):
+                await trio.lowlevel.checkpoint()
+                seen.append((progress, message))
+
+            seen.append((await supervisor.call_tool("burst", {"steps": 20}, server="lab", on_progress=note)).text)
+            assert seen == [*((step, f"step {step}") for step in range(20)), "done"]
 
 
 async def test_a_wedged_server_holds_nobody():
@@ -166,6 +219,31 @@ async def test_a_wedged_server_holds_nobody():
         assert status_of(supervisor, "other").calls.done == 1
         left = time.monotonic()
     assert time.monotonic() - left < 5.0
+
+
+async def test_a_stalled_server_is_busy_and_others_are_as_fast_as_before():
+    """Q19, R10: 1000 calls of it: 512 wait, 488 are told at once; five calls of another still run side by side."""
+    outcomes = []
+
+    async def call(supervisor):
+        outcomes.append(await outcome_of(supervisor.call_tool("echo", {}, server="stalled")))
+
+    async with supervised(lab("stalled"), lab("other")) as supervisor:
+        await supervisor.call_tool("deaf", server="stalled")
+        async with trio.open_nursery() as nursery:
+            for _ in range(1000):
+                nursery.start_soon(call, supervisor)
+            await trio.testing.wait_all_tasks_blocked()
+            assert len(outcomes) == 488
+            began = time.monotonic()
+            async with trio.open_nursery() as others:
+                for _ in range(5):
+                    others.start_soon(lambda: supervisor.call_tool("sleep", {"seconds": 0.5}, server="other"))
+            assert 0.5 <= time.monotonic() - began < 0.8
+            assert len(outcomes) == 488
+            nursery.cancel_scope.cancel()
+    assert all(isinstance(outcome, ServerBusy) for outcome, _ in outcomes)
+    assert {outcome.delivery for outcome, _ in outcomes} == {Delivery.NOT_SENT}
 
 
 async def test_a_full_mailbox_refuses(nursery):

@@ -26,6 +26,7 @@ WRITING = threading.Lock()
 CANCELLED = []
 CANCELS_CHANGED = threading.Condition()
 SLEEPERS = {}
+TOKENS = {}
 
 
 def write_all(fd, data):
@@ -105,6 +106,40 @@ def sleep(call, seconds, label="", says=""):
 
     write_all(2, says.encode())
     threading.Thread(target=wait, daemon=True).start()
+
+
+def report(call, step):
+    """A report of progress, for who asked for it."""
+    params = {"progressToken": TOKENS[call], "progress": step, "message": f"step {step}"}
+    return json.dumps({"jsonrpc": "2.0", "method": "notifications/progress", "params": params}).encode() + b"\n"
+
+
+@tool(readOnlyHint=True)
+def tick(call, steps, every):
+    """Report progress so many times, and then answer; nothing else waits for it."""
+
+    def work():
+        for step in range(steps):
+            time.sleep(every)
+            with WRITING:
+                write_all(1, report(call, step))
+        answer(call, steps)
+
+    threading.Thread(target=work, daemon=True).start()
+
+
+@tool(readOnlyHint=True)
+def burst(call, steps):
+    """Write so many reports and the answer at once."""
+    result = {"content": [{"type": "text", "text": "done"}]}
+    last = json.dumps({"jsonrpc": "2.0", "id": call, "result": result}).encode() + b"\n"
+    with WRITING:
+        write_all(1, b"".join(report(call, step) for step in range(steps)) + last)
+
+
+@tool(readOnlyHint=True)
+def big(call, size):
+    return "x" * size
 
 
 @tool(readOnlyHint=True)
@@ -251,6 +286,7 @@ def list_tools(call):
 
 def call_tool(call, params):
     function, _ = TOOLS[params["name"]]
+    TOKENS[call] = params.get("_meta", {}).get("progressToken")
     said = function(call, **params.get("arguments", {}))
     if said is not None:
         answer(call, said)

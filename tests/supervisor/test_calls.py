@@ -1,7 +1,9 @@
 """One call, from its name to its outcome: who hears what, when, and whether the server may have acted."""
 
+import gc
 import json
 import math
+import tracemalloc
 from collections import Counter, deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -66,8 +68,8 @@ class Peer:
     def connector(self, *, close_grace: float) -> "Peer":
         return self
 
-    def connect(self):
-        return open_wired(self._open())
+    def connect(self, host):
+        return open_wired(self._open(), host)
 
     @asynccontextmanager
     async def _open(self) -> AsyncGenerator["Peer", None]:
@@ -975,3 +977,24 @@ async def test_what_a_probe_found_is_kept_when_the_attempt_fails(autojump_clock)
         await supervisor.wait_connected("peer")
         assert trio.current_time() == 6
         assert peer.asked("server/discover") == 1
+
+
+async def test_nothing_of_a_call_is_kept_by_an_idle_server():
+    """Q31: what a caller has let go of is gone, however large it was: arguments, frame and result."""
+    large = "x" * (8 << 20)
+
+    def answer(peer: Peer, message: dict[str, Any]) -> None:
+        peer.received.clear()
+        peer.answer(message, {"content": [{"type": "text", "text": large}]})
+
+    async with open_supervisor([ServerSpec("peer", Peer(answer))]) as supervisor:
+        await supervisor.call_tool("mcp_peer_work", {"size": large}, timeout=30)
+        gc.collect()
+        tracemalloc.start()
+        try:
+            await supervisor.call_tool("mcp_peer_work", {"size": large}, timeout=30)
+            await trio.testing.wait_all_tasks_blocked()
+            gc.collect()
+            assert tracemalloc.get_traced_memory()[0] < 1 << 20
+        finally:
+            tracemalloc.stop()

@@ -8,6 +8,7 @@ from mcp.client import ClientSession
 
 from mcp_nursery.actors.connection.negotiation import CLIENT_INFO
 from mcp_nursery.actors.connection.wired import open_wired
+from mcp_nursery.actors.host import NO_HOST
 from mcp_nursery.actors.messages import Loss
 from mcp_nursery.actors.wire.endpoint import Endpoint
 
@@ -92,7 +93,7 @@ class Lab(Peer):
         return [method for _, method in self.times]
 
     def react(self, message):
-        if "id" not in message:
+        if "id" not in message or "method" not in message:
             return
         self.times.append((trio.current_time(), message["method"]))
         replies = self.script.get(message["method"], [refuses(-32601)])
@@ -117,7 +118,7 @@ async def session(**script):
 
 
 @asynccontextmanager
-async def connection(**script):
+async def connection(host=NO_HOST, **script):
     """A whole connection, and the server under it."""
 
     @asynccontextmanager
@@ -126,6 +127,6 @@ async def connection(**script):
 
     async with trio.open_nursery() as nursery:
         lab = Lab(nursery, **script)
-        async with open_wired(opening()) as opened:
+        async with open_wired(opening(), host) as opened:
             yield lab, opened
         nursery.cancel_scope.cancel()

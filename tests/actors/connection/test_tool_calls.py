@@ -14,7 +14,7 @@ from mcp.client import ClientSession
 from mcp_types import CallToolResult, DiscoverResult, InitializeResult, TextContent, Tool
 
 from mcp_nursery.actors.connection.negotiation import CLIENT_INFO
-from mcp_nursery.actors.connection.tool_calls import BadResult, PreparedTool, unknown_tool
+from mcp_nursery.actors.connection.tool_calls import BadResult, InputWanted, PreparedTool, unknown_tool
 from mcp_nursery.actors.mailbox import ReplySlot
 from mcp_nursery.actors.messages import CallTool, Rejected
 from mcp_nursery.actors.wire import frames
@@ -159,7 +159,19 @@ def test_an_unknown_kind_is_refused_even_with_content(kind):
 
 
 def test_a_server_that_asks_for_input_is_told_apart():
-    assert "asks for input" in bad({"content": [], "resultType": "input_required", "inputRequests": {}})
+    """R9: what it asks is typed, whatever else the result holds."""
+    form = {"method": "elicitation/create", "params": {"message": "who?", "requestedSchema": {}}}
+    raw = {"content": [], "resultType": "input_required", "inputRequests": {"q": form}, "requestState": "s"}
+    with pytest.raises(InputWanted) as caught:
+        prepared(version=MODERN).result(raw)
+    assert caught.value.wanted.input_requests["q"].params.message == "who?"
+    assert caught.value.wanted.request_state == "s"
+
+
+@pytest.mark.parametrize("more", [{}, {"inputRequests": {}}, {"inputRequests": {"q": 5}}, {"requestState": 5}])
+def test_a_question_that_asks_nothing_is_refused(more):
+    """R9: the protocol wants questions, or a state, or both."""
+    assert "not a request for input" in bad({"resultType": "input_required", **more})
 
 
 @pytest.mark.parametrize(
@@ -270,6 +282,7 @@ def test_a_reference_to_the_network_is_never_fetched(keyword, scheme, monkeypatc
         {"$ref": "other.json"},
         {"$schema": "http://example.invalid/made-up"},
         {"pattern": "("},
+        {"enum": ["text", "\ud800"]},
     ],
 )
 def test_a_schema_that_is_none_refuses_every_result(schema):

@@ -379,3 +379,19 @@ async def test_a_lack_of_files_is_retried():
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
     assert failure.value.retriable
     assert "Too many open files" in str(failure.value)
+
+
+def test_a_long_line_costs_as_much_as_its_bytes_however_small_the_pieces():
+    """Q31: four times the pieces are about four times the work; looking at all that came before would be sixteen."""
+
+    def cost(pieces):
+        lines, piece = stdio._Lines(64 << 20), b"x" * 512
+        before = time.process_time()
+        for _ in range(pieces):
+            assert lines.split(piece) == []
+        (line,) = lines.split(b"\n")
+        assert len(line) == pieces * 512
+        return time.process_time() - before
+
+    small, large = (min(cost(pieces) for _ in range(3)) for pieces in (2_048, 8_192))
+    assert large < 9 * small

@@ -134,6 +134,7 @@ def test_progress_goes_to_the_call_it_names(token):
         {"progressToken": 1, "progress": "1"},
         {"progressToken": 1, "progress": True},
         {"progressToken": 1, "progress": None},
+        {"progressToken": 1, "progress": 10**400},
     ],
 )
 def test_progress_that_says_nothing_is_dropped(params):
@@ -143,10 +144,11 @@ def test_progress_that_says_nothing_is_dropped(params):
     assert slot.reports == []
 
 
-def test_what_is_odd_about_the_rest_of_a_report_is_left_out():
+@pytest.mark.parametrize("total", ["9", True, 10**400])
+def test_what_is_odd_about_the_rest_of_a_report_is_left_out(total):
     table, slot = CallTable(), Listener()
     table.open(slot)
-    table.report({"progressToken": 1, "progress": 1, "total": "9", "message": 7})
+    table.report({"progressToken": 1, "progress": 1, "total": total, "message": 7})
     assert slot.reports == [(1.0, None, None)]
 
 
@@ -164,6 +166,12 @@ def test_an_error_keeps_its_data():
     assert outcome_of(error(1, 0)) == Rejected(0, "no", None)
     assert outcome_of({"id": 1, "error": {"code": -1}}) == Rejected(-1, "", None)
     assert outcome_of({"id": 1, "error": {"code": -1, "message": 5}}) == Rejected(-1, "5", None)
+
+
+def test_an_error_goes_before_a_result():
+    assert outcome_of(error(1, -1) | {"result": {"content": []}}) == Rejected(-1, "no", None)
+    for none in (None, "no", {}):
+        assert outcome_of({"id": 1, "result": {}, "error": none}) == Answered({})
 
 
 @pytest.mark.parametrize(

@@ -96,6 +96,24 @@ async def test_what_is_withdrawn_makes_room():
     assert (outbox.has_room(b"y" * 6), outbox.has_room(b"y" * 7)) == (True, False)
 
 
+async def test_what_nobody_waits_for_any_more_does_not_leave():
+    """R4: who was told that a call was not sent was told the truth, whoever runs first once the pipe has room."""
+    peer = Told(room=1)
+    outbox, given_up, kept = Outbox(peer), ReplySlot(), ReplySlot()
+    outbox.push(b"first")
+    outbox.push(b"given up", given_up)
+    outbox.push(b"kept", kept)
+    outbox.flush()
+    given_up.abandon()
+    peer.take(math.inf)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(outbox.run)
+        await wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    assert (peer.frames, given_up.sent, kept.sent) == ([b"first", b"kept"], False, True)
+    assert outbox.has_room(b"x" * (4 << 20))
+
+
 async def test_what_left_makes_room():
     peer = Told(room=1)
     outbox = Outbox(peer, limit=10)

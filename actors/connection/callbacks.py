@@ -1,0 +1,125 @@
+"""The host's callbacks in the shape the SDK's session takes them."""
+
+import logging
+import math
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, TypedDict
+
+import trio
+from attrs import frozen
+from mcp.client import ClientRequestContext
+from mcp.client.session import ElicitationFnT, LoggingFnT, SamplingFnT
+from mcp_types import (
+    INTERNAL_ERROR,
+    CreateMessageResult,
+    CreateMessageResultWithTools,
+    ElicitResult,
+    ErrorData,
+    LoggingLevel,
+    LoggingMessageNotificationParams,
+    SamplingCapability,
+    SamplingToolsCapability,
+)
+
+from ..alongside import run_alongside
+from ..host import Host, Log, ServerMessage
+
+logger = logging.getLogger(__name__)
+
+_BACKLOG = 1024
+"""Log messages a slow callback may fall behind."""
+
+
+@dataclass(kw_only=True)
+class CallContext(ClientRequestContext):
+    """Of a question that came as a result of `tools/call`."""
+
+    tool: str
+    """The server's own name of the tool that asks."""
+
+
+class SessionCallbacks(TypedDict, total=False):
+    """Arguments of the SDK's session and client. What is missing is not advertised, and refused."""
+
+    elicitation_callback: ElicitationFnT
+    sampling_callback: SamplingFnT
+    sampling_capabilities: SamplingCapability
+    logging_callback: LoggingFnT
+    log_level: LoggingLevel
+
+
+@asynccontextmanager
+async def open_callbacks(host: Host) -> AsyncGenerator[SessionCallbacks, None]:
+    """What the session is given of this host, for as long as the block lasts."""
+    offered = _answering(host)
+    if host.callbacks.log is None:
+        yield offered
+        return
+    logs = _Logs(host.server, host.callbacks.log)
+    offered["logging_callback"] = logs.take
+    offered["log_level"] = host.callbacks.log_level
+    async with run_alongside(logs.deliver):
+        yield offered
+
+
+def _answering(host: Host) -> SessionCallbacks:
+    offered = SessionCallbacks()
+    if host.callbacks.elicit is not None:
+        offered["elicitation_callback"] = _Answering(host.server, host.callbacks.elicit, (ElicitResult, ErrorData))
+    if host.callbacks.sample is not None:
+        results = (CreateMessageResult, CreateMessageResultWithTools, ErrorData)
+        offered["sampling_callback"] = _Answering(host.server, host.callbacks.sample, results)
+        offered["sampling_capabilities"] = SamplingCapability(tools=SamplingToolsCapability())
+    return offered
+
+
+@frozen
+class _Answering:
+    """One callback of the host's. Whatever it does, the server gets an answer."""
+
+    server: str
+    callback: Callable[[ServerMessage[Any]], Awaitable[Any]]
+    results: tuple[type, ...]
+
+    async def __call__(self, context: ClientRequestContext, params: Any) -> Any:
+        tool = context.tool if isinstance(context, CallContext) else None
+        try:
+            answer = await self.callback(ServerMessage(self.server, tool, params))
+        except Exception:
+            logger.exception("%s: a callback of the host's raised; the server gets an error", self.server)
+            return ErrorData(code=INTERNAL_ERROR, message="the host's callback failed")
+        if isinstance(answer, self.results):
+            return answer
+        wanted = " or ".join(result.__name__ for result in self.results)
+        logger.error("%s: a callback returned %s, not %s", self.server, type(answer).__name__, wanted)
+        return ErrorData(code=INTERNAL_ERROR, message="the host's callback returned no answer")
+
+
+class _Logs:
+    """Log messages on their way to the host: a slow callback must hold up neither the server nor other notices."""
+
+    def __init__(self, server: str, callback: Log) -> None:
+        self._server = server
+        self._callback = callback
+        self._send, self._receive = trio.open_memory_channel[LoggingMessageNotificationParams](_BACKLOG)
+        self._dropped = 0
+
+    async def take(self, params: LoggingMessageNotificationParams) -> None:
+        """Called by the session, in order."""
+        try:
+            self._send.send_nowait(params)
+        except trio.WouldBlock:
+            self._dropped += 1
+            if math.log10(self._dropped).is_integer():
+                logger.warning("%s: the log callback is too slow; dropped %d messages", self._server, self._dropped)
+
+    async def deliver(self) -> None:
+        """Hand them to the host, one at a time."""
+        while True:
+            message = ServerMessage(self._server, None, await self._receive.receive())
+            try:
+                await self._callback(message)
+            except Exception:
+                logger.exception("%s: the log callback raised", self._server)

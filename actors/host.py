@@ -1,0 +1,84 @@
+"""What a host offers to servers that ask it something in the middle of a call."""
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from attrs import field, frozen
+
+if TYPE_CHECKING:
+    from mcp_types import (
+        CreateMessageRequestParams,
+        CreateMessageResult,
+        CreateMessageResultWithTools,
+        ElicitRequestParams,
+        ElicitResult,
+        ErrorData,
+        LoggingLevel,
+        LoggingMessageNotificationParams,
+    )
+
+Params = TypeVar("Params")
+
+
+@frozen
+class ServerMessage(Generic[Params]):
+    """What a server asks or tells the host."""
+
+    server: str
+    """The server's name."""
+    tool: str | None
+    """The server's own name of the tool whose call asks; None where nobody knows: before 2026-07-28 a server's request
+    does not say for which call it is, and a log line never does."""
+    params: Params = field(repr=False)
+    """The protocol's own parameters: a type of `mcp_types`."""
+
+
+Elicit = Callable[["ServerMessage[ElicitRequestParams]"], Awaitable["ElicitResult | ErrorData"]]
+"""Ask a person."""
+
+Sample = Callable[
+    ["ServerMessage[CreateMessageRequestParams]"],
+    Awaitable["CreateMessageResult | CreateMessageResultWithTools | ErrorData"],
+]
+"""Ask a model."""
+
+Log = Callable[["ServerMessage[LoggingMessageNotificationParams]"], Awaitable[Any]]
+"""Take note."""
+
+
+@frozen
+class Callbacks:
+    """The host's answers to servers. What is left out is not offered to them, and refused if they ask all the same.
+
+    Each is an async function of one `ServerMessage`. It runs in a task of the connection that asks, is cancelled when
+    the call is given up, the server takes its question back or the connection ends, and holds up no call but the one
+    that asks. One that raises, or returns something else than it should, is logged, and the server gets an error.
+    """
+
+    elicit: Elicit | None = None
+    """Asks the user: `ElicitRequestFormParams` wants a form filled in, `ElicitRequestURLParams` a page visited. Returns
+    an `ElicitResult`, or an `ErrorData` to refuse."""
+    sample: Sample | None = None
+    """Asks the host's model, perhaps with tools. Returns a `CreateMessageResult`, `CreateMessageResultWithTools` or an
+    `ErrorData`."""
+    log: Log | None = None
+    """Told of a server's log messages, one at a time, in order. When it falls 1024 behind, new ones are dropped."""
+    log_level: "LoggingLevel" = "info"
+    """The least severe messages that a server of 2026-07-28 is asked for, where there is a `log`. Older servers send
+    what they like."""
+
+
+@frozen
+class Host:
+    """The host as one server sees it."""
+
+    server: str
+    """The server's name."""
+    callbacks: Callbacks
+
+
+NO_CALLBACKS = Callbacks()
+"""Offers nothing."""
+
+NO_HOST = Host("", NO_CALLBACKS)
+"""Of a connection whose server may ask nothing."""

@@ -1,0 +1,94 @@
+"""Servers of the MCP SDK that ask the host, as processes of their own, in both eras."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import trio
+from mcp_types import CreateMessageResult, ElicitResult, TextContent
+
+from mcp_nursery.supervisor import Callbacks, ServerError, ServerSpec, StdioTransport
+
+from .harness import supervised
+
+ASKING = Path(__file__).parents[1] / "servers" / "nursery_asking.py"
+VERSIONS = {"old": "2025-11-25", "new": "2026-07-28"}
+
+
+def asking(era):
+    return ServerSpec("asking", StdioTransport(sys.executable, ["-I", str(ASKING), f"era={era}"]))
+
+
+class Host:
+    """Answers everything, and remembers what it was asked."""
+
+    def __init__(self):
+        self.asked = []
+        self.lines = []
+        self.all_lines = trio.Event()
+
+    async def elicit(self, message):
+        self.asked.append((message.server, message.tool, message.params.message))
+        if message.params.mode == "url":
+            return ElicitResult(action="accept")
+        wanted = message.params.requested_schema["properties"]
+        return ElicitResult(action="accept", content={"name": "Ann"} if "name" in wanted else {"age": 7})
+
+    async def sample(self, message):
+        self.asked.append((message.server, message.tool, message.params.messages[0].content.text))
+        return CreateMessageResult(role="assistant", content=TextContent(type="text", text="hm"), model="m")
+
+    async def log(self, message):
+        self.lines.append((message.params.level, message.params.data))
+        if message.params.data == "line 9":
+            self.all_lines.set()
+
+    @property
+    def callbacks(self):
+        return Callbacks(elicit=self.elicit, sample=self.sample, log=self.log)
+
+
+@pytest.mark.parametrize("era", VERSIONS)
+async def test_a_server_asks_in_the_middle_of_a_call(era):
+    """P4, P7, R9: forms, a model, logs; by requests or by rounds, as its era has it."""
+    host = Host()
+    async with supervised(asking(era), callbacks=host.callbacks) as supervisor:
+        assert supervisor.status()[0].protocol_version == VERSIONS[era]
+        greeted = await supervisor.call_tool("greet", server="asking")
+        thought = await supervisor.call_tool("think", {"topic": "cheese"}, server="asking")
+        assert (greeted.text, thought.text) == ("hello Ann, 7", "cheese: hm says m")
+        greets, thinks = ("greet", "think") if era == "new" else (None, None)
+        assert host.asked == [
+            ("asking", greets, "What is your name?"),
+            ("asking", greets, "How old is Ann?"),
+            ("asking", thinks, "cheese"),
+        ]
+        assert (await supervisor.call_tool("talk", {"lines": 10}, server="asking")).text == "talked"
+        with trio.fail_after(10):
+            await host.all_lines.wait()
+        assert [data for level, data in host.lines if level == "info"] == [f"line {n}" for n in range(10)]
+        noise = sum(level == "debug" for level, _ in host.lines)
+        assert noise == (0 if era == "new" else 9)  # a new server is told the level, an old one says what it likes
+
+
+@pytest.mark.parametrize("era", VERSIONS)
+async def test_a_page_must_be_visited_first(era):
+    """R9: -32042 of a real server."""
+    host = Host()
+    async with supervised(asking(era), callbacks=host.callbacks) as supervisor:
+        assert (await supervisor.call_tool("enter", server="asking")).text == "welcome"
+    assert host.asked == [("asking", "enter", "log in")]
+
+
+@pytest.mark.parametrize("era", VERSIONS)
+async def test_a_host_that_offers_nothing_is_asked_for_nothing(era):
+    """P4: the server sees it from the capabilities, and says what it misses."""
+    async with supervised(asking(era)) as supervisor:
+        with pytest.raises(ServerError, match="did not declare the form elicitation capability"):
+            await supervisor.call_tool("greet", server="asking")
+        with pytest.raises(ServerError, match="did not declare the sampling capability"):
+            await supervisor.call_tool("think", {"topic": "cheese"}, server="asking")
+        with pytest.raises(ServerError) as caught:
+            await supervisor.call_tool("enter", server="asking")
+        assert caught.value.code == -32042
+        assert (await supervisor.call_tool("talk", {"lines": 1}, server="asking")).text == "talked"
