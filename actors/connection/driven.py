@@ -54,6 +54,11 @@ class Driver(Protocol):
         ...
 
     @property
+    def undoes_its_start(self) -> bool:
+        """Whether an opening that nobody waits for any more is to be given time to end by itself."""
+        ...
+
+    @property
     def era(self) -> Era | None:
         """The only era this transport knows; None if it knows all."""
         ...
@@ -251,9 +256,10 @@ class DrivenConnection:
             exchange.scope.cancel()
 
     def close(self, grace: float) -> None:
-        """End calls at once and the session within `grace` seconds; one that is not open yet has nothing to end."""
+        """End calls at once and the session within `grace` seconds."""
         self._release.set()
-        self._owner.deadline = trio.current_time() + (grace if self._ready.is_set() else 0)
+        nothing_to_end = not (self._ready.is_set() or self._driver.undoes_its_start)
+        self._owner.deadline = trio.current_time() + (0 if nothing_to_end else grace)
         for exchange in self._calls.values():
             exchange.scope.cancel()
 

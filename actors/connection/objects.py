@@ -26,6 +26,11 @@ class ObjectDriver:
         return "in-process"
 
     @property
+    def undoes_its_start(self) -> bool:
+        """True: a lifespan has begun."""
+        return True
+
+    @property
     def era(self) -> Era | None:
         """None: the SDK asks the object itself."""
         return None

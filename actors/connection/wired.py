@@ -36,8 +36,8 @@ async def open_wired(
     async with opening as duplex, open_callbacks(host) as callbacks:
         endpoint = Endpoint(duplex)
         changes = ToolChanges()
-        opening = ClientSession(dispatcher=endpoint, client_info=CLIENT_INFO, message_handler=changes, **callbacks)
-        async with opening as session:
+        entering = ClientSession(dispatcher=endpoint, client_info=CLIENT_INFO, message_handler=changes, **callbacks)
+        async with entering as session:
             yield WiredConnection(duplex, endpoint, session, changes)
 
 

@@ -47,6 +47,10 @@ class _Sse:
         return "sse"
 
     @property
+    def undoes_its_start(self) -> bool:
+        return False
+
+    @property
     def era(self) -> Era | None:
         return Era.HANDSHAKE
 

@@ -47,6 +47,10 @@ class _Http:
         return "http"
 
     @property
+    def undoes_its_start(self) -> bool:
+        return False
+
+    @property
     def era(self) -> Era | None:
         return None
 

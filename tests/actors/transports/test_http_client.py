@@ -226,12 +226,10 @@ async def test_a_failed_word_of_readiness_is_seen_and_raises_nothing():
 async def test_answers_apart_end_the_wait_when_the_post_fails():
     """On SSE the answer to the POST is not the answer."""
     exchange = Exchange()
-    async with serving(answer(202), answer(308, b"", b"location: /mcp\r\n"), answer(418), apart=True) as (
-        peer,
-        _,
-        client,
-    ):
+    moved = answer(308, b"", b"location: /mcp\r\n")
+    async with serving(answer(202), moved, answer(418), apart=True) as (peer, _, client):
         assert (await post(client)).status_code == 202
+        await until(lambda: peer.requests)
         request = client.build_request("POST", client.address.bare, json=REQUEST)
         with trio.fail_after(5), exchange.under_way():
             assert (await client.send(request, stream=True)).status_code == 202
