@@ -176,6 +176,8 @@ class DrivenConnection:
         Raises:
             HandshakeFailed: It got no good answer, or the connection was lost.
         """
+        if self._lost.is_set():
+            raise HandshakeFailed(self._loss)
         exchange = Exchange()
         self._requests.add(exchange)
         error: Exception | None = None

@@ -9,6 +9,8 @@ from functools import partial
 import pytest
 import trio
 
+from mcp_nursery.actors.connection import HandshakeFailed
+from mcp_nursery.actors.host import NO_HOST
 from mcp_nursery.supervisor import (
     HttpTransport,
     RestartPolicy,
@@ -259,6 +261,30 @@ async def test_a_stream_that_ends_before_it_began(modern):
     modern.faults({"http": "GET", "method": "", "status": 200, "type": "text/html", "body": "<h1>hello</h1>"})
     status = await failure_of(SseTransport(modern.url))
     assert "HTTP 200 with text/html where a stream of events was wanted" in status.error
+
+
+async def test_a_probe_reaches_the_server(remote):
+    """L6: in every era; a server that is gone is a loss, and a gateway's error is no sign of life."""
+    connector = remote.transport().connector(close_grace=1)
+    async with connector.connect(NO_HOST) as connection:
+        await connection.handshake(None)
+        await connection.list_tools()
+        heard = connection.heard_at
+        await connection.probe()
+        assert connection.heard_at > heard
+        method = "server/discover" if remote.kind == "modern" else "ping"
+        assert remote.journal.count(f"POST_{method}") >= 1
+        remote.faults({"method": method, "status": 503})
+        heard = connection.heard_at
+        with pytest.raises(HandshakeFailed, match="the probe failed: HTTP 503"):
+            await connection.probe()
+        if remote.kind != "sse":  # whose stream may speak meanwhile
+            assert connection.heard_at == heard
+        remote.kill()
+        with pytest.raises(HandshakeFailed):
+            await connection.probe()
+        with trio.fail_after(5):
+            await connection.lost()
 
 
 async def test_restarts_are_by_the_ladder(remote):

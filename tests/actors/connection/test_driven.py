@@ -312,3 +312,31 @@ def test_what_is_no_server_object_is_not_worth_a_second_try(thing):
 async def test_the_connector_of_an_object_opens_it(bridge):
     async with InProcessConnector(lab(bridge), close_grace=1).connect() as connection:
         assert (await connection.handshake(None)).server_info.name == "lab"
+
+
+async def test_a_probe_is_answered_and_heard_of(bridge, autojump_clock):
+    """L6: and one that is not tells why."""
+    async with driven(lab(bridge)) as connection:
+        began = connection.heard_at
+        await trio.sleep(5)
+        assert connection.heard_at == began
+        await connection.probe()
+        assert connection.heard_at == began + 5
+        connection.lose(Loss("it fell silent"))
+        connection.lose(Loss("again"))
+        assert await connection.lost() == Loss("it fell silent")
+        with pytest.raises(HandshakeFailed, match="it fell silent"):
+            await connection.probe()
+
+
+async def test_a_loss_decides_every_call_at_once(bridge):
+    """R3."""
+    sent, late = call("hang"), call("hang")
+    async with driven(lab(bridge)) as connection:
+        connection.submit([sent])
+        await wait_all_tasks_blocked()
+        connection.lose(Loss("gone"))
+        assert sent.slot.outcome == Loss("gone", pending=1)
+        connection.submit([late])
+        assert late.slot.outcome == sent.slot.outcome
+        await connection.idle()
