@@ -131,6 +131,8 @@ class ServerDown(CallError):
             problem += f", restarts in {retry_in:.1f} s"
         elif state in (ServerState.FAILED, ServerState.STOPPED):
             problem += "; reconnect starts it again"
+        elif state is ServerState.NEEDS_AUTH:
+            problem += "; reconnect once it is authorised"
         if error:
             problem += f" ({error})"
         super().__init__(problem, server=server, tool=tool)
@@ -226,8 +228,11 @@ class InvalidResult(CallError):
 class StartFailed(NurseryError):
     """An incarnation could not be opened. Ends the attempt; hosts see it as the server's `error`."""
 
-    def __init__(self, problem: str, *, retriable: bool) -> None:
+    def __init__(self, problem: str, *, retriable: bool, needs_auth: bool = False) -> None:
         self.retriable = retriable
+        """Whether the next try may fare better."""
+        self.needs_auth = needs_auth
+        """Authorisation is missing; then `retriable` does not matter."""
         super().__init__(one_line(problem))
 
 

@@ -12,6 +12,7 @@ from .asking import Asking, open_asking
 from .connection import Connection, HandshakeFailed
 from .errors import StartFailed
 from .host import NO_HOST, Host
+from .liveness import Liveness, keep_watch
 from .mailbox import Mailbox, ReplySlot
 from .messages import (
     CallTool,
@@ -64,6 +65,7 @@ class ServerActor:
         pool: Where the start waits for a place, in time that does not count; the place is free again when the server
             has answered, or has ended.
         host: What the server may ask of the host.
+        liveness: How a connection that is silent is found to be dead; None: only its end ends it.
         report: Told of each step, synchronously.
     """
 
@@ -78,6 +80,7 @@ class ServerActor:
         max_in_flight: int,
         pool: StartPool = NO_POOL,
         host: Host = NO_HOST,
+        liveness: Liveness | None = None,
         report: Callable[[Report], None],
     ) -> None:
         self.incarnation = incarnation
@@ -87,6 +90,7 @@ class ServerActor:
         self._max_in_flight = max_in_flight
         self._pool = pool
         self._host = host
+        self._liveness = liveness
         self._report = report
         self._mailbox: Mailbox[CallTool] = Mailbox(mailbox_size)
         self._relists: Mailbox[None] = Mailbox(1)
@@ -140,7 +144,7 @@ class ServerActor:
                         self._end(self._cancelled())  # told now: the close that follows may take its time
         except StartFailed as failure:
             kind = ExitKind.CONNECT_FAILED if failure.retriable else ExitKind.UNUSABLE
-            self._end(self._ended(kind, Loss(str(failure))))
+            self._end(self._ended(kind, Loss(str(failure), needs_auth=failure.needs_auth)))
 
     def _end(self, reason: ExitReason) -> None:
         self._reason = reason
@@ -180,6 +184,8 @@ class ServerActor:
             nursery.start_soon(self._heed_relists, connection)
             nursery.start_soon(self._heed_changes, connection)
             nursery.start_soon(self._heed_stop, connection, nursery.cancel_scope)
+            if self._liveness is not None:
+                nursery.start_soon(keep_watch, connection, self._liveness)
             loss = await connection.lost()
             nursery.cancel_scope.cancel()
             return self._ended(ExitKind.LOST, loss)
@@ -225,6 +231,8 @@ class ServerActor:
                 try:
                     report = Relisted(self.incarnation, await connection.list_tools())
                 except HandshakeFailed as failure:
+                    if failure.lost:
+                        return  # the end that follows is all there is to tell
                     report = Relisted(self.incarnation, error=failure.loss.message)
             self._report(report)
 

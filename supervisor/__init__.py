@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         UnknownTool,
     )
     from mcp_nursery.actors.host import Callbacks, ServerMessage
+    from mcp_nursery.actors.liveness import Liveness
     from mcp_nursery.actors.messages import Delivery, ServerState
 
     from .config import Config, load_config
@@ -61,6 +62,7 @@ _HOMES = {
         "UnknownTool",
     ),
     "mcp_nursery.actors.host": ("Callbacks", "ServerMessage"),
+    "mcp_nursery.actors.liveness": ("Liveness",),
     "mcp_nursery.actors.messages": ("Delivery", "ServerState"),
     ".config": ("Config", "load_config"),
     ".events": ("Event", "EventStream", "Lagged", "ServerRemoved", "SnapshotEvent", "StateChanged", "ToolsChanged"),
@@ -105,6 +107,7 @@ __all__ = [
     "InvalidArguments",
     "InvalidResult",
     "Lagged",
+    "Liveness",
     "NotApproved",
     "NurseryError",
     "RestartPolicy",

@@ -132,6 +132,8 @@ class CallDelivery:
         self._tool: Tool | None = None
         self._slot = _NO_SLOT
         self._lost_incarnation = 0
+        self._revived: int | None = None
+        """The incarnation that had failed when this call had the server started afresh."""
         self._sent_before = False
         self._rounds: InputRounds | None = None
 
@@ -274,7 +276,7 @@ class CallDelivery:
         return bool(unlisted) or not all(one.settled for one in snapshots)
 
     def _is_connected(self, snapshot: Snapshot, waits: frozenset[ServerState]) -> bool:
-        """Whether it is; False if it is not and the call waits for it, which wakes an idle one.
+        """Whether it is; False if it is not and the call waits for it, which starts one that calls start.
 
         Raises:
             ServerDown: It is not, and the call does not wait in this state.
@@ -282,15 +284,28 @@ class CallDelivery:
         if _connected(snapshot):
             return True
         self._fleet.wake(snapshot.spec.name)
-        if snapshot.state not in waits:
+        if waits and self._revives(snapshot):
+            return False
+        if snapshot.state not in waits or snapshot.abandoned:
             raise self._down(snapshot)
         return False
+
+    def _revives(self, snapshot: Snapshot) -> bool:
+        """Whether this call has a failed server started, and that start has not begun yet. A call does so once."""
+        if not snapshot.revives_on_call:
+            return False
+        if self._revived is None:
+            self._revived = snapshot.incarnation
+            self._fleet.revive(snapshot.spec.name)
+        return self._revived == snapshot.incarnation
 
     def _waits(self, *, patient: bool) -> frozenset[ServerState]:
         """The states in which this call waits for its server."""
         if self._request.when_down == "fail":
             return frozenset()
-        if self._request.when_down == "wait" or patient:
+        if self._request.when_down == "wait":
+            return CALLS_WAIT | {ServerState.WAITING, ServerState.FAILED}
+        if patient:
             return CALLS_WAIT | {ServerState.WAITING}
         return CALLS_WAIT
 

@@ -17,9 +17,10 @@ from .catalogue import Catalogue, build_catalogue, build_part, near_names, repla
 from .cell import Cell
 from .config.environment import call_timeout, connect_timeout
 from .events import EventHub, ServerRemoved, state_event, tools_event
-from .keeper import Command, Keeper, KeeperSettings, Order, initial_snapshot
+from .keeper import Keeper, KeeperSettings, initial_snapshot
+from .orders import Command, Order
 from .policy import RestartPolicy
-from .spec import ServerSpec
+from .spec import REMOTE_KINDS, ServerSpec
 from .status import CallCounts, ServerStatus, Snapshot, status_of
 from .tools.tool import Invoke
 
@@ -47,8 +48,9 @@ class FleetSettings:
 
 LOCAL_STARTS = 3
 """Local servers that may be starting at once: more than that on two cores only slow each other down."""
+
 REMOTE_STARTS = 20
-"""Remote servers that may be starting at once."""
+"""Remote servers that may be starting at once: their work is done elsewhere."""
 
 _NO_CALLS = CallCounts()
 
@@ -69,8 +71,11 @@ class Fleet:
         self._nursery = nursery
         self._invoke = invoke
         self._keepers: dict[str, Keeper] = {}
-        local, remote = StartPool(LOCAL_STARTS), StartPool(REMOTE_STARTS)
-        self._pools: dict[str | None, StartPool] = {"stdio": local, "http": remote, "sse": remote, "ws": remote}
+        remote = StartPool(REMOTE_STARTS)
+        self._pools: dict[str | None, StartPool] = {
+            "stdio": StartPool(LOCAL_STARTS),
+            **dict.fromkeys(REMOTE_KINDS, remote),
+        }
         self._counts: dict[str, CallCounts] = {}
 
     # -- what is known --------------------------------------------------------------------------------------------
@@ -161,6 +166,11 @@ class Fleet:
     def wake(self, server: str) -> None:
         """Start a server if it is idle. Never waits."""
         if self.cells[server].value.state is ServerState.IDLE:
+            self._tell(server, Command(Order.WAKE))
+
+    def revive(self, server: str) -> None:
+        """Start a server that failed, for a call, if its spec says so. Never waits; many callers share one start."""
+        if self.cells[server].value.revives_on_call:
             self._tell(server, Command(Order.WAKE))
 
     def start(self, specs: Iterable[ServerSpec]) -> None:

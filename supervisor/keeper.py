@@ -2,11 +2,10 @@
 
 import math
 from collections.abc import Callable
-from enum import Enum
 from typing import assert_never
 
 import trio
-from attrs import define, evolve, field, frozen
+from attrs import evolve, frozen
 
 from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.actors.host import NO_CALLBACKS, Callbacks, Host
@@ -27,49 +26,16 @@ from mcp_nursery.actors.messages import (
 from mcp_nursery.actors.server import ServerActor
 from mcp_nursery.actors.start_pool import NO_POOL, StartPool
 
+from .aftermath import snapshot_after
 from .lifecycle import check_transition
-from .policy import Finished, GiveUp, Restart, RestartPolicy, RestartTracker
+from .orders import Command, Order
+from .policy import RestartPolicy, RestartTracker
 from .spec import ServerSpec
 from .status import Snapshot
 
 _NEVER = math.inf
 _LEFT = "the server was removed"
-
-
-class Order(Enum):
-    """What a keeper can be told."""
-
-    START = "start"
-    """A person wants it running: a fresh start, unless it runs or is being started."""
-    WAKE = "wake"
-    """A call or list needs it: start it if it is idle. Shortens no ladder."""
-    RECONNECT = "reconnect"
-    """A fresh start now, whatever it does. Answered with the outcome of the attempt; many share one."""
-    RELIST = "relist"
-    """Fetch the tools again. Answered when that is done."""
-    STOP = "stop"
-    """End it and leave it. Answered when everything it owned is closed."""
-    LEAVE = "leave"
-    """As `STOP`, and the keeper ends too."""
-
-
-@define(eq=False)
-class Command:
-    """An order to a keeper, and where its answer appears."""
-
-    order: Order
-    drain: float = 0.0
-    """Seconds that calls already sent may still take."""
-    done: trio.Event = field(factory=trio.Event)
-    outcome: Snapshot | None = None
-    """How the server stood when it was done; set before `done`."""
-    error: str | None = None
-
-    def settle(self, outcome: Snapshot, error: str | None = None) -> None:
-        """Answer."""
-        self.outcome = outcome
-        self.error = error
-        self.done.set()
+_NOT_CONNECTED = "the server is not connected"
 
 
 @frozen
@@ -121,6 +87,9 @@ class Keeper:
         self._askers: list[Command] = []
         self._stoppers: list[Command] = []
         self._relisters: list[Command] = []
+        """For whom the tools are being fetched again."""
+        self._first_listers: list[Command] = []
+        """For whom the next connection's list is fresh enough."""
         self._left = False
 
     def tell(self, command: Command) -> None:
@@ -139,7 +108,7 @@ class Keeper:
                     await self._incarnate()
         finally:
             unheard = [message for message in self._mailbox.close() if isinstance(message, Command)]
-            for commands in (self._askers, self._stoppers, self._relisters, unheard):
+            for commands in (self._askers, self._stoppers, self._relisters, self._first_listers, unheard):
                 self._settle(commands, _LEFT)
 
     # -- at rest --------------------------------------------------------------------------------------------------
@@ -151,6 +120,8 @@ class Keeper:
                 for message in await self._mailbox.take(1):
                     assert isinstance(message, Command)  # no incarnation lives that could report
                     self._heed_at_rest(message)
+        if self._snapshot.state is ServerState.FAILED:
+            self._start_fresh()  # revived: its time has come
 
     def _heed_at_rest(self, command: Command) -> None:
         match command.order:
@@ -161,10 +132,10 @@ class Keeper:
                 self._start_fresh()
                 self._askers.append(command)
             case Order.WAKE:
-                if self._snapshot.state is ServerState.IDLE:
+                if self._wakes:
                     self._start_fresh()
             case Order.RELIST:
-                command.settle(self._snapshot, "the server is not connected")
+                command.settle(self._snapshot, _NOT_CONNECTED)
             case Order.STOP | Order.LEAVE:
                 self._due = _NEVER
                 self._show_stopped()
@@ -199,6 +170,7 @@ class Keeper:
             max_in_flight=self._spec.max_in_flight,
             pool=self._settings.pool if self._tracker.attempt == 1 else NO_POOL,
             host=Host(self._spec.name, self._settings.callbacks),
+            liveness=self._spec.liveness,
             report=self._mailbox.put_nowait,
         )
         async with trio.open_nursery() as nursery:
@@ -222,7 +194,6 @@ class Keeper:
         match report:
             case Ending():
                 self._era = report.reason.era or self._era
-                self._settle(self._relisters, report.reason.loss.message)
                 if self._wish is None:
                     self._decide(report.reason)
             case _ if self._wish is not None:
@@ -252,10 +223,10 @@ class Keeper:
                 else:
                     self._replace(actor)
             case Order.WAKE:
-                return
+                if self._wakes:
+                    self._replace(actor)
             case Order.RELIST:
-                self._relisters.append(command)
-                actor.relist()
+                self._relist(command, actor)
             case Order.STOP | Order.LEAVE:
                 if self._wish is not Order.LEAVE:
                     self._wish = command.order
@@ -272,10 +243,24 @@ class Keeper:
         self._wish = Order.START
         self._tracker = self._tracker.reset()
         self._show_connecting()
+        self._leave_to_the_next()
         actor.stop()
 
+    def _leave_to_the_next(self) -> None:
+        """The next connection fetches the tools anyway."""
+        self._first_listers += self._relisters
+        self._relisters.clear()
+
+    def _relist(self, command: Command, actor: ServerActor) -> None:
+        if self._snapshot.state is ServerState.CONNECTED:
+            self._relisters.append(command)
+            actor.relist()
+        elif self._snapshot.state is ServerState.CONNECTING:
+            self._first_listers.append(command)
+        else:
+            command.settle(self._snapshot, _NOT_CONNECTED)
+
     def _fulfil_wish(self) -> None:
-        self._settle(self._relisters, "the connection ended")
         if self._wish in (Order.START, Order.WAKE):
             self._due = trio.current_time()
         elif self._wish in (Order.STOP, Order.LEAVE):
@@ -290,18 +275,19 @@ class Keeper:
             self._wish = Order.WAKE  # once more, as part of the same attempt
             return
         self._tracker, decision = self._tracker.on_exit(reason.at, clean=reason.clean, retriable=reason.retriable)
-        ended = evolve(self._snapshot, owner=None, connected_at=None, pid=None, error=_told(reason))
-        match decision:
-            case Restart():
-                self._due = decision.at
-                self._show(evolve(ended, state=ServerState.WAITING, due_at=decision.at, attempt=decision.attempt))
-            case GiveUp():
-                self._show(evolve(ended, state=ServerState.FAILED))
-            case Finished():
-                self._show(evolve(ended, state=ServerState.STOPPED))
-            case _:
-                assert_never(decision)
+        after = snapshot_after(self._snapshot, reason, decision)
+        self._due = _NEVER if after.due_at is None else after.due_at
+        self._settle(self._first_listers, reason.loss.message)
+        if after.state is ServerState.WAITING:
+            self._leave_to_the_next()
+        self._show(after)
+        self._settle(self._relisters, reason.loss.message)
         self._settle(self._askers)
+
+    @property
+    def _wakes(self) -> bool:
+        """Whether a call or a list starts it."""
+        return self._snapshot.state is ServerState.IDLE or self._snapshot.revives_on_call
 
     # -- the state cell -------------------------------------------------------------------------------------------
 
@@ -317,6 +303,7 @@ class Keeper:
             state=ServerState.CONNECTING,
             attempt=self._tracker.attempt,
             due_at=None,
+            revives_on_call=False,
             connected_at=None,
             owner=None,
         )
@@ -338,11 +325,14 @@ class Keeper:
                 definitions=report.definitions,
             )
         )
+        self._settle(self._first_listers)
         self._settle(self._askers)
 
     def _show_stopped(self) -> None:
         if self._snapshot.state is not ServerState.STOPPED:
             self._show(evolve(self._connecting(), state=ServerState.STOPPED, pid=None, error=None, attempt=1))
+        self._settle(self._relisters, _NOT_CONNECTED)
+        self._settle(self._first_listers, _NOT_CONNECTED)
         self._settle(self._askers)
 
     def _settle(self, commands: list[Command], error: str | None = None) -> None:
@@ -352,9 +342,3 @@ class Keeper:
 
 
 _RUNNING = (ServerState.CONNECTING, ServerState.CONNECTED)
-
-
-def _told(reason: ExitReason) -> str:
-    """The failure in one line, with what the process said last."""
-    last = reason.loss.stderr_tail.strip().splitlines()[-1:]
-    return ": ".join([reason.loss.message, *(line.strip()[:200] for line in last)])

@@ -29,7 +29,8 @@ CALLS_WAIT = frozenset({_S.CONNECTING, _S.IDLE})
 """States in which a call waits for the server unless it says otherwise."""
 
 LEFT_BY_NOBODY = frozenset({_S.DISABLED, _S.BLOCKED, _S.NEEDS_AUTH, _S.FAILED, _S.STOPPED})
-"""States that only a person's act ends: waiting for `connected` in them is vain."""
+"""States that only a person's act ends, unless `revive` ends `failed`. In `needs_auth` nothing is tried again on its
+own, however long it lasts: somebody authorises, and reconnects."""
 
 
 class IllegalTransition(AssertionError):

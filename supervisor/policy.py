@@ -11,6 +11,9 @@ from attrs import evolve, field, frozen
 RestartMode = Literal["permanent", "transient", "temporary"]
 """OTP's words: restart always, restart unless it ended cleanly, restart never."""
 
+Revive = Literal["on_call"] | float
+"""What ends `failed` besides a person: a call, or so many seconds."""
+
 
 def _seconds(values: Iterable[float]) -> tuple[float, ...]:
     if isinstance(values, str):

@@ -6,17 +6,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
-from attrs import field, frozen
+from attrs import Factory, field, frozen
 
 from mcp_nursery.actors.errors import ConfigError
+from mcp_nursery.actors.liveness import Liveness
 
-from .policy import RestartMode, RestartPolicy
+from .policy import RestartMode, RestartPolicy, Revive
 
 if TYPE_CHECKING:
     from mcp_nursery.actors.server import Connector
 
 TransportKind = Literal["stdio", "in-process", "http", "sse", "ws"]
 """The transports' names as users see them."""
+
+
+REMOTE_KINDS = frozenset({"http", "sse", "ws"})
+"""Transports whose server is reached over a network, which can fall silent without an end."""
 
 
 def _names_only(values: Mapping[str, str]) -> str:
@@ -239,6 +244,17 @@ def _positive(spec: "ServerSpec", attribute: Any, value: int) -> None:
         raise ConfigError(f"at least 1 wanted, not {value}", server=spec.name, field=attribute.name)
 
 
+def _revives(spec: "ServerSpec", _attribute: object, value: Revive | None) -> None:
+    if value is None or value == "on_call":
+        return
+    if not (type(value) in (int, float) and math.isfinite(value) and value > 0):
+        raise ConfigError(f"'on_call' or finite seconds > 0 wanted, not {value!r}", server=spec.name, field="revive")
+
+
+def _watched(spec: "ServerSpec") -> Liveness | None:
+    return Liveness() if spec.transport.kind in REMOTE_KINDS else None
+
+
 def _nonempty(_spec: object, _attribute: object, value: str) -> None:
     if not value:
         raise ConfigError("a server needs a name")
@@ -261,6 +277,12 @@ class ServerSpec:
     restart: RestartMode = field(default="permanent", kw_only=True)
     """`permanent`: restarted however it ends. `transient`: not after exit code 0 with nothing pending. `temporary`:
     never."""
+    revive: Revive | None = field(default=None, kw_only=True, validator=_revives)
+    """What ends `failed` besides a person. `"on_call"`: a call of one of its tools starts it afresh, once a call, and
+    waits. Seconds: it is started afresh so long after it failed. None: nothing. What cannot work is never revived."""
+    liveness: Liveness | None = field(default=Factory(_watched, takes_self=True), kw_only=True)
+    """How it is found to be dead when it is silent; None: only by the end of its connection. Default `Liveness()` over
+    http, sse and ws, where a link can go without an end; None elsewhere."""
     lazy: bool = field(default=False, kw_only=True)
     """Not started before the first call or list."""
     enabled: bool = field(default=True, kw_only=True)

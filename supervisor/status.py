@@ -6,6 +6,8 @@ from attrs import field, frozen
 
 from mcp_nursery.actors.messages import Handshake, Owner, ServerState
 
+from .lifecycle import LEFT_BY_NOBODY
+
 if TYPE_CHECKING:
     from mcp_types import Tool as Definition
 
@@ -36,7 +38,9 @@ class Snapshot:
     """Which start this is, or which one is due, since the ladder began; from 1."""
     max_attempts: int = 1
     due_at: float | None = None
-    """When the next start is due, on Trio's clock; set in `waiting`."""
+    """When the next start is due, on Trio's clock; set in `waiting`, and in `failed` if it is revived by time."""
+    revives_on_call: bool = False
+    """In `failed`: whether a call starts it afresh."""
     connected_at: float | None = None
     """When `connected` began, on Trio's clock."""
     error: str | None = None
@@ -52,6 +56,11 @@ class Snapshot:
     def settled(self) -> bool:
         """Whether no first attempt is under way. A manual reconnect counts as a first attempt."""
         return not (self.state is ServerState.CONNECTING and self.attempt == 1)
+
+    @property
+    def abandoned(self) -> bool:
+        """Whether nobody will bring it to `connected` by itself: waiting for that is vain."""
+        return self.state in LEFT_BY_NOBODY and self.due_at is None
 
 
 @frozen

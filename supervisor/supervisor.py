@@ -18,8 +18,8 @@ from .delivery import Request, Resend, WhenDown, deliver, encode_arguments
 from .events import EventStream
 from .fan_out import Call, FanOut, Until, open_fan_out
 from .fleet import Fleet, FleetSettings
-from .keeper import Order
 from .lifecycle import LEFT_BY_NOBODY
+from .orders import Order
 from .policy import RestartPolicy
 from .service import open_service_nursery
 from .spec import ServerSpec
@@ -282,7 +282,7 @@ class Supervisor:
 
         def connected(snapshot: Snapshot) -> Snapshot | None:
             self._fleet.check_open()
-            if snapshot.state in LEFT_BY_NOBODY:
+            if snapshot.abandoned:
                 raise _down(snapshot)
             return snapshot if snapshot.state is ServerState.CONNECTED else None
 

@@ -23,6 +23,11 @@ class Connection(Protocol):
         """Tool calls that wait for an answer."""
         ...
 
+    @property
+    def heard_at(self) -> float:
+        """When the server was last heard of, on Trio's clock: any message counts, not only answers."""
+        ...
+
     async def handshake(self, era: "Era | None") -> "Handshake":
         """Open the conversation; `era` is what an earlier incarnation found.
 
@@ -71,6 +76,18 @@ class Connection(Protocol):
         """Call `tell` whenever the server says that its tools changed, or may have; until cancelled."""
         ...
 
+    async def probe(self) -> None:
+        """Ask something that every server answers at once. Who asks looks at `heard_at` afterwards, not at the answer.
+
+        Raises:
+            HandshakeFailed: There was no answer, or one that is none of the protocol.
+        """
+        ...
+
+    def lose(self, loss: "Loss") -> None:
+        """Count the connection as lost from now on: calls in flight end with this loss. Never waits."""
+        ...
+
     async def lost(self) -> "Loss":
         """Wait until the connection is lost, and tell how."""
         ...
@@ -79,10 +96,14 @@ class Connection(Protocol):
 class HandshakeFailed(Exception):
     """The connection opened, and the conversation did not."""
 
-    def __init__(self, loss: "Loss", *, era: "Era | None" = None, probe_refused: bool = False) -> None:
+    def __init__(
+        self, loss: "Loss", *, era: "Era | None" = None, probe_refused: bool = False, lost: bool = False
+    ) -> None:
         self.loss = loss
         self.era = era
         """The era, if that much was found."""
         self.probe_refused = probe_refused
         """The server read the era probe and ended: open again with `initialize`."""
+        self.lost = lost
+        """The connection is gone, and `lost()` says so already."""
         super().__init__(loss.message)

@@ -8,7 +8,7 @@ import trio
 from attrs import evolve
 from mcp.client import ClientSession
 from mcp.shared.exceptions import MCPError
-from mcp_types import INTERNAL_ERROR, CallToolRequest, CallToolRequestParams, Tool
+from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, REQUEST_TIMEOUT, CallToolRequest, CallToolRequestParams, Tool
 from pydantic import TypeAdapter, ValidationError
 
 from ..errors import StartFailed, leaves, one_line
@@ -167,8 +167,12 @@ class DrivenConnection:
         """
         session = self._session
         assert session is not None  # the handshake came first
-        await self._ask(lambda: probe(session), "the probe failed")
-        self.hear()
+        try:
+            await self._ask(lambda: probe(session), "the probe failed")
+        except HandshakeFailed as failure:
+            if failure.lost or not _is_refusal(failure.__cause__):
+                raise
+        self.hear()  # a refusal is a sign of life too
 
     async def _ask(self, request: Callable[[], Awaitable[T]], failed: str) -> T:
         """Make a request that is no tool call.
@@ -177,7 +181,7 @@ class DrivenConnection:
             HandshakeFailed: It got no good answer, or the connection was lost.
         """
         if self._lost.is_set():
-            raise HandshakeFailed(self._loss)
+            raise HandshakeFailed(self._loss, lost=True)
         exchange = Exchange()
         self._requests.add(exchange)
         error: Exception | None = None
@@ -188,7 +192,7 @@ class DrivenConnection:
             error = problem
         finally:
             self._requests.discard(exchange)
-        raise HandshakeFailed(self._why(exchange, error, failed)) from error
+        raise HandshakeFailed(self._why(exchange, error, failed), lost=self._lost.is_set()) from error
 
     def _why(self, exchange: Exchange, error: Exception | None, failed: str) -> Loss:
         if self._lost.is_set():
@@ -375,6 +379,13 @@ class DrivenConnection:
 def _is_of_the_server(error: BaseException) -> bool:
     """Whatever a server object of the host's raises is that server's end; cancellation and Ctrl-C are not."""
     return all(isinstance(leaf, (Exception, SystemExit)) for leaf in leaves(error))
+
+
+def _is_refusal(error: BaseException | None) -> bool:
+    """Whether the server itself has answered, although not with what was asked for."""
+    if isinstance(error, MCPError):
+        return error.code < 0 and error.code not in (CONNECTION_CLOSED, REQUEST_TIMEOUT)
+    return isinstance(error, ValidationError)
 
 
 def _evidence_in(error: Exception | None, *, in_session: bool) -> Evidence:

@@ -20,7 +20,7 @@ from .callbacks import open_callbacks
 from .changes import ToolChanges
 from .input_rounds import answer, round_params
 from .listing import list_tools
-from .negotiation import CLIENT_INFO, negotiate
+from .negotiation import CLIENT_INFO, negotiate, probe
 from .tool_calls import PreparedTool, unknown_tool
 
 
@@ -61,6 +61,11 @@ class WiredConnection:
     def in_flight(self) -> int:
         """Tool calls that wait for an answer."""
         return self._endpoint.in_flight
+
+    @property
+    def heard_at(self) -> float:
+        """When the last frame came. See `Connection`."""
+        return self._endpoint.heard_at
 
     async def handshake(self, era: Era | None) -> Handshake:
         """Open the conversation. See `Connection`."""
@@ -130,6 +135,17 @@ class WiredConnection:
         """Call `tell` whenever the tools changed. See `Connection`."""
         await self._changes.watch(self._session, tell)
 
+    async def probe(self) -> None:
+        """Ping, or discover where there is no ping. See `Connection`."""
+        try:
+            await probe(self._session)
+        except (MCPError, ValidationError) as error:
+            raise HandshakeFailed(Loss(f"the probe failed: {_told(error)}"), era=self._era) from error
+
+    def lose(self, loss: Loss) -> None:
+        """Count as lost. See `Connection`."""
+        self._endpoint.lose(loss)
+
     async def lost(self) -> Loss:
         """Wait until the connection is lost. See `Connection`."""
         await self._endpoint.lost.wait()
@@ -147,7 +163,7 @@ class WiredConnection:
         if not self._endpoint.lost.is_set():
             return HandshakeFailed(Loss(f"the handshake failed: {_told(error)}"), era=self._era)
         loss = self._endpoint.loss
-        return HandshakeFailed(loss, era=self._era, probe_refused=probing and not loss.unheard)
+        return HandshakeFailed(loss, era=self._era, probe_refused=probing and not loss.unheard, lost=True)
 
 
 def _meta(call: CallTool, request_id: int | str) -> dict[str, object]:

@@ -8,7 +8,7 @@ import httpx2
 import orjson
 import trio
 from attrs import frozen
-from mcp_types import INTERNAL_ERROR
+from mcp_types import CONNECTION_CLOSED
 
 from ..errors import one_line
 from ..failures import Evidence
@@ -101,7 +101,7 @@ def accepted(request: httpx2.Request) -> httpx2.Response:
 
 def stand_in(evidence: Evidence) -> dict[str, Any]:
     """The JSON-RPC error for an answer that brought none."""
-    return {"code": evidence.status or INTERNAL_ERROR, "message": evidence.told}
+    return {"code": evidence.status or CONNECTION_CLOSED, "message": evidence.told}
 
 
 def rejection(request: httpx2.Request, frame: Frame, error: dict[str, Any]) -> httpx2.Response:

@@ -66,6 +66,8 @@ class Endpoint:
         """Set once the connection is gone and every waiting slot is decided."""
         self.loss = _CLOSED
         """How it was lost."""
+        self.heard_at = -math.inf
+        """When the peer was last heard of, on Trio's clock."""
         self._duplex = duplex
         self._outbox = Outbox(duplex)
         self._table = CallTable()
@@ -124,6 +126,16 @@ class Endpoint:
             self._table.forget(slot)
             self._settle(slot)
             slot.resolve(_CLOSED)
+
+    def lose(self, loss: Loss) -> None:
+        """The connection is lost, even if the peer has not ended it: every waiting slot is decided, once."""
+        if self.lost.is_set():
+            return
+        self.loss = evolve(loss, pending=len(self._calls))
+        self.lost.set()
+        self._table.fail_all(self.loss)
+        self._calls.clear()
+        self._settled.unpark_all()
 
     def _settle(self, slot: ReplySlot) -> None:
         self._calls.discard(slot)
@@ -231,23 +243,16 @@ class Endpoint:
                 task_status.started()
                 while await self._take_in(nursery, on_request, on_notify_intercept):
                     pass  # nothing of a message, which may be large, is kept here until the next one comes
-                self.loss = evolve(await self._duplex.loss(), pending=len(self._calls))
-                self._end()  # now: a callback that serves the peer may take its time to end
+                self.lose(await self._duplex.loss())  # now: a callback that serves the peer may take its time to end
                 nursery.cancel_scope.cancel()
         finally:
             self._running = False
-            if not self.lost.is_set():
-                self._end()
-
-    def _end(self) -> None:
-        self.lost.set()
-        self._table.fail_all(self.loss)
-        self._calls.clear()
-        self._settled.unpark_all()
+            self.lose(_CLOSED)
 
     async def _take_in(self, nursery: trio.Nursery, on_request: OnRequest, intercept: OnNotifyIntercept | None) -> bool:
         """See to what comes next; False at the end."""
         batch = await self._duplex.read()
+        self.heard_at = trio.current_time()
         for count, frame in enumerate(batch, 1):
             self._accept(frame, nursery, on_request, intercept)
             if count % _TURN == 0:

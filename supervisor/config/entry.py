@@ -6,7 +6,7 @@ from typing import Any
 from attrs import field, fields, frozen
 
 from mcp_nursery.actors.errors import ConfigError
-from mcp_nursery.supervisor.policy import RestartMode, RestartPolicy
+from mcp_nursery.supervisor.policy import RestartMode, RestartPolicy, Revive
 from mcp_nursery.supervisor.spec import (
     HttpTransport,
     ServerSpec,
@@ -67,6 +67,7 @@ class _Entry:
     description: str | None = None
     lazy: bool | None = None
     restart: RestartMode | None = None
+    revive: Revive | None = None
     connect_timeout: float | None = field(default=None, alias="connectSeconds")
     call_timeout: float | None = field(default=None, alias="callSeconds")
     max_in_flight: int | None = field(default=None, alias="maxInFlight")
@@ -80,6 +81,7 @@ _OWN_FIELDS = (
     "description",
     "lazy",
     "restart",
+    "revive",
     "connect_timeout",
     "call_timeout",
     "max_in_flight",

@@ -11,7 +11,7 @@ from cattrs import ClassValidationError, Converter
 from cattrs.gen import make_dict_structure_fn
 
 from mcp_nursery.actors.transports.headers import problem_with_header
-from mcp_nursery.supervisor.policy import RestartMode
+from mcp_nursery.supervisor.policy import RestartMode, Revive
 
 from .document import as_object, is_unicode, json_type
 
@@ -126,6 +126,15 @@ def _restart_mode(value: object, _type: object) -> str:
     return value
 
 
+def _revive(value: object, _type: object) -> Revive:
+    if value == "on_call":
+        return "on_call"
+    seconds = _seconds(value) if not isinstance(value, str) else 0.0
+    if seconds == 0:
+        raise ValueError("on_call, or finite seconds > 0 wanted")
+    return seconds
+
+
 _Check = Callable[[Any, Any], Any]
 
 _PLAIN: tuple[tuple[type, _Check], ...] = (
@@ -140,4 +149,5 @@ _COMPOSED: tuple[tuple[Any, _Check], ...] = (
     (dict[str, str], _variables),
     (Mapping[str, str], _headers),
     (RestartMode, _restart_mode),
+    (Revive | None, _revive),
 )

@@ -57,6 +57,8 @@ class Life:
     """It cannot be opened at all, with this error."""
     usable: bool = True
     """False: what it refuses is not worth retrying, like a command that does not exist."""
+    needs_auth: bool = False
+    """It ends for want of authorisation, whether it refuses or dies."""
     connects_after: float = 0.0
     """The time before its first answer."""
     mute: bool = False
@@ -65,6 +67,8 @@ class Life:
     """It reads this many frames, then no more."""
     dies_after: float = math.inf
     """The time after the handshake at which it exits. 0: it greets and dies."""
+    silent_after: float = math.inf
+    """The time after the handshake from which on nothing of it arrives, although its connection has no end."""
     exit_code: int = 1
     modern: bool = True
     """It speaks 2026-07-28; False: 2025-11-25, and refuses `server/discover`."""
@@ -93,6 +97,8 @@ class ScriptedServer:
     """Every `tools/call` it read, as (incarnation, tool, arguments): the ledger of what it may have acted on."""
     cancelled: list[int | str] = field(factory=list["int | str"])
     """The ids of the requests it was told to cancel."""
+    probes: list[float] = field(factory=list[float])
+    """When it was asked whether it lives."""
     most_alive: int = 0
     """The most incarnations ever open at once."""
     _alive: int = 0
@@ -143,7 +149,7 @@ class ScriptedServer:
         self.most_alive = max(self.most_alive, self._alive)
         try:
             if life.refuses is not None:
-                raise StartFailed(life.refuses, retriable=life.usable)
+                raise StartFailed(life.refuses, retriable=life.usable, needs_auth=life.needs_auth)
             async with trio.open_nursery() as nursery:
                 self._current = _Incarnation(self, life, number + 1, nursery)
                 nursery.start_soon(self._current.live)
@@ -198,6 +204,7 @@ class _Incarnation:
         self._answered = trio.lowlevel.ParkingLot()
         self._read = 0
         self._exit_code: int | None = None
+        self._greeted_at = math.inf
         self._running: dict[int | str, trio.CancelScope] = {}
         self._modern_session = False
         self._asked: list[ToolFunction] = []
@@ -228,7 +235,8 @@ class _Incarnation:
 
     async def loss(self) -> Loss:
         await trio.lowlevel.checkpoint()
-        return Loss(f"exited with code {self._exit_code}", exit_code=self._exit_code)
+        message = "401 Unauthorized" if self._life.needs_auth else f"exited with code {self._exit_code}"
+        return Loss(message, exit_code=self._exit_code, needs_auth=self._life.needs_auth)
 
     # -- the server -----------------------------------------------------------------------------------------------
 
@@ -238,7 +246,8 @@ class _Incarnation:
             self._answered.unpark_all()
 
     def send(self, message: Mapping[str, Any]) -> None:
-        if self._exit_code is None:
+        silent = trio.current_time() >= self._greeted_at + self._life.silent_after
+        if self._exit_code is None and not silent:
             self._answers.append(json.dumps(message).encode())
             self._answered.unpark_all()
 
@@ -266,6 +275,7 @@ class _Incarnation:
             case "server/discover" if self._life.dies_of_probe:
                 self.die(self._life.exit_code)
             case "server/discover" if self._life.modern:
+                self._probed()
                 self._modern_session = True
                 self._result(request_id, self._discovery())
                 self._greeted()
@@ -281,13 +291,21 @@ class _Incarnation:
                 self._server.calls.append((self._number, name, arguments))
                 self._nursery.start_soon(self._call, request_id, params)
             case "ping":
+                self._probed()
                 self._result(request_id, {})
             case _:
                 self.send(
                     {"jsonrpc": "2.0", "id": request_id, "error": {"code": -32601, "message": "Method not found"}}
                 )
 
+    def _probed(self) -> None:
+        if self._greeted_at < math.inf:
+            self._server.probes.append(trio.current_time())
+
     def _greeted(self) -> None:
+        if self._greeted_at < math.inf:
+            return  # a later probe
+        self._greeted_at = trio.current_time()
         if not math.isinf(self._life.dies_after):
             self._nursery.start_soon(self._die_later)
 

@@ -19,6 +19,14 @@ class Local:
         return self.server.transport.connector(close_grace=close_grace)
 
 
+class Remote(Local):
+    """One that takes the places of a remote one."""
+
+    def __init__(self, server: ScriptedServer, kind: str) -> None:
+        super().__init__(server)
+        self.kind = kind
+
+
 def local(name: str, server: ScriptedServer, **options) -> ServerSpec:
     return ServerSpec(name, Local(server), **options)
 
@@ -114,3 +122,14 @@ async def test_stdio_servers_wait_and_others_do_not(autojump_clock):
         await supervisor.wait_connected("inner")
         assert trio.current_time() == 1
     assert StdioTransport("x").kind == Local.kind
+
+
+async def test_remote_servers_start_twenty_at_a_time(autojump_clock):
+    """L15: over whatever transport, and not behind the local ones."""
+    servers = [ScriptedServer(Life(connects_after=1.5, modern=False)) for _ in range(50)]
+    specs = [ServerSpec(f"s{n}", Remote(server, ("http", "sse", "ws")[n % 3])) for n, server in enumerate(servers)]
+    hung = [local(f"hung{number}", ScriptedServer(Life(mute=True))) for number in range(3)]
+    async with open_supervisor([*hung, *specs], gate=10) as supervisor:
+        for spec in specs:
+            await supervisor.wait_connected(spec.name)
+    assert sorted(server.starts[0] for server in servers) == [1.5 * (number // 20) for number in range(50)]

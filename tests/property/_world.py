@@ -50,6 +50,7 @@ class Script:
     stable_after: float = 4.0
     lazy: bool = False
     trust_hints: bool = True
+    revive: Literal["on_call"] | float | None = None
 
     def life(self, start: int) -> Life:
         return self.lives[min(start, len(self.lives) - 1)]
@@ -111,6 +112,7 @@ def lives(draw: st.DrawFn, stable_after: float, *, deaf: bool = True) -> Life:
             deaf_after=st.sampled_from([NEVER, NEVER, 2, 3, 4, 5] if deaf else [NEVER]),
         )
         | st.builds(Life, refuses=st.just("no such luck"))
+        | st.builds(Life, refuses=st.just("who are you?"), needs_auth=st.just(True))
         | st.builds(Life, mute=st.just(True), closes_after=st.sampled_from([0.0, 0.5]))
     )
 
@@ -335,6 +337,7 @@ def spec(script: Script, server: ScriptedServer) -> ServerSpec:
         policy=RestartPolicy(delays=script.delays, stable_after=script.stable_after),
         lazy=script.lazy,
         trust_hints=script.trust_hints,
+        revive=script.revive,
         connect_timeout=CONNECT_TIMEOUT,
     )
 

@@ -16,13 +16,23 @@ from mcp_nursery.supervisor.spec import StdioTransport, UnusableTransport
 SECRET = "hunter2"
 KEYS = [
     *("type", "command", "args", "env", "cwd", "url", "description", "enabled", "disabled", "restart", "restartDelays"),
-    *("stableAfterSeconds", "lazy", "connectSeconds", "callSeconds", "maxInFlight", "mailboxSize", "trustHints", "odd"),
+    *(
+        "stableAfterSeconds",
+        "lazy",
+        "connectSeconds",
+        "callSeconds",
+        "maxInFlight",
+        "mailboxSize",
+        "trustHints",
+        "revive",
+        "odd",
+    ),
 ]
 SHOWN = ("command", "cwd", "description")
 
 text = st.text(st.characters(), max_size=8)
 scalars = st.one_of(st.none(), st.booleans(), st.integers(), st.just(10**400), st.floats(), text)
-words = st.sampled_from(["stdio", "http", "sse", "permanent"])
+words = st.sampled_from(["stdio", "http", "sse", "permanent", "on_call"])
 
 
 def trees(leaves: st.SearchStrategy[Any], keys: st.SearchStrategy[str]) -> st.SearchStrategy[Any]:

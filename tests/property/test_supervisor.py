@@ -40,6 +40,7 @@ from ._world import (
     CONNECT_TIMEOUT,
     ENDERS,
     NEVER,
+    SETTLING,
     STARTERS,
     Act,
     Call,
@@ -72,18 +73,21 @@ def share(part: float) -> settings:
 @frozen
 class Expected:
     starts: list[float]
-    fate: ServerState
+    fate: ServerState | None
+    """Where it comes to rest; None if it does not."""
 
 
 def expected_starts(script: Script) -> Expected:
     """When a server is started that nobody touches: DESIGN.md, section Restarting, in as few words as it can be put."""
     starts, now, failures = list[float](), 0.0, 0
     probe_known = False
-    while True:
+    while now <= SETTLING:
         life = script.life(len(starts))
         starts.append(now)
         connected = now + life.connects_after
         closes = life.closes_after
+        if life.needs_auth:
+            return Expected(starts, ServerState.NEEDS_AUTH)
         if life.refuses is not None:
             failed, stable, closes = now, False, 0.0
         elif life.dies_of_probe and not probe_known:
@@ -99,9 +103,13 @@ def expected_starts(script: Script) -> Expected:
             stable = life.dies_after >= script.stable_after
             probe_known = True
         failures = 1 if stable else failures + 1
-        if failures > len(script.delays):
+        if failures <= len(script.delays):
+            now = max(failed + script.delays[failures - 1], failed + closes)
+        elif isinstance(script.revive, float):
+            now, failures = max(failed + script.revive, failed + closes), 0
+        else:
             return Expected(starts, ServerState.FAILED)
-        now = max(failed + script.delays[failures - 1], failed + closes)
+    return Expected(starts, None)
 
 
 @st.composite
@@ -110,11 +118,13 @@ def ladder_scripts(draw: st.DrawFn, name: str) -> Script:
     generated = draw(st.lists(lives(stable_after, deaf=False), max_size=6))
     if generated and draw(st.booleans()) and generated[0].refuses is None:
         generated[0] = evolve(generated[0], modern=False, dies_of_probe=not generated[0].mute)
-    return Script(name, (*generated, draw(last_lives)), draw(ladders), stable_after)
+    revive = draw(st.sampled_from([None, None, "on_call", 10.0, 40.5]))
+    return Script(name, (*generated, draw(last_lives)), draw(ladders), stable_after, revive=revive)
 
 
 @given(st.tuples(ladder_scripts("a"), ladder_scripts("b")), st.random_module())
 @example((Script("a", (Life(refuses="no"),), (2, 5, 15), 30), Script("b", (Life(dies_after=0),))), Random(0))
+@example((Script("a", (Life(refuses="no"),), (2,), revive=10.0), Script("b", (Life(mute=True),))), Random(0))
 def test_starts_are_exactly_those_of_the_ladder(world: Sequence[Script], schedule: object) -> None:
     trace = run_world(world)
     for script in world:
@@ -124,7 +134,7 @@ def test_starts_are_exactly_those_of_the_ladder(world: Sequence[Script], schedul
         states = [
             one.detail.new for i, one in last if isinstance(one.detail, StateChanged) and one.at < trace.at("leave")
         ]
-        assert states[-1:] in ([], [expected.fate])
+        assert expected.fate is None or states[-1:] in ([], [expected.fate])
 
 
 @pytest.mark.parametrize(("lasts", "attempts"), [(29.5, 2), (30.0, 3), (30.5, 3)])
@@ -175,6 +185,9 @@ def restarts_follow_the_ladder(trace: Trace, server: str) -> None:
         if acted & {*STARTERS, *ENDERS}:
             restarts = _attempt_shown(trace, server, next_start) - 1
             continue
+        if trace.scripts[server].life(number).needs_auth:
+            assert following is None, f"{server} was started again without authorisation"
+            continue
         failed, stable, probing = failure(trace, server, number, start, end)
         again = following is not None and _attempt_shown(trace, server, next_start) == restarts + 1
         if probing and probes and again and following.at == max(failed, ended.at):
@@ -190,6 +203,19 @@ def restarts_follow_the_ladder(trace: Trace, server: str) -> None:
             assert due >= trace.at("leave"), f"{server} was not started at {due}"
         else:
             assert following.at == due, f"start {number + 2} of {server}"
+
+
+def calls_revive_once_each(trace: Trace, server: str) -> None:
+    """1, 2 where calls revive: no more ladders than somebody asked for, and none that nobody did."""
+    asked = [record for record in trace.calls if record.call.server == server]
+    persons = [one for _, one in trace.of(server, "act") if one.detail.act.what in STARTERS]
+    starts = trace.servers[server].starts
+    assert len(starts) <= (1 + len(asked) + len(persons)) * (len(trace.scripts[server].delays) + 1) + 1
+    for before, after in zip(shown(trace, server), shown(trace, server)[1:], strict=False):
+        if before[1].new != "failed" or after[1].new != "connecting":
+            continue
+        open_calls = [one for one in asked if one.began <= after[1].at <= (one.ended or NEVER)]
+        assert open_calls or any(one.at == after[1].at for one in persons), "revived by nobody"
 
 
 def _attempt_shown(trace: Trace, server: str, before: int) -> int:
@@ -309,8 +335,11 @@ def events_rebuild_the_status(trace: Trace) -> None:
 
 def check(trace: Trace, *, drain: float = 0.0) -> None:
     """All properties of one world."""
-    for server in trace.scripts:
-        restarts_follow_the_ladder(trace, server)
+    for server, script in trace.scripts.items():
+        if script.revive is None:
+            restarts_follow_the_ladder(trace, server)
+        else:
+            calls_revive_once_each(trace, server)
         a_stopped_server_stays_stopped(trace, server)
         one_transport_at_a_time(trace, server)
     every_order_is_answered(trace)
@@ -501,6 +530,20 @@ def test_a_reader_that_falls_behind_learns_the_truth(
     """13, with a buffer so small that it overflows."""
     with patch.object(events, "EVENT_BUFFER", buffer):
         events_rebuild_the_status(run_world(world, done, slowness=slowness))
+
+
+@given(scripts("a", deaf=False, lazy=False), steps("a"), st.random_module())
+@example(  # the attempt of a call fails, and its caller has no other
+    Script("a", (Life(refuses="no"),), ()), [Step(1.0, Call("a", "read_now"))] * 3, Random(0)
+)
+@example(  # lost, revived, lost again
+    Script("a", (Life(dies_after=2.0),), (), 4.0), [Step(1.0, Call("a", "read_never"))] * 3, Random(0)
+)
+@example(  # called while what has failed is being closed
+    Script("a", (Life(dies_after=1.0, closes_after=4.0), Life()), ()), [Step(2.0, Call("a", "write_now"))], Random(0)
+)
+def test_calls_that_revive(script: Script, done: Sequence[Step], schedule: object) -> None:
+    check(run_world([evolve(script, revive="on_call")], done))
 
 
 patient = calls("a").map(lambda call: evolve(call, when_down="wait"))

@@ -76,6 +76,11 @@ class Journal:
         lines = (line.split() for line in self.path.read_text().splitlines())
         return [float(line[1]) for line in lines if line[0] == what]
 
+    def details(self, what):
+        """What was noted beside it, each time."""
+        lines = (line.split() for line in self.path.read_text().splitlines())
+        return [line[2] for line in lines if line[0] == what and len(line) > 2]
+
     def count(self, what):
         return len(self.times(what))
 

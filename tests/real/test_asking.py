@@ -68,7 +68,8 @@ async def test_a_server_asks_in_the_middle_of_a_call(era):
             await host.all_lines.wait()
         assert [data for level, data in host.lines if level == "info"] == [f"line {n}" for n in range(10)]
         noise = sum(level == "debug" for level, _ in host.lines)
-        assert noise == (0 if era == "new" else 9)  # a new server is told the level, an old one says what it likes
+        # A new server is told the level, an old one says what it likes; the last of it may still be on its way.
+        assert noise in ((0,) if era == "new" else (9, 10))
 
 
 @pytest.mark.parametrize("era", VERSIONS)

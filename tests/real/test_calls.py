@@ -70,6 +70,41 @@ async def test_a_lost_read_is_sent_again(journal):
 
 
 @pytest.mark.parametrize(
+    ("tool", "arguments", "options"),
+    [("fetch", {"deaths": 9}, {}), ("commit", {"code": 7}, {"resend": "always"})],
+    ids=["read", "always"],
+)
+async def test_nothing_is_sent_a_third_time(journal, tool, arguments, options):
+    """Q15, R2: a call that kills each server it reaches, and may be sent again."""
+    async with supervised(lab(journal=journal)) as supervisor:
+        with pytest.raises(ConnectionLost) as caught:
+            await supervisor.call_tool(tool, arguments, server="lab", **options)
+        assert (caught.value.delivery, caught.value.incarnation) == (Delivery.UNKNOWN, 2)
+        await supervisor.call_tool("echo", server="lab", when_down="wait")
+    assert journal.count(tool) == 2
+
+
+async def test_what_was_not_sent_when_the_server_died_is_sent_to_the_next(journal):
+    """R2: calls that waited for room are executed once each, by the next incarnation, whatever they do."""
+    results = []
+
+    async def commit(supervisor, token):
+        results.append(await supervisor.call_tool("commit", {"token": token}, server="lab", when_down="wait"))
+
+    async with supervised(lab(journal=journal, max_in_flight=1)) as supervisor:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(outcome_of, supervisor.call_tool("sleep", {"seconds": 60}, server="lab"))
+            await trio.testing.wait_all_tasks_blocked()
+            for token in "abc":
+                nursery.start_soon(commit, supervisor, token)
+            await trio.testing.wait_all_tasks_blocked()
+            assert journal.count("commit") == 0
+            os.kill(status_of(supervisor).pid, signal.SIGKILL)
+        assert {result.incarnation for result in results} == {2}
+    assert sorted(journal.details("commit")) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
     ("settings", "options"), [({"trust_hints": False}, {}), ({}, {"resend": "never"})], ids=["hints", "never"]
 )
 async def test_a_lost_read_is_not_sent_again(journal, settings, options):

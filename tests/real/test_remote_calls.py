@@ -192,7 +192,7 @@ async def test_a_mute_post_ends_alone_unless_its_caller_has_set_a_limit(remote, 
     async with supervised(remote.spec()) as supervisor:
         if remote.kind == "json":
             with pytest.raises(ConnectionLost, match=r"did not answer within 0\.5 s") as caught:
-                await supervisor.call_tool("hang", {"seconds": 2}, server="lab")
+                await supervisor.call_tool("hang", {"seconds": 2}, server="lab", resend="always")
             assert caught.value.delivery is Delivery.UNKNOWN
             assert remote.journal.count("hang") == 1
             await eventually(lambda: remote.journal.count("cancelled") == 1)

@@ -227,21 +227,30 @@ def raw_answer(call, result):
 
 
 @tool()
-def commit(call, code=None):
-    """A side effect, and then an answer or a death."""
-    note("commit")
+def commit(call, code=None, token="", takes=0):
+    """A side effect, and then an answer, so many seconds later, or a death."""
+    note("commit", token)
+    time.sleep(takes)
     if code is not None:
         os._exit(code)
     return "committed"
 
 
 @tool(readOnlyHint=True)
-def fetch(call):
-    """Die at the first time ever, answer from then on."""
+def fetch(call, deaths=1):
+    """Die the first times ever, answer from then on."""
     note("fetch")
-    if noted("fetch") == 1:
+    if noted("fetch") <= deaths:
         os._exit(7)
     return "fetched"
+
+
+@tool(readOnlyHint=True)
+def look(call, token, takes):
+    """What may happen twice, and is written down all the same."""
+    note("look", token)
+    time.sleep(takes)
+    return token
 
 
 @tool()

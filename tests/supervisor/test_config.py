@@ -34,7 +34,16 @@ ALL_KEYS = [
         "restart",
         "restartDelays",
     ),
-    *("stableAfterSeconds", "lazy", "connectSeconds", "callSeconds", "maxInFlight", "mailboxSize", "trustHints"),
+    *(
+        "stableAfterSeconds",
+        "lazy",
+        "connectSeconds",
+        "callSeconds",
+        "maxInFlight",
+        "mailboxSize",
+        "trustHints",
+        "revive",
+    ),
 ]
 
 
@@ -187,6 +196,11 @@ def test_byte_order_mark(file: Path) -> None:
         ({"command": "x", "trustHints": "yes"}, "trustHints", "true or false wanted, not text", "stdio"),
         ({"command": "x", "restart": "always"}, "restart", "one of permanent, transient, temporary", "stdio"),
         ({"command": "x", "restart": ["permanent"]}, "restart", "one of permanent, transient, temporary", "stdio"),
+        ({"command": "x", "revive": "always"}, "revive", "on_call, or finite seconds > 0 wanted", "stdio"),
+        ({"command": "x", "revive": 0}, "revive", "on_call, or finite seconds > 0 wanted", "stdio"),
+        ({"command": "x", "revive": -1}, "revive", "finite seconds", "stdio"),
+        ({"command": "x", "revive": True}, "revive", "seconds wanted, not a boolean", "stdio"),
+        ({"command": "x", "revive": ["on_call"]}, "revive", "seconds wanted, not a list", "stdio"),
         ({"command": "x", "restartDelays": 5}, "restartDelays", "a list wanted, not a number", "stdio"),
         ({"command": "x", "restartDelays": [1, "2"]}, "restartDelays", "seconds wanted, not text", "stdio"),
         ({"command": "x", "restartDelays": [1, -2]}, "restartDelays", "finite seconds >= 0", "stdio"),
@@ -272,6 +286,7 @@ def test_full_entry(file: Path) -> None:
             "cwd": "/tmp",
             "description": "lists files",
             "restart": "transient",
+            "revive": 60,
             "restartDelays": [0.5, 1],
             "stableAfterSeconds": 60,
             "lazy": True,
@@ -287,6 +302,7 @@ def test_full_entry(file: Path) -> None:
         StdioTransport("npx", args=["-y", "é"], env={"KEY": SECRET}, cwd="/tmp"),
         description="lists files",
         restart="transient",
+        revive=60.0,
         policy=RestartPolicy(delays=(0.5, 1.0), stable_after=60.0),
         lazy=True,
         connect_timeout=0.0,
@@ -341,6 +357,12 @@ def test_enabled(file: Path, settings: dict[str, bool], *, enabled: bool) -> Non
 )
 def test_policy(file: Path, settings: dict[str, Any], policy: RestartPolicy) -> None:
     assert load_one(file, {"command": "x", **settings}).policy == policy
+
+
+def test_revived_by_calls(file: Path) -> None:
+    """G3, R1."""
+    assert load_one(file, {"command": "x", "revive": "on_call"}).revive == "on_call"
+    assert load_one(file, {"command": "x", "revive": None}).revive is None
 
 
 def test_null_counts_as_absent(file: Path) -> None:

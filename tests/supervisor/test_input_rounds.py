@@ -2,6 +2,7 @@
 
 import json
 import logging
+import math
 from functools import partial
 from typing import Any
 
@@ -19,6 +20,8 @@ from mcp_types import (
     ToolUseContent,
 )
 
+from mcp_nursery.actors.mailbox import Mailbox, ReplySlot
+from mcp_nursery.actors.messages import CallTool, Loss, Owner, Round
 from mcp_nursery.supervisor import (
     Call,
     Callbacks,
@@ -32,6 +35,7 @@ from mcp_nursery.supervisor import (
     ToolResult,
     open_supervisor,
 )
+from mcp_nursery.supervisor.input_rounds import follow_up
 from mcp_nursery.supervisor.testing import Ask, Life, Refusal, ScriptedServer, run_virtual
 
 FORM = {"type": "object", "properties": {"name": {"type": "string"}}}
@@ -502,6 +506,19 @@ def test_the_rest_of_a_call_never_reaches_another_incarnation():
         assert len(server.calls) == 1
 
     run_virtual(main)
+
+
+@pytest.mark.parametrize("incarnation", [None, 1, 2])
+def test_a_follow_up_finds_its_incarnation_or_nobody(incarnation):
+    """R9: no owner, one that is ending, another one: the slot is decided at once, and has no owner to tell."""
+    owner = None if incarnation is None else Owner(incarnation, *(Mailbox[Any](math.inf) for _ in range(3)))
+    if owner is not None and incarnation == 1:
+        owner.follow_ups.close()
+    message = Round(CallTool("x", "work", None, {}, ReplySlot()))
+    follow_up(owner, 1, message)
+    assert isinstance(message.slot.outcome, Loss)
+    assert message.slot.incarnation == 1
+    assert owner is None or owner.follow_ups.statistics().waiting == 0
 
 
 def test_a_stop_begins_no_further_round():

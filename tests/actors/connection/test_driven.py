@@ -249,6 +249,37 @@ async def test_a_tool_that_exits_ends_its_server_and_not_the_host():
         assert late.slot.delivery is Delivery.NOT_SENT
 
 
+async def test_a_probe_is_heard(bridge, autojump_clock):
+    """L6."""
+    async with driven(lab(bridge)) as connection:
+        await trio.sleep(5)
+        assert connection.heard_at == 0
+        await connection.probe()
+        assert connection.heard_at == 5
+
+
+async def test_an_answer_and_progress_are_signs_of_life(bridge, autojump_clock):
+    async with driven(lab(bridge)) as connection:
+        for at, sent in ((5, call("add", {"terms": [1]})), (9, call("count", {"to": 3}, wants_progress=True))):
+            await trio.sleep_until(at)
+            connection.submit([sent])
+            await wait_all_tasks_blocked()
+            assert connection.heard_at == at
+
+
+async def test_a_connection_given_up_for_lost_ends_its_calls(bridge, autojump_clock):
+    """L6."""
+    sent = call("hang")
+    async with driven(lab(bridge)) as connection:
+        connection.submit([sent])
+        await wait_all_tasks_blocked()
+        connection.lose(Loss("silent"))
+        assert await connection.lost() == Loss("silent", pending=1)
+        await wait_all_tasks_blocked()
+        assert sent.slot.outcome == Loss("silent", pending=1)
+        assert sent.slot.delivery is Delivery.UNKNOWN
+
+
 async def test_each_connection_enters_the_lifespan_anew():
     entered = []
 

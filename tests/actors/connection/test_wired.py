@@ -216,7 +216,69 @@ async def test_leaving_the_block_decides_what_still_waits():
     async with connection(**READY) as (_, opening):
         await made_ready(opening)
         opening.submit([sent])
-    assert sent.slot.outcome == Loss("the connection was closed")
+    assert sent.slot.outcome == Loss("the connection was closed", pending=1)
+
+
+# whether it lives
+
+
+@pytest.mark.parametrize(
+    ("script", "asked"),
+    [
+        ({}, "server/discover"),
+        ({"server_discover": refuses(-32601), "initialize": answers(greeting()), "ping": answers({})}, "ping"),
+    ],
+    ids=["modern", "handshake"],
+)
+async def test_a_probe_is_one_round_trip(script, asked, autojump_clock):
+    """L6."""
+    async with connection(**READY | script) as (lab, opening):
+        await made_ready(opening)
+        before = len(lab.asked)
+        await trio.sleep(5)
+        assert opening.heard_at == 0
+        await opening.probe()
+        assert lab.asked[before:] == [asked]
+        assert opening.heard_at == 5
+
+
+@pytest.mark.parametrize("answer", [refuses(-32601), answers({"_meta": 1})], ids=["refusal", "nonsense"])
+async def test_a_probe_that_is_refused_was_heard(answer, autojump_clock):
+    """L6: whatever it says, it lives."""
+    script = READY | {"server_discover": refuses(-32601), "initialize": answers(greeting()), "ping": answer}
+    async with connection(**script) as (_, opening):
+        await made_ready(opening)
+        await trio.sleep(5)
+        with pytest.raises(HandshakeFailed, match="the probe failed: "):
+            await opening.probe()
+        assert opening.heard_at == 5
+
+
+async def test_any_frame_is_a_sign_of_life(autojump_clock):
+    async with connection(**READY) as (lab, opening):
+        await made_ready(opening)
+        await trio.sleep(5)
+        lab.say({"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "x"}})
+        await wait_all_tasks_blocked()
+        assert opening.heard_at == 5
+
+
+async def test_a_connection_given_up_for_lost_is_lost_once():
+    """L6: every call in flight learns why, at once, and the end that comes later changes nothing."""
+    silent = Loss("silent")
+    sent, late = call(), call()
+    async with connection(**READY) as (lab, opening):
+        await made_ready(opening)
+        opening.submit([sent])
+        opening.lose(silent)
+        opening.lose(Loss("again"))
+        assert sent.slot.outcome == await opening.lost() == Loss("silent", pending=1)
+        assert sent.slot.delivery is Delivery.UNKNOWN
+        assert opening.in_flight == 0
+        lab.end(GONE)
+        await wait_all_tasks_blocked()
+        opening.submit([late])
+        assert late.slot.outcome == Loss("silent", pending=1)
 
 
 # against the SDK's own server

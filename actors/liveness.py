@@ -1,0 +1,90 @@
+"""Whether a connection that is silent still lives: when it is probed, and when silence counts as a loss."""
+
+import math
+import time
+from collections.abc import Callable
+
+import trio
+from attrs import field, frozen
+
+from .connection import Connection, HandshakeFailed
+from .messages import Loss
+
+LOOK = 5.0
+"""Seconds between looks at the clocks. While a machine sleeps Trio's clock stands still, so that no timer of ours tells
+that it slept: someone has to look. A hundred watched servers cost 20 wake-ups a second, which is nothing."""
+
+_MISSES_IN_FLIGHT = 3
+"""Silent probes in a row that are a loss while calls are in flight: a server that computes may answer late."""
+
+
+def _check_seconds(_liveness: object, _field: object, seconds: float) -> None:
+    if not (math.isfinite(seconds) and seconds > 0):
+        raise ValueError(f"liveness wants finite seconds > 0, not {seconds}")
+
+
+@frozen
+class Liveness:
+    """How a silent connection is found to be dead.
+
+    A probe is due when nothing was heard for `interval`, or when the machine has slept for longer than that. It is
+    missed if nothing at all was heard within `timeout` of it. One miss is a loss when no call is in flight, three in a
+    row when some are; they are an interval apart.
+
+    Raises:
+        ValueError: A time that is not finite and positive.
+    """
+
+    interval: float = field(default=30.0, converter=float, validator=_check_seconds)
+    """Seconds of silence before a probe."""
+    timeout: float = field(default=10.0, converter=float, validator=_check_seconds)
+    """Seconds a probe may stay unanswered; at most 10 on protocol 2026-07-28, where the SDK ends it then."""
+
+
+def until_probe(liveness: Liveness, *, now: float, heard_at: float, asked_at: float, slept: float) -> float:
+    """Seconds until a probe is due; 0 for now.
+
+    Args:
+        liveness: The server's.
+        now: Trio's clock, like the next two.
+        heard_at: When the server was last heard of.
+        asked_at: When it was last probed.
+        slept: Seconds that Trio's clock stood still since the last look.
+    """
+    if slept > liveness.interval:
+        return 0.0
+    return max(0.0, max(heard_at, asked_at) + liveness.interval - now)
+
+
+def is_lost(misses: int, *, in_flight: int) -> bool:
+    """Whether so many misses in a row are a loss."""
+    return misses >= (_MISSES_IN_FLIGHT if in_flight else 1)
+
+
+async def keep_watch(connection: Connection, liveness: Liveness, *, wall: Callable[[], float] = time.time) -> None:
+    """Probe a connection whenever it was silent for long; return when it counts as lost."""
+    asked_at, misses = -math.inf, 0
+    ahead = wall() - trio.current_time()
+    while True:
+        now = trio.current_time()
+        before, ahead = ahead, wall() - now
+        pause = until_probe(liveness, now=now, heard_at=connection.heard_at, asked_at=asked_at, slept=ahead - before)
+        if pause > 0:
+            await trio.sleep(min(pause, LOOK))
+            continue
+        asked_at = now
+        loss = await _ask(connection, liveness.timeout)
+        misses = 0 if connection.heard_at >= asked_at else misses + 1
+        if is_lost(misses, in_flight=connection.in_flight):
+            connection.lose(loss)
+            return
+
+
+async def _ask(connection: Connection, timeout: float) -> Loss:
+    """Probe, and wait for any sign of life; what it is a case of if there is none."""
+    with trio.move_on_after(timeout):
+        try:
+            await connection.probe()
+        except HandshakeFailed as failure:
+            return failure.loss
+    return Loss(f"no answer to a probe within {timeout:g} s")

@@ -1,0 +1,101 @@
+"""What a server answered to the request for a WebSocket, judged before anything else reads it. No I/O and no state."""
+
+import re
+from http import HTTPStatus
+from urllib.parse import urlsplit, urlunsplit
+
+from attrs import frozen
+
+from ..errors import StartFailed
+
+SUBPROTOCOL = "mcp"
+"""What is offered. A server that chooses none is taken: older ones know of none."""
+
+HEAD_LIMIT = 64 << 10
+"""Bytes of an answer's head; whoever sends more does not mean to answer."""
+
+_MALFORMED = "<malformed>"
+_START = b"HTTP/1."
+_STATUS_LINE = re.compile(rb"HTTP/1\.[01] (\d{3})\b")
+_BLANK_LINE = re.compile(rb"\r?\n\r?\n")
+
+_PASSING = frozenset({404, 408, 425, 429})
+"""Refusals that the next try may not meet. 404 is what many a proxy says while the server behind it restarts."""
+
+
+@frozen
+class Refusal:
+    """Why there is no WebSocket."""
+
+    problem: str
+    """What to say after the URL."""
+    retriable: bool = True
+    """Whether the next try may fare better."""
+    status: int | None = None
+    """The HTTP status, where there was one."""
+
+    def failure(self, url: str) -> StartFailed:
+        """The error for the host; `url` is as `shown_url` gives it."""
+        needs_auth = self.status == HTTPStatus.UNAUTHORIZED
+        return StartFailed(f"url {url!r} {self.problem}", retriable=self.retriable, needs_auth=needs_auth)
+
+
+def shown_url(url: str) -> str:
+    """The URL without user, password, query and fragment: they may hold secrets."""
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.netloc.rpartition("@")[2], parts.port  # a port that is none raises too
+    except ValueError:
+        return _MALFORMED
+    return urlunsplit((parts.scheme, host, parts.path, "", "")) if host else _MALFORMED
+
+
+def is_decidable(head: bytes) -> bool:
+    """Whether `head`, all that was read so far, is enough for `judged`."""
+    return _BLANK_LINE.search(head) is not None or len(head) > HEAD_LIMIT or not _begins_http(head)
+
+
+def judged(head: bytes) -> Refusal | None:
+    """What speaks against a WebSocket in the head of an answer; None if nothing does."""
+    line = _STATUS_LINE.match(head)
+    if line is None:
+        return Refusal("does not answer as HTTP", retriable=False)
+    if _BLANK_LINE.search(head) is None:
+        return Refusal(f"sent more than {HEAD_LIMIT >> 10} KiB and no end of its headers", retriable=False)
+    status = int(line[1])
+    if status != HTTPStatus.SWITCHING_PROTOCOLS:
+        return _refused(status, head)
+    chosen = _header(head, "Sec-WebSocket-Protocol")
+    if chosen not in (None, SUBPROTOCOL):
+        return Refusal(f"chose the subprotocol {chosen!r}, and only {SUBPROTOCOL!r} was offered", retriable=False)
+    return None
+
+
+def _refused(status: int, head: bytes) -> Refusal:
+    place = _header(head, "Location")
+    if status in range(300, 400) and place is not None:
+        problem = f"redirects ({status}) to {_shown_place(place)!r}, which is not followed: configure that url"
+        return Refusal(problem, retriable=False, status=status)
+    retriable = status in _PASSING or status >= HTTPStatus.INTERNAL_SERVER_ERROR
+    return Refusal(f"answered {_named(status)} and opened no WebSocket", retriable=retriable, status=status)
+
+
+def _named(status: int) -> str:
+    try:
+        return f"{status} {HTTPStatus(status).phrase}"
+    except ValueError:
+        return str(status)
+
+
+def _shown_place(place: str) -> str:
+    return shown_url(place) if "//" in place else urlsplit(place).path
+
+
+def _header(head: bytes, name: str) -> str | None:
+    end = _BLANK_LINE.search(head)
+    found = re.search(rf"(?im)^{name}:[ \t]*(.*?)[ \t]*\r?$", head[: end and end.start()].decode("latin-1"))
+    return found and found[1]
+
+
+def _begins_http(head: bytes) -> bool:
+    return head[: len(_START)] == _START[: len(head)]

@@ -1,0 +1,44 @@
+"""What a keeper can be told, and where its answer appears."""
+
+from enum import Enum
+
+import trio
+from attrs import define, field
+
+from .status import Snapshot
+
+
+class Order(Enum):
+    """What a keeper can be told."""
+
+    START = "start"
+    """A person wants it running: a fresh start, unless it runs or is being started."""
+    WAKE = "wake"
+    """A call or list needs it: start it if it is idle, or failed and revived by calls. Shortens no ladder."""
+    RECONNECT = "reconnect"
+    """A fresh start now, whatever it does. Answered with the outcome of the attempt; many share one."""
+    RELIST = "relist"
+    """Fetch the tools again. Answered when that is done; a connection that is lost meanwhile leaves it to the next."""
+    STOP = "stop"
+    """End it and leave it. Answered when everything it owned is closed."""
+    LEAVE = "leave"
+    """As `STOP`, and the keeper ends too."""
+
+
+@define(eq=False)
+class Command:
+    """An order to a keeper, and where its answer appears."""
+
+    order: Order
+    drain: float = 0.0
+    """Seconds that calls already sent may still take."""
+    done: trio.Event = field(factory=trio.Event)
+    outcome: Snapshot | None = None
+    """How the server stood when it was done; set before `done`."""
+    error: str | None = None
+
+    def settle(self, outcome: Snapshot, error: str | None = None) -> None:
+        """Answer."""
+        self.outcome = outcome
+        self.error = error
+        self.done.set()

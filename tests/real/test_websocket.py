@@ -1,0 +1,228 @@
+"""A server behind a WebSocket: every way it fails is noticed, told truly and mended, as on the other wires."""
+
+import math
+import random
+import time
+from functools import partial
+
+import pytest
+import trio
+import trio.testing
+
+from mcp_nursery.supervisor import (
+    CallTimeout,
+    ConnectionLost,
+    Delivery,
+    Liveness,
+    RestartPolicy,
+    ServerDown,
+    ServerState,
+    open_supervisor,
+)
+
+from .harness import next_state, outcome_of, status_of, supervised
+from .websockets import answering, at, lab_process, proxied
+
+ONCE = RestartPolicy(delays=[])
+BIG = {"text": "x" * (16 << 20)}
+"""More than the kernel's buffers hold, so that its write begins and does not end."""
+
+
+async def test_a_call_and_what_is_shown():
+    async with lab_process() as lab, supervised(at(lab.url)) as supervisor:
+        result = await supervisor.call_tool("echo", {"text": "ünï"}, server="lab")
+        assert (result.text, result.incarnation) == ("ünï", 1)
+        status = status_of(supervisor)
+        assert (status.transport, status.pid, status.tool_count) == ("ws", None, 4)
+        assert status.server_info["name"] == "websocket lab"
+
+
+async def test_killed_while_idle():
+    """L6: noticed within 0.5 s, started again 2 s after that; the next call works."""
+    async with (
+        lab_process() as lab,
+        supervised(at(lab.url, policy=RestartPolicy())) as supervisor,
+        supervisor.events() as events,
+    ):
+        killed = trio.current_time()
+        lab.kill()
+        lost = await next_state(events, ServerState.WAITING)
+        assert lost.at - killed < 0.5
+        assert lost.error == "the connection ended without a close frame"
+        async with lab_process(port=lab.port):
+            restarted = await next_state(events, ServerState.CONNECTING)
+            assert restarted.at - lost.at == pytest.approx(2, abs=0.2)
+            await next_state(events, ServerState.CONNECTED)
+            result = await supervisor.call_tool("echo", {"text": "back"}, server="lab")
+            assert (result.text, result.incarnation) == ("back", 2)
+
+
+async def test_killed_mid_call():
+    """Q14, R3: every pending call learns of it in less than 0.1 s."""
+    outcomes, done = [], trio.Event()
+
+    async def call(supervisor):
+        outcomes.append(await outcome_of(supervisor.call_tool("sleep", {"seconds": 60}, server="lab")))
+        if len(outcomes) == 10:
+            done.set()
+
+    async with lab_process() as lab, supervised(at(lab.url)) as supervisor, trio.open_nursery() as nursery:
+        for _ in range(10):
+            nursery.start_soon(call, supervisor)
+        await trio.testing.wait_all_tasks_blocked()
+        assert await calls_at(supervisor) == 10
+        killed = time.monotonic()
+        lab.kill()
+        await done.wait()
+    assert len(outcomes) == 10
+    for error, at_time in outcomes:
+        assert isinstance(error, ConnectionLost)
+        assert at_time - killed < 0.1
+        assert error.delivery is Delivery.UNKNOWN
+        assert error.incarnation == 1
+
+
+async def calls_at(supervisor):
+    """How many calls have come to the server before this one."""
+    return int((await supervisor.call_tool("echo", server="lab")).text) - 1
+
+
+async def test_a_side_effect_happens_once(journal):
+    """Q15: the server commits and dies; nothing is sent again."""
+    async with lab_process(journal=journal.path) as lab, supervised(at(lab.url)) as supervisor:
+        with pytest.raises(ConnectionLost) as caught:
+            await supervisor.call_tool("commit", server="lab")
+        assert caught.value.delivery is Delivery.UNKNOWN
+    assert journal.count("commit") == 1
+
+
+async def test_frozen():
+    """Q32, R4: a call's timeout holds; what was not begun was not sent; the close is bounded."""
+    errors = []
+
+    async def call(supervisor, arguments):
+        began = trio.current_time()
+        with pytest.raises(CallTimeout) as caught:
+            await supervisor.call_tool("echo", arguments, server="lab", timeout=0.5)
+        errors.append((caught.value.delivery, trio.current_time() - began))
+
+    async with lab_process() as lab:
+        async with supervised(at(lab.url), shutdown_timeout=1) as supervisor:
+            lab.freeze()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(call, supervisor, BIG)
+                await trio.testing.wait_all_tasks_blocked()
+                nursery.start_soon(call, supervisor, {"text": "small"})
+            left = trio.current_time()
+        assert trio.current_time() - left < 2.0
+    assert [delivery for delivery, _ in errors] == [Delivery.UNKNOWN, Delivery.NOT_SENT]
+    assert all(0.5 <= took < 2.0 for _, took in errors)  # to mask the big one takes its time
+
+
+async def test_hangs_at_start():
+    """Q10, L14: the connect timeout bounds the opening too, and enters the policy."""
+
+    async def nothing(_stream):
+        pass
+
+    spec = partial(at, connect_timeout=0.3, policy=RestartPolicy())
+    async with answering(nothing) as url, open_supervisor([spec(url)], gate=10) as supervisor:
+        waiting = status_of(supervisor)
+    assert waiting.state is ServerState.WAITING
+    assert waiting.error == "not connected within 0.3 s"
+
+
+async def test_exits_at_start():
+    async with lab_process(exit="yes") as lab, open_supervisor([at(lab.url, policy=ONCE)], gate=10) as supervisor:
+        status = status_of(supervisor)
+        assert status.state is ServerState.FAILED
+        assert status.incarnation == 2  # once more, without the probe
+        assert status.error.startswith("url ")
+
+
+async def test_garbage_is_noise():
+    """Q25: text, binary and empty frames that are no JSON."""
+    async with lab_process() as lab, supervised(at(lab.url)) as supervisor:
+        result = await supervisor.call_tool("babble", {"text": "after all that"}, server="lab")
+        assert (result.text, result.incarnation) == ("after all that", 1)
+
+
+@pytest.mark.parametrize(
+    ("status", "state"),
+    [
+        (401, ServerState.NEEDS_AUTH),
+        (403, ServerState.FAILED),
+        (404, ServerState.WAITING),
+        (500, ServerState.WAITING),
+        (503, ServerState.WAITING),
+    ],
+)
+async def test_refused_with_a_status(status, state):
+    """L12: what asking again cannot mend is not asked again."""
+
+    async def refuse(stream):
+        await stream.receive_some()
+        await stream.send_all(b"HTTP/1.1 %d No\r\nContent-Length: 0\r\n\r\n" % status)
+
+    spec = partial(at, policy=RestartPolicy())
+    async with answering(refuse) as url, open_supervisor([spec(url)], gate=10) as supervisor:
+        found = status_of(supervisor)
+        assert found.state is state
+        assert f"answered {status} " in found.error
+        if state is not ServerState.WAITING:
+            with pytest.raises(ServerDown):
+                await supervisor.wait_connected("lab")
+
+
+async def test_a_link_that_is_cut_without_a_word():
+    """Q21: a call's timeout holds; the loss is noticed after an interval and a timeout, and mended."""
+    async with (
+        lab_process() as lab,
+        proxied(lab.port) as (proxy, url),
+        supervised(at(url, liveness=Liveness(0.5, 0.3))) as supervisor,
+        supervisor.events() as events,
+    ):
+        await trio.sleep(1.2)
+        assert status_of(supervisor).incarnation == 1  # its probes are answered
+        proxy.cut()
+        cut = trio.current_time()
+        with pytest.raises(CallTimeout) as caught:
+            await supervisor.call_tool("echo", server="lab", timeout=0.2)
+        assert caught.value.delivery is Delivery.UNKNOWN
+        lost = await next_state(events, ServerState.WAITING)
+        assert lost.error == "no answer to a probe within 0.3 s"
+        assert lost.at - cut < 1.5
+
+
+async def test_a_thousand_calls_have_one_outcome_each():
+    """R6, R10: answered, timed out or cancelled, in any order, and each answer is its own call's."""
+    chance = random.Random(7)
+    outcomes = {}
+    at_once = trio.CapacityLimiter(200)
+
+    async def call(supervisor, number):
+        name, arguments = "echo", {"text": str(number)}
+        if chance.random() < 0.5:
+            name, arguments = "sleep", {"seconds": chance.random() * 0.05, "text": str(number)}
+        timeout = chance.choice([None, None, chance.random() * 0.05])
+        async with at_once:
+            with trio.move_on_after(chance.choice([math.inf, math.inf, chance.random() * 0.05])) as scope:
+                try:
+                    outcome = (await supervisor.call_tool(name, arguments, server="lab", timeout=timeout)).text
+                except CallTimeout:
+                    outcome = "timeout"
+            if scope.cancelled_caught:
+                outcome = "cancelled"
+        assert number not in outcomes
+        outcomes[number] = outcome
+
+    async with lab_process() as lab, supervised(at(lab.url), within=60) as supervisor:
+        async with trio.open_nursery() as nursery:
+            for number in range(1000):
+                nursery.start_soon(call, supervisor, number)
+        assert len(outcomes) == 1000
+        assert all(outcome in (str(number), "timeout", "cancelled") for number, outcome in outcomes.items())
+        assert set(outcomes.values()) >= {"timeout", "cancelled"}
+        assert sum(outcome.isdigit() for outcome in outcomes.values()) > 300
+        assert status_of(supervisor).calls.in_flight == 0
+        assert (await supervisor.call_tool("echo", {"text": "fine"}, server="lab")).incarnation == 1

@@ -1,0 +1,108 @@
+"""Servers behind a WebSocket for a whole supervisor: a process to be killed and frozen, a proxy to be cut."""
+
+import signal
+import subprocess
+import sys
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+import trio
+from attrs import frozen
+
+from mcp_nursery.actors.transports.websocket import WebSocketConnector
+from mcp_nursery.supervisor import ServerSpec
+
+from .harness import AT_ONCE
+
+LAB = Path(__file__).parents[1] / "servers" / "websocket_lab.py"
+
+
+@frozen
+class AtUrl:
+    """A transport for a spec."""
+
+    url: str
+    kind = "ws"
+
+    def connector(self, *, close_grace):
+        return WebSocketConnector(self.url, {}, close_grace)
+
+
+def at(url, name="lab", **settings):
+    return ServerSpec(name, AtUrl(url), **{"policy": AT_ONCE, **settings})
+
+
+class LabProcess:
+    """The lab server in a process; a later one may take the port of an earlier one."""
+
+    def __init__(self, process, port):
+        self.port = port
+        self.url = f"ws://127.0.0.1:{port}/mcp"
+        self._process = process
+
+    def kill(self):
+        self._process.send_signal(signal.SIGKILL)
+
+    def freeze(self):
+        self._process.send_signal(signal.SIGSTOP)
+
+
+@asynccontextmanager
+async def lab_process(**flags):
+    command = [sys.executable, str(LAB), *(f"{key}={value}" for key, value in flags.items())]
+    process = await trio.lowlevel.open_process(command, stdout=subprocess.PIPE)
+    try:
+        yield LabProcess(process, int(await process.stdout.receive_some()))
+    finally:
+        with trio.CancelScope(shield=True):
+            process.kill()
+            await process.wait()
+            await process.stdout.aclose()
+
+
+class Proxy:
+    """Passes bytes on, until it is cut: then it takes and gives nothing, and closes nothing."""
+
+    def __init__(self, port):
+        self._port = port
+        self._cut = trio.CancelScope()
+
+    def cut(self):
+        self._cut.cancel()
+
+    async def serve(self, client):
+        async with await trio.open_tcp_stream("127.0.0.1", self._port) as server:
+            with self._cut:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self._pass, client, server)
+                    nursery.start_soon(self._pass, server, client)
+            await trio.sleep_forever()
+
+    async def _pass(self, source, target):
+        async for data in source:
+            await target.send_all(data)
+
+
+@asynccontextmanager
+async def proxied(port):
+    """A proxy before that port, and its URL."""
+    proxy = Proxy(port)
+    async with trio.open_nursery() as nursery:
+        (listener,) = await nursery.start(partial(trio.serve_tcp, proxy.serve, 0, host="127.0.0.1"))
+        yield proxy, f"ws://127.0.0.1:{listener.socket.getsockname()[1]}/mcp"
+        nursery.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def answering(script):
+    """A bare TCP server that treats each connection as `script` says, and leaves it open. Gives its URL."""
+
+    async def handle(stream):
+        await script(stream)
+        await trio.sleep_forever()
+
+    async with trio.open_nursery() as nursery:
+        (listener,) = await nursery.start(partial(trio.serve_tcp, handle, 0, host="127.0.0.1"))
+        yield f"ws://127.0.0.1:{listener.socket.getsockname()[1]}/mcp"
+        nursery.cancel_scope.cancel()
