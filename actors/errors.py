@@ -199,13 +199,13 @@ class CallTimeout(CallError):
 
 
 class ServerError(CallError):
-    """The server answered with a JSON-RPC error."""
+    """The server answered with a JSON-RPC error, or with an HTTP status that is one."""
 
     def __init__(
         self, *, server: str, tool: str | None, incarnation: int | None, code: int, message: str, data: Any = None
     ) -> None:
         self.code = code
-        """The JSON-RPC error code."""
+        """The JSON-RPC error code, or the HTTP status (400 to 599) of an answer without one."""
         self.message = message
         """The server's own words; where it asked the host for input and was refused, the callback's."""
         self.data = data

@@ -90,6 +90,8 @@ class Loss:
     """Calls that were in flight."""
     needs_auth: bool = False
     """The server refuses us for want of authorisation, and nothing we have can mend that."""
+    unusable: bool = False
+    """Trying again cannot help."""
 
 
 @frozen
@@ -198,6 +200,8 @@ class CallTool:
     meta: dict[str, Any] = field(repr=False)
     """The call's `_meta`: the caller's own and its trace context. An actor's task has not the caller's contextvars."""
     slot: "ReplySlot"
+    limited: bool = False
+    """The caller set a time limit: it rules, and no transport has one of its own."""
 
 
 @frozen(eq=False)
@@ -261,6 +265,18 @@ class Rejected:
 
 
 @frozen
+class Dropped:
+    """The exchange of this one call failed, and what became of the call is not known. The connection goes on."""
+
+    problem: str
+    """One line: what happened."""
+    status: int | None = None
+    """The HTTP status that came instead of an answer."""
+    again: bool = True
+    """Whether a tool that may run twice may be sent again: not after a time limit."""
+
+
+@frozen
 class Malformed:
     """The server's result is none of the protocol."""
 
@@ -289,5 +305,5 @@ class Unrouted:
     """No live actor owns the tool; nothing was sent."""
 
 
-Outcome = Answered | Rejected | Malformed | Unsendable | Busy | Unrouted | Expired | Loss
+Outcome = Answered | Rejected | Dropped | Malformed | Unsendable | Busy | Unrouted | Expired | Loss
 """How a call ended, seen from the actor."""

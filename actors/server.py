@@ -34,6 +34,8 @@ from .messages import (
 from .start_pool import NO_POOL, Place, StartPool
 
 _STOPPED = Loss("stopped")
+_SETTLING = 0.1
+"""Seconds between the word that tools changed and their listing: servers change several at a time."""
 
 Permit = Callable[[], Awaitable[str | None]]
 """Whether a server may start: None, or why not, in one line."""
@@ -190,6 +192,7 @@ class ServerActor:
             nursery.start_soon(self._work, connection)
             nursery.start_soon(self._heed_control, connection, asking)
             nursery.start_soon(self._heed_relists, connection)
+            nursery.start_soon(self._heed_changes, connection)
             nursery.start_soon(self._heed_stop, connection, nursery.cancel_scope)
             if self._liveness is not None:
                 nursery.start_soon(keep_watch, connection, self._liveness)
@@ -243,6 +246,21 @@ class ServerActor:
                     report = Relisted(self.incarnation, error=failure.loss.message)
             self._report(report)
 
+    async def _heed_changes(self, connection: Connection) -> None:
+        """Fetch the tools again when the server says that they changed: once for a burst of such words."""
+        heard = trio.Event()
+
+        def tell() -> None:
+            heard.set()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(connection.watch_tools, tell)
+            while True:
+                await heard.wait()
+                await trio.sleep(_SETTLING)
+                heard = trio.Event()
+                self.relist()
+
     async def _heed_stop(self, connection: Connection, serving: trio.CancelScope) -> None:
         await self._stop.wait()
         self._working.cancel()
@@ -271,7 +289,9 @@ class ServerActor:
         return _STOPPED if self._reason is None else self._reason.loss
 
     def _ended(self, kind: ExitKind, loss: Loss) -> ExitReason:
-        return ExitReason(ExitKind.NEEDS_AUTH if loss.needs_auth else kind, loss, at=trio.current_time(), era=self._era)
+        if loss.needs_auth or loss.unusable:
+            kind = ExitKind.NEEDS_AUTH if loss.needs_auth else ExitKind.UNUSABLE
+        return ExitReason(kind, loss, at=trio.current_time(), era=self._era)
 
 
 def _has_tools(handshake: Handshake) -> bool:

@@ -30,7 +30,14 @@ if TYPE_CHECKING:
     from .events import Event, EventStream, Lagged, ServerRemoved, SnapshotEvent, StateChanged, ToolsChanged
     from .fan_out import Call, CallOutcome, FanOut
     from .policy import RestartPolicy
-    from .spec import InProcessTransport, ServerSpec, StdioTransport
+    from .spec import (
+        HttpTransport,
+        InProcessTransport,
+        ServerSpec,
+        SseTransport,
+        StdioTransport,
+        WebSocketTransport,
+    )
     from .status import CallCounts, ServerStatus
     from .store import MemoryStore
     from .supervisor import Supervisor, SupervisorStatistics, open_supervisor
@@ -64,7 +71,14 @@ _HOMES = {
     ".events": ("Event", "EventStream", "Lagged", "ServerRemoved", "SnapshotEvent", "StateChanged", "ToolsChanged"),
     ".fan_out": ("Call", "CallOutcome", "FanOut"),
     ".policy": ("RestartPolicy",),
-    ".spec": ("InProcessTransport", "ServerSpec", "StdioTransport"),
+    ".spec": (
+        "HttpTransport",
+        "InProcessTransport",
+        "ServerSpec",
+        "SseTransport",
+        "StdioTransport",
+        "WebSocketTransport",
+    ),
     ".status": ("CallCounts", "ServerStatus"),
     ".store": ("MemoryStore",),
     ".supervisor": ("Supervisor", "SupervisorStatistics", "open_supervisor"),
@@ -92,6 +106,7 @@ __all__ = [
     "Event",
     "EventStream",
     "FanOut",
+    "HttpTransport",
     "InProcessTransport",
     "InvalidArguments",
     "InvalidResult",
@@ -110,6 +125,7 @@ __all__ = [
     "ServerState",
     "ServerStatus",
     "SnapshotEvent",
+    "SseTransport",
     "StateChanged",
     "StdioTransport",
     "Supervisor",
@@ -121,6 +137,7 @@ __all__ = [
     "TrustRequest",
     "UnknownServer",
     "UnknownTool",
+    "WebSocketTransport",
     "discover_config",
     "load_config",
     "open_supervisor",

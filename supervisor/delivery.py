@@ -31,6 +31,7 @@ from mcp_nursery.actors.messages import (
     Busy,
     CallTool,
     Delivery,
+    Dropped,
     Expired,
     Loss,
     Malformed,
@@ -182,7 +183,7 @@ class CallDelivery:
     def needs_more(self) -> bool:
         """Whether the outcome of `start` may not be the last: `resume` brings that."""
         outcome = self._slot.outcome
-        return isinstance(outcome, (Unrouted, Loss)) or _asks_for_input(outcome)
+        return isinstance(outcome, (Unrouted, Loss, Dropped)) or _asks_for_input(outcome)
 
     def conclude(self) -> ToolResult:
         """The result, now that the slot of `start` is decided and needs no more.
@@ -193,7 +194,7 @@ class CallDelivery:
         tool, outcome = self._tool, self._slot.outcome
         assert tool is not None  # `start` came first
         assert outcome is not None  # and the slot is decided
-        assert not isinstance(outcome, (Unrouted, Loss))  # or it would need more
+        assert not isinstance(outcome, (Unrouted, Loss, Dropped))  # or it would need more
         failed = True
         try:
             result = self._judge(tool, outcome)
@@ -312,7 +313,7 @@ class CallDelivery:
 
     async def _attempts(self, tool: Tool, outcome: Outcome | None) -> ToolResult:
         """Try, and once more if that is allowed; `outcome` is that of an attempt already made."""
-        lost: ConnectionLost | None = None
+        lost: CallError | None = None
         while True:
             if outcome is None:
                 if lost is not None or not tool.available:
@@ -329,13 +330,11 @@ class CallDelivery:
                 case Unrouted():
                     self._lost_incarnation = self._slot.incarnation or 0
                     tool = await self._ready(tool.server, lost)
-                case Loss():
-                    await self._in_time(self._noticed(tool.server))
-                    error = self._lost(tool, outcome)
-                    if lost is not None or not self._may_resend(tool):
+                case Loss() | Dropped():
+                    error = await self._failed(tool, outcome)
+                    if lost is not None or not self._may_resend(tool, outcome):
                         raise error
                     lost = error
-                    self._lost_incarnation = self._slot.incarnation or 0
                     self._rounds = None  # sent again, it begins with its first round
                 case Rejected() if _wants_a_visit(outcome):
                     outcome = await self._visit(tool, outcome)
@@ -344,7 +343,7 @@ class CallDelivery:
                     return self._judge(tool, outcome)
             outcome = None
 
-    async def _ready(self, server: str, lost: ConnectionLost | None) -> Tool:
+    async def _ready(self, server: str, lost: CallError | None) -> Tool:
         """Wait until a live incarnation can take the call, as long as the caller wants to wait."""
         patient = lost is not None and lost.delivery is Delivery.UNKNOWN
         try:
@@ -375,6 +374,14 @@ class CallDelivery:
         cell, lost = self._fleet.cells.get(server), self._slot.incarnation
         if cell is not None:
             await cell.wait(lambda snapshot: snapshot.incarnation != lost or not _connected(snapshot) or None)
+
+    async def _failed(self, tool: Tool, outcome: Loss | Dropped) -> CallError:
+        """What the caller gets if this attempt was the last."""
+        if isinstance(outcome, Dropped):
+            return self._dropped(tool, outcome)
+        await self._in_time(self._noticed(tool.server))
+        self._lost_incarnation = self._slot.incarnation or 0
+        return self._lost(tool, outcome)
 
     def _delivery(self) -> Delivery:
         """Whether a server may have acted on any attempt."""
@@ -420,10 +427,11 @@ class CallDelivery:
         meta = {key: value for key, value in request.meta.items() if value is not None} if request.meta else {}
         if get_current():  # an empty context has nothing to inject, and finding that out takes the propagators longer
             inject(meta)
-        return CallTool(request.key, tool.tool, request.arguments, meta, self._slot)
+        limited = request.idle_timeout is not None or self._timeout < math.inf
+        return CallTool(request.key, tool.tool, request.arguments, meta, self._slot, limited)
 
-    def _may_resend(self, tool: Tool) -> bool:
-        if self._request.resend == "never":
+    def _may_resend(self, tool: Tool, outcome: Loss | Dropped) -> bool:
+        if self._request.resend == "never" or (isinstance(outcome, Dropped) and not outcome.again):
             return False
         if self._delivery() is Delivery.NOT_SENT:
             return True
@@ -519,6 +527,18 @@ class CallDelivery:
             delivery=self._delivery(),
             exit_code=loss.exit_code,
             stderr_tail=loss.stderr_tail,
+        )
+
+    def _dropped(self, tool: Tool, drop: Dropped) -> CallError:
+        """The server's connection goes on: this is the error of one call."""
+        if drop.status is None:
+            return self._lost(tool, Loss(drop.problem))
+        return ServerError(
+            server=tool.server,
+            tool=tool.tool,
+            incarnation=self._slot.incarnation,
+            code=drop.status,
+            message=drop.problem,
         )
 
     def _down(self, snapshot: Snapshot) -> ServerDown:

@@ -1,9 +1,10 @@
 """What to run: one server of the configuration, unresolved. Secrets in it are shown nowhere."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import urlsplit
 
 from attrs import Factory, field, frozen
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
     from .config.trust import TrustRequest
 
-TransportKind = Literal["stdio", "in-process"]
+TransportKind = Literal["stdio", "in-process", "http", "sse", "ws"]
 """The transports' names as users see them."""
 
 
@@ -86,6 +87,131 @@ class InProcessTransport:
         return InProcessConnector(self.server, close_grace=close_grace)
 
 
+Headers = Mapping[str, str] | Callable[[], Mapping[str, str] | Awaitable[Mapping[str, str]]]
+"""Headers of requests: fixed, or a function, async or not, that computes them anew at each connect."""
+
+
+def problem_with_url(url: str, *schemes: str) -> str | None:
+    """What is wrong with a server's URL, in words that do not show it; None if nothing is."""
+    wanted = f"a URL that begins with {' or '.join(f'{scheme}://' for scheme in schemes)} wanted"
+    if "${" in url:
+        return None  # not known before it is expanded
+    try:
+        parts = urlsplit(url)
+        usable = bool(parts.hostname) and parts.port != 0 and url.isprintable() and " " not in url
+    except ValueError:
+        usable = False
+        parts = None
+    if parts is None or parts.scheme not in schemes:
+        return wanted
+    return None if usable else f"{wanted}, with a host"
+
+
+def _url_of(*schemes: str) -> Callable[[object, Any, str], None]:
+    def check(_transport: object, attribute: Any, url: str) -> None:
+        problem = problem_with_url(url, *schemes)
+        if problem is not None:
+            raise ConfigError(problem, field=attribute.name)
+
+    return check
+
+
+def _shown_url(url: str) -> str:
+    """Without user, password, query and fragment, any of which may be secret."""
+    try:
+        parts = urlsplit(url)
+        return repr(parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl())
+    except ValueError:
+        return "…"
+
+
+def _shown_headers(headers: Headers) -> str:
+    return "<computed>" if callable(headers) else _names_only(headers)
+
+
+def _headers(headers: Headers) -> Headers:
+    return headers if callable(headers) else dict(headers)
+
+
+@frozen
+class HttpTransport:
+    """A remote server on streamable HTTP.
+
+    Raises:
+        ConfigError: The URL is not one of http or https.
+    """
+
+    url: str = field(validator=_url_of("http", "https"), repr=_shown_url)
+    """Its endpoint, often ending in `/mcp`. Only scheme, host, port and path are ever shown."""
+    headers: Headers = field(factory=dict[str, str], converter=_headers, repr=_shown_headers)
+    """Sent with each request to this origin and to no other, over those of authorisation and under those of the
+    protocol. Only names are ever shown."""
+
+    @property
+    def kind(self) -> TransportKind:
+        """`http`."""
+        return "http"
+
+    def connector(self, *, close_grace: float) -> "Connector":
+        """How an incarnation reaches it. `close_grace` bounds, in seconds, the end of its session."""
+        from mcp_nursery.actors.transports.streamable_http import StreamableHttpConnector
+
+        return StreamableHttpConnector(self.url, self.headers, close_grace=close_grace)
+
+
+@frozen
+class SseTransport:
+    """A remote server on HTTP with server-sent events, the transport of 2024-11-05.
+
+    Raises:
+        ConfigError: The URL is not one of http or https.
+    """
+
+    url: str = field(validator=_url_of("http", "https"), repr=_shown_url)
+    """Where its stream is, often ending in `/sse`. Only scheme, host, port and path are ever shown."""
+    headers: Headers = field(factory=dict[str, str], converter=_headers, repr=_shown_headers)
+    """As of `HttpTransport`."""
+
+    @property
+    def kind(self) -> TransportKind:
+        """`sse`."""
+        return "sse"
+
+    def connector(self, *, close_grace: float) -> "Connector":
+        """How an incarnation reaches it. `close_grace` bounds, in seconds, its end."""
+        from mcp_nursery.actors.transports.sse import SseConnector
+
+        return SseConnector(self.url, self.headers, close_grace=close_grace)
+
+
+@frozen
+class WebSocketTransport:
+    """A remote server on a WebSocket.
+
+    Raises:
+        ConfigError: The URL is not one of ws or wss.
+    """
+
+    url: str = field(validator=_url_of("ws", "wss"), repr=_shown_url)
+    """Its endpoint. Only scheme, host, port and path are ever shown."""
+    headers: Headers = field(factory=dict[str, str], converter=_headers, repr=_shown_headers)
+    """Sent with the request that opens it. Only names are ever shown."""
+
+    @property
+    def kind(self) -> TransportKind:
+        """`ws`."""
+        return "ws"
+
+    def connector(self, *, close_grace: float) -> "Connector":
+        """How an incarnation reaches it. `close_grace` bounds, in seconds, the closing handshake."""
+        from mcp_nursery.actors.transports.headers import WithHeaders
+        from mcp_nursery.actors.transports.websocket import WebSocketConnector
+
+        return WithHeaders(
+            self.headers, lambda headers: WebSocketConnector(url=self.url, headers=headers, close_grace=close_grace)
+        )
+
+
 @frozen
 class UnusableTransport:
     """An entry of a configuration that cannot work. Its server is `failed` with this error and never started."""
@@ -104,7 +230,9 @@ class UnusableTransport:
         raise self.error
 
 
-Transport = StdioTransport | InProcessTransport | UnusableTransport | Any
+Transport = (
+    StdioTransport | InProcessTransport | HttpTransport | SseTransport | WebSocketTransport | UnusableTransport | Any
+)
 """How a server is reached: one of ours, or any object with the same `kind` and `connector`."""
 
 

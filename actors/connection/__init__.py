@@ -1,6 +1,6 @@
 """How an actor talks MCP: over a wire of our own, or driven by the SDK. The only place that imports `mcp.client`."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -70,6 +70,10 @@ class Connection(Protocol):
 
     async def idle(self) -> None:
         """Wait until no call is in flight."""
+        ...
+
+    async def watch_tools(self, tell: Callable[[], None]) -> None:
+        """Call `tell` whenever the server says that its tools changed, or may have; until cancelled."""
         ...
 
     async def probe(self) -> None:

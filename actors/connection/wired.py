@@ -1,6 +1,6 @@
 """A connection on a wire of our own: calls go straight to the endpoint, the rest through the SDK's session over it."""
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from mcp.client import ClientSession
@@ -17,6 +17,7 @@ from ..wire.duplex import Duplex
 from ..wire.endpoint import Endpoint, Post
 from . import Connection, HandshakeFailed
 from .callbacks import open_callbacks
+from .changes import ToolChanges
 from .input_rounds import answer, round_params
 from .listing import list_tools
 from .negotiation import CLIENT_INFO, negotiate, probe
@@ -34,17 +35,20 @@ async def open_wired(
     """
     async with opening as duplex, open_callbacks(host) as callbacks:
         endpoint = Endpoint(duplex)
-        async with ClientSession(dispatcher=endpoint, client_info=CLIENT_INFO, **callbacks) as session:
-            yield WiredConnection(duplex, endpoint, session)
+        changes = ToolChanges()
+        entering = ClientSession(dispatcher=endpoint, client_info=CLIENT_INFO, message_handler=changes, **callbacks)
+        async with entering as session:
+            yield WiredConnection(duplex, endpoint, session, changes)
 
 
 class WiredConnection:
     """A `Connection` whose tool calls spawn no task and make no pass through the session."""
 
-    def __init__(self, duplex: Duplex, endpoint: Endpoint, session: ClientSession) -> None:
+    def __init__(self, duplex: Duplex, endpoint: Endpoint, session: ClientSession, changes: ToolChanges) -> None:
         self._duplex = duplex
         self._endpoint = endpoint
         self._session = session
+        self._changes = changes
         self._era: Era | None = None
         self._tools: dict[str, PreparedTool] = {}
 
@@ -74,6 +78,7 @@ class WiredConnection:
 
     async def list_tools(self) -> tuple[Tool, ...]:
         """Every page of `tools/list`. See `Connection`."""
+        self._changes.listed()
         try:
             tools = await list_tools(self._session)
         except (MCPError, ValidationError) as error:
@@ -125,6 +130,10 @@ class WiredConnection:
         """Wait until no call is in flight. See `Connection`."""
         while self._endpoint.in_flight:
             await self._endpoint.settled()
+
+    async def watch_tools(self, tell: Callable[[], None]) -> None:
+        """Call `tell` whenever the tools changed. See `Connection`."""
+        await self._changes.watch(self._session, tell)
 
     async def probe(self) -> None:
         """Ping, or discover where there is no ping. See `Connection`."""

@@ -28,9 +28,10 @@ class InProcessConnector:
         from mcp.server.mcpserver import MCPServer
 
         from ..connection.driven import open_driven
+        from ..connection.objects import ObjectDriver
 
         server: object = self.server
         if not isinstance(server, (Server, MCPServer)):
             problem = f"an MCPServer or a low-level Server of the MCP SDK is wanted, not {type(server).__name__}"
             raise StartFailed(problem, retriable=False)
-        return open_driven(self.server, close_grace=self.close_grace, host=host)
+        return open_driven(ObjectDriver(self.server), close_grace=self.close_grace, host=host)

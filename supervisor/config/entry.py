@@ -1,12 +1,21 @@
 """One entry of `mcpServers` to one ServerSpec. No message shows a value: any of them may be a secret."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from attrs import evolve, field, fields, frozen
 
 from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.supervisor.policy import RestartMode, RestartPolicy, Revive
-from mcp_nursery.supervisor.spec import ServerSpec, StdioTransport, UnusableTransport
+from mcp_nursery.supervisor.spec import (
+    HttpTransport,
+    ServerSpec,
+    SseTransport,
+    StdioTransport,
+    UnusableTransport,
+    WebSocketTransport,
+    problem_with_url,
+)
 
 from .document import as_object, json_type
 from .trust import TrustRequest, trust_request
@@ -31,7 +40,14 @@ _KINDS = {
 }
 """Transports by the words that `type` may name them with."""
 
-_REMOTE = frozenset({"http", "sse", "ws"})
+_Remote = HttpTransport | SseTransport | WebSocketTransport
+
+_REMOTE: dict[str | None, tuple[type[_Remote], tuple[str, ...]]] = {
+    "http": (HttpTransport, ("http", "https")),
+    "sse": (SseTransport, ("http", "https")),
+    "ws": (WebSocketTransport, ("ws", "wss")),
+}
+"""Transports with a URL, and its schemes."""
 
 
 @frozen(kw_only=True)
@@ -44,6 +60,7 @@ class _Entry:
     env: dict[str, str] = field(factory=dict[str, str])
     cwd: str | None = None
     url: str | None = None
+    headers: Mapping[str, str] = field(factory=dict[str, str])
     enabled: bool = True
     disabled: bool = False
     restart_delays: tuple[float, ...] | None = field(default=None, alias="restartDelays")
@@ -102,9 +119,7 @@ def read_entry(name: str, value: object, *, origin: Origin) -> tuple[ServerSpec,
         spec = ServerSpec(
             name if name.strip() else NAMELESS, UnusableTransport(problem, kind), enabled=not off, source=origin.file
         )
-    # Beside the error that its transport is not supported, that transport's keys are no news.
-    unknown = () if kind in _REMOTE else tuple(key for key in written if key not in _KEYS)
-    return spec, unknown
+    return spec, tuple(key for key in written if key not in _KEYS)
 
 
 def _kind(written: dict[str, Any]) -> str | None:
@@ -113,7 +128,13 @@ def _kind(written: dict[str, Any]) -> str | None:
         return _KINDS.get(named) if isinstance(named, str) else None
     if "command" in written:
         return "stdio"
-    return "http" if "url" in written else None
+    if "url" not in written:
+        return None
+    return "ws" if _is_of_websocket(written["url"]) else "http"
+
+
+def _is_of_websocket(url: object) -> bool:
+    return isinstance(url, str) and url.lower().startswith(("ws://", "wss://"))
 
 
 def _consent(name: str, written: dict[str, Any], kind: str | None, origin: Origin) -> TrustRequest | None:
@@ -136,15 +157,25 @@ def _spec(name: str, entry: _Entry, kind: str | None, origin: Origin) -> ServerS
     )
 
 
-def _transport(entry: _Entry, kind: str | None) -> StdioTransport:
+def _transport(entry: _Entry, kind: str | None) -> StdioTransport | _Remote:
     if entry.type is not None and kind is None:
         raise FieldError(f"unknown transport; known are {', '.join(_KINDS)}", "type")
     if entry.command is not None and entry.url is not None:
         raise FieldError("both command (stdio) and url (http) are given, one of them is wanted", "url")
-    if kind in _REMOTE:
-        raise FieldError(
-            f"this version supports stdio servers only, not {kind}", "url" if entry.type is None else "type"
-        )
+    return _remote(entry, kind) if kind in _REMOTE else _local(entry)
+
+
+def _remote(entry: _Entry, kind: str | None) -> _Remote:
+    transport, schemes = _REMOTE[kind]
+    if entry.url is None:
+        raise FieldError(f"missing url ({kind})", "url")
+    problem = problem_with_url(entry.url, *schemes)
+    if problem is not None:
+        raise FieldError(problem, "url")
+    return transport(entry.url, headers=entry.headers)
+
+
+def _local(entry: _Entry) -> StdioTransport:
     if entry.command is None:
         raise FieldError("missing command (stdio)", "command")
     for key, text in (("command", entry.command), ("cwd", entry.cwd)):

@@ -57,8 +57,8 @@ class ResolvingConnector:
 
     async def _resolved(self) -> Any:
         resolver = Resolver(self.unresolved)
-        transport = await resolver.transport()
         try:
+            transport = await resolver.transport()
             connector = transport.connector(close_grace=self.close_grace)
         except ConfigError as error:
             problem = str(error)

@@ -13,8 +13,16 @@ from .expansion import command_of, has_variables
 
 _HARMLESS = frozenset(
     {
-        *("type", "url", "headers", "env", "description", "enabled", "disabled", "lazy", "restart", "restartDelays"),
-        *("stableAfterSeconds", "connectSeconds", "callSeconds", "maxInFlight", "mailboxSize", "trustHints"),
+        *("type", "url", "headers", "env", "description", "enabled", "disabled", "lazy", "restart", "revive"),
+        *(
+            "restartDelays",
+            "stableAfterSeconds",
+            "connectSeconds",
+            "callSeconds",
+            "maxInFlight",
+            "mailboxSize",
+            "trustHints",
+        ),
     }
 )
 """Keys of an entry that neither start anything nor read anything, whatever stands under them but variables and

@@ -1,7 +1,7 @@
 """Strict values out of a JSON document: nothing is converted, and no message shows a value."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from operator import eq
 from typing import Any, TypeVar, cast, get_args
@@ -10,6 +10,7 @@ from attrs import AttrsInstance, fields
 from cattrs import ClassValidationError, Converter
 from cattrs.gen import make_dict_structure_fn
 
+from mcp_nursery.actors.transports.headers import problem_with_header
 from mcp_nursery.supervisor.policy import RestartMode, Revive
 
 from .document import as_object, is_unicode, json_type
@@ -107,6 +108,18 @@ def _variables(value: object, _type: object) -> dict[str, str]:
     return {name: _text(text, where=f" for {name[:80]!r}") for name, text in variables.items()}
 
 
+def _headers(value: object, _type: object) -> dict[str, str]:
+    headers = as_object(value)
+    if headers is None:
+        raise TypeError(f"an object wanted, not {json_type(value)}")
+    for name, text in headers.items():
+        _text(text, where=f" for {name[:80]!r}")
+        problem = problem_with_header(name, text)
+        if problem is not None:
+            raise ValueError(problem)
+    return headers
+
+
 def _restart_mode(value: object, _type: object) -> str:
     if not (isinstance(value, str) and value in get_args(RestartMode)):
         raise ValueError(f"one of {', '.join(get_args(RestartMode))} wanted")
@@ -134,6 +147,7 @@ _COMPOSED: tuple[tuple[Any, _Check], ...] = (
     (tuple[str, ...], _texts),
     (tuple[float, ...], _ladder),
     (dict[str, str], _variables),
+    (Mapping[str, str], _headers),
     (RestartMode, _restart_mode),
     (Revive | None, _revive),
 )

@@ -721,3 +721,19 @@ async def test_calls_go_on_while_it_lists_again(autojump_clock):
         seen.send("late", "two")
         await trio.sleep(3)
         assert [type(outcome) for _, outcome, _ in seen.outcomes.values()] == [Answered, Answered]
+
+
+async def test_a_burst_of_changes_is_one_listing(autojump_clock):
+    """P2, Q24: a tenth of a second after the first word of it; what comes later is another."""
+    server = ScriptedServer(tools={"a": ignore})
+    async with living(server) as seen:
+        await seen.connected.wait()
+        for at in (1, 1.5):
+            await trio.sleep_until(seen.reports[1][0] + at)
+            for _ in range(10):
+                await server.notify("notifications/tools/list_changed")
+                await trio.sleep(0.0078125)
+        server.tools = {"b": ignore}
+        await trio.sleep(10)
+        relisted = [(at, [tool.name for tool in report.definitions]) for at, report in seen.reports[2:]]
+        assert relisted == [(pytest.approx(1.1), ["a"]), (pytest.approx(1.6), ["b"])]

@@ -6,14 +6,36 @@ from typing import Any
 import pytest
 
 from mcp_nursery.actors.errors import ConfigError
+from mcp_nursery.actors.liveness import Liveness
 from mcp_nursery.supervisor.config import Config, load_config
 from mcp_nursery.supervisor.config.environment import call_timeout, connect_timeout
+from mcp_nursery.supervisor.config.unresolved import Unresolved
 from mcp_nursery.supervisor.policy import RestartPolicy
-from mcp_nursery.supervisor.spec import ServerSpec, StdioTransport, UnusableTransport
+from mcp_nursery.supervisor.spec import (
+    HttpTransport,
+    ServerSpec,
+    SseTransport,
+    StdioTransport,
+    UnusableTransport,
+    WebSocketTransport,
+)
 
 SECRET = "hunter2"
 ALL_KEYS = [
-    *("type", "command", "args", "env", "cwd", "url", "description", "enabled", "disabled", "restart", "restartDelays"),
+    *(
+        "type",
+        "command",
+        "args",
+        "env",
+        "cwd",
+        "url",
+        "headers",
+        "description",
+        "enabled",
+        "disabled",
+        "restart",
+        "restartDelays",
+    ),
     *(
         "stableAfterSeconds",
         "lazy",
@@ -150,12 +172,24 @@ def test_byte_order_mark(file: Path) -> None:
         ({"command": "x", "url": "https://x", "type": "http"}, "url", "both command", "http"),
         ({"command": "x", "type": "pigeon"}, "type", "known are stdio, local, http", None),
         ({"command": "x", "type": 1}, "type", "text wanted, not a number", None),
-        ({"command": "x", "type": "http"}, "type", "supports stdio servers only, not http", "http"),
-        ({"url": "https://x"}, "url", "supports stdio servers only, not http", "http"),
-        ({"url": "https://x", "type": "http"}, "type", "supports stdio servers only, not http", "http"),
-        ({"url": "https://x", "type": "streamable-http"}, "type", "supports stdio servers only, not http", "http"),
-        ({"url": "https://x", "type": "sse"}, "type", "supports stdio servers only, not sse", "sse"),
-        ({"url": "wss://x", "type": "ws"}, "type", "supports stdio servers only, not ws", "ws"),
+        ({"command": "x", "type": "http"}, "url", "missing url (http)", "http"),
+        ({"type": "sse"}, "url", "missing url (sse)", "sse"),
+        ({"type": "ws", "url": None}, "url", "missing url (ws)", "ws"),
+        ({"url": "wss://x/mcp", "type": "http"}, "url", "begins with http:// or https:// wanted", "http"),
+        ({"url": "ftp://x"}, "url", "begins with http:// or https:// wanted", "http"),
+        ({"url": "x.example/mcp"}, "url", "begins with http:// or https:// wanted", "http"),
+        ({"url": "https://x", "type": "ws"}, "url", "begins with ws:// or wss:// wanted", "ws"),
+        ({"url": "https://"}, "url", "wanted, with a host", "http"),
+        ({"url": "https://x:99999/"}, "url", "begins with http", "http"),
+        ({"url": "https://[x/"}, "url", "begins with http", "http"),
+        ({"url": "https://x/a b"}, "url", "wanted, with a host", "http"),
+        ({"url": ""}, "url", "begins with http", "http"),
+        ({"url": "https://x", "headers": ["A: b"]}, "headers", "an object wanted, not a list", "http"),
+        ({"url": "https://x", "headers": {"A": 1}}, "headers", "text wanted for 'A', not a number", "http"),
+        ({"url": "https://x", "headers": {"A": None}}, "headers", "text wanted for 'A', not null", "http"),
+        ({"url": "https://x", "headers": {"A B": "c"}}, "headers", "'A B' is no name of a header", "http"),
+        ({"url": "https://x", "headers": {"A": "b\r\nC: d"}}, "headers", "the header A has a character", "http"),
+        ({"url": "wss://x", "headers": {"": "b"}}, "headers", "no name of a header", "ws"),
         ({"url": 1}, "url", "text wanted, not a number", "http"),
         ({"command": "x", "description": 1}, "description", "text wanted, not a number", "stdio"),
         ({"command": "x", "enabled": "no"}, "enabled", "true or false wanted, not text", "stdio"),
@@ -198,6 +232,28 @@ def test_bad_entry(file: Path, entry: Any, field: str | None, problem: str, kind
     assert "\n" not in str(error)
     with pytest.raises(ConfigError):
         bad.transport.connector(close_grace=1)
+
+
+@pytest.mark.parametrize(
+    ("entry", "transport"),
+    [
+        ({"url": "https://x/mcp"}, HttpTransport("https://x/mcp")),
+        ({"url": "http://x:80", "type": "streamable-http"}, HttpTransport("http://x:80")),
+        ({"url": "https://x", "headers": {"A": "b"}}, HttpTransport("https://x", headers={"A": "b"})),
+        ({"url": "https://x/sse", "type": "sse"}, SseTransport("https://x/sse")),
+        ({"url": "https://x/sse", "type": "sse-ide"}, SseTransport("https://x/sse")),
+        ({"url": "wss://x/ws", "type": "websocket"}, WebSocketTransport("wss://x/ws")),
+        ({"url": "ws://x/ws"}, WebSocketTransport("ws://x/ws")),
+        ({"url": "https://${A}:${B}/", "headers": {"C": "${D}"}}, HttpTransport("https://${A}:${B}/", {"C": "${D}"})),
+    ],
+)
+def test_remote_entry(file: Path, entry: Any, transport: Any) -> None:
+    """K2: named or inferred; what is to be expanded stays as written."""
+    config = load_config(write(file, {"far": entry}))
+    (spec,) = config.servers
+    written = spec.transport.transport if isinstance(spec.transport, Unresolved) else spec.transport
+    assert (spec.name, spec.liveness, written) == ("far", Liveness(), transport)
+    assert not config.warnings
 
 
 def test_numbers_beyond_floats(file: Path) -> None:

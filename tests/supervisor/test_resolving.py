@@ -192,6 +192,19 @@ async def test_headers_see_their_servers_block_alone(monkeypatch):
     assert SECRET not in repr(transport)
 
 
+@pytest.mark.parametrize(
+    ("kind", "host"), [("http", "ftp://x"), ("sse", "x"), ("ws", "https://x"), ("http", "http:///nowhere")]
+)
+async def test_an_address_that_turns_out_to_be_none(tmp_path, monkeypatch, kind, host):
+    """K5: known only once it is resolved, and told in one line without what it was resolved to."""
+    monkeypatch.setenv("PLACE", host)
+    status = await failed_once(configured(tmp_path, {"type": kind, "url": "${PLACE}"}))
+    scheme = "ws:// or wss://" if kind == "ws" else "http:// or https://"
+    assert (status.state, status.attempt) == (ServerState.FAILED, 1)
+    assert status.error.startswith(f"field 'url': a URL that begins with {scheme} wanted")
+    assert host not in status.error.replace(scheme, "")
+
+
 async def test_a_working_directory_that_is_gone(tmp_path, monkeypatch):
     """K5: is the concern of those who name it."""
     gone = tmp_path / "gone"

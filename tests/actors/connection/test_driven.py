@@ -11,6 +11,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from mcp_nursery.actors.connection import HandshakeFailed
 from mcp_nursery.actors.connection.driven import open_driven
+from mcp_nursery.actors.connection.objects import ObjectDriver
 from mcp_nursery.actors.connection.tool_calls import BadResult
 from mcp_nursery.actors.errors import StartFailed
 from mcp_nursery.actors.mailbox import ReplySlot
@@ -30,9 +31,13 @@ def call(tool, arguments=None, meta=None, *, wants_progress=False):
     return CallTool(key=f"mcp_lab_{tool}", tool=tool, arguments=encoded, meta=meta or {}, slot=slot)
 
 
+def open_object(server, *, close_grace):
+    return open_driven(ObjectDriver(server), close_grace=close_grace)
+
+
 @asynccontextmanager
 async def driven(server, grace=1.0):
-    async with open_driven(server, close_grace=grace) as connection:
+    async with open_object(server, close_grace=grace) as connection:
         await connection.handshake(None)
         await connection.list_tools()
         yield connection
@@ -45,7 +50,7 @@ def bridge():
 
 
 async def test_the_facts_and_the_tools_of_an_object_of_this_process(bridge):
-    async with open_driven(lab(bridge), close_grace=1) as connection:
+    async with open_object(lab(bridge), close_grace=1) as connection:
         handshake = await connection.handshake(None)
         assert (handshake.era, handshake.server_info.name) == (Era.MODERN, "lab")
         assert [tool.name for tool in await connection.list_tools()] == [tool.name for tool in TOOLS]
@@ -163,7 +168,7 @@ async def test_an_object_whose_lifespan_fails_says_so_in_one_line():
         raise LookupError("no\ndatabase")
         yield
 
-    async with open_driven(with_lifespan(lifespan), close_grace=1) as connection:
+    async with open_object(with_lifespan(lifespan), close_grace=1) as connection:
         with pytest.raises(HandshakeFailed) as caught:
             await connection.handshake(None)
         assert caught.value.loss.message == "the server object ended: LookupError: no database"
@@ -190,7 +195,7 @@ async def test_an_object_whose_lifespan_does_not_begin_is_given_its_grace_when_n
         yield {}
 
     with trio.move_on_after(5):
-        async with open_driven(with_lifespan(lifespan), close_grace=2) as connection:
+        async with open_object(with_lifespan(lifespan), close_grace=2) as connection:
             await connection.handshake(None)
     assert trio.current_time() == 7
 
@@ -299,7 +304,7 @@ async def test_a_listing_that_fails_is_a_handshake_that_failed():
     async def broken(_context, _params):
         raise LookupError("a secret of the host")
 
-    async with open_driven(with_lifespan(lifespan, on_list_tools=broken), close_grace=1) as connection:
+    async with open_object(with_lifespan(lifespan, on_list_tools=broken), close_grace=1) as connection:
         await connection.handshake(None)
         with pytest.raises(HandshakeFailed, match="tools/list failed"):
             await connection.list_tools()
@@ -338,3 +343,31 @@ def test_what_is_no_server_object_is_not_worth_a_second_try(thing):
 async def test_the_connector_of_an_object_opens_it(bridge):
     async with InProcessConnector(lab(bridge), close_grace=1).connect() as connection:
         assert (await connection.handshake(None)).server_info.name == "lab"
+
+
+async def test_a_probe_is_answered_and_heard_of(bridge, autojump_clock):
+    """L6: and one that is not tells why."""
+    async with driven(lab(bridge)) as connection:
+        began = connection.heard_at
+        await trio.sleep(5)
+        assert connection.heard_at == began
+        await connection.probe()
+        assert connection.heard_at == began + 5
+        connection.lose(Loss("it fell silent"))
+        connection.lose(Loss("again"))
+        assert await connection.lost() == Loss("it fell silent")
+        with pytest.raises(HandshakeFailed, match="it fell silent"):
+            await connection.probe()
+
+
+async def test_a_loss_decides_every_call_at_once(bridge):
+    """R3."""
+    sent, late = call("hang"), call("hang")
+    async with driven(lab(bridge)) as connection:
+        connection.submit([sent])
+        await wait_all_tasks_blocked()
+        connection.lose(Loss("gone"))
+        assert sent.slot.outcome == Loss("gone", pending=1)
+        connection.submit([late])
+        assert late.slot.outcome == sent.slot.outcome
+        await connection.idle()

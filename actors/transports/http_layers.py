@@ -1,0 +1,58 @@
+"""Whose headers a request carries, and which go before which."""
+
+from collections.abc import AsyncGenerator, Mapping
+
+import httpx2
+
+from .http_address import Address
+
+_OF_THE_PROTOCOL = frozenset(
+    {
+        "accept",
+        "content-length",
+        "content-type",
+        "last-event-id",
+        "mcp-method",
+        "mcp-name",
+        "mcp-protocol-version",
+        "mcp-session-id",
+    }
+)
+
+
+class Layers(httpx2.Auth):
+    """Puts headers on a request, the later over the earlier: the client's own, those of authorisation, the user's.
+
+    What the protocol put there stays. Nothing goes to another origin.
+    """
+
+    def __init__(self, address: Address, headers: Mapping[str, str]) -> None:
+        self._address = address
+        self._headers = dict(headers)
+        self._inner = address.auth or httpx2.Auth()
+        self.requires_request_body = self._inner.requires_request_body
+        self.requires_response_body = self._inner.requires_response_body
+
+    async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+        """See `httpx2.Auth`: what it yields is sent."""
+        flow = self._inner.async_auth_flow(request)
+        try:
+            outgoing = await anext(flow)
+            while True:
+                if outgoing is request and self._address.has_same_origin(request.url):
+                    self._dress(request)
+                outgoing = await flow.asend((yield outgoing))
+        except StopAsyncIteration:
+            return
+        finally:
+            await flow.aclose()
+
+    def _dress(self, request: httpx2.Request) -> None:
+        for name, value in self._headers.items():
+            if not _is_taken(name.lower(), request):
+                request.headers[name] = value
+
+
+def _is_taken(name: str, request: httpx2.Request) -> bool:
+    """Whether the protocol itself speaks by this header."""
+    return name in _OF_THE_PROTOCOL or (name.startswith("mcp-param-") and name in request.headers)

@@ -1,0 +1,98 @@
+"""Real servers on loopback for a whole supervisor: started once, told to misbehave, killed and started again."""
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx2
+
+from mcp_nursery.supervisor import HttpTransport, ServerSpec, SseTransport
+
+from .harness import AT_ONCE, Journal
+
+SERVER = Path(__file__).parents[1] / "servers" / "nursery_http.py"
+
+KINDS = {
+    "modern": {"transport": "http"},
+    "handshake": {"transport": "http", "era": "old"},
+    "json": {"transport": "http", "era": "old", "json": "1"},
+    "sse": {"transport": "sse"},
+}
+"""How servers are reached, and what makes one so."""
+IN_SESSION = ("handshake", "json")
+"""Those that give out session ids."""
+
+
+class Remote:
+    """A server in a process of its own, always on the same port."""
+
+    def __init__(self, kind, folder):
+        self.kind = kind
+        self.folder = folder
+        self.port = free_port()
+        self.journal = Journal(folder / "journal")
+        self.headers = folder / "headers"
+        self.process = None
+        self.start()
+
+    @property
+    def origin(self):
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def url(self):
+        return f"{self.origin}/{'sse' if self.kind == 'sse' else 'mcp'}"
+
+    def start(self):
+        flags = {**KINDS[self.kind], "port": self.port, "journal": self.journal.path, "headers": self.headers}
+        arguments = [f"{name}={value}" for name, value in flags.items()]
+        self.process = subprocess.Popen([sys.executable, SERVER, *arguments], stderr=subprocess.DEVNULL)
+        until = time.monotonic() + 60
+        while not answers(self.port):
+            assert time.monotonic() < until
+            assert self.process.poll() is None
+            time.sleep(0.02)
+
+    def kill(self):
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+    def faults(self, *faults):
+        """What goes wrong from now on, and nothing else."""
+        httpx2.post(f"{self.origin}/control", json=faults, timeout=30).raise_for_status()
+
+    def reset(self):
+        if self.process.poll() is not None:
+            self.start()
+        self.faults()
+        for file in (self.journal.path, self.headers):
+            file.unlink(missing_ok=True)
+
+    def requests(self):
+        """The headers and the queries that came, in order."""
+        return [json.loads(line) for line in self.headers.read_text().splitlines()] if self.headers.exists() else []
+
+    def transport(self, url=None, **settings):
+        make = SseTransport if self.kind == "sse" else HttpTransport
+        return make(url or self.url, **settings)
+
+    def spec(self, name="lab", /, *, headers=None, **settings):
+        return ServerSpec(name, self.transport(headers=headers or {}), **{"policy": AT_ONCE, **settings})
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def answers(port):
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+    except OSError:
+        return False
+    return True

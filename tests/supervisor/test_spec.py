@@ -1,0 +1,55 @@
+"""What a spec of a remote server shows, refuses and equals."""
+
+import pytest
+
+from mcp_nursery.supervisor import ConfigError, HttpTransport, ServerSpec, SseTransport, WebSocketTransport
+
+REMOTE = [(HttpTransport, "https", "http"), (SseTransport, "https", "sse"), (WebSocketTransport, "wss", "ws")]
+
+
+@pytest.mark.parametrize(("make", "scheme", "kind"), REMOTE)
+def test_a_remote_transport_shows_no_secret(make, scheme, kind):
+    """L17: names of headers, and the URL without user, password, query and fragment."""
+    transport = make(
+        f"{scheme}://me:5ecret@far.example:8443/mcp?key=5ecret#5ecret", headers={"Authorization": "5ecret"}
+    )
+    assert transport.kind == kind
+    shown = repr(ServerSpec("far", transport))
+    assert "5ecret" not in shown
+    assert f"url='{scheme}://far.example:8443/mcp', headers={{Authorization=…}}" in shown
+
+
+@pytest.mark.parametrize(("make", "scheme", "kind"), REMOTE)
+@pytest.mark.parametrize("url", ["ftp://x", "x", "{}://", "{}://x:99999", "{}://x y", "{}://[x"])
+def test_a_url_that_is_none(make, scheme, kind, url):
+    """K2: refused at once, in one line that does not show it."""
+    with pytest.raises(ConfigError, match=rf"field 'url': a URL that begins with .*{scheme}:// wanted") as caught:
+        make(url.format(scheme))
+    assert "99999" not in str(caught.value)
+    assert "x y" not in str(caught.value)
+
+
+def _some():
+    return {"A": "b"}
+
+
+def _others():
+    return {"A": "b"}
+
+
+@pytest.mark.parametrize(("make", "scheme", "kind"), REMOTE)
+def test_remote_transports_are_compared_by_value(make, scheme, kind):
+    """L18: a reload restarts what differs; headers given as a function are the same if it is the same."""
+    url = f"{scheme}://x/"
+    headers = {"A": "b"}
+    assert make(url, headers=headers) == make(url, headers={"A": "b"})
+    assert make(url, headers=headers) != make(url, headers={"A": "c"})
+    assert make(url, headers=_some) == make(url, headers=_some) != make(url, headers=_others)
+    one = make(url, headers=headers)
+    headers["A"] = "changed"
+    assert one.headers == {"A": "b"}
+
+
+def test_a_url_to_be_expanded_is_shown_as_far_as_it_can_be():
+    assert "https://${HOST}/mcp" in repr(HttpTransport("https://${HOST}/mcp?key=${KEY}"))
+    assert "…" in repr(HttpTransport("https://[${HOST}/mcp"))
