@@ -1,11 +1,13 @@
 """Run subjects, keep their results in results/, and rewrite the tables and the plot of README.md from what is there.
 
-`report.py` alone rewrites; `report.py all` or `report.py calls memory` measures first.
+`report.py` alone rewrites; `report.py all` or `report.py calls memory [--rounds N]` measures first.
 """
 
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +18,10 @@ SUBJECTS = ("calls", "fan_out", "throughput", "connecting", "large_result", "mem
 BEGIN, END = "<!-- results -->", "<!-- end of results -->"
 
 
-def measure(subject: str) -> None:
-    run = subprocess.run([sys.executable, HERE / f"{subject}.py", "--json"], stdout=subprocess.PIPE, check=True)
+def measure(subject: str, options: Sequence[str]) -> None:
+    run = subprocess.run(
+        [sys.executable, HERE / f"{subject}.py", "--json", *options], stdout=subprocess.PIPE, check=True
+    )
     (HERE / "results").mkdir(exist_ok=True)
     (HERE / "results" / f"{subject}.json").write_bytes(run.stdout)
 
@@ -42,7 +46,7 @@ def rewrite(found: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    given = sys.argv[1:]
+    given = list(takewhile(lambda word: not word.startswith("-"), sys.argv[1:]))
     for each in SUBJECTS if given == ["all"] else given:
-        measure(each)
+        measure(each, sys.argv[1 + len(given) :])
     rewrite(results())
