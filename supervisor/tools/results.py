@@ -1,26 +1,28 @@
-"""What a call gave. Pure."""
+"""What a call gave, and how it becomes what a model may see. Pure."""
 
-import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import orjson
 from attrs import field, frozen
+
+from .rendering import render
+from .signals import scan
+from .truncation import truncate
+from .wrapping import wrap
 
 if TYPE_CHECKING:
     from mcp_types import CallToolResult, ContentBlock
 
-NO_OUTPUT = "(no output)"
-"""The text of a result that holds nothing."""
+    from .tool import Tool
 
 
 @frozen
 class ToolResult:
     """A tool's answer. `is_error` is an answer too: the tool ran and says that it failed."""
 
-    text: str
-    """The content for people and models: text verbatim, other blocks as JSON with binary data replaced by its size,
-    one block a line; structured content after it, unless it is there already."""
+    text: str = field(repr=lambda text: f"<{len(text)} characters>")
+    """What a model may see: the content as text, cut at the server's `max_result_chars`, between marks that say whose
+    words these are and that they are untrusted."""
     content: "Sequence[ContentBlock]" = field(repr=False)
     """The content blocks, whole."""
     structured: Any = field(repr=False)
@@ -33,48 +35,34 @@ class ToolResult:
     """The server's own name of the tool."""
     incarnation: int
     """Which connection of the server answered, from 1."""
+    truncated: bool = False
+    """Whether `text` was cut."""
+    signals: tuple[str, ...] = ()
+    """Names of the `signals.SIGNALS` found in the whole content: it may try to instruct the model."""
     meta: dict[str, Any] | None = field(default=None, repr=False)
     """The result's `_meta`."""
 
+    @property
+    def full_text(self) -> str:
+        """The content as text, whole and without marks: for people and programs, never for a model."""
+        return render(self.content, self.structured)
 
-def tool_result(result: "CallToolResult", *, duration: float, server: str, tool: str, incarnation: int) -> ToolResult:
+
+def tool_result(result: "CallToolResult", tool: "Tool", *, duration: float, incarnation: int) -> ToolResult:
     """What the caller gets of a validated result."""
+    rendered = render(result.content, result.structured_content)
+    signals = scan(rendered)  # all of it, what is about to be cut too
+    shown, truncated = truncate(rendered, tool.max_result_chars)
     return ToolResult(
-        text=render(result),
+        text=wrap(shown, server=tool.server, tool=tool.tool),
         content=result.content,
         structured=result.structured_content,
         is_error=bool(result.is_error),
         duration=duration,
-        server=server,
-        tool=tool,
+        server=tool.server,
+        tool=tool.tool,
         incarnation=incarnation,
+        truncated=truncated,
+        signals=signals,
         meta=None if result.meta is None else dict(result.meta),
     )
-
-
-def render(result: "CallToolResult") -> str:
-    """The result's text."""
-    parts = [_block(block) for block in result.content]
-    structured = result.structured_content
-    if structured is not None and not any(_says(part, structured) for part in parts):
-        parts.append(json.dumps(structured, ensure_ascii=False))
-    return "\n".join(parts) or NO_OUTPUT
-
-
-def _block(block: "ContentBlock") -> str:
-    if block.type == "text":
-        return block.text
-    dumped = block.model_dump(by_alias=True, mode="json", exclude_none=True)
-    for holder, key in ((dumped, "data"), (dumped.get("resource", {}), "blob")):
-        if isinstance(data := holder.get(key), str):
-            holder[key] = f"<{len(data)} characters of base64>"
-    return json.dumps(dumped, ensure_ascii=False)
-
-
-def _says(part: str, structured: Any) -> bool:
-    """Whether a text block is the structured content, as servers send it for older hosts."""
-    try:
-        said = orjson.loads(part)
-    except orjson.JSONDecodeError:
-        return isinstance(structured, dict) and structured == {"result": part}
-    return structured in (said, {"result": said})

@@ -1,0 +1,94 @@
+"""Taking secrets out of what is logged, shown or put into an error. Pure.
+
+Arguments of calls, stderr, and what servers say in errors go through here before anybody sees them. Results of tools
+do not: they are the answer.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, cast
+from urllib.parse import quote
+
+from attrs import field, frozen
+
+from .secrets import KEYS, PLACES, SECRET_NAME
+
+MIN_VALUE: Final = 6
+"""Characters of a configured value below which it is not looked for: `1` or `true` would be found everywhere."""
+MAX_DEPTH: Final = 64
+"""Levels of nesting kept; what lies deeper is left out."""
+
+_CONFIGURED = "[REDACTED:config]"
+_PATTERNS = [
+    *((re.compile(pattern), f"[REDACTED:{name}]") for name, pattern in KEYS),
+    *((re.compile(f"(?P<kept>{before})(?:{secret})"), rf"\g<kept>[REDACTED:{name}]") for name, before, secret in PLACES),
+]
+_SECRET_NAME = re.compile(SECRET_NAME)
+_MARKS = " ".join((_CONFIGURED, *(mark for _, mark in _PATTERNS)))
+
+
+@frozen
+class Redactor:
+    """Replaces known kinds of secrets, and the values it was made for, by `[REDACTED:<name>]`.
+
+    Doing it twice changes nothing more. Takes time linear in the text.
+    """
+
+    _configured: re.Pattern[str] | None = field(default=None, repr=False, eq=False)
+
+    @classmethod
+    def of(cls, values: Iterable[str]) -> "Redactor":
+        """One that also replaces these values wherever they stand, plain, in JSON or in a URL. Case counts.
+
+        Values of fewer than 6 characters, and those that a mark holds itself, are left alone.
+        """
+        wanted = {value for value in values if len(value) >= MIN_VALUE and value not in _MARKS}
+        spelled = {form for value in wanted for form in (value, json.dumps(value)[1:-1], quote(value, safe=""))}
+        longest_first = sorted(spelled, key=len, reverse=True)
+        return cls(re.compile("|".join(map(re.escape, longest_first))) if spelled else None)
+
+    @classmethod
+    def of_transport(cls, transport: object) -> "Redactor":
+        """One for what this server was given: the values of its environment and headers, also behind a scheme."""
+        values: set[str] = set()
+        for attribute in ("env", "headers"):
+            given: object = getattr(transport, attribute, None)
+            if isinstance(given, Mapping):
+                texts = [value for value in cast("Mapping[Any, Any]", given).values() if isinstance(value, str)]
+                values.update(texts, (text.partition(" ")[2].strip() for text in texts))
+        return cls.of(values)
+
+    def text(self, text: str) -> str:
+        """The text without secrets."""
+        if self._configured is not None:
+            text = self._configured.sub(_CONFIGURED, text)
+        for pattern, mark in _PATTERNS:
+            text = pattern.sub(mark, text)
+        return text
+
+    def value(self, value: object) -> Any:
+        """The same JSON value with every text in it redacted; texts under a name like `password` altogether."""
+        return self._value(value, MAX_DEPTH, secret=False)
+
+    def _value(self, value: object, depth: int, *, secret: bool) -> Any:
+        if isinstance(value, str):
+            return "[REDACTED:secret]" if secret and value else self.text(value)
+        if not isinstance(value, (Mapping, list, tuple)):
+            return value
+        if not depth:
+            return "..."
+        if isinstance(value, Mapping):
+            return {
+                self.text(str(key)): self._value(item, depth - 1, secret=secret or _is_secret(str(key)))
+                for key, item in cast("Mapping[object, object]", value).items()
+            }
+        return [self._value(item, depth - 1, secret=secret) for item in cast("Sequence[object]", value)]
+
+
+PLAIN: Final = Redactor()
+"""For what belongs to no server."""
+
+
+def _is_secret(name: str) -> bool:
+    return _SECRET_NAME.search(name) is not None
