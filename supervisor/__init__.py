@@ -24,15 +24,28 @@ if TYPE_CHECKING:
     from mcp_nursery.actors.messages import Delivery, ServerState
 
     from .config import Config, load_config
-    from .events import Event, EventStream, Lagged, ServerRemoved, SnapshotEvent, StateChanged, ToolsChanged
+    from .events import (
+        Event,
+        EventStream,
+        InjectionSuspected,
+        Lagged,
+        ServerRemoved,
+        SnapshotEvent,
+        StateChanged,
+        ToolsChanged,
+    )
     from .fan_out import Call, CallOutcome, FanOut
     from .policy import RestartPolicy
     from .spec import InProcessTransport, ServerSpec, StdioTransport
     from .status import CallCounts, ServerStatus
     from .supervisor import Supervisor, SupervisorStatistics, open_supervisor
     from .tools.approval import Approval, ApprovalRequest, ApprovalRules
+    from .tools.error_content import error_content
+    from .tools.hints import ToolHints
+    from .tools.redaction import Redactor
     from .tools.results import ToolResult
     from .tools.tool import Tool
+    from .toolset import Toolset
 
 _HOMES = {
     "mcp_nursery.actors.errors": (
@@ -54,15 +67,28 @@ _HOMES = {
     ),
     "mcp_nursery.actors.messages": ("Delivery", "ServerState"),
     ".config": ("Config", "load_config"),
-    ".events": ("Event", "EventStream", "Lagged", "ServerRemoved", "SnapshotEvent", "StateChanged", "ToolsChanged"),
+    ".events": (
+        "Event",
+        "EventStream",
+        "InjectionSuspected",
+        "Lagged",
+        "ServerRemoved",
+        "SnapshotEvent",
+        "StateChanged",
+        "ToolsChanged",
+    ),
     ".fan_out": ("Call", "CallOutcome", "FanOut"),
     ".policy": ("RestartPolicy",),
     ".spec": ("InProcessTransport", "ServerSpec", "StdioTransport"),
     ".status": ("CallCounts", "ServerStatus"),
     ".supervisor": ("Supervisor", "SupervisorStatistics", "open_supervisor"),
     ".tools.approval": ("Approval", "ApprovalRequest", "ApprovalRules"),
+    ".tools.error_content": ("error_content",),
+    ".tools.hints": ("ToolHints",),
+    ".tools.redaction": ("Redactor",),
     ".tools.results": ("ToolResult",),
     ".tools.tool": ("Tool",),
+    ".toolset": ("Toolset",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -84,11 +110,13 @@ __all__ = [
     "EventStream",
     "FanOut",
     "InProcessTransport",
+    "InjectionSuspected",
     "InvalidArguments",
     "InvalidResult",
     "Lagged",
     "NotApproved",
     "NurseryError",
+    "Redactor",
     "RestartPolicy",
     "ServerBusy",
     "ServerDown",
@@ -104,10 +132,13 @@ __all__ = [
     "SupervisorClosed",
     "SupervisorStatistics",
     "Tool",
+    "ToolHints",
     "ToolResult",
     "ToolsChanged",
+    "Toolset",
     "UnknownServer",
     "UnknownTool",
+    "error_content",
     "load_config",
     "open_supervisor",
 ]

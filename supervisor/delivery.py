@@ -45,6 +45,7 @@ from .fleet import Fleet
 from .lifecycle import CALLS_WAIT
 from .status import Snapshot, retry_in
 from .tools.results import ToolResult, tool_result
+from .tools.signals import scan
 from .tools.tool import Tool
 
 WhenDown = Literal["wait", "fail"]
@@ -370,7 +371,7 @@ class CallDelivery:
             return False
         if self._slot.delivery is Delivery.NOT_SENT:
             return True
-        return self._request.resend == "always" or tool.repeatable
+        return self._request.resend == "always" or tool.hints.repeatable
 
     # -- outcomes -------------------------------------------------------------------------------------------------
 
@@ -380,16 +381,9 @@ class CallDelivery:
             case Answered():
                 return self._result(tool, outcome)
             case Rejected():
-                raise ServerError(
-                    server=tool.server,
-                    tool=tool.tool,
-                    incarnation=incarnation,
-                    code=outcome.code,
-                    message=outcome.message,
-                    data=outcome.data,
-                )
+                raise self._rejected(tool, outcome)
             case Malformed():
-                raise InvalidResult(outcome.problem, server=tool.server, tool=tool.tool, incarnation=incarnation)
+                raise self._invalid(tool, outcome.problem)
             case Unsendable():
                 raise InvalidArguments(f"the call cannot be sent as JSON: {outcome.problem}")
             case Busy():
@@ -404,24 +398,40 @@ class CallDelivery:
         try:
             result = slot.tool.result(answer.result)
         except BadResult as error:
-            raise InvalidResult(str(error), server=tool.server, tool=tool.tool, incarnation=slot.incarnation) from None
-        return tool_result(
-            result,
-            duration=trio.current_time() - self._started,
+            raise self._invalid(tool, str(error)) from None
+        duration = trio.current_time() - self._started
+        given = tool_result(result, tool, duration=duration, incarnation=slot.incarnation)
+        if given.signals:
+            self._fleet.suspect(tool, given.signals)
+        return given
+
+    def _rejected(self, tool: Tool, outcome: Rejected) -> ServerError:
+        if signals := scan(f"{outcome.message}\n{outcome.data or ''}"):
+            self._fleet.suspect(tool, signals)
+        redactor = self._fleet.redactor(tool.server)
+        return ServerError(
             server=tool.server,
             tool=tool.tool,
-            incarnation=slot.incarnation,
+            incarnation=self._slot.incarnation,
+            code=outcome.code,
+            message=redactor.text(outcome.message),
+            data=redactor.value(outcome.data),
         )
 
+    def _invalid(self, tool: Tool, problem: str) -> InvalidResult:
+        problem = self._fleet.redactor(tool.server).text(problem)
+        return InvalidResult(problem, server=tool.server, tool=tool.tool, incarnation=self._slot.incarnation)
+
     def _lost(self, tool: Tool, loss: Loss) -> ConnectionLost:
+        redactor = self._fleet.redactor(tool.server)
         return ConnectionLost(
-            loss.message,
+            redactor.text(loss.message),
             server=tool.server,
             tool=tool.tool,
             incarnation=self._slot.incarnation,
             delivery=self._delivery(),
             exit_code=loss.exit_code,
-            stderr_tail=loss.stderr_tail,
+            stderr_tail=redactor.text(loss.stderr_tail),
         )
 
     def _down(self, snapshot: Snapshot) -> ServerDown:

@@ -1,7 +1,7 @@
 """All servers together: their keepers, their state cells, the catalogue and the router that follow from the cells."""
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import trio
 from attrs import field, frozen
@@ -14,12 +14,14 @@ from mcp_nursery.actors.start_pool import NO_POOL, StartPool
 from .catalogue import Catalogue, build_catalogue, build_part, near_names, replace_part
 from .cell import Cell
 from .config.environment import call_timeout, connect_timeout
-from .events import EventHub, ServerRemoved, state_event, tools_event
+from .events import EventHub, InjectionSuspected, ServerRemoved, state_event, tools_event
 from .keeper import Command, Keeper, KeeperSettings, Order, initial_snapshot
 from .policy import RestartPolicy
 from .spec import ServerSpec
 from .status import CallCounts, ServerStatus, Snapshot, status_of
-from .tools.tool import Invoke
+from .tools.redaction import PLAIN, Redactor
+from .tools.tool import Invoke, Tool
+from .tools.wrapping import clean_name
 
 logger = logging.getLogger(__name__)
 
@@ -35,6 +37,8 @@ class FleetSettings:
     """For servers that bring none of their own."""
     template: str
     """How public tool names are made."""
+    reserved: Collection[str]
+    """Public names that the host keeps for itself."""
     shutdown_timeout: float
     """Seconds that closing everything may take."""
     environ: Mapping[str, str] = field(repr=False)
@@ -64,6 +68,7 @@ class Fleet:
         self._keepers: dict[str, Keeper] = {}
         self._local_starts = StartPool(LOCAL_STARTS)
         self._counts: dict[str, CallCounts] = {}
+        self._redactors: dict[str, Redactor] = {}
 
     # -- what is known --------------------------------------------------------------------------------------------
 
@@ -126,6 +131,16 @@ class Fleet:
         counts = self.counts(server)
         self._counts[server] = CallCounts(counts.in_flight - 1, counts.done + (not failed), counts.failed + failed)
 
+    def redactor(self, server: str) -> Redactor:
+        """What takes the server's secrets out of what is told of it; also after it was removed."""
+        return self._redactors.get(server, PLAIN)
+
+    def suspect(self, tool: Tool, signals: tuple[str, ...]) -> None:
+        """Tell that what this tool answered looks as if it was to instruct the model."""
+        names = clean_name(tool.server), clean_name(tool.tool)
+        logger.warning("%s: %s: its output looks like instructions for the model: %s", *names, ", ".join(signals))
+        self.events.publish(InjectionSuspected(tool.server, tool.tool, signals, trio.current_time()))
+
     # -- orders ---------------------------------------------------------------------------------------------------
 
     async def order(self, server: str, order: Order, *, drain: float = 0.0) -> Command:
@@ -176,10 +191,12 @@ class Fleet:
         self.check_open()
         if spec.name in self.cells:
             raise ConfigError("a server of that name exists already", server=spec.name)
+        self._redactors[spec.name] = redactor = Redactor.of_transport(spec.transport)
         settings = KeeperSettings(
             policy=self._settings.policy,
             connect_timeout=connect_timeout(spec.connect_timeout, self._settings.environ),
             close_grace=self._settings.shutdown_timeout / _GRACE_SHARE,
+            redactor=redactor,
             pool=self._local_starts if spec.transport.kind == "stdio" else NO_POOL,
         )
         snapshot = initial_snapshot(spec, self._settings.policy)
@@ -238,7 +255,14 @@ class Fleet:
         name = new.spec.name
         now = trio.current_time()
         before = self.catalogue.value.parts[name]
-        part = build_part(new, self.cells, template=self._settings.template, invoke=self._invoke, before=(old, before))
+        part = build_part(
+            new,
+            self.cells,
+            template=self._settings.template,
+            reserved=self._settings.reserved,
+            invoke=self._invoke,
+            before=(old, before),
+        )
         self._show(replace_part(self.catalogue.value, part))
         self.cells[name].set(new)
         self.events.publish(state_event(old, new, now))
@@ -248,7 +272,10 @@ class Fleet:
         """The set of servers changed, and with it perhaps any name."""
         snapshots = [cell.value for cell in self.cells.values()]
         before = self.catalogue.value.parts
-        self._show(build_catalogue(snapshots, template=self._settings.template, invoke=self._invoke))
+        settings = self._settings
+        self._show(
+            build_catalogue(snapshots, template=settings.template, reserved=settings.reserved, invoke=self._invoke)
+        )
         for name, part in self.catalogue.value.parts.items():
             self.events.publish(tools_event(before.get(name), part, trio.current_time()))
 

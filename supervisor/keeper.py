@@ -30,6 +30,7 @@ from .lifecycle import check_transition
 from .policy import Finished, GiveUp, Restart, RestartPolicy, RestartTracker
 from .spec import ServerSpec
 from .status import Snapshot
+from .tools.redaction import PLAIN, Redactor
 
 _NEVER = math.inf
 _LEFT = "the server was removed"
@@ -81,6 +82,8 @@ class KeeperSettings:
     """Seconds; `inf` for no limit."""
     close_grace: float
     """Seconds at each step of closing a transport."""
+    redactor: Redactor = PLAIN
+    """Takes secrets out of what is told of the server."""
     pool: StartPool = NO_POOL
     """Where a fresh start waits for its turn; restarts never wait."""
 
@@ -109,6 +112,7 @@ class Keeper:
         self._snapshot = snapshot
         self._spec = snapshot.spec
         self._settings = settings
+        self._redact = settings.redactor.text
         self._publish = publish
         self._mailbox: Mailbox[Command | Report] = Mailbox(_NEVER)
         self._tracker = RestartTracker(self._spec.policy or settings.policy, self._spec.restart)
@@ -218,7 +222,7 @@ class Keeper:
         match report:
             case Ending():
                 self._era = report.reason.era or self._era
-                self._settle(self._relisters, report.reason.loss.message)
+                self._settle(self._relisters, self._redact(report.reason.loss.message))
                 if self._wish is None:
                     self._decide(report.reason)
             case _ if self._wish is not None:
@@ -230,7 +234,7 @@ class Keeper:
             case Relisted():
                 if report.definitions is not None:
                     self._show(evolve(self._snapshot, definitions=report.definitions))
-                self._settle(self._relisters, report.error)
+                self._settle(self._relisters, None if report.error is None else self._redact(report.error))
             case _:
                 assert_never(report)
 
@@ -286,7 +290,7 @@ class Keeper:
             self._wish = Order.WAKE  # once more, as part of the same attempt
             return
         self._tracker, decision = self._tracker.on_exit(reason.at, clean=reason.clean, retriable=reason.retriable)
-        ended = evolve(self._snapshot, owner=None, connected_at=None, pid=None, error=_told(reason))
+        ended = evolve(self._snapshot, owner=None, connected_at=None, pid=None, error=self._told(reason.loss))
         match decision:
             case Restart():
                 self._due = decision.at
@@ -346,11 +350,10 @@ class Keeper:
             command.settle(self._snapshot, error)
         commands.clear()
 
+    def _told(self, loss: Loss) -> str:
+        """The failure in one line, with what the process said last. Nothing is cut before the secrets are out."""
+        last = self._redact(loss.stderr_tail).strip().splitlines()[-1:]
+        return ": ".join([self._redact(loss.message), *(line.strip()[:200] for line in last)])
+
 
 _RUNNING = (ServerState.CONNECTING, ServerState.CONNECTED)
-
-
-def _told(reason: ExitReason) -> str:
-    """The failure in one line, with what the process said last."""
-    last = reason.loss.stderr_tail.strip().splitlines()[-1:]
-    return ": ".join([reason.loss.message, *(line.strip()[:200] for line in last)])

@@ -28,6 +28,8 @@ class CallOptions:
     args: str = "{}"
     server: str | None = None
     timeout: float | None = None
+    max_result_chars: int | None = None
+    """Characters of the result that are shown; None: what the server's entry says."""
     yes: bool = False
 
 
@@ -37,7 +39,8 @@ def call(options: Options, wanted: CallOptions) -> int:
     config = load(options)
     _check_server(config, wanted.server)
     # Lazy: a server that has nothing to do with this call is not even started.
-    specs = [evolve(spec, lazy=True) for spec in config.servers]
+    limit: dict[str, Any] = {} if wanted.max_result_chars is None else {"max_result_chars": wanted.max_result_chars}
+    specs = [evolve(spec, lazy=True, **limit) for spec in config.servers]
 
     async def ask_and_call() -> tuple[Tool, ToolResult]:
         async with open_supervisor(specs) as supervisor:
@@ -109,6 +112,4 @@ def _document(tool: Tool, result: ToolResult) -> dict[str, Any]:
         "server": result.server,
         "tool": result.tool,
         **result_document(result),
-        "truncated": None,
-        "signals": None,
     }

@@ -55,6 +55,8 @@ class _Entry:
     max_in_flight: int | None = field(default=None, alias="maxInFlight")
     mailbox_size: int | None = field(default=None, alias="mailboxSize")
     trust_hints: bool | None = field(default=None, alias="trustHints")
+    max_result_chars: int | None = field(default=None, alias="maxResultChars")
+    tools: dict[str, Any] | None = None
 
 
 _structure = structurer(_Entry)
@@ -68,7 +70,22 @@ _OWN_FIELDS = (
     "max_in_flight",
     "mailbox_size",
     "trust_hints",
+    "max_result_chars",
 )
+
+
+@frozen(kw_only=True)
+class _Tools:
+    """The `tools` of an entry: which of the server's tools are offered."""
+
+    allow: tuple[str, ...] | None = None
+    deny: tuple[str, ...] | None = None
+    enabled: dict[str, bool] | None = None
+    """By the server's own names."""
+
+
+_structure_tools = structurer(_Tools)
+_TOOL_KEYS = ("allow", "deny", "enabled")
 
 
 def read_entry(name: str, value: object, *, file: str) -> tuple[ServerSpec, tuple[str, ...]]:
@@ -117,8 +134,24 @@ def _spec(name: str, entry: _Entry, kind: str | None, file: str) -> ServerSpec:
         policy=_policy(entry),
         enabled=entry.enabled and not entry.disabled,
         source=file,
+        **_filters(entry.tools),
         **own,
     )
+
+
+def _filters(written: dict[str, Any] | None) -> dict[str, Any]:
+    """Which tools are offered, as keywords of ServerSpec."""
+    given = {key: value for key, value in (written or {}).items() if value is not None}
+    for key in given:
+        if key not in _TOOL_KEYS:
+            raise FieldError(f"unknown key; known are {', '.join(_TOOL_KEYS)}", f"tools.{key}")
+    try:
+        tools = _structure_tools(given)
+    except FieldError as error:
+        raise FieldError(str(error), f"tools.{error.key}") from None
+    disabled = tuple(name for name, enabled in (tools.enabled or {}).items() if not enabled)
+    filters: dict[str, Any] = {"allow": tools.allow, "deny": tools.deny, "disabled_tools": disabled or None}
+    return {name: value for name, value in filters.items() if value is not None}
 
 
 def _transport(entry: _Entry, kind: str | None) -> StdioTransport:

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from mcp_nursery.actors.server import Connector
 
 ToolFunction = Callable[[dict[str, Any]], Awaitable[object]]
-"""A tool: takes the arguments, returns text, or anything JSON can hold as structured content. Raising is `isError`."""
+"""A tool: takes the arguments, returns text, or anything JSON can hold as structured content. Raising is `isError`,
+unless it raises a `Refusal`."""
 
 _MODERN, _HANDSHAKE = "2026-07-28", "2025-11-25"
 
@@ -26,6 +27,14 @@ _MODERN, _HANDSHAKE = "2026-07-28", "2025-11-25"
 async def _echo(arguments: dict[str, Any]) -> object:
     await trio.lowlevel.checkpoint()
     return json.dumps(arguments, sort_keys=True)
+
+
+class Refusal(Exception):
+    """Raised by a tool: the call is answered with this JSON-RPC error."""
+
+    def __init__(self, code: int, message: str, data: object = None) -> None:
+        self.error = {"code": code, "message": message, **({} if data is None else {"data": data})}
+        super().__init__(message)
 
 
 @frozen(kw_only=True)
@@ -45,6 +54,8 @@ class Life:
     dies_after: float = math.inf
     """The time after the handshake at which it exits. 0: it greets and dies."""
     exit_code: int = 1
+    stderr: str = ""
+    """What it has written to standard error by then."""
     modern: bool = True
     """It speaks 2026-07-28; False: 2025-11-25, and refuses `server/discover`."""
     dies_of_probe: bool = False
@@ -206,7 +217,8 @@ class _Incarnation:
 
     async def loss(self) -> Loss:
         await trio.lowlevel.checkpoint()
-        return Loss(f"exited with code {self._exit_code}", exit_code=self._exit_code)
+        message = f"exited with code {self._exit_code}"
+        return Loss(message, exit_code=self._exit_code, stderr_tail=self._life.stderr)
 
     # -- the server -----------------------------------------------------------------------------------------------
 
@@ -275,13 +287,18 @@ class _Incarnation:
 
     async def _call(self, request_id: int | str, name: str, arguments: dict[str, Any]) -> None:
         with trio.CancelScope() as self._running[request_id]:
-            self._result(request_id, await self._outcome(name, arguments))
+            try:
+                self._result(request_id, await self._outcome(name, arguments))
+            except Refusal as refusal:
+                self.send({"jsonrpc": "2.0", "id": request_id, "error": refusal.error})
         del self._running[request_id]
 
     async def _outcome(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
         complete = {"resultType": "complete"} if self._modern_session else {}
         try:
             value = await self._server.tools[name](arguments)
+        except Refusal:
+            raise
         except Exception as error:  # a tool that raises is a tool that answers with `isError`
             return {**complete, "content": [{"type": "text", "text": str(error)}], "isError": True}
         if isinstance(value, str):

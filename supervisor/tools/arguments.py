@@ -11,7 +11,7 @@ def without_placeholders(arguments: Mapping[str, Any], schema: Mapping[str, Any]
     """
     properties = schema.get("properties")
     required = schema.get("required")
-    named = cast("Mapping[str, Any]", properties) if isinstance(properties, Mapping) else {}
+    named: Mapping[str, Any] = cast("Mapping[str, Any]", properties) if isinstance(properties, Mapping) else {}
     kept = cast("Sequence[object]", required) if isinstance(required, list) else ()
     return {
         name: value for name, value in arguments.items() if name in kept or name not in named or not _is_empty(value)

@@ -7,19 +7,14 @@ from typing import Any, Final, cast
 from attrs import frozen
 
 from mcp_nursery.actors.errors import (
-    BreakerOpen,
     CallError,
-    CallTimeout,
     ConfigError,
-    ConnectionLost,
     InvalidArguments,
     InvalidResult,
     NotApproved,
     NurseryError,
-    ServerBusy,
     ServerDown,
     ServerError,
-    SupervisorClosed,
     UnknownServer,
     UnknownTool,
 )
@@ -40,30 +35,28 @@ MAX_DEPTH: Final = 5
 class _Advice:
     stage: str
     """How far the call came."""
-    retryable: bool
-    """Whether the same call may succeed later and does no harm."""
     what_next: str
+    retryable: bool = False
+    """Whether the same call may succeed later and does no harm."""
 
 
-_WAIT = "Wait a little and call again, or go on without this tool."
-_MAY_HAVE_ACTED = "The tool may have acted. Find out what it did before calling it again."
+_LATER = "Wait a little and call again, or go on without this tool."
 _ADVICE: Final[tuple[tuple[type[NurseryError], _Advice], ...]] = (
-    (ConfigError, _Advice("configuration", False, "Go on without this tool; a person must correct the configuration.")),
-    (UnknownServer, _Advice("lookup", False, "Use one of the servers there are.")),
-    (UnknownTool, _Advice("lookup", False, "Use one of the tools you were given, by its exact name.")),
-    (InvalidArguments, _Advice("arguments", False, "Correct the arguments: a JSON object as the tool's schema says.")),
-    (NotApproved, _Advice("approval", False, "Do not call it again unless the user asks for it.")),
-    (SupervisorClosed, _Advice("lookup", False, "Go on without tools.")),
-    (ServerBusy, _Advice("send", True, _WAIT)),
-    (BreakerOpen, _Advice("send", True, _WAIT)),
-    (ServerDown, _Advice("connect", False, "Go on without this server; a person can reconnect it.")),
-    (ConnectionLost, _Advice("answer", False, _MAY_HAVE_ACTED)),
-    (CallTimeout, _Advice("answer", False, _MAY_HAVE_ACTED)),
-    (ServerError, _Advice("answer", False, "Read the message; correct the arguments, or go on without this tool.")),
-    (InvalidResult, _Advice("answer", False, "The tool ran, its answer is unusable. Go on without it.")),
+    (ConfigError, _Advice("configuration", "Go on without this tool; a person must correct the configuration.")),
+    (UnknownServer, _Advice("lookup", "Use one of the servers there are.")),
+    (UnknownTool, _Advice("lookup", "Use one of the tools you were given, by its exact name.")),
+    (InvalidArguments, _Advice("arguments", "Correct the arguments: a JSON object as the tool's schema says.")),
+    (NotApproved, _Advice("approval", "Do not call it again unless the user asks for it.")),
+    (ServerDown, _Advice("connect", "Go on without this server; a person can reconnect it.")),
+    (ServerError, _Advice("answer", "Read the message; correct the arguments, or go on without this tool.")),
+    (InvalidResult, _Advice("answer", "The tool ran, and its answer is unusable. Go on without it.")),
 )
-_OTHERWISE = _Advice("call", False, "Go on without this tool.")
-_AGAIN = _Advice("send", True, _WAIT)
+_OTHERWISE = _Advice("call", "Go on without this tool.")
+_BY_DELIVERY: Final = {
+    Delivery.NOT_SENT: _Advice("send", _LATER, retryable=True),
+    Delivery.UNKNOWN: _Advice("answer", "The tool may have acted. Find out what it did before calling it again."),
+    Delivery.ANSWERED: _OTHERWISE,
+}
 
 
 def error_content(error: NurseryError, *, transport: str | None = None) -> str:
@@ -93,10 +86,11 @@ def error_content(error: NurseryError, *, transport: str | None = None) -> str:
 
 def _advice(error: NurseryError) -> _Advice:
     if isinstance(error, ServerDown) and error.retry_in is not None:
-        return _Advice("connect", True, f"It restarts in {error.retry_in:.0f} s. {_WAIT}")
-    if isinstance(error, CallError) and error.delivery is Delivery.NOT_SENT and not isinstance(error, ServerDown):
-        return _AGAIN
-    return next((advice for kind, advice in _ADVICE if isinstance(error, kind)), _OTHERWISE)
+        return _Advice("connect", f"It restarts in {error.retry_in:.0f} s. {_LATER}", retryable=True)
+    for kind, advice in _ADVICE:
+        if isinstance(error, kind):
+            return advice
+    return _BY_DELIVERY[error.delivery] if isinstance(error, CallError) else _OTHERWISE
 
 
 def _named(error: NurseryError, attribute: str) -> str | None:

@@ -56,7 +56,7 @@ def hints_of(definition: "Definition", *, trusted: bool) -> ToolHints:
 
 def describe(server: str, full: str) -> str:
     """The description under the name of its server, in at most 2048 characters, none of them cut apart."""
-    text = f"[MCP: {server}] {full}"
+    text = f"[MCP: {' '.join(server.split())}] {full}"
     return text if len(text) <= MAX_DESCRIPTION else text[: _whole(text, MAX_DESCRIPTION - len(_CUT))] + _CUT
 
 

@@ -21,8 +21,8 @@ MAX_DEPTH: Final = 64
 
 _CONFIGURED = "[REDACTED:config]"
 _PATTERNS = [
-    *((re.compile(pattern), f"[REDACTED:{name}]") for name, pattern in KEYS),
-    *((re.compile(f"(?P<kept>{before})(?:{secret})"), rf"\g<kept>[REDACTED:{name}]") for name, before, secret in PLACES),
+    *((re.compile(key), f"[REDACTED:{name}]") for name, key in KEYS),
+    *((re.compile(f"(?P<kept>{before})(?:{it})"), rf"\g<kept>[REDACTED:{name}]") for name, before, it in PLACES),
 ]
 _SECRET_NAME = re.compile(SECRET_NAME)
 _MARKS = " ".join((_CONFIGURED, *(mark for _, mark in _PATTERNS)))
@@ -55,7 +55,7 @@ class Redactor:
         for attribute in ("env", "headers"):
             given: object = getattr(transport, attribute, None)
             if isinstance(given, Mapping):
-                texts = [value for value in cast("Mapping[Any, Any]", given).values() if isinstance(value, str)]
+                texts = [value for value in cast("Mapping[str, object]", given).values() if isinstance(value, str)]
                 values.update(texts, (text.partition(" ")[2].strip() for text in texts))
         return cls.of(values)
 

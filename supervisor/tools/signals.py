@@ -53,6 +53,7 @@ _ORDER = (
     rf"|only|with|to|as|by){_GAP})"
 )
 
+_PLEASE = rf"(?:(?:please|now|just|so|and|then|you{_GAP}(?:must|should|will)){_GAP}){{0,3}}"
 _MARK = rf"(?:{_GAP}(?:message|prompt|notice|override|instructions?|note))?"
 _FAKE_ROLE = rf"(?:system|developer){_MARK}[*_\"'`]{{0,3}}\s{{0,4}}:{_GAP}?{_TO_A_MODEL}"
 _INSTRUCTIONS = (
@@ -101,7 +102,8 @@ class _Sign:
 _GROUPS: Final = (
     (
         _Sign("ignore-previous", rf"ignor(?:e|ing){_WHAT_CAME_BEFORE}"),
-        _Sign("disregard-previous", rf"(?:disregard(?:ing)?|forget(?:ting)?|overrid(?:e|ing)){_WHAT_CAME_BEFORE}"),
+        _Sign("disregard-previous", rf"(?:disregard(?:ing)?|overrid(?:e|ing)){_WHAT_CAME_BEFORE}"),
+        _Sign("disregard-previous", rf"forget{_WHAT_CAME_BEFORE}", before=_OPENING + _PLEASE),  # not "models forget"
     ),
     (
         _Sign("fake-system-role", _FAKE_ROLE, before=_OPENING),
@@ -131,7 +133,7 @@ _GROUPS: Final = (
         _Sign("mode-switch", _SWITCH_TO),
     ),
 )
-"""Signs looked for in one pass each group; four or five beginnings in one are as quick as one."""
+"""Signs looked for in one pass each group; a few beginnings together are as quick as one."""
 _STEMS = r"ignor|disregard|forget|overrid|sys|developer|<\||instruction|directive|authori|approve|grant|access|now|mode"
 """One of these is in every sign, and in few short texts."""
 _SHORT = 2000
