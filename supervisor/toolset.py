@@ -46,6 +46,7 @@ class Toolset:
         """
         server = None
         try:
+            self._fleet.check_open()
             tool = self._fleet.catalogue.value.find(name)
             if tool is None:
                 raise UnknownTool(name, near=self._fleet.catalogue.value.near(name))

@@ -24,7 +24,7 @@ SIGNALS: Final = (
 """The names of all signs."""
 
 _GAP = r"[\s*_>#\"'`,.:;-]{1,20}"
-_OPENING = r"(?m:^|[.!?:>*#\"'`)\]}-])[\s*_>#\"'`-]{0,20}"
+_OPENING = r"(?m:^|\\[nrt]|[.!?:>*#\"'`)\]}-])[\s*_>#\"'`-]{0,20}"
 
 _ALL = rf"(?:(?:all|any|every|each|the|your|my|our|its|of|these|those|this|that|and|or|other){_GAP}){{0,4}}"
 _EARLIER = r"(?:previous|prior|above|earlier|preceding|foregoing|former|past|existing|original|initial|system)"

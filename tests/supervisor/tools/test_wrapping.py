@@ -1,5 +1,7 @@
 """The marks around what servers say, and the cut before them."""
 
+# ruff: noqa: RUF001
+
 import pytest
 
 from mcp_nursery.supervisor.tools.truncation import truncate
