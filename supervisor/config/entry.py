@@ -56,7 +56,7 @@ class _Entry:
     mailbox_size: int | None = field(default=None, alias="mailboxSize")
     trust_hints: bool | None = field(default=None, alias="trustHints")
     max_result_chars: int | None = field(default=None, alias="maxResultChars")
-    tools: dict[str, Any] | None = None
+    tools: Any = None
 
 
 _structure = structurer(_Entry)
@@ -139,14 +139,17 @@ def _spec(name: str, entry: _Entry, kind: str | None, file: str) -> ServerSpec:
     )
 
 
-def _filters(written: dict[str, Any] | None) -> dict[str, Any]:
-    """Which tools are offered, as keywords of ServerSpec."""
-    given = {key: value for key, value in (written or {}).items() if value is not None}
-    for key in given:
-        if key not in _TOOL_KEYS:
-            raise FieldError(f"unknown key; known are {', '.join(_TOOL_KEYS)}", f"tools.{key}")
+def _filters(written: object) -> dict[str, Any]:
+    """Which tools are offered, as keywords of ServerSpec. A list, as some hosts write it, says what is allowed."""
+    if written is None:
+        return {}
+    tools_object = {"allow": written} if isinstance(written, list) else as_object(written)
+    if tools_object is None:
+        raise FieldError(f"an object or a list wanted, not {json_type(written)}", "tools")
+    if unknown := tools_object.keys() - set(_TOOL_KEYS):
+        raise FieldError(f"unknown key; known are {', '.join(_TOOL_KEYS)}", f"tools.{min(unknown)[:80]}")
     try:
-        tools = _structure_tools(given)
+        tools = _structure_tools({key: value for key, value in tools_object.items() if value is not None})
     except FieldError as error:
         raise FieldError(str(error), f"tools.{error.key}") from None
     disabled = tuple(name for name, enabled in (tools.enabled or {}).items() if not enabled)

@@ -135,6 +135,5 @@ _COMPOSED: tuple[tuple[Any, _Check], ...] = (
     (tuple[float, ...], _ladder),
     (dict[str, str], _variables),
     (dict[str, bool], _switches),
-    (dict[str, Any], _object),
     (RestartMode, _restart_mode),
 )

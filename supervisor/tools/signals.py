@@ -68,7 +68,7 @@ _AUTHORISED = (
     rf"(?:authori[sz]ed|approved|granted){_GAP}(?:you|this|all|any|these|every|full|unrestricted|it[\s.,;:!]"
     rf"|the{_GAP}(?:assistant|agent|following|tool|deletion|transfer|action|request|operation))"
 )
-_AUTHORISED_BY = rf"(?:authori[sz]ed|approved|granted){_GAP}by{_GAP}(?:(?:the|your){_GAP})?{_ROLE}"
+_AUTHORISED_BY = rf"(?:authori[sz]ed|approved|granted){_GAP}by{_GAP}(?:(?:the|your){_GAP}{_ROLE}|anthropic|openai)"
 _THIS_IS = (
     rf"(?:you{_GAP}(?:are|have{_GAP}been)|(?:action|request|operation|command|call|tool|task|step|transfer)"
     rf"{_GAP}(?:is|has{_GAP}been|was)){_GAP}"

@@ -55,7 +55,6 @@ def test_a_long_result(cli, lab):
     assert ran.json["text"] == marked("x" * 30 + marker, tool="echo")
     assert (ran.json["truncated"], ran.json["signals"]) == (True, ["ignore-previous"])
     assert ran.json["content"] == [{"type": "text", "text": text}]
-    assert "ignore-previous" in ran.err
     for bad in ("0", "x"):
         assert cli("call", "mcp_lab_echo", "--config", lab, "--max-result-chars", bad).code == 2
 
