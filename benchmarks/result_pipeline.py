@@ -37,9 +37,11 @@ def texts() -> dict[str, str]:
     kinds = {
         "source code": code,
         "JSON in text": json.dumps(rows),
-        "a log": "2026-11-22 10:00:00 INFO [system] request 311 approved by user in 12 ms\n",
+        "HTML": '<div class="row"><span>user</span><a href="/orders/311">order</a></div>\n',
+        "a log": "2026-11-22 10:00:00 INFO [http] GET /users/311 200 12 ms bytes=1024 agent=curl/8\n",
+        "a log made to be slow": "2026-11-22 10:00:00 INFO [system] request 311 approved by user in 12 ms\n",
         "German": "Grüße aus Zürich, das Wetter ist schön und die Berge sind nah. ",
-        "Chinese": "今天天气很好，我们去公园散步。",
+        "Chinese": "今天天气很好。我们去公园散步。",
     }
     return {kind: (text * (SIZE // len(text) + 1))[:SIZE] for kind, text in kinds.items()}
 

@@ -143,7 +143,7 @@ def _filters(written: object) -> dict[str, Any]:
     """Which tools are offered, as keywords of ServerSpec. A list, as some hosts write it, says what is allowed."""
     if written is None:
         return {}
-    tools_object = {"allow": written} if isinstance(written, list) else as_object(written)
+    tools_object: dict[str, Any] | None = {"allow": written} if json_type(written) == "a list" else as_object(written)
     if tools_object is None:
         raise FieldError(f"an object or a list wanted, not {json_type(written)}", "tools")
     if unknown := tools_object.keys() - set(_TOOL_KEYS):

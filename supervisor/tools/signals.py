@@ -55,6 +55,7 @@ _ORDER = (
 
 _PLEASE = rf"(?:(?:please|now|just|so|and|then|you{_GAP}(?:must|should|will)){_GAP}){{0,3}}"
 _MARK = rf"(?:{_GAP}(?:message|prompt|notice|override|instructions?|note))?"
+_BRACKET = r"[\[<]\s{0,4}"
 _FAKE_ROLE = rf"(?:system|developer){_MARK}[*_\"'`]{{0,3}}\s{{0,4}}:{_GAP}?{_TO_A_MODEL}"
 _INSTRUCTIONS = (
     rf"(?:instruction|directive)s?(?:{_GAP}for{_GAP}(?:you|the{_GAP}(?:assistant|model|ai|agent)))?\s{{0,4}}[:=]"
@@ -104,6 +105,13 @@ _GROUPS: Final = (
         _Sign("ignore-previous", rf"ignor(?:e|ing){_WHAT_CAME_BEFORE}"),
         _Sign("disregard-previous", rf"(?:disregard(?:ing)?|overrid(?:e|ing)){_WHAT_CAME_BEFORE}"),
         _Sign("disregard-previous", rf"forget{_WHAT_CAME_BEFORE}", before=_OPENING + _PLEASE),  # not "models forget"
+        _Sign(
+            "new-instructions",
+            rf"(?:your|follow{_GAP}(?:the|these)){_GAP}(?:new|updated|revised|real|actual){_GAP}instructions{_GAP}"
+            rf"(?:are|follow|instead|from{_GAP}now)",
+        ),
+        _Sign("fake-authorization", _HAVE_FULL),
+        _Sign("mode-switch", _NOW_IN),
     ),
     (
         _Sign("fake-system-role", _FAKE_ROLE, before=_OPENING),
@@ -111,8 +119,8 @@ _GROUPS: Final = (
     ),
     (
         _Sign("chatml-system", r"<\|\s*(?:im_start|start_header_id|role|start)\s*\|>\s*(?:system|developer)"),
-        _Sign("bracketed-system", rf"[\[<]\s{{0,4}}/?sys(?:tem)?{_MARK}\s{{0,4}}[\]>]{{1,2}}{_GAP}?{_TO_A_MODEL}"),
-        _Sign("bracketed-system", rf"\[\s{{0,4}}system{_GAP}override\s{{0,4}}\]"),
+        _Sign("bracketed-system", rf"sys(?:tem)?{_MARK}\s{{0,4}}[\]>]{{1,2}}{_GAP}?{_TO_A_MODEL}", before=_BRACKET),
+        _Sign("bracketed-system", rf"system{_GAP}override\s{{0,4}}\]", before=_BRACKET),
     ),
     (
         _Sign(
@@ -122,16 +130,7 @@ _GROUPS: Final = (
         ),
         _Sign("fake-authorization", _AUTHORISED_BY, before=_THIS_IS + _ADVERB),
     ),
-    (
-        _Sign(
-            "new-instructions",
-            rf"(?:your|follow{_GAP}(?:the|these)){_GAP}(?:new|updated|revised|real|actual){_GAP}instructions{_GAP}"
-            rf"(?:are|follow|instead|from{_GAP}now)",
-        ),
-        _Sign("fake-authorization", _HAVE_FULL),
-        _Sign("mode-switch", _NOW_IN),
-        _Sign("mode-switch", _SWITCH_TO),
-    ),
+    (_Sign("mode-switch", _SWITCH_TO),),
 )
 """Signs looked for in one pass each group; a few beginnings together are as quick as one."""
 _STEMS = r"ignor|disregard|forget|overrid|sys|developer|<\||instruction|directive|authori|approve|grant|access|now|mode"

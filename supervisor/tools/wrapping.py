@@ -42,6 +42,8 @@ def clean_name(name: str) -> str:
 def _harmless(body: str) -> str:
     if "<" not in body and (body.isascii() or not _LOOKS_LIKE_LESS.search(body)):
         return body
+    if not _spells_tag(body):
+        return body
     body = _TAG_START.sub("&lt;", body)
     return _LOOKS_LIKE_LESS.sub("&lt;", body) if _spells_tag(body) else body
 
