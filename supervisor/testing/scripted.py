@@ -75,7 +75,7 @@ class ScriptedServer:
     lives: Sequence[Life]
     tools: Mapping[str, ToolFunction]
     annotations: Mapping[str, Mapping[str, Any]]
-    schemas: Mapping[str, Mapping[str, Any]]
+    declared: Mapping[str, Mapping[str, Any]]
     starts: list[float] = field(factory=list[float])
     """When each incarnation was opened, on Trio's clock."""
     ends: list[float] = field(factory=list[float])
@@ -94,7 +94,7 @@ class ScriptedServer:
         *lives: Life,
         tools: Mapping[str, ToolFunction] | None = None,
         annotations: Mapping[str, Mapping[str, Any]] | None = None,
-        schemas: Mapping[str, Mapping[str, Any]] | None = None,
+        declared: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
         """Script a server.
 
@@ -102,9 +102,9 @@ class ScriptedServer:
             lives: One for each incarnation; the last is repeated. Default: a healthy one.
             tools: By name. Default: `echo`, which returns its arguments as JSON.
             annotations: Of each tool, with the protocol's keys, such as `readOnlyHint`.
-            schemas: Of each tool's arguments. Default: any object.
+            declared: More of each tool's definition, with the protocol's keys, such as `inputSchema`.
         """
-        given = (lives or (Life(),), tools or {"echo": _echo}, annotations or {}, schemas or {})
+        given = (lives or (Life(),), tools or {"echo": _echo}, annotations or {}, declared or {})
         self.__attrs_init__(*given)  # type: ignore[attr-defined]
 
     @property
@@ -316,8 +316,9 @@ class _Incarnation:
         return [
             {
                 "name": name,
-                "inputSchema": dict(self._server.schemas.get(name, {"type": "object"})),
+                "inputSchema": {"type": "object"},
                 "annotations": dict(self._server.annotations.get(name, {})),
+                **self._server.declared.get(name, {}),
             }
             for name in self._server.tools
         ]

@@ -12,6 +12,7 @@ from mcp_nursery.supervisor import (
     ApprovalRequest,
     ConnectionLost,
     InjectionSuspected,
+    InvalidResult,
     ServerError,
     ServerSpec,
     StateChanged,
@@ -90,7 +91,7 @@ async def test_placeholders_of_a_models_call(autojump_clock, drop):
     """T15: left out on request, before anybody is asked, and only where a model calls."""
     server = ScriptedServer(
         tools={"work": saying("done")},
-        schemas={"work": {"type": "object", "properties": {"q": {}, "n": {}}, "required": ["q"]}},
+        declared={"work": {"inputSchema": schema}},
     )
     asked: list[ApprovalRequest] = []
 
@@ -190,6 +191,28 @@ async def test_no_secret_in_errors_status_events_or_log(autojump_clock, caplog, 
     text = "\n".join([*(each if isinstance(each, str) else repr(each) for each in shown), caplog.text])
     assert secret not in text
     assert "opensesame" not in text
+
+
+async def test_no_secret_of_an_answer_that_is_none(autojump_clock):
+    """T9: what does not fit the output schema is quoted in the error, but for its secrets."""
+
+    async def work(arguments: dict) -> object:
+        await trio.lowlevel.checkpoint()
+        return {"zone": f"at {KEY}"}
+
+    async def odd(arguments: dict) -> object:
+        await trio.lowlevel.checkpoint()
+        raise Refusal(-32000, f"{KEY}", None)
+
+    schema = {"type": "object", "properties": {"zone": {"type": "number"}}}
+    server = ScriptedServer(tools={"work": work, "odd": odd}, declared={"work": {"outputSchema": schema}})
+    async with open_supervisor([ServerSpec("lab", server.transport)]) as supervisor:
+        with pytest.raises(InvalidResult, match=r"\[REDACTED:github-token\]") as caught:
+            await supervisor.call_tool("mcp_lab_work")
+        assert KEY not in repr(caught.value)
+        with pytest.raises(ServerError) as refused:
+            await supervisor.call_tool("mcp_lab_odd")
+        assert refused.value.data is None
 
 
 class WithEnvironment:
