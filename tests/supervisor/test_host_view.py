@@ -89,10 +89,8 @@ async def test_reserved_names(autojump_clock, override, name):
 @pytest.mark.parametrize("drop", [False, True])
 async def test_placeholders_of_a_models_call(autojump_clock, drop):
     """T15: left out on request, before anybody is asked, and only where a model calls."""
-    server = ScriptedServer(
-        tools={"work": saying("done")},
-        declared={"work": {"inputSchema": schema}},
-    )
+    schema = {"type": "object", "properties": {"q": {}, "n": {}}, "required": ["q"]}
+    server = ScriptedServer(tools={"work": saying("done")}, declared={"work": {"inputSchema": schema}})
     asked: list[ApprovalRequest] = []
 
     async def approve(request: ApprovalRequest) -> Approval:
