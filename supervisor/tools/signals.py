@@ -144,7 +144,8 @@ def scan(text: str) -> tuple[str, ...]:
     try:
         if len(text) < _SHORT and not _finder(_STEMS)(text):
             return ()
-        found = {name for any_of_them, signs in _finders() if any_of_them(text) for name, find in signs if find(text)}
+        groups = [group for any_of_them, group in _groups() if any_of_them(text)]
+        found = {sign.name for group in groups for sign in group if _finder(sign.before + sign.pattern)(text)}
     except UnicodeEncodeError:
         return scan(text.encode("utf-8", "replace").decode())  # it has half a character
     return tuple(sorted(found, key=SIGNALS.index)) if found else ()
@@ -154,14 +155,8 @@ _Finder = Callable[[str], bool]
 
 
 @cache
-def _finders() -> Sequence[tuple[_Finder, Sequence[tuple[str, _Finder]]]]:
-    return [
-        (
-            _finder("|".join(sign.pattern for sign in group)),
-            [(sign.name, _finder(sign.before + sign.pattern)) for sign in group],
-        )
-        for group in _GROUPS
-    ]
+def _groups() -> Sequence[tuple[_Finder, Sequence[_Sign]]]:
+    return [(_finder("|".join(sign.pattern for sign in group)), group) for group in _GROUPS]
 
 
 @cache
