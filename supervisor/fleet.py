@@ -212,7 +212,7 @@ class Fleet:
         self._nursery.start_soon(self.router.run, name="router")
         self._nursery.start_soon(self.timer.run, name="timer")
         self._nursery.start_soon(self._settings.registrar.run, name="registrar")
-        self._nursery.start_soon(_prepare, name="signals")
+        prepare()
         for spec in specs:
             self.add(spec)
 
@@ -323,9 +323,3 @@ class Fleet:
     def _show(self, catalogue: Catalogue) -> None:
         self.router.swap(catalogue.owners)
         self.catalogue.set(catalogue)
-
-
-async def _prepare() -> None:
-    """What scanning results needs, in steps short enough for the tasks beside it, while servers start."""
-    for _ in prepare():
-        await trio.lowlevel.checkpoint()

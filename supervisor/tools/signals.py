@@ -4,7 +4,7 @@ Each is a sentence that an ordinary text hardly has; who wants to be missed will
 quotes one has its sign too.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Final
 
@@ -151,15 +151,14 @@ def scan(text: str) -> tuple[str, ...]:
     return tuple(sorted(found, key=SIGNALS.index)) if found else ()
 
 
-def prepare() -> Iterator[None]:
-    """Compile all patterns, one a step. Together they take a tenth of a second, which no call should wait for."""
+def prepare() -> None:
+    """Compile all patterns, once a process. It takes a tenth of a second, which no call should wait for."""
     for pattern in (
         _STEMS,
         *map(_any_of, _GROUPS),
         *(sign.before + sign.pattern for group in _GROUPS for sign in group),
     ):
         _finder(pattern)
-        yield
 
 
 _Finder = Callable[[str], bool]
