@@ -11,6 +11,7 @@ from mcp_nursery.actors.messages import Owner, RouteKey, ServerState
 
 from .lifecycle import KEEPS_TOOLS
 from .status import Snapshot
+from .tools.filters import is_offered
 from .tools.naming import public_names
 from .tools.tool import Invoke, Tool, definition_hash
 
@@ -32,6 +33,7 @@ def build_part(
     servers: Collection[str],
     *,
     template: str,
+    reserved: Collection[str] = frozenset(),
     invoke: Invoke | None = None,
     before: tuple[Snapshot, ServerTools] | None = None,
 ) -> ServerTools:
@@ -41,11 +43,14 @@ def build_part(
         snapshot: The server now.
         servers: The names of all configured servers: a tool's name depends on them, on no other server's tools.
         template: How public names are made.
+        reserved: Public names that the host keeps for itself.
         invoke: Given to the tools, for `await tool(arguments)`.
         before: The server's earlier snapshot and part; named tools are taken from it where nothing changed.
     """
     name = snapshot.spec.name
-    tools = _named_tools(snapshot, servers, template, invoke, before)
+    tools = _kept_tools(snapshot, before)
+    if tools is None:
+        tools = _named_tools(snapshot, servers, template, reserved, invoke)
     if snapshot.state not in KEEPS_TOOLS:
         return ServerTools(name, departed=frozenset(key for tool in tools for key in _keys(tool)))
     available = snapshot.state is ServerState.CONNECTED
@@ -56,28 +61,32 @@ def build_part(
     )
 
 
-def _named_tools(
-    snapshot: Snapshot,
-    servers: Collection[str],
-    template: str,
-    invoke: Invoke | None,
-    before: tuple[Snapshot, ServerTools] | None,
-) -> Sequence[Tool]:
+def _kept_tools(snapshot: Snapshot, before: tuple[Snapshot, ServerTools] | None) -> Sequence[Tool] | None:
     if before is not None and before[0].definitions is snapshot.definitions and before[1].tools:
         return before[1].tools
-    names = public_names(snapshot.spec.name, [tool.name for tool in snapshot.definitions], servers, template)
+    return None
+
+
+def _named_tools(
+    snapshot: Snapshot, servers: Collection[str], template: str, reserved: Collection[str], invoke: Invoke | None
+) -> Sequence[Tool]:
+    spec = snapshot.spec
+    # All of them have their say in the names: what the user filters changes nobody else's.
+    names = public_names(spec.name, [tool.name for tool in snapshot.definitions], servers, template, reserved)
     return [
         Tool(
             name=names.get(definition.name, ""),
-            server=snapshot.spec.name,
+            server=spec.name,
             tool=definition.name,
             definition=definition,
             available=False,
-            trusted_hints=snapshot.spec.trust_hints,
+            trusted_hints=spec.trust_hints,
             definition_hash=definition_hash(definition),
+            max_result_chars=spec.max_result_chars,
             invoke=invoke,
         )
         for definition in snapshot.definitions
+        if is_offered(definition.name, allow=spec.allow, deny=spec.deny, disabled=spec.disabled_tools)
     ]
 
 
@@ -164,9 +173,15 @@ def _catalogue(parts: Mapping[str, ServerTools]) -> Catalogue:
     return Catalogue(parts, routes, owners, contested)
 
 
-def build_catalogue(snapshots: Iterable[Snapshot], *, template: str, invoke: Invoke | None = None) -> Catalogue:
+def build_catalogue(
+    snapshots: Iterable[Snapshot],
+    *,
+    template: str,
+    reserved: Collection[str] = frozenset(),
+    invoke: Invoke | None = None,
+) -> Catalogue:
     """The catalogue of these servers, and no other's."""
     known = sorted(snapshots, key=lambda snapshot: snapshot.spec.name)
     servers = [snapshot.spec.name for snapshot in known]
-    parts = (build_part(snapshot, servers, template=template, invoke=invoke) for snapshot in known)
+    parts = (build_part(snapshot, servers, template=template, reserved=reserved, invoke=invoke) for snapshot in known)
     return _catalogue({part.server: part for part in parts})

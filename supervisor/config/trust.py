@@ -22,6 +22,8 @@ _HARMLESS = frozenset(
             "maxInFlight",
             "mailboxSize",
             "trustHints",
+            "maxResultChars",
+            "tools",
         ),
     }
 )

@@ -27,7 +27,11 @@ _FIELD = re.compile(r"\{(server|tool)\}")
 
 
 def public_names(
-    server: str, tools: Sequence[str], servers: Collection[str], template: str = DEFAULT_TEMPLATE
+    server: str,
+    tools: Sequence[str],
+    servers: Collection[str],
+    template: str = DEFAULT_TEMPLATE,
+    reserved: Collection[str] = frozenset(),
 ) -> dict[str, str]:
     """The public name of each tool of one server.
 
@@ -37,8 +41,9 @@ def public_names(
 
     - cleaning or cutting at 64 characters changed a part that is in the name;
     - another configured server could give one of its tools this name, whatever tools it has;
-    - the head was left out and another tool of this server has the rest as its name; or
-    - the name looks as if it ended in such a hash.
+    - the head was left out and another tool of this server has the rest as its name;
+    - the name looks as if it ended in such a hash; or
+    - the host has reserved it.
 
     So under a template without `{server}` every name has a hash as soon as two servers are configured.
 
@@ -47,6 +52,7 @@ def public_names(
         tools: Its tools' own names, in any order. One given twice counts once.
         servers: The names of all configured servers; `server` may be among them.
         template: See `check_template`.
+        reserved: Names that no tool may have.
 
     Returns:
         Public names by the tools' own names. Two tools whose hashes collide are both left out: neither may answer for
@@ -55,9 +61,9 @@ def public_names(
     Raises:
         ConfigError: The template cannot work.
     """
+    check_template(template)
     if not tools:
         return {}
-    check_template(template)
     has_server = "{server}" in template
     shown = clean(server, "server") if has_server else server
     head, tail = _around_tool(template, shown)
@@ -71,11 +77,11 @@ def public_names(
         plain = f"{head}{rest}{tail}"
         changed = shown != server or parts[tool] != tool or len(plain) > MAX_LENGTH
         taken = rest != parts[tool] and claims[rest] > 1
-        if changed or taken or _HASHED.search(plain) or _could_come_from(plain, others):
+        if changed or taken or plain in reserved or _HASHED.search(plain) or _could_come_from(plain, others):
             names[tool] = _hashed(template, shown, rest, _digest(server, tool))
         else:
             names[tool] = plain
-    return _unique(names)
+    return {tool: name for tool, name in _unique(names).items() if name not in reserved}
 
 
 def check_template(template: str) -> None:

@@ -291,7 +291,7 @@ def answers_are_the_calls_own(trace: Trace, record: Record) -> None:
     """8: no call gets another's reply, nor one of an incarnation that it was not sent to."""
     if isinstance(result := record.outcome, ToolResult):
         heard = [incarnation for _, incarnation in ledger(trace, record)]
-        said = json.loads(result.text)
+        said = json.loads(result.full_text)
         assert said["token"] == record.token
         assert said["incarnation"] == heard[-1]
         assert (result.server, result.tool) == (record.call.server, record.call.tool)

@@ -47,7 +47,7 @@ async def test_a_loss_while_idle_is_noticed_and_mended(journal):
         await next_state(events, ServerState.CONNECTED)
         assert 2.0 <= journal.times("start")[1] - killed < 2.5
         result = await supervisor.call_tool("echo", {"text": "back"}, server="lab")
-        assert (result.text, result.incarnation) == ("back", 2)
+        assert (result.full_text, result.incarnation) == ("back", 2)
         assert status_of(supervisor).pid not in (pid, None)
 
 
@@ -135,7 +135,7 @@ async def test_the_failures_of_some_are_nothing_to_the_others(tmp_path):
         """Before, while and after the failures, and nothing is caught here."""
         for step in range(20):
             result = await supervisor.call_tool("sleep", {"seconds": 0.02, "label": str(step)}, server=server)
-            results[server, step] = (result.text, result.incarnation)
+            results[server, step] = (result.full_text, result.incarnation)
 
     with trio.fail_after(30):
         async with open_supervisor([*bad, *others, lab()]) as supervisor:

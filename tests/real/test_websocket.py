@@ -31,7 +31,7 @@ BIG = {"text": "x" * (16 << 20)}
 async def test_a_call_and_what_is_shown():
     async with lab_process() as lab, supervised(at(lab.url)) as supervisor:
         result = await supervisor.call_tool("echo", {"text": "ünï"}, server="lab")
-        assert (result.text, result.incarnation) == ("ünï", 1)
+        assert (result.full_text, result.incarnation) == ("ünï", 1)
         status = status_of(supervisor)
         assert (status.transport, status.pid, status.tool_count) == ("ws", None, 4)
         assert status.server_info["name"] == "websocket lab"
@@ -54,7 +54,7 @@ async def test_killed_while_idle():
             assert restarted.at - lost.at == pytest.approx(2, abs=0.2)
             await next_state(events, ServerState.CONNECTED)
             result = await supervisor.call_tool("echo", {"text": "back"}, server="lab")
-            assert (result.text, result.incarnation) == ("back", 2)
+            assert (result.full_text, result.incarnation) == ("back", 2)
 
 
 async def test_killed_mid_call():
@@ -84,7 +84,7 @@ async def test_killed_mid_call():
 
 async def calls_at(supervisor):
     """How many calls have come to the server before this one."""
-    return int((await supervisor.call_tool("echo", server="lab")).text) - 1
+    return int((await supervisor.call_tool("echo", server="lab")).full_text) - 1
 
 
 async def test_a_side_effect_happens_once(journal):
@@ -144,7 +144,7 @@ async def test_garbage_is_noise():
     """Q25: text, binary and empty frames that are no JSON."""
     async with lab_process() as lab, supervised(at(lab.url)) as supervisor:
         result = await supervisor.call_tool("babble", {"text": "after all that"}, server="lab")
-        assert (result.text, result.incarnation) == ("after all that", 1)
+        assert (result.full_text, result.incarnation) == ("after all that", 1)
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ async def test_a_thousand_calls_have_one_outcome_each():
         async with at_once:
             with trio.move_on_after(chance.choice([math.inf, math.inf, chance.random() * 0.05])) as scope:
                 try:
-                    outcome = (await supervisor.call_tool(name, arguments, server="lab", timeout=timeout)).text
+                    outcome = (await supervisor.call_tool(name, arguments, server="lab", timeout=timeout)).full_text
                 except CallTimeout:
                     outcome = "timeout"
             if scope.cancelled_caught:
