@@ -5,6 +5,8 @@ Writes the port it listens on as its first line.
 Arguments:
     port=NUMBER     where to listen; any free port otherwise
     exit=yes        exit as soon as the first frame comes
+    mute=yes        never answer anything
+    status=NUMBER   refuse every connection with this status
     journal=FILE    append a line for every side effect
 """
 
@@ -73,6 +75,9 @@ def note(what):
 
 
 async def handle(request):
+    if "status" in FLAGS:
+        await request.reject(int(FLAGS["status"]))
+        return
     connection = await request.accept(subprotocol="mcp")
     try:
         async with trio.open_nursery() as nursery:
@@ -85,7 +90,8 @@ async def handle(request):
                     break
                 if "exit" in FLAGS:
                     os._exit(3)
-                await session.heed(json.loads(message))
+                if "mute" not in FLAGS:
+                    await session.heed(json.loads(message))
     except* ConnectionClosed:
         pass
 
