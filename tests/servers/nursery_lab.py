@@ -7,6 +7,7 @@ Arguments:
     ignore=LIST     `eof`, `term` or both, with a comma
     greet=CODE      exit once the tools were listed
     mute=yes        never answer anything
+    port=NUMBER     speak streamable HTTP there, with sessions, instead of standard streams; see `serve`
 """
 
 import json
@@ -27,6 +28,8 @@ CANCELLED = []
 CANCELS_CHANGED = threading.Condition()
 SLEEPERS = {}
 TOKENS = {}
+ANSWERS = {}
+"""Over HTTP: by our own id of a request, where its answer is waited for."""
 
 
 def write_all(fd, data):
@@ -49,6 +52,9 @@ def noted(what):
 
 
 def send(message):
+    if message.get("id") in ANSWERS:
+        ANSWERS.pop(message["id"]).put(message)
+        return
     data = json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n"
     with WRITING:
         write_all(1, data)
@@ -336,11 +342,74 @@ def on_term(*_):
         os._exit(143)
 
 
+def serve(port):
+    """Streamable HTTP of the handshake's era. An unknown session is a 404; a GET holds its stream open for ever."""
+    import itertools
+    import queue
+    from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+    session, numbers = f"{os.getpid()}-{time.monotonic_ns()}", itertools.count(1)
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def log_message(self, *_):
+            pass
+
+        def reply(self, status, body=b"", kind="application/json"):
+            self.send_response(status)
+            self.send_header("Content-Type", kind)
+            self.send_header("Mcp-Session-Id", session)
+            if kind == "application/json":
+                self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def do_POST(self):
+            message = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            if message.get("method") not in ("server/discover", "initialize"):
+                if self.headers["Mcp-Session-Id"] != session:
+                    self.reply(404)
+                    return
+            if "id" not in message:
+                params = message.get("params", {})
+                if params.get("requestId") in self.server.ids:
+                    params["requestId"] = self.server.ids[params["requestId"]]
+                    handle(message)
+                self.reply(202)
+                return
+            theirs, ours, waiting = message["id"], next(numbers), queue.SimpleQueue()
+            self.server.ids[theirs] = message["id"] = ours
+            ANSWERS[ours] = waiting
+            handle(message)
+            self.reply(200, json.dumps({"jsonrpc": "2.0", **waiting.get(), "id": theirs}).encode())
+
+        def do_GET(self):
+            self.reply(200, kind="text/event-stream")
+            self.wfile.flush()
+            for_ever()
+
+        def do_DELETE(self):
+            self.reply(200)
+
+    class Server(ThreadingHTTPServer):
+        daemon_threads = True
+        request_queue_size = 128
+        ids = {}
+
+        def handle_error(self, *_):
+            """Whoever has gone away needs no answer."""
+
+    Server(("127.0.0.1", port), Handler).serve_forever()
+
+
 def main():
     note("start", str(os.getpid()))
     if "exit" in FLAGS:
         os._exit(int(FLAGS["exit"]))
     signal.signal(signal.SIGTERM, on_term)
+    if "port" in FLAGS:
+        serve(int(FLAGS["port"]))
     for line in sys.stdin.buffer:
         if "mute" not in FLAGS:
             handle(json.loads(line))
