@@ -9,8 +9,8 @@ from attrs import frozen
 
 COLUMNS = {
     "stdio": "stdio",
-    "handshake": "http, to 2025-11-25",
-    "modern": "http, 2026-07-28",
+    "handshake": "http (to 2025-11-25)",
+    "modern": "http (2026-07-28)",
     "sse": "sse",
     "ws": "ws",
     "in_process": "in-process",
@@ -35,14 +35,19 @@ class Cell:
     call: str
     """What a call gets, and whether the server may have acted on it; empty: there is none."""
     state: str
-    """What the server comes to. It is started again in `waiting` alone, and `connected` is still the same connection."""
+    """What the server comes to.
+
+    It is started again in `waiting` alone, and `connected` is still the same connection.
+    """
     within: float | str = 0.0
     """Seconds until then, or a setting that bounds it."""
 
-    def __str__(self) -> str:
-        bound = f", {self.within} s" if isinstance(self.within, float) else f", {self.within}"
-        state = f"`{self.state}`" + ("" if self.state == "connected" else bound)
-        return f"{self.call}; {state}" if self.call else state
+    @property
+    def bound(self) -> str:
+        """The seconds, for people."""
+        if self.state == KEPT:
+            return ""
+        return f"{self.within:g} s" if isinstance(self.within, float) else self.within
 
 
 @frozen
@@ -84,15 +89,25 @@ def refusal(code: int, state: str) -> dict[str, Cell]:
 
 
 ROWS = [
-    Row("killed while idle", When.IDLE, "killed", each(ALL, Cell("", "waiting", 0.5), handshake=Cell("", "waiting", 2.0))),
-    Row("killed mid-call", When.CALL, "killed", each(ALL, Cell(LOST, "waiting", 0.5), handshake=Cell(LOST, "waiting", 2.0))),
+    Row(
+        "killed while idle",
+        When.IDLE,
+        "killed",
+        each(ALL, Cell("", "waiting", 0.5), handshake=Cell("", "waiting", 2.0)),
+    ),
+    Row(
+        "killed mid-call",
+        When.CALL,
+        "killed",
+        each(ALL, Cell(LOST, "waiting", 0.5), handshake=Cell(LOST, "waiting", 2.0)),
+    ),
     Row(
         "frozen",
         When.CALL,
         "frozen",
         each(NETWORK, Cell(TIMEOUT, "waiting", PROBE), stdio=Cell(TIMEOUT, KEPT), in_process=Cell(TIMEOUT, KEPT)),
     ),
-    Row("link cut, without a word", When.CALL, "cut", each(NETWORK, Cell(TIMEOUT, "waiting", PROBE))),
+    Row("link cut without a word", When.CALL, "cut", each(NETWORK, Cell(TIMEOUT, "waiting", PROBE))),
     Row("hangs at start", When.START, "hangs", each(ALL, Cell(DOWN, "waiting", CONNECT))),
     Row("exits at start", When.START, "exits", each(ALL, Cell(DOWN, "waiting", 1.0))),
     Row(
@@ -109,19 +124,23 @@ ROWS = [
     Row("503 at start", When.START, "refused", refusal(503, "waiting"), 503),
     Row("401 to a call", When.CALL, "status", each(REMOTE, Cell(LOST, "needs_auth", 0.5)), 401),
     Row("403 to a call", When.CALL, "status", each(REMOTE, Cell(error(403), KEPT)), 403),
-    Row("404 to a call, in a session", When.CALL, "status", each(("handshake", "sse"), Cell(LOST, "waiting", 0.5)), 404),
+    Row(
+        "404 to a call, in a session", When.CALL, "status", each(("handshake", "sse"), Cell(LOST, "waiting", 0.5)), 404
+    ),
     Row("404 to a call, without", When.CALL, "stateless", each(("handshake", "modern"), Cell(error(404), KEPT)), 404),
     Row("500 to a call", When.CALL, "status", each(REMOTE, Cell(error(500), KEPT)), 500),
     Row("503 to a call", When.CALL, "status", each(REMOTE, Cell(error(503), KEPT)), 503),
-    Row("no JSON as an answer", When.CALL, "nonsense", each(("handshake", "modern"), Cell(error(-32700), KEPT))),
+    Row("answers a call with no JSON", When.CALL, "nonsense", each(("handshake", "modern"), Cell(error(-32700), KEPT))),
 ]
 
 
 def markdown() -> str:
-    """The table."""
-    lines = [["", *COLUMNS.values()], ["---"] * (len(COLUMNS) + 1)]
+    """The table: a line for each row and each promise in it, with the transports that it holds for."""
+    lines = [["the fault", "over", "a call gets", "the server comes to", "within"], ["---"] * 5]
     for row in ROWS:
-        lines.append([row.name, *(str(row.cells.get(column, "")) for column in COLUMNS)])
+        for cell in dict.fromkeys(row.cells.values()):
+            over = ", ".join(name for column, name in COLUMNS.items() if row.cells.get(column) == cell)
+            lines.append([row.name, over, cell.call, f"`{cell.state}`", cell.bound])
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 

@@ -49,9 +49,17 @@ class Remote:
     def url(self):
         return f"{self.origin}/{'sse' if self.kind == 'sse' else 'mcp'}"
 
-    def start(self):
-        flags = {**KINDS.get(self.kind, STATELESS), "port": self.port, "journal": self.journal.path, "headers": self.headers}
+    def start(self, **more):
+        flags = {
+            **more,
+            **KINDS.get(self.kind, STATELESS),
+            "port": self.port,
+            "journal": self.journal.path,
+            "headers": self.headers,
+        }
         arguments = [f"{name}={value}" for name, value in flags.items()]
+        if self.process is not None:
+            self.process.wait()
         self.process = subprocess.Popen([sys.executable, SERVER, *arguments], stderr=subprocess.DEVNULL)
         until = time.monotonic() + 60
         while not answers(self.port):

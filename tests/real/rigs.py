@@ -12,7 +12,7 @@ from mcp.server.mcpserver import MCPServer
 
 from mcp_nursery.supervisor import InProcessTransport, ServerSpec, StdioTransport, WebSocketTransport
 
-from .harness import LAB, eventually, status_of
+from .harness import LAB, Journal, eventually, status_of
 from .remote import free_port
 from .websockets import LAB as WS_LAB
 from .websockets import Proxy
@@ -28,8 +28,8 @@ class Rig:
     proxy = None
     """What calls go through, if anything."""
 
-    def spec(self, **settings):
-        return ServerSpec("lab", self.transport(), **settings)
+    def spec(self, name="lab", /, **settings):
+        return ServerSpec(name, self.transport(), **settings)
 
     async def call(self, supervisor, seconds, timeout=None):
         return await supervisor.call_tool(self.slow, {"seconds": seconds}, server="lab", timeout=timeout)
@@ -37,17 +37,25 @@ class Rig:
     async def cut(self, _):
         self.proxy.cut()
 
+    @property
+    def listed(self):
+        """How often its tools were listed."""
+        return self.journal.count("list")
+
 
 class StdioRig(Rig):
     """A script that is the lab server, with flags or none, or is not there."""
 
     def __init__(self, folder):
         self.program = folder / "server"
+        self.journal = Journal(folder / "journal")
         self.stopped = []
         self.write()
 
     def write(self, flags=""):
-        self.program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I -S "{LAB}" {flags}\n')
+        self.program.write_text(
+            f'#!/bin/sh\nexec "{sys.executable}" -I -S "{LAB}" journal={self.journal.path} {flags}\n'
+        )
         self.program.chmod(stat.S_IRWXU)
 
     def transport(self):
@@ -65,6 +73,13 @@ class StdioRig(Rig):
     async def frozen(self, supervisor):
         self.stopped.append(status_of(supervisor).pid)
         os.kill(self.stopped[0], signal.SIGSTOP)
+
+    async def changed(self, supervisor, more):
+        self.write(f"more={more}")
+        await self.killed(supervisor)
+
+    async def slow_to_close(self):
+        self.write("ignore=eof,term")
 
     async def hangs(self, _):
         self.write("mute=yes")
@@ -115,6 +130,21 @@ class RemoteRig(Rig):
     async def frozen(self, _):
         self.remote.freeze()
 
+    @property
+    def journal(self):
+        return self.remote.journal
+
+    @property
+    def listed(self):
+        return self.journal.count("POST_tools/list")
+
+    async def changed(self, _, more):
+        self.remote.kill()
+        await trio.to_thread.run_sync(lambda: self.remote.start(more=more))
+
+    async def slow_to_close(self):
+        self.remote.faults({"http": "DELETE", "method": "", "hang": 3600, "status": 200})
+
     def always(self, **fault):
         self.remote.faults({**ANY, **fault}, {**ANY, "http": "GET", "method": "", **fault})
 
@@ -151,12 +181,14 @@ class RemoteRig(Rig):
 class WebSocketRig(Rig):
     """The lab server in a process that is started anew for each fault it begins with."""
 
-    def __init__(self):
+    def __init__(self, folder):
+        self.journal = Journal(folder / "journal")
         self.port = free_port()
         self.process = None
 
     async def start(self, **flags):
-        command = [sys.executable, str(WS_LAB), *(f"{k}={v}" for k, v in {"port": self.port, **flags}.items())]
+        settings = {"port": self.port, "journal": self.journal.path, **flags}
+        command = [sys.executable, str(WS_LAB), *(f"{key}={value}" for key, value in settings.items())]
         self.process = await trio.lowlevel.open_process(command, stdout=subprocess.PIPE)
         self.whole = not flags
         assert int(await self.process.stdout.receive_some()) == self.port
@@ -175,6 +207,9 @@ class WebSocketRig(Rig):
 
     async def call_beside_garbage(self, supervisor):
         return await supervisor.call_tool("babble", server="lab")
+
+    async def changed(self, _, more):
+        await self.restarted(more=more)
 
     async def restarted(self, **flags):
         await self.stop()
@@ -292,7 +327,7 @@ async def made(column, remotes, folder, *, stateless):
         case "in_process":
             return InProcessRig()
         case "ws":
-            rig = WebSocketRig()
+            rig = WebSocketRig(folder)
             await rig.start()
             return rig
     rig = RemoteRig(remotes("stateless" if stateless else column))

@@ -6,11 +6,8 @@ import trio.testing
 
 from mcp_nursery.supervisor import (
     CallError,
-    CallTimeout,
-    ConnectionLost,
     Liveness,
     RestartPolicy,
-    ServerDown,
     ServerError,
     open_supervisor,
 )
@@ -28,7 +25,10 @@ LATE = 0.5
 """Seconds that a bound which starts with a call or a start may be exceeded by on a busy machine."""
 
 CELLS = [
-    pytest.param(row, column, id=f"{row.name}-{column}") for row in ROWS for column in matrix.COLUMNS if column in row.cells
+    pytest.param(row, column, id=f"{row.name}-{column}")
+    for row in ROWS
+    for column in matrix.COLUMNS
+    if column in row.cells
 ]
 
 

@@ -86,27 +86,3 @@ class Proxy:
             async for data in source:
                 await target.send_all(data)
         both.cancel()
-
-
-@asynccontextmanager
-async def proxied(port):
-    """A proxy before that port, and its URL."""
-    proxy = Proxy(port)
-    async with trio.open_nursery() as nursery:
-        await proxy.listen(nursery)
-        yield proxy, f"ws://127.0.0.1:{proxy.port}/mcp"
-        nursery.cancel_scope.cancel()
-
-
-@asynccontextmanager
-async def answering(script):
-    """A bare TCP server that treats each connection as `script` says, and leaves it open. Gives its URL."""
-
-    async def handle(stream):
-        await script(stream)
-        await trio.sleep_forever()
-
-    async with trio.open_nursery() as nursery:
-        (listener,) = await nursery.start(partial(trio.serve_tcp, handle, 0, host="127.0.0.1"))
-        yield f"ws://127.0.0.1:{listener.socket.getsockname()[1]}/mcp"
-        nursery.cancel_scope.cancel()

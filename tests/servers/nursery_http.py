@@ -1,6 +1,6 @@
 """A server of the SDK on loopback, over streamable HTTP or SSE, that misbehaves on order.
 
-    python nursery_http.py port=8123 transport=http journal=/path [era=old] [json=1] [stateless=1] [headers=/path]
+    python nursery_http.py port=8123 transport=http journal=/path [era=old] [json=1] [stateless=1] [headers=/path] [more=tool]
 
 The journal gets a line `what time` for each execution of a tool and each HTTP request (`POST initialize`, `DELETE`).
 `POST /control` with a JSON list sets the faults from then on; each is for `method` (JSON-RPC) or `http` (its method),
@@ -198,11 +198,17 @@ def note_headers(scope):
             file.write(json.dumps({"path": scope["path"], "query": query, "headers": dict(pairs)}) + "\n")
 
 
+def more():
+    """Do nothing."""
+
+
 def over_http():
     return server.streamable_http_app(json_response="json" in FLAGS, stateless_http="stateless" in FLAGS)
 
 
 def main():
+    if "more" in FLAGS:
+        server.add_tool(more, name=FLAGS["more"])
     apps = {"sse": server.sse_app, "http": over_http}
     config = uvicorn.Config(
         Faulty(apps[FLAGS["transport"]]()), host="127.0.0.1", port=int(FLAGS["port"]), log_level="error"

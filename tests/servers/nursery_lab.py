@@ -7,6 +7,7 @@ Arguments:
     ignore=LIST     `eof`, `term` or both, with a comma
     greet=CODE      exit once the tools were listed
     mute=yes        never answer anything
+    more=NAME       offer another tool, which does nothing
     port=NUMBER     speak streamable HTTP there, with sessions, instead of standard streams; see `serve`
 """
 
@@ -260,6 +261,15 @@ def look(call, token, takes):
 
 
 @tool()
+def grow(call, names):
+    """Offer more tools, and say so once for each."""
+    for name in names:
+        TOOLS[name] = (echo, {})
+        send({"method": "notifications/tools/list_changed"})
+    return "grown"
+
+
+@tool()
 def deaf(call):
     """Answer, and never read again."""
     answer(call, "deaf")
@@ -287,11 +297,12 @@ def probed(call):
 
 
 def initialize(call, params):
-    facts = {"capabilities": {"tools": {}}, "serverInfo": {"name": "lab", "version": "1"}}
+    facts = {"capabilities": {"tools": {"listChanged": True}}, "serverInfo": {"name": "lab", "version": "1"}}
     send({"id": call, "result": {"protocolVersion": params["protocolVersion"], **facts}})
 
 
 def list_tools(call):
+    note("list")
     schema = {"type": "object"}
     tools = [{"name": name, "inputSchema": schema, "annotations": hints} for name, (_, hints) in TOOLS.items()]
     send({"id": call, "result": {"tools": tools}})
@@ -349,6 +360,7 @@ def serve(port):
     from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
     session, numbers = f"{os.getpid()}-{time.monotonic_ns()}", itertools.count(1)
+    numbered = {}
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -367,19 +379,19 @@ def serve(port):
 
         def do_POST(self):
             message = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            if message.get("method") not in ("server/discover", "initialize"):
-                if self.headers["Mcp-Session-Id"] != session:
-                    self.reply(404)
-                    return
+            opens = message.get("method") in ("server/discover", "initialize")
+            if not opens and self.headers["Mcp-Session-Id"] != session:
+                self.reply(404)
+                return
             if "id" not in message:
                 params = message.get("params", {})
-                if params.get("requestId") in self.server.ids:
-                    params["requestId"] = self.server.ids[params["requestId"]]
+                if params.get("requestId") in numbered:
+                    params["requestId"] = numbered[params["requestId"]]
                     handle(message)
                 self.reply(202)
                 return
             theirs, ours, waiting = message["id"], next(numbers), queue.SimpleQueue()
-            self.server.ids[theirs] = message["id"] = ours
+            numbered[theirs] = message["id"] = ours
             ANSWERS[ours] = waiting
             handle(message)
             self.reply(200, json.dumps({"jsonrpc": "2.0", **waiting.get(), "id": theirs}).encode())
@@ -395,7 +407,6 @@ def serve(port):
     class Server(ThreadingHTTPServer):
         daemon_threads = True
         request_queue_size = 128
-        ids = {}
 
         def handle_error(self, *_):
             """Whoever has gone away needs no answer."""
@@ -405,6 +416,8 @@ def serve(port):
 
 def main():
     note("start", str(os.getpid()))
+    if "more" in FLAGS:
+        TOOLS[FLAGS["more"]] = (echo, {})
     if "exit" in FLAGS:
         os._exit(int(FLAGS["exit"]))
     signal.signal(signal.SIGTERM, on_term)

@@ -255,10 +255,7 @@ READS = ["${PLANTED}", "${env:PLANTED}", "${PLANTED:-none}", "${NONE:-${PLANTED}
 
 @pytest.fixture
 def curious(project, recorder, monkeypatch):
-    """A project whose remote entries want a variable of the process, in each place and each spelling, on each transport.
-
-    And one that runs a command if anything of it is run at all.
-    """
+    """A project whose remote entries want a variable of the process, in each place and spelling, on each transport."""
     monkeypatch.setenv("PLANTED", SECRET)
     entries = {}
     for kind, scheme in (("http", "http"), ("sse", "http"), ("ws", "ws")):
