@@ -1,4 +1,4 @@
-"""Every way a server fails, over every transport: what the call gets, what the server comes to, how soon, and the way back."""
+"""Every way a server fails, over every transport: what a call gets, what it comes to, how soon, and back again."""
 
 import pytest
 import trio

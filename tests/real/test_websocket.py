@@ -30,7 +30,7 @@ async def test_a_call_and_what_is_shown():
         result = await supervisor.call_tool("echo", {"text": "ünï"}, server="lab")
         assert (result.text, result.incarnation) == ("ünï", 1)
         status = status_of(supervisor)
-        assert (status.transport, status.pid, status.tool_count) == ("ws", None, 4)
+        assert (status.transport, status.pid, status.tool_count) == ("ws", None, 5)
         assert status.server_info["name"] == "websocket lab"
 
 

@@ -1,6 +1,8 @@
 """A server of the SDK on loopback, over streamable HTTP or SSE, that misbehaves on order.
 
-    python nursery_http.py port=8123 transport=http journal=/path [era=old] [json=1] [stateless=1] [headers=/path] [more=tool]
+    python nursery_http.py port=8123 transport=http journal=/path [era=old] [json=1] [stateless=1] [headers=/path]
+
+`more=tool` offers another one, which does nothing.
 
 The journal gets a line `what time` for each execution of a tool and each HTTP request (`POST initialize`, `DELETE`).
 `POST /control` with a JSON list sets the faults from then on; each is for `method` (JSON-RPC) or `http` (its method),

@@ -11,8 +11,10 @@ Arguments:
     port=NUMBER     speak streamable HTTP there, with sessions, instead of standard streams; see `serve`
 """
 
+import itertools
 import json
 import os
+import queue
 import signal
 import subprocess
 import sys
@@ -353,14 +355,32 @@ def on_term(*_):
         os._exit(143)
 
 
+NUMBERS = itertools.count(1)
+NUMBERED = {}
+"""By their id of a request over HTTP, ours."""
+
+
+def ask(message):
+    """The answer to a request that came over HTTP."""
+    theirs, ours, waiting = message["id"], next(NUMBERS), queue.SimpleQueue()
+    NUMBERED[theirs], ANSWERS[ours] = ours, waiting
+    handle({**message, "id": ours})
+    return {"jsonrpc": "2.0", **waiting.get(), "id": theirs}
+
+
+def tell(message):
+    """Heed a notification that came over HTTP; of a cancel, only of what we know."""
+    request = message.get("params", {}).get("requestId")
+    if request in NUMBERED:
+        message["params"]["requestId"] = NUMBERED[request]
+        handle(message)
+
+
 def serve(port):
     """Streamable HTTP of the handshake's era. An unknown session is a 404; a GET holds its stream open for ever."""
-    import itertools
-    import queue
     from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-    session, numbers = f"{os.getpid()}-{time.monotonic_ns()}", itertools.count(1)
-    numbered = {}
+    session = f"{os.getpid()}-{time.monotonic_ns()}"
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -384,17 +404,10 @@ def serve(port):
                 self.reply(404)
                 return
             if "id" not in message:
-                params = message.get("params", {})
-                if params.get("requestId") in numbered:
-                    params["requestId"] = numbered[params["requestId"]]
-                    handle(message)
+                tell(message)
                 self.reply(202)
                 return
-            theirs, ours, waiting = message["id"], next(numbers), queue.SimpleQueue()
-            numbered[theirs] = message["id"] = ours
-            ANSWERS[ours] = waiting
-            handle(message)
-            self.reply(200, json.dumps({"jsonrpc": "2.0", **waiting.get(), "id": theirs}).encode())
+            self.reply(200, json.dumps(ask(message)).encode())
 
         def do_GET(self):
             self.reply(200, kind="text/event-stream")
