@@ -52,7 +52,7 @@ class Session:
                 self.nursery.start_soon(self.work, call, scope, params["name"], params.get("arguments", {}))
             case "server/discover" if FLAGS.get("probe") == "silent":
                 note("discover")
-            case "notifications/cancelled":
+            case "notifications/cancelled" if params["requestId"] in self.calls:  # a probe is none
                 note("cancelled")
                 self.calls[params["requestId"]].cancel()
             case _ if call is not None:
