@@ -1,7 +1,7 @@
 """All servers together: their keepers, their state cells, the catalogue and the router that follow from the cells."""
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
 import trio
@@ -15,7 +15,7 @@ from mcp_nursery.actors.start_pool import NO_POOL, StartPool
 from mcp_nursery.actors.timer import Timer
 from mcp_nursery.actors.transports.ledger import LEDGER
 
-from .catalogue import Catalogue, build_catalogue, build_part, near_names, replace_part
+from .catalogue import NO_TOOLS, Catalogue, build_catalogue, build_part, near_names, replace_part
 from .cell import Cell
 from .config.environment import call_timeout, connect_timeout
 from .events import EventHub, ServerRemoved, state_event, tools_event
@@ -68,7 +68,7 @@ class Fleet:
         self.timer = Timer()
         self.cells: dict[str, Cell[Snapshot]] = {}
         """The state cell of each server, in the order they were configured."""
-        self.catalogue = Cell(Catalogue({}))
+        self.catalogue = Cell(NO_TOOLS)
         self.events = EventHub(self.status)
         self.closed = False
         """Whether the supervisor's block is being left."""
@@ -188,8 +188,7 @@ class Fleet:
         self._nursery.start_soon(self.router.run, name="router")
         self._nursery.start_soon(self.timer.run, name="timer")
         self._nursery.start_soon(self._settings.registrar.run, name="registrar")
-        for spec in specs:
-            self.add(spec)
+        self._add_all(list(specs))
 
     def add(self, spec: ServerSpec) -> None:
         """Keep one more server.
@@ -199,6 +198,18 @@ class Fleet:
             SupervisorClosed: The block was left.
         """
         self.check_open()
+        self._add_all([spec])
+
+    def _add_all(self, specs: Sequence[ServerSpec]) -> None:
+        """Any name may depend on all servers: they are added together, and named once."""
+        for spec in specs:
+            self._enrol(spec)
+        self._rebuild()
+        for name in [spec.name for spec in specs]:
+            self.events.publish(state_event(None, self.cells[name].value, trio.current_time()))
+            self._nursery.start_soon(self._keep, self._keepers[name], name, name=f"keeper of {name}")
+
+    def _enrol(self, spec: ServerSpec) -> None:
         if spec.name in self.cells:
             raise ConfigError("a server of that name exists already", server=spec.name)
         settings = KeeperSettings(
@@ -212,10 +223,7 @@ class Fleet:
         )
         snapshot = initial_snapshot(spec, self._settings.policy)
         self.cells[spec.name] = Cell(snapshot)
-        self._keepers[spec.name] = keeper = Keeper(snapshot, settings, self._publish)
-        self._rebuild()
-        self.events.publish(state_event(None, snapshot, trio.current_time()))
-        self._nursery.start_soon(self._keep, keeper, spec.name, name=f"keeper of {spec.name}")
+        self._keepers[spec.name] = Keeper(snapshot, settings, self._publish)
 
     async def first_attempts(self, servers: Iterable[str]) -> None:
         """Wait until the first attempt of each of these is over: none of them may be idle and not woken.
@@ -269,7 +277,10 @@ class Fleet:
         now = trio.current_time()
         before = self.catalogue.value.parts[name]
         part = build_part(new, self.cells, template=self._settings.template, invoke=self._invoke, before=(old, before))
-        self._show(replace_part(self.catalogue.value, part))
+        if part == before:
+            self.catalogue.stir()  # who waits for a tool looks at the states as well
+        else:
+            self._show(replace_part(self.catalogue.value, part))
         self.cells[name].set(new)
         self.events.publish(state_event(old, new, now))
         self.events.publish(tools_event(before, part, now))

@@ -365,7 +365,7 @@ class _Incarnation:
 
 
 _INFO = {"name": "scripted", "version": "1"}
-_CAPABILITIES: dict[str, Any] = {"tools": {"listChanged": True}}
+_CAPABILITIES: dict[str, Any] = {"tools": {}}
 
 
 def _caching(*, modern: bool) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Collection, Sequence
+from functools import lru_cache
 
 from mcp_nursery.actors.errors import ConfigError
 
@@ -54,11 +55,14 @@ def public_names(
     Raises:
         ConfigError: The template cannot work.
     """
+    if not tools:
+        return {}
     check_template(template)
     has_server = "{server}" in template
     shown = clean(server, "server") if has_server else server
     head, tail = _around_tool(template, shown)
-    others = {_around_tool(template, clean(other, "server")) for other in servers if other != server}
+    frames = _frames(template, tuple(servers))
+    others = {frame for other, frame in frames.items() if other != server}
     parts = {tool: clean(tool, "tool") for tool in tools}
     rests = {tool: _without_server(part, shown) if has_server else part for tool, part in parts.items()}
     claims = Counter(rests.values())
@@ -98,6 +102,12 @@ def check_template(template: str) -> None:
 def clean(text: str, placeholder: str) -> str:
     """The text as a part of a name, `placeholder` if nothing is left. Cleaning twice changes nothing more."""
     return _RUN.sub("_", _FOREIGN.sub("_", text)).strip("_") or placeholder
+
+
+@lru_cache(maxsize=4)
+def _frames(template: str, servers: tuple[str, ...]) -> dict[str, tuple[str, str]]:
+    """What stands around a tool's part in the names of each server: the same for each of a thousand servers."""
+    return {server: _around_tool(template, clean(server, "server")) for server in servers}
 
 
 def _around_tool(template: str, shown: str) -> tuple[str, str]:
