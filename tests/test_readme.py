@@ -63,6 +63,13 @@ def test_ci_uses_the_readmes_set_up_lines() -> None:
     assert all(f'"$venv/bin/pip" {install.removeprefix("pip ")}' in run for install, _ in lines)
 
 
+def test_the_matrix_of_faults_is_the_one_that_is_proven() -> None:
+    printed = subprocess.run(
+        [sys.executable, ROOT / "tests" / "real" / "fault_matrix.py"], capture_output=True, text=True, check=True
+    )
+    assert f"\n\n{printed.stdout}\n" in README
+
+
 def test_every_path_it_names_exists() -> None:
     paths = re.findall(r"^\| `((?:supervisor|actors)/[^`]+)` \|", README, re.MULTILINE)
     assert paths
