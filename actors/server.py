@@ -3,6 +3,7 @@
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from typing import Protocol
 
 import trio
@@ -105,17 +106,18 @@ class ServerActor:
         self._asking: Asking | None = None
         self._life = trio.CancelScope()
         self._working = trio.CancelScope()
-        self._stop = trio.Event()
-        self._drain = 0.0
+        self._stopping = False
+        self._wind_down: Callable[[float], None] | None = None
         self._serving = False
         self._reason: ExitReason | None = None
 
     def stop(self, drain: float = 0.0) -> None:
         """End it: calls that were not sent fail at once, sent ones get `drain` seconds. Returns at once."""
-        self._drain = drain
-        self._stop.set()
+        first, self._stopping = not self._stopping, True
         if not self._serving:
             self._life.cancel()
+        elif first and self._wind_down is not None:
+            self._wind_down(drain)
 
     def relist(self) -> None:
         """Fetch the tools again and report them. Requests that come while one waits are one."""
@@ -167,7 +169,7 @@ class ServerActor:
 
     def _cancelled(self) -> ExitReason:
         """What it means that the life ended before it came to a reason: told to stop, or out of time."""
-        if self._stop.is_set():
+        if self._stopping:
             return self._ended(ExitKind.STOPPED, _STOPPED)
         loss = Loss(f"not connected within {self._connect_timeout:g} s")
         return ExitReason(ExitKind.CONNECT_FAILED, loss, at=self._life.deadline, era=self._era)
@@ -197,10 +199,12 @@ class ServerActor:
             nursery.start_soon(self._heed_control, connection, asking)
             nursery.start_soon(self._heed_relists, connection)
             nursery.start_soon(connection.watch_tools, self._tools_changed)
-            nursery.start_soon(self._heed_stop, connection, nursery.cancel_scope)
             if self._liveness is not None:
                 nursery.start_soon(keep_watch, connection, self._liveness)
+            end_serving = partial(self._end_serving, connection, nursery.cancel_scope)
+            self._wind_down = lambda drain: nursery.start_soon(end_serving, drain)
             loss = await connection.lost()
+            self._wind_down = None
             nursery.cancel_scope.cancel()
             return self._ended(ExitKind.LOST, loss)
         return self._ended(ExitKind.STOPPED, _STOPPED)
@@ -213,7 +217,7 @@ class ServerActor:
                 self._begin(connection, await self._mailbox.take(room))
 
     def _begin(self, connection: Connection, batch: Sequence[CallTool]) -> None:
-        if self._stop.is_set():  # handed over in the moment of the stop
+        if self._stopping:  # handed over in the moment of the stop
             self._refuse(batch)
         else:
             connection.submit([call for call in batch if not call.slot.decided])
@@ -225,7 +229,7 @@ class ServerActor:
                 if isinstance(message, ReplySlot):
                     if not asking.cancel(message):
                         connection.cancel(message)
-                elif self._stop.is_set():
+                elif self._stopping:
                     self._refuse([message])
                 elif not message.slot.decided:
                     self._follow_up(message, connection, asking)
@@ -253,12 +257,11 @@ class ServerActor:
                     report = Relisted(self.incarnation, error=failure.loss.message)
             self._report(report)
 
-    async def _heed_stop(self, connection: Connection, serving: trio.CancelScope) -> None:
-        await self._stop.wait()
+    async def _end_serving(self, connection: Connection, serving: trio.CancelScope, drain: float) -> None:
         self._working.cancel()
         self._refuse_new()
         connection.withdraw()
-        with trio.move_on_after(self._drain):
+        with trio.move_on_after(drain):
             await connection.idle()
         serving.cancel()
 
