@@ -315,7 +315,7 @@ class _Lines:
     def split(self, data: bytes) -> list[bytes]:
         """The lines that `data` completes, but for blank ones; none from an overlong one on."""
         longest = self._size + len(data)
-        lines = data.split(b"\n")
+        lines = data.split(b"\n") if b"\n" in data else [data]  # without a copy, where it is a part of a long line
         self._begun.append(lines[0])
         if len(lines) == 1:
             self._size, lines = longest, []
