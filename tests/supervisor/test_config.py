@@ -71,7 +71,12 @@ def load_one(file: Path, entry: Any) -> ServerSpec:
     ("content", "problem"),
     [
         (b"", "not JSON: Expecting value (line 1, column 1)"),
-        (b'{\n  "mcpServers": {},\n}', "not JSON"),
+        (b'{\n  "mcpServers": {},,\n}', "not JSON: Expecting property name enclosed in double quotes (line 2"),
+        (b"[,]", "not JSON"),
+        (b'{"a": ,}', "not JSON"),
+        (b'{"a": 1 /* open', "not JSON: Expecting ',' delimiter (line 1, column 9)"),
+        (b'{ // a\n /* b\n */ "a" 1}', "(line 3, column 9)"),
+        (b'{"a": "// open', "not JSON: Unterminated string"),
         (b'{\n  "a" 1}', "(line 2, column 7)"),
         (b"\xff\xfe{\x00}\x00", "not UTF-8 (line 1)"),
         (b'{"a":\n"\xe4"}', "not UTF-8 (line 2)"),
