@@ -81,7 +81,7 @@ def run(
     """Keep the servers running and show how they do, until Ctrl-C."""
     from .run import run as command
 
-    _execute(command, _options(config, project=not no_project, trust=trust, verbose=verbose))
+    _execute(command, _options(config, no_project=no_project, trust=trust, verbose=verbose))
 
 
 @app.command()
@@ -96,7 +96,7 @@ def status(
     """Start the servers, show where each stands, stop them."""
     from .status import show_status
 
-    _execute(show_status, _options(config, project=not no_project, trust=trust, as_json=as_json, verbose=verbose))
+    _execute(show_status, _options(config, no_project=no_project, trust=trust, as_json=as_json, verbose=verbose))
 
 
 @app.command()
@@ -111,7 +111,7 @@ def tools(
     """Start the servers, list their tools, stop them."""
     from .tools import show_tools
 
-    _execute(show_tools, _options(config, project=not no_project, trust=trust, as_json=as_json, verbose=verbose))
+    _execute(show_tools, _options(config, no_project=no_project, trust=trust, as_json=as_json, verbose=verbose))
 
 
 @app.command()
@@ -141,7 +141,7 @@ def call(
     wanted = CallOptions(name=name, args=args, server=server, timeout=timeout, yes=yes)
     _execute(
         lambda options: command(options, wanted),
-        _options(config, project=not no_project, trust=trust, as_json=as_json, verbose=verbose),
+        _options(config, no_project=no_project, trust=trust, as_json=as_json, verbose=verbose),
     )
 
 
@@ -189,7 +189,7 @@ def fan_out(
     )
     _execute(
         lambda options: command(options, wanted),
-        _options(config, project=not no_project, trust=trust, as_json=as_json, verbose=verbose),
+        _options(config, no_project=no_project, trust=trust, as_json=as_json, verbose=verbose),
     )
 
 
@@ -206,7 +206,7 @@ def check(
     from .check import check, print_schema
 
     _execute(
-        print_schema if schema else check, _options(config, project=not no_project, as_json=as_json, verbose=verbose)
+        print_schema if schema else check, _options(config, no_project=no_project, as_json=as_json, verbose=verbose)
     )
 
 
@@ -262,14 +262,14 @@ def run_command_line(argv: Sequence[str]) -> int:
 def _options(
     config: Sequence[Path] | None,
     *,
-    project: bool = True,
+    no_project: bool = False,
     trust: bool = False,
     as_json: bool = False,
     verbose: bool = False,
 ) -> "Options":
     from .runtime import Options
 
-    return Options(config=tuple(config or ()), project=project, trust=trust, as_json=as_json, verbose=verbose)
+    return Options(config=tuple(config or ()), project=not no_project, trust=trust, as_json=as_json, verbose=verbose)
 
 
 def _execute(command: "Callable[[Options], int]", options: "Options") -> None:

@@ -128,7 +128,7 @@ def _plain(value: object) -> object:
         case dict():
             return {key: _plain(part) for key, part in cast("dict[str, Any]", value).items()}
         case list():
-            return [_plain(part) for part in cast("list[Any]", value)]
+            return [_plain(part) for part in cast("list[object]", value)]
         case datetime.date() | datetime.time():
             return value.isoformat()
         case _:

@@ -64,7 +64,7 @@ def each_text(value: object, change: Callable[[str], str]) -> Any:
         case str():
             return change(value)
         case list():
-            return [each_text(item, change) for item in cast("list[Any]", value)]
+            return [each_text(item, change) for item in cast("list[object]", value)]
         case _:
             parts = as_object(value)
             return value if parts is None else {key: each_text(part, change) for key, part in parts.items()}
