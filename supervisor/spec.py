@@ -12,6 +12,7 @@ from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.actors.liveness import Liveness
 
 from .policy import RestartMode, RestartPolicy, Revive
+from .tools.truncation import MAX_RESULT_CHARS
 
 if TYPE_CHECKING:
     from mcp_nursery.actors.server import Connector
@@ -301,6 +302,14 @@ class ServerSpec:
     """Calls the server works on at once; more wait in its mailbox."""
     mailbox_size: int = field(default=256, kw_only=True, validator=_positive)
     """Calls that may wait; beyond it callers get `ServerBusy`."""
+    allow: Sequence[str] = field(default=("*",), kw_only=True, converter=_strings)
+    """Globs on its own names of tools: only those that match one are offered."""
+    deny: Sequence[str] = field(default=(), kw_only=True, converter=_strings)
+    """Globs: tools that match one are not offered, whatever `allow` says."""
+    disabled_tools: Sequence[str] = field(default=(), kw_only=True, converter=_strings)
+    """Tools that are switched off, by name."""
+    max_result_chars: int = field(default=MAX_RESULT_CHARS, kw_only=True, validator=_positive)
+    """Characters of a result that a model is shown; the rest stays on the result object."""
     description: str | None = field(default=None, kw_only=True)
     """For people."""
     source: str | None = field(default=None, kw_only=True, eq=False)

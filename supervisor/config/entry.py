@@ -79,6 +79,8 @@ class _Entry:
     max_in_flight: int | None = field(default=None, alias="maxInFlight")
     mailbox_size: int | None = field(default=None, alias="mailboxSize")
     trust_hints: bool | None = field(default=None, alias="trustHints")
+    max_result_chars: int | None = field(default=None, alias="maxResultChars")
+    tools: Any = None
 
 
 _structure = structurer(_Entry)
@@ -95,7 +97,22 @@ _OWN_FIELDS = (
     "max_in_flight",
     "mailbox_size",
     "trust_hints",
+    "max_result_chars",
 )
+
+
+@frozen(kw_only=True)
+class _Tools:
+    """The `tools` of an entry: which of the server's tools are offered."""
+
+    allow: tuple[str, ...] | None = None
+    deny: tuple[str, ...] | None = None
+    enabled: dict[str, bool] | None = None
+    """By the server's own names."""
+
+
+_structure_tools = structurer(_Tools)
+_TOOL_KEYS = ("allow", "deny", "enabled")
 
 
 @frozen
@@ -179,6 +196,7 @@ def _spec(name: str, said: Translation, origin: Origin, inputs: Mapping[str, str
         policy=_policy(entry),
         enabled=entry.enabled and not entry.disabled,
         source=origin.file,
+        **_filters(entry.tools),
         **own,
     )
 
@@ -189,6 +207,24 @@ def _check_inputs(own: Mapping[str, Any], inputs: Mapping[str, str]) -> None:
         missing = next((name for name in asked if name not in inputs), None)
         if missing is not None:
             raise FieldError(f"the input {missing[:80]!r} has no value; load_config(inputs=…) takes it", key)
+
+
+def _filters(written: object) -> dict[str, Any]:
+    """Which tools are offered, as keywords of ServerSpec. A list, as some hosts write it, says what is allowed."""
+    if written is None:
+        return {}
+    tools_object: dict[str, Any] | None = {"allow": written} if json_type(written) == "a list" else as_object(written)
+    if tools_object is None:
+        raise FieldError(f"an object or a list wanted, not {json_type(written)}", "tools")
+    if unknown := tools_object.keys() - set(_TOOL_KEYS):
+        raise FieldError(f"unknown key; known are {', '.join(_TOOL_KEYS)}", f"tools.{min(unknown)[:80]}")
+    try:
+        tools = _structure_tools({key: value for key, value in tools_object.items() if value is not None})
+    except FieldError as error:
+        raise FieldError(str(error), f"tools.{error.key}") from None
+    disabled = tuple(name for name, enabled in (tools.enabled or {}).items() if not enabled)
+    filters: dict[str, Any] = {"allow": tools.allow, "deny": tools.deny, "disabled_tools": disabled or None}
+    return {name: value for name, value in filters.items() if value is not None}
 
 
 def _transport(entry: _Entry, kind: str | None) -> StdioTransport | _Remote:

@@ -107,19 +107,26 @@ def _list(value: object) -> list[object]:
 
 
 def _variables(value: object, _type: object) -> dict[str, str]:
-    variables = as_object(value)
-    if variables is None:
-        raise TypeError(f"an object wanted, not {json_type(value)}")
+    variables = _object(value, None)
     for name in variables:
         if not name or "=" in name or "\0" in name:
             raise ValueError("a variable's name must not be empty and has no '=' and no NUL")
     return {name: _text(text, where=f" for {name[:80]!r}") for name, text in variables.items()}
 
 
-def _headers(value: object, _type: object) -> dict[str, str]:
-    headers = as_object(value)
-    if headers is None:
+def _object(value: object, _type: object) -> dict[str, Any]:
+    found = as_object(value)
+    if found is None:
         raise TypeError(f"an object wanted, not {json_type(value)}")
+    return found
+
+
+def _switches(value: object, _type: object) -> dict[str, bool]:
+    return {name: _boolean(switch, bool) for name, switch in _object(value, None).items()}
+
+
+def _headers(value: object, _type: object) -> dict[str, str]:
+    headers = _object(value, None)
     for name, text in headers.items():
         _text(text, where=f" for {name[:80]!r}")
         problem = problem_with_header(name, text)
@@ -156,6 +163,7 @@ _COMPOSED: tuple[tuple[Any, _Check], ...] = (
     (tuple[str, ...], _texts),
     (tuple[float, ...], _ladder),
     (dict[str, str], _variables),
+    (dict[str, bool], _switches),
     (Mapping[str, str], _headers),
     (RestartMode, _restart_mode),
     (Revive | None, _revive),

@@ -191,7 +191,9 @@ EXPECTED = {
         spec("everything", StdioTransport("npx", ["-y", "server-everything"], cwd="."), enabled=False)
     ],
     "fastmcp/client.json": [
-        spec("weather", HttpTransport("https://weather.example/mcp", {"Authorization": "Bearer token"}), call_timeout=30),
+        spec(
+            "weather", HttpTransport("https://weather.example/mcp", {"Authorization": "Bearer token"}), call_timeout=30
+        ),
         spec("events", SseTransport("https://events.example/sse")),
         spec("local", StdioTransport("python", ["./server.py"], env={"LOG_LEVEL": "DEBUG"})),
     ],
@@ -251,7 +253,13 @@ def test_the_schema_has_every_key_and_takes_our_own_file():
         (".cursor/mcp.json", "mcpServers", {"url": "x"}, "url", "begins with http"),
         (".codebuddy/mcp.json", "mcpServers", {"transport": {"command": 1}}, "transport.command", "text wanted"),
         (".codebuddy/mcp.json", "mcpServers", {"transport": "pigeon", "url": "x"}, "transport", "unknown transport"),
-        (".codebuddy/mcp.json", "mcpServers", {"command": "x", "transport": {"command": "x"}}, "transport.command", "same"),
+        (
+            ".codebuddy/mcp.json",
+            "mcpServers",
+            {"command": "x", "transport": {"command": "x"}},
+            "transport.command",
+            "same",
+        ),
         ("mcp_config.json", "mcpServers", {"serverUrl": 1}, "serverUrl", "text wanted, not a number"),
         ("mcp_config.json", "mcpServers", {"serverUrl": "x"}, "serverUrl", "begins with http"),
         ("mcp_config.json", "mcpServers", {"serverUrl": "https://x", "url": "https://x"}, "serverUrl", "same as url"),
@@ -259,7 +267,13 @@ def test_the_schema_has_every_key_and_takes_our_own_file():
         (".gemini/settings.json", "mcpServers", {"httpUrl": "https://x", "url": "https://x"}, "httpUrl", "same as url"),
         (".gemini/settings.json", "mcpServers", {"command": "x", "includeTools": "a"}, "includeTools", "a list wanted"),
         (".gemini/settings.json", "mcpServers", {"command": "x", "excludeTools": [1]}, "excludeTools", "text wanted"),
-        (".gemini/settings.json", "mcpServers", {"command": "x", "excludeTools": [], "tools": []}, "excludeTools", "same"),
+        (
+            ".gemini/settings.json",
+            "mcpServers",
+            {"command": "x", "excludeTools": [], "tools": []},
+            "excludeTools",
+            "same",
+        ),
         ("opencode.json", "mcp", {"type": "local", "command": "npx"}, "command", "a list wanted, not text"),
         ("opencode.json", "mcp", {"type": "local", "command": []}, "command", "not an empty list"),
         ("opencode.json", "mcp", {"command": ["x"], "args": ["y"]}, "args", "arguments stand in command"),
@@ -275,7 +289,13 @@ def test_the_schema_has_every_key_and_takes_our_own_file():
             "auth",
             "the header Authorization stands in headers too",
         ),
-        ("f.json", "mcpServers", {"transport": "http", "url": "https://x", "auth": "t", "headers": 1}, "headers", "object"),
+        (
+            "f.json",
+            "mcpServers",
+            {"transport": "http", "url": "https://x", "auth": "t", "headers": 1},
+            "headers",
+            "object",
+        ),
     ],
 )
 def test_a_broken_entry_names_file_server_and_field(tmp_path, place, root, entry, field, problem):

@@ -1,0 +1,55 @@
+"""The marks around everything a server says to a model: between them nothing is an instruction. Pure."""
+
+import re
+from functools import lru_cache
+from unicodedata import normalize
+
+TAG = "mcp_tool_output"
+
+_FOREIGN = re.compile(r"[^a-zA-Z0-9._-]")
+_TAG_START = re.compile(r"<(?=[\s/]*mcp[\s_-]*tool[\s_-]*output)", re.IGNORECASE | re.ASCII)
+
+_LESS_THAN = "<\uff1c\ufe64\u2039\u3008\u27e8\u2329\u276e\u1438\u02c2\u226e"
+_LOOKS_LIKE_LESS = re.compile(f"[{_LESS_THAN}]")
+_ALIKE = str.maketrans(
+    {
+        **dict.fromkeys(_LESS_THAN, "<"),
+        **dict.fromkeys("\u2044\u2215\u29f8", "/"),
+        # Cyrillic and Greek letters that look like one of the tag's.
+        **dict(zip("\u043c\u0441\u0440\u0442\u043e\u04cf\u03c1\u03bf\u03c4\u03c5", "mcptolpotu", strict=True)),
+    }
+)
+_UNSEEN = bytes(code for code in range(128) if not (chr(code).isalnum() or chr(code) in "</"))
+_SQUEEZED_TAG = re.compile(rb"</*" + TAG.replace("_", "").encode())
+
+
+def wrap(body: str, *, server: str, tool: str) -> str:
+    """The body between one opening and one closing mark that say whose words these are.
+
+    Nothing in the body can end the block. A `<` that begins the tag, in any case and with white space in it, becomes
+    `&lt;`; in a body that spells the tag with invisible, compatible or similar-looking characters, every `<` does.
+    """
+    opening = f'<{TAG} server="{clean_name(server)}" tool="{clean_name(tool)}" trust="untrusted">'
+    return f"{opening}\n{_harmless(body)}\n</{TAG}>"
+
+
+@lru_cache(maxsize=1024)
+def clean_name(name: str) -> str:
+    """The name with every character outside `[a-zA-Z0-9._-]` replaced by `_`."""
+    return _FOREIGN.sub("_", name)
+
+
+def _harmless(body: str) -> str:
+    if "<" not in body and (body.isascii() or not _LOOKS_LIKE_LESS.search(body)):
+        return body
+    if not _spells_tag(body):
+        return body
+    body = _TAG_START.sub("&lt;", body)
+    return _LOOKS_LIKE_LESS.sub("&lt;", body) if _spells_tag(body) else body
+
+
+def _spells_tag(text: str) -> bool:
+    if not text.isascii():
+        text = normalize("NFKD", normalize("NFKD", text).casefold()).translate(_ALIKE)
+    seen = text.encode("ascii", "ignore").lower().translate(None, _UNSEEN)
+    return _SQUEEZED_TAG.search(seen) is not None
