@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +91,8 @@ def _write(target: Path, servers: Mapping[str, Mapping[str, Any]]) -> None:
             stream.write(text)
         beside.replace(target)
     except OSError as error:
-        beside.unlink(missing_ok=True)
+        with suppress(OSError):  # it may never have come to be
+            beside.unlink()
         problem = error.strerror or type(error).__name__
     else:
         return
