@@ -10,7 +10,7 @@ from typing import Any, NoReturn, cast
 from mcp_nursery.actors.errors import ConfigError
 
 _STRING = r'"(?:\\.|[^"\\])*+"?'
-_COMMENTS = re.compile(rf"{_STRING}|//[^\n]*|/\*(?:(?!\*/).)*+\*/", re.DOTALL)
+_COMMENTS = re.compile(rf"{_STRING}|//[^\n]*+|/\*(?:(?!\*/).)*+(?:\*/)?", re.DOTALL)
 _TRAILING_COMMAS = re.compile(rf"{_STRING}|(?:[\[{{:,][ \t\r\n]*+)?,(?=[ \t\r\n]*+[\]}}])")
 _NOT_A_LINE_END = re.compile(r"[^\r\n]")
 
@@ -105,9 +105,13 @@ def _parse(text: str, file: str) -> object:
 
 
 def _blank(match: re.Match[str]) -> str:
-    """Spaces instead, so that lines and columns stay; not of a string, and not of a comma with nothing before it."""
+    """Spaces instead of a comment or comma, so that lines and columns stay.
+
+    Not of a string, of a comment without an end, and of a comma with nothing before it: the last two are errors.
+    """
     found = match[0]
-    return _NOT_A_LINE_END.sub(" ", found) if found == "," or found[0] == "/" else found
+    open_ended = found.startswith("/*") and not (len(found) > 3 and found.endswith("*/"))
+    return _NOT_A_LINE_END.sub(" ", found) if found == "," or (found[0] == "/" and not open_ended) else found
 
 
 def _parse_toml(text: str, file: str) -> object:

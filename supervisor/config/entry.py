@@ -134,8 +134,8 @@ def read_entry(
     A key whose value is null counts as absent. The server is off if either `enabled` or `disabled` says so.
     `restartDelays` and `stableAfterSeconds` make a policy of its own; if one is missing, `RestartPolicy` has it.
 
-    An entry that cannot work gives a spec with an `UnusableTransport` that keeps nothing else of the entry but whether
-    the server is off. One of a file that is not trusted carries what has to be agreed to before it runs, and its
+    An entry that cannot work gives a spec with an `UnusableTransport` that keeps nothing else of the entry but its
+    unknown keys and whether the server is off. One of a file that is not trusted carries what has to be agreed to before it runs, and its
     server's hints are not trusted, whatever it says of them.
     """
     entry = as_object(value)

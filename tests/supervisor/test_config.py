@@ -27,6 +27,7 @@ ALL_KEYS = [
         "command",
         "args",
         "env",
+        "envFile",
         "cwd",
         "url",
         "headers",

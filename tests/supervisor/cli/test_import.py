@@ -132,3 +132,19 @@ def test_check_tells_who_goes_first(cli, config):
     ran = cli("check", "--config", first, "--config", second)
     assert ran.code == 0
     assert ran.err == f"mcp-nursery: mcp:lab via {second} goes before mcp:lab via {first}\n"
+
+
+def test_consent_to_several_files_of_a_project(cli, tmp_path, monkeypatch):
+    """K3, K7: one that is broken is told, and the others are asked about."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".vscode").mkdir()
+    (tmp_path / ".vscode" / "mcp.json").write_text(json.dumps({"servers": {"code": LAB}}))
+    (tmp_path / ".mcp.json").write_text("{")
+    ran = cli("trust", "--yes", "--json")
+    assert ran.code == 0
+    assert ran.err.startswith(f"mcp-nursery: {tmp_path}/.mcp.json: not JSON")
+    assert [(each["name"], each["file"]) for each in ran.json["trusted"]] == [("code", f"{tmp_path}/.vscode/mcp.json")]
+    (server,) = cli("check", "--json").json["servers"]
+    assert (server["name"], server["trusted"]) == ("code", True)
+    (tmp_path / ".vscode" / "mcp.json").unlink()
+    assert cli("trust", "--yes").code == 2
