@@ -110,8 +110,8 @@ def _blank(match: re.Match[str]) -> str:
     Not of a string, of a comment without an end, and of a comma with nothing before it: the last two are errors.
     """
     found = match[0]
-    open_ended = found.startswith("/*") and not (len(found) > 3 and found.endswith("*/"))
-    return _NOT_A_LINE_END.sub(" ", found) if found == "," or (found[0] == "/" and not open_ended) else found
+    kept = found[0] == '"' or (found.startswith("/*") and not found[2:].endswith("*/")) or found[1:].endswith(",")
+    return found if kept else _NOT_A_LINE_END.sub(" ", found)
 
 
 def _parse_toml(text: str, file: str) -> object:

@@ -135,8 +135,8 @@ def read_entry(
     `restartDelays` and `stableAfterSeconds` make a policy of its own; if one is missing, `RestartPolicy` has it.
 
     An entry that cannot work gives a spec with an `UnusableTransport` that keeps nothing else of the entry but its
-    unknown keys and whether the server is off. One of a file that is not trusted carries what has to be agreed to before it runs, and its
-    server's hints are not trusted, whatever it says of them.
+    unknown keys and whether the server is off. One of a file that is not trusted carries what has to be agreed to
+    before it runs, and its server's hints are not trusted, whatever it says of them.
     """
     entry = as_object(value)
     written = {key: part for key, part in (entry or {}).items() if part is not None}

@@ -40,7 +40,7 @@ scalars = st.one_of(st.none(), st.booleans(), st.integers(), st.just(10**400), s
 names = st.sampled_from(KEYS) | text
 values = st.recursive(scalars, lambda inner: st.lists(inner) | st.dictionaries(names, inner), max_leaves=8)
 entries = st.dictionaries(st.sampled_from(KEYS), values) | values
-servers = st.dictionaries(text, entries) | st.lists(entries) | values
+servers = st.dictionaries(st.text(st.characters(), max_size=8), entries) | st.lists(entries) | values
 
 
 @pytest.fixture(scope="module")

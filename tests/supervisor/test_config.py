@@ -331,7 +331,7 @@ def test_no_value_is_shown(file: Path, key: str) -> None:
     for value in [[SECRET], {"K": SECRET}, [SECRET, 1], {"K": SECRET, "L": 1}, {"K": [SECRET]}, [[SECRET]], SECRET]:
         config = load_config(write(file, {"s": {"command": "x", key: value}}))
         (spec,) = config.servers
-        if value == SECRET and key in ("cwd", "description"):
+        if value == SECRET and key in ("cwd", "description", "envFile"):
             continue  # What these are for.
         error = spec.transport.error if isinstance(spec.transport, UnusableTransport) else None
         assert SECRET not in f"{config!r}{config.warnings}{error}{error!r}"
