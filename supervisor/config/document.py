@@ -110,7 +110,10 @@ def _blank(match: re.Match[str]) -> str:
     Not of a string, of a comment without an end, and of a comma with nothing before it: the last two are errors.
     """
     found = match[0]
-    kept = found[0] == '"' or (found.startswith("/*") and not found[2:].endswith("*/")) or found[1:].endswith(",")
+    if found[0] == "/":
+        kept = found.startswith("/*") and not found[2:].endswith("*/")
+    else:
+        kept = found != ","
     return found if kept else _NOT_A_LINE_END.sub(" ", found)
 
 

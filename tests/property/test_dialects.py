@@ -121,7 +121,7 @@ def test_the_toml_of_these_tests_is_toml():
     assert tomllib.loads(toml(document).decode()) == document
 
 
-gaps = st.sampled_from(["", " ", "\n", '// ,} "x\n', '/* // " */', "/***/", "/*\n,]*/\r\n"])
+gaps = st.sampled_from(["", " ", "\n", '// ,} "x\n', '/* // " */', "/***/", "//,\n", "/*,*/", "/*\n,]*/\r\n"])
 
 
 @given(value=st.dictionaries(text, values), data=st.data())
