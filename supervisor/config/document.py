@@ -110,11 +110,8 @@ def _blank(match: re.Match[str]) -> str:
     Not of a string, of a comment without an end, and of a comma with nothing before it: the last two are errors.
     """
     found = match[0]
-    if found[0] == "/":
-        kept = found.startswith("/*") and not found[2:].endswith("*/")
-    else:
-        kept = found != ","
-    return found if kept else _NOT_A_LINE_END.sub(" ", found)
+    comment = found[0] == "/" and (found[1] == "/" or found[2:].endswith("*/"))
+    return _NOT_A_LINE_END.sub(" ", found) if comment or found == "," else found
 
 
 def _parse_toml(text: str, file: str) -> object:

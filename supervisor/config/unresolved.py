@@ -84,7 +84,7 @@ def unresolved(
     commands = (value for values in (env, *_mappings(transport)) for value in values.values())
     if env_file is None and not any(map(has_variables, texts)) and all(command_of(text) is None for text in commands):
         return transport
-    used = {name: inputs[name] for text in texts for name in inputs_in(text) if inputs and name in inputs}
+    used = {name: inputs[name] for text in texts for name in inputs_in(text) if inputs}
     return Unresolved(transport, env, origin.workspace, server=server, file=origin.file, env_file=env_file, inputs=used)
 
 

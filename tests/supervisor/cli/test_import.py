@@ -86,6 +86,15 @@ def test_nothing_is_written_over_unasked(cli, home, tmp_path):
     assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["f.json"]
 
 
+def test_our_own_file_is_no_source(cli, home, user_folders):
+    """What is written over is gone, as --force says."""
+    own = user_folders / "config" / "mcp-nursery" / "servers.json"
+    own.parent.mkdir(parents=True)
+    own.write_text(json.dumps({"mcpServers": {"old": LAB}}))
+    assert cli("import", "--force").code == 0
+    assert "old" not in json.loads(own.read_text())["mcpServers"]
+
+
 def test_files_that_are_named(cli, home, tmp_path):
     """A project's file has to be named: what is written is trusted."""
     target = tmp_path / "f.json"

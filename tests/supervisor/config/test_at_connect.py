@@ -138,6 +138,12 @@ def test_an_environment_variable_of_a_project_in_toml(tmp_path):
         assert spec.consent.entry["when"] == "2025-01-01"
 
 
+def test_an_env_block_goes_before_the_environment(tmp_path):
+    """As Codex has it."""
+    spec = only(tmp_path / "c.toml", '[mcp_servers.s]\ncommand = "x"\nenv = {A = "block"}\nenv_vars = ["A"]')
+    assert spec.transport.env == {"A": "block"}
+
+
 def test_what_a_command_is(tmp_path):
     """K7: whatever the words."""
     spec = only(tmp_path / "opencode.json", {"mcp": {"s": {"command": ["npx", "-y"]}}}, load_project)
