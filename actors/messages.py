@@ -82,7 +82,7 @@ class Loss:
     """One line: what happened."""
     exit_code: int | None = None
     """The process's exit code, negative for a signal; None if unknown or no process."""
-    stderr_tail: str = ""
+    stderr_tail: str = field(default="", repr=False)
     """The last lines the process wrote to stderr."""
     unheard: bool = False
     """It ended without having read the first frame: whatever ended it, it was nothing we said."""
@@ -260,7 +260,7 @@ class Rejected:
     """The server answered with a JSON-RPC error."""
 
     code: int
-    message: str
+    message: str = field(repr=False)
     data: Any = field(default=None, repr=False)
 
 

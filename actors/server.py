@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, suppress
+from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 import trio
@@ -99,7 +99,8 @@ class ServerActor:
         self._liveness = liveness
         self._report = report
         self._mailbox: Mailbox[CallTool] = Mailbox(mailbox_size)
-        self._relists: Mailbox[None] = Mailbox(1)
+        self._relist = trio.Event()
+        self._settling = 0.0
         self._owner = Owner(incarnation, self._mailbox, Mailbox(math.inf))
         self._asking: Asking | None = None
         self._life = trio.CancelScope()
@@ -118,8 +119,11 @@ class ServerActor:
 
     def relist(self) -> None:
         """Fetch the tools again and report them. Requests that come while one waits are one."""
-        with suppress(trio.WouldBlock):
-            self._relists.put_nowait(None)
+        self._relist.set()
+
+    def _tools_changed(self) -> None:
+        self._settling = _SETTLING
+        self._relist.set()
 
     async def run(self) -> None:
         """Live. The exit reason is reported when the end is noticed, `Ended` when everything it owned is closed."""
@@ -192,7 +196,7 @@ class ServerActor:
             nursery.start_soon(self._work, connection)
             nursery.start_soon(self._heed_control, connection, asking)
             nursery.start_soon(self._heed_relists, connection)
-            nursery.start_soon(self._heed_changes, connection)
+            nursery.start_soon(connection.watch_tools, self._tools_changed)
             nursery.start_soon(self._heed_stop, connection, nursery.cancel_scope)
             if self._liveness is not None:
                 nursery.start_soon(keep_watch, connection, self._liveness)
@@ -234,8 +238,11 @@ class ServerActor:
             connection.send_round(message)
 
     async def _heed_relists(self, connection: Connection) -> None:
+        """Fetch the tools again when that is asked for, or the server says that they changed: once for a burst."""
         while True:
-            await self._relists.take()
+            await self._relist.wait()
+            await trio.sleep(self._settling)
+            self._relist, self._settling = trio.Event(), 0.0
             report = Relisted(self.incarnation, error=f"tools/list got no answer within {self._connect_timeout:g} s")
             with trio.move_on_after(self._connect_timeout):
                 try:
@@ -245,21 +252,6 @@ class ServerActor:
                         return  # the end that follows is all there is to tell
                     report = Relisted(self.incarnation, error=failure.loss.message)
             self._report(report)
-
-    async def _heed_changes(self, connection: Connection) -> None:
-        """Fetch the tools again when the server says that they changed: once for a burst of such words."""
-        heard = trio.Event()
-
-        def tell() -> None:
-            heard.set()
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(connection.watch_tools, tell)
-            while True:
-                await heard.wait()
-                await trio.sleep(_SETTLING)
-                heard = trio.Event()
-                self.relist()
 
     async def _heed_stop(self, connection: Connection, serving: trio.CancelScope) -> None:
         await self._stop.wait()

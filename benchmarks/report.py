@@ -14,7 +14,17 @@ from typing import Any
 import plot
 
 HERE = Path(__file__).parent
-SUBJECTS = ("calls", "fan_out", "throughput", "connecting", "large_result", "memory", "startup", "flood")
+SUBJECTS = (
+    "calls",
+    "fan_out",
+    "throughput",
+    "connecting",
+    "large_result",
+    "memory",
+    "startup",
+    "flood",
+    "result_pipeline",
+)
 BEGIN, END = "<!-- results -->", "<!-- end of results -->"
 
 

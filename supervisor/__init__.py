@@ -27,7 +27,16 @@ if TYPE_CHECKING:
 
     from .config import Config, discover_config, load_config
     from .config.trust import TrustRequest
-    from .events import Event, EventStream, Lagged, ServerRemoved, SnapshotEvent, StateChanged, ToolsChanged
+    from .events import (
+        Event,
+        EventStream,
+        InjectionSuspected,
+        Lagged,
+        ServerRemoved,
+        SnapshotEvent,
+        StateChanged,
+        ToolsChanged,
+    )
     from .fan_out import Call, CallOutcome, FanOut
     from .policy import RestartPolicy
     from .spec import (
@@ -42,8 +51,12 @@ if TYPE_CHECKING:
     from .store import MemoryStore
     from .supervisor import Supervisor, SupervisorStatistics, open_supervisor
     from .tools.approval import Approval, ApprovalRequest, ApprovalRules
+    from .tools.error_content import error_content
+    from .tools.hints import ToolHints
+    from .tools.redaction import Redactor
     from .tools.results import ToolResult
     from .tools.tool import Tool
+    from .toolset import Toolset
 
 _HOMES = {
     "mcp_nursery.actors.errors": (
@@ -68,7 +81,16 @@ _HOMES = {
     "mcp_nursery.actors.messages": ("Delivery", "ServerState"),
     ".config": ("Config", "discover_config", "load_config"),
     ".config.trust": ("TrustRequest",),
-    ".events": ("Event", "EventStream", "Lagged", "ServerRemoved", "SnapshotEvent", "StateChanged", "ToolsChanged"),
+    ".events": (
+        "Event",
+        "EventStream",
+        "InjectionSuspected",
+        "Lagged",
+        "ServerRemoved",
+        "SnapshotEvent",
+        "StateChanged",
+        "ToolsChanged",
+    ),
     ".fan_out": ("Call", "CallOutcome", "FanOut"),
     ".policy": ("RestartPolicy",),
     ".spec": (
@@ -83,8 +105,12 @@ _HOMES = {
     ".store": ("MemoryStore",),
     ".supervisor": ("Supervisor", "SupervisorStatistics", "open_supervisor"),
     ".tools.approval": ("Approval", "ApprovalRequest", "ApprovalRules"),
+    ".tools.error_content": ("error_content",),
+    ".tools.hints": ("ToolHints",),
+    ".tools.redaction": ("Redactor",),
     ".tools.results": ("ToolResult",),
     ".tools.tool": ("Tool",),
+    ".toolset": ("Toolset",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -108,6 +134,7 @@ __all__ = [
     "FanOut",
     "HttpTransport",
     "InProcessTransport",
+    "InjectionSuspected",
     "InvalidArguments",
     "InvalidResult",
     "Lagged",
@@ -115,6 +142,7 @@ __all__ = [
     "MemoryStore",
     "NotApproved",
     "NurseryError",
+    "Redactor",
     "RestartPolicy",
     "ServerBusy",
     "ServerDown",
@@ -132,13 +160,16 @@ __all__ = [
     "SupervisorClosed",
     "SupervisorStatistics",
     "Tool",
+    "ToolHints",
     "ToolResult",
     "ToolsChanged",
+    "Toolset",
     "TrustRequest",
     "UnknownServer",
     "UnknownTool",
     "WebSocketTransport",
     "discover_config",
+    "error_content",
     "load_config",
     "open_supervisor",
 ]

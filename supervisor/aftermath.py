@@ -1,18 +1,21 @@
 """How a server stands after an end that nobody asked for. Pure."""
 
+from collections.abc import Callable
 from typing import assert_never
 
 from attrs import evolve
 
-from mcp_nursery.actors.messages import ExitKind, ExitReason, ServerState
+from mcp_nursery.actors.messages import ExitKind, ExitReason, Loss, ServerState
 
 from .policy import Decision, Finished, GiveUp, Restart
 from .status import Snapshot
 
 
-def snapshot_after(snapshot: Snapshot, reason: ExitReason, decision: Decision) -> Snapshot:
-    """The snapshot that follows, with the time of the next start where one is due."""
-    ended = evolve(snapshot, owner=None, connected_at=None, pid=None, error=_told(reason))
+def snapshot_after(
+    snapshot: Snapshot, reason: ExitReason, decision: Decision, *, redact: Callable[[str], str]
+) -> Snapshot:
+    """The snapshot that follows, with the time of the next start where one is due, and no secret in its error."""
+    ended = evolve(snapshot, owner=None, connected_at=None, pid=None, error=_told(reason.loss, redact))
     match decision:
         case Restart():
             return evolve(ended, state=ServerState.WAITING, due_at=decision.at, attempt=decision.attempt)
@@ -39,7 +42,7 @@ def _given_up(ended: Snapshot, reason: ExitReason) -> Snapshot:
     return evolve(failed, due_at=reason.at + float(revive))
 
 
-def _told(reason: ExitReason) -> str:
-    """The failure in one line, with what the process said last."""
-    last = reason.loss.stderr_tail.strip().splitlines()[-1:]
-    return ": ".join([reason.loss.message, *(line.strip()[:200] for line in last)])
+def _told(loss: Loss, redact: Callable[[str], str]) -> str:
+    """The failure in one line, with what the process said last. Nothing is cut before the secrets are out."""
+    last = redact(loss.stderr_tail).strip().splitlines()[-1:]
+    return ": ".join([redact(loss.message), *(line.strip()[:200] for line in last)])

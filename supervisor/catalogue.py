@@ -2,7 +2,7 @@
 
 import difflib
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 
 from attrs import evolve, field, frozen
@@ -11,6 +11,7 @@ from mcp_nursery.actors.messages import Owner, RouteKey, ServerState
 
 from .lifecycle import KEEPS_TOOLS
 from .status import Snapshot
+from .tools.filters import is_offered
 from .tools.naming import public_names
 from .tools.tool import Invoke, Tool, definition_hash
 
@@ -32,6 +33,7 @@ def build_part(
     servers: Collection[str],
     *,
     template: str,
+    reserved: Collection[str] = frozenset(),
     invoke: Invoke | None = None,
     before: tuple[Snapshot, ServerTools] | None = None,
 ) -> ServerTools:
@@ -41,11 +43,14 @@ def build_part(
         snapshot: The server now.
         servers: The names of all configured servers: a tool's name depends on them, on no other server's tools.
         template: How public names are made.
+        reserved: Public names that the host keeps for itself.
         invoke: Given to the tools, for `await tool(arguments)`.
         before: The server's earlier snapshot and part; named tools are taken from it where nothing changed.
     """
     name = snapshot.spec.name
-    tools = _named_tools(snapshot, servers, template, invoke, before)
+    tools = _kept_tools(snapshot, before)
+    if tools is None:
+        tools = _named_tools(snapshot, servers, template, reserved, invoke)
     if snapshot.state not in KEEPS_TOOLS:
         return ServerTools(name, departed=frozenset(key for tool in tools for key in _keys(tool)))
     available = snapshot.state is ServerState.CONNECTED
@@ -56,28 +61,32 @@ def build_part(
     )
 
 
-def _named_tools(
-    snapshot: Snapshot,
-    servers: Collection[str],
-    template: str,
-    invoke: Invoke | None,
-    before: tuple[Snapshot, ServerTools] | None,
-) -> Sequence[Tool]:
+def _kept_tools(snapshot: Snapshot, before: tuple[Snapshot, ServerTools] | None) -> Sequence[Tool] | None:
     if before is not None and before[0].definitions is snapshot.definitions and before[1].tools:
         return before[1].tools
-    names = public_names(snapshot.spec.name, [tool.name for tool in snapshot.definitions], servers, template)
+    return None
+
+
+def _named_tools(
+    snapshot: Snapshot, servers: Collection[str], template: str, reserved: Collection[str], invoke: Invoke | None
+) -> Sequence[Tool]:
+    spec = snapshot.spec
+    # All of them have their say in the names: what the user filters changes nobody else's.
+    names = public_names(spec.name, [tool.name for tool in snapshot.definitions], servers, template, reserved)
     return [
         Tool(
             name=names.get(definition.name, ""),
-            server=snapshot.spec.name,
+            server=spec.name,
             tool=definition.name,
             definition=definition,
             available=False,
-            trusted_hints=snapshot.spec.trust_hints,
+            trusted_hints=spec.trust_hints,
             definition_hash=definition_hash(definition),
+            max_result_chars=spec.max_result_chars,
             invoke=invoke,
         )
         for definition in snapshot.definitions
+        if is_offered(definition.name, allow=spec.allow, deny=spec.deny, disabled=spec.disabled_tools)
     ]
 
 
@@ -88,39 +97,21 @@ def _keys(tool: Tool) -> tuple[RouteKey, ...]:
 
 @frozen(slots=False, eq=False)
 class Catalogue:
-    """All tools and routes at one moment."""
+    """All tools and routes at one moment. Made by `build_catalogue` and `replace_part`."""
 
     parts: Mapping[str, ServerTools]
-
-    @cached_property
-    def routes(self) -> Mapping[RouteKey, Tool]:
-        """The tools by public name and by (server, the server's own name)."""
-        shared = self._shared_names
-        routes: dict[RouteKey, Tool] = {}
-        for part in self.parts.values():
-            for tool in part.tools:
-                routes[(tool.server, tool.tool)] = tool
-                if tool.name and tool.name not in shared:
-                    routes[tool.name] = tool
-        return routes
+    routes: Mapping[RouteKey, Tool]
+    """The tools by public name and by (server, the server's own name)."""
+    owners: Mapping[RouteKey, Owner]
+    """The live incarnation behind each route: the router's table."""
+    contested: Collection[str] = frozenset()
+    """Names that two tools would have: neither gets it, so that none can take over another's."""
 
     @cached_property
     def tools(self) -> tuple[Tool, ...]:
         """The tools that have a public name, sorted by it."""
         public = {key: tool for key, tool in self.routes.items() if isinstance(key, str)}
         return tuple(public[name] for name in sorted(public))
-
-    @cached_property
-    def owners(self) -> Mapping[RouteKey, Owner]:
-        """The live incarnation behind each route: the router's table."""
-        owners = {name: part.owner for name, part in self.parts.items()}
-        return {key: owner for key, tool in self.routes.items() if (owner := owners[tool.server]) is not None}
-
-    @cached_property
-    def _shared_names(self) -> Collection[str]:
-        """Names that two tools would have: neither gets it, so that none can take over another's."""
-        names = Counter(tool.name for part in self.parts.values() for tool in part.tools)
-        return {name for name, count in names.items() if count > 1}
 
     def find(self, key: RouteKey) -> Tool | None:
         """The tool behind a public name or (server, tool)."""
@@ -137,6 +128,10 @@ class Catalogue:
         return near_names(name, [tool.tool for tool in self.parts[server].tools])
 
 
+NO_TOOLS = Catalogue({}, {}, {})
+"""Of no servers."""
+
+
 def near_names(name: str, known: Iterable[str]) -> list[str]:
     """At most three of the known names that may have been meant, nearest first."""
     return difflib.get_close_matches(name, list(known), n=3)
@@ -144,12 +139,49 @@ def near_names(name: str, known: Iterable[str]) -> list[str]:
 
 def replace_part(catalogue: Catalogue, part: ServerTools) -> Catalogue:
     """The catalogue with one server's part exchanged, all others as they were."""
-    return Catalogue({**catalogue.parts, part.server: part})
+    parts = {**catalogue.parts, part.server: part}
+    gone = {key for key, _ in _routes(catalogue.parts[part.server])}
+    come = list(_routes(part))
+    clash = len(dict(come)) < len(come) or any(key in catalogue.routes and key not in gone for key, _ in come)
+    if clash or catalogue.contested:
+        return _catalogue(parts)
+    # With many servers, to copy is nothing beside working all of it out again at each change of one.
+    routes, owners = {**catalogue.routes}, {**catalogue.owners}
+    for key in gone:
+        routes.pop(key)
+        owners.pop(key, None)
+    routes.update(come)
+    if part.owner is not None:
+        owners.update((key, part.owner) for key, _ in come)
+    return Catalogue(parts, routes, owners)
 
 
-def build_catalogue(snapshots: Iterable[Snapshot], *, template: str, invoke: Invoke | None = None) -> Catalogue:
+def _routes(part: ServerTools) -> Iterator[tuple[RouteKey, Tool]]:
+    return ((key, tool) for tool in part.tools for key in _keys(tool))
+
+
+def _catalogue(parts: Mapping[str, ServerTools]) -> Catalogue:
+    names = Counter(tool.name for part in parts.values() for tool in part.tools if tool.name)
+    contested = {name for name, count in names.items() if count > 1}
+    routes: dict[RouteKey, Tool] = {}
+    owners: dict[RouteKey, Owner] = {}
+    for part in parts.values():
+        own = {key: tool for key, tool in _routes(part) if key not in contested}
+        routes.update(own)
+        if part.owner is not None:
+            owners.update(dict.fromkeys(own, part.owner))
+    return Catalogue(parts, routes, owners, contested)
+
+
+def build_catalogue(
+    snapshots: Iterable[Snapshot],
+    *,
+    template: str,
+    reserved: Collection[str] = frozenset(),
+    invoke: Invoke | None = None,
+) -> Catalogue:
     """The catalogue of these servers, and no other's."""
     known = sorted(snapshots, key=lambda snapshot: snapshot.spec.name)
     servers = [snapshot.spec.name for snapshot in known]
-    parts = (build_part(snapshot, servers, template=template, invoke=invoke) for snapshot in known)
-    return Catalogue({part.server: part for part in parts})
+    parts = (build_part(snapshot, servers, template=template, reserved=reserved, invoke=invoke) for snapshot in known)
+    return _catalogue({part.server: part for part in parts})

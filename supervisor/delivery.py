@@ -53,6 +53,7 @@ from .input_rounds import InputRounds, follow_up
 from .lifecycle import CALLS_WAIT
 from .status import Snapshot, retry_in
 from .tools.results import ToolResult, tool_result
+from .tools.signals import scan
 from .tools.tool import Tool
 
 T = TypeVar("T")
@@ -435,7 +436,7 @@ class CallDelivery:
             return False
         if self._delivery() is Delivery.NOT_SENT:
             return True
-        return self._request.resend == "always" or tool.repeatable
+        return self._request.resend == "always" or tool.hints.repeatable
 
     # -- a server that asks ---------------------------------------------------------------------------------------
 
@@ -482,7 +483,7 @@ class CallDelivery:
             case Rejected():
                 raise self._refused(tool, outcome)
             case Malformed():
-                raise InvalidResult(outcome.problem, server=tool.server, tool=tool.tool, incarnation=incarnation)
+                raise self._invalid(tool, outcome.problem)
             case Unsendable():
                 raise InvalidArguments(f"the call cannot be sent as JSON: {outcome.problem}")
             case Busy():
@@ -492,16 +493,6 @@ class CallDelivery:
             case _:
                 assert_never(outcome)
 
-    def _refused(self, tool: Tool, refused: Rejected) -> ServerError:
-        return ServerError(
-            server=tool.server,
-            tool=tool.tool,
-            incarnation=self._slot.incarnation,
-            code=refused.code,
-            message=refused.message,
-            data=refused.data,
-        )
-
     def _result(self, tool: Tool, answer: Answered) -> ToolResult:
         slot = self._slot
         assert slot.tool is not None  # who answers
@@ -509,24 +500,39 @@ class CallDelivery:
         try:
             result = slot.tool.result(answer.result)
         except BadResult as error:
-            raise InvalidResult(str(error), server=tool.server, tool=tool.tool, incarnation=slot.incarnation) from None
-        return tool_result(
-            result,
-            duration=self.elapsed,
+            raise self._invalid(tool, str(error)) from None
+        given = tool_result(result, tool, duration=self.elapsed, incarnation=slot.incarnation)
+        if given.signals:
+            self._fleet.suspect(tool, given.signals)
+        return given
+
+    def _refused(self, tool: Tool, refused: Rejected) -> ServerError:
+        if signals := scan(f"{refused.message}\n{refused.data or ''}"):
+            self._fleet.suspect(tool, signals)
+        redactor = self._fleet.redactor(tool.server)
+        return ServerError(
             server=tool.server,
             tool=tool.tool,
-            incarnation=slot.incarnation,
+            incarnation=self._slot.incarnation,
+            code=refused.code,
+            message=redactor.text(refused.message),
+            data=redactor.value(refused.data),
         )
 
+    def _invalid(self, tool: Tool, problem: str) -> InvalidResult:
+        problem = self._fleet.redactor(tool.server).text(problem)
+        return InvalidResult(problem, server=tool.server, tool=tool.tool, incarnation=self._slot.incarnation)
+
     def _lost(self, tool: Tool, loss: Loss) -> ConnectionLost:
+        redactor = self._fleet.redactor(tool.server)
         return ConnectionLost(
-            loss.message,
+            redactor.text(loss.message),
             server=tool.server,
             tool=tool.tool,
             incarnation=self._slot.incarnation,
             delivery=self._delivery(),
             exit_code=loss.exit_code,
-            stderr_tail=loss.stderr_tail,
+            stderr_tail=redactor.text(loss.stderr_tail),
         )
 
     def _dropped(self, tool: Tool, drop: Dropped) -> CallError:
@@ -538,7 +544,7 @@ class CallDelivery:
             tool=tool.tool,
             incarnation=self._slot.incarnation,
             code=drop.status,
-            message=drop.problem,
+            message=self._fleet.redactor(tool.server).text(drop.problem),
         )
 
     def _down(self, snapshot: Snapshot) -> ServerDown:

@@ -59,6 +59,18 @@ class ServerRemoved:
 
 
 @frozen
+class InjectionSuspected:
+    """A server said something that looks as if it was to instruct the model. Nothing was held back or changed."""
+
+    server: str
+    tool: str
+    """The server's own name of the tool that was called."""
+    signals: tuple[str, ...]
+    """The signs found: see `tools.signals`."""
+    at: float
+
+
+@frozen
 class Lagged:
     """The reader fell behind: this many events were dropped. A `SnapshotEvent` for each server follows."""
 
@@ -72,7 +84,7 @@ class SnapshotEvent:
     status: ServerStatus
 
 
-Event = StateChanged | ToolsChanged | ServerRemoved | Lagged | SnapshotEvent
+Event = StateChanged | ToolsChanged | ServerRemoved | InjectionSuspected | Lagged | SnapshotEvent
 
 
 def state_event(old: Snapshot | None, new: Snapshot, now: float) -> StateChanged | None:

@@ -1,7 +1,7 @@
 """All servers together: their keepers, their state cells, the catalogue and the router that follow from the cells."""
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 
 import trio
@@ -14,18 +14,22 @@ from mcp_nursery.actors.router import RouterActor
 from mcp_nursery.actors.start_pool import NO_POOL, StartPool
 from mcp_nursery.actors.timer import Timer
 from mcp_nursery.actors.transports.ledger import LEDGER
+from mcp_nursery.actors.transports.secrets import TELL_SECRETS
 
-from .catalogue import Catalogue, build_catalogue, build_part, near_names, replace_part
+from .catalogue import NO_TOOLS, Catalogue, build_catalogue, build_part, near_names, replace_part
 from .cell import Cell
 from .config.environment import call_timeout, connect_timeout
-from .events import EventHub, ServerRemoved, state_event, tools_event
+from .events import EventHub, InjectionSuspected, ServerRemoved, state_event, tools_event
 from .keeper import Keeper, KeeperSettings, initial_snapshot
 from .orders import Command, Order
 from .policy import RestartPolicy
 from .registrar import Registrar
 from .spec import REMOTE_KINDS, ServerSpec
 from .status import CallCounts, ServerStatus, Snapshot, status_of
-from .tools.tool import Invoke
+from .tools.redaction import PLAIN, Redactor
+from .tools.signals import prepare
+from .tools.tool import Invoke, Tool
+from .tools.wrapping import clean_name
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +45,8 @@ class FleetSettings:
     """For servers that bring none of their own."""
     template: str
     """How public tool names are made."""
+    reserved: Collection[str]
+    """Public names that the host keeps for itself."""
     shutdown_timeout: float
     """Seconds that closing everything may take."""
     environ: Mapping[str, str] = field(repr=False)
@@ -68,7 +74,7 @@ class Fleet:
         self.timer = Timer()
         self.cells: dict[str, Cell[Snapshot]] = {}
         """The state cell of each server, in the order they were configured."""
-        self.catalogue = Cell(Catalogue({}))
+        self.catalogue = Cell(NO_TOOLS)
         self.events = EventHub(self.status)
         self.closed = False
         """Whether the supervisor's block is being left."""
@@ -82,6 +88,7 @@ class Fleet:
             **dict.fromkeys(REMOTE_KINDS, remote),
         }
         self._counts: dict[str, CallCounts] = {}
+        self._redactors: dict[str, Redactor] = {}
 
     # -- what is known --------------------------------------------------------------------------------------------
 
@@ -144,6 +151,23 @@ class Fleet:
         counts = self.counts(server)
         self._counts[server] = CallCounts(counts.in_flight - 1, counts.done + (not failed), counts.failed + failed)
 
+    def redactor(self, server: str) -> Redactor:
+        """What takes the server's secrets out of what is told of it; also after it was removed."""
+        return self._redactors.get(server, PLAIN)
+
+    def _redact(self, server: str, text: str) -> str:
+        return self.redactor(server).text(text)
+
+    def _learn_secrets(self, server: str, values: Iterable[str]) -> None:
+        """What a connect found out is known to nothing but the server's redactor."""
+        self._redactors[server] = self.redactor(server).also(values)
+
+    def suspect(self, tool: Tool, signals: tuple[str, ...]) -> None:
+        """Tell that what this tool answered looks as if it was to instruct the model."""
+        names = clean_name(tool.server), clean_name(tool.tool)
+        logger.warning("%s: %s: its output looks like instructions for the model: %s", *names, ", ".join(signals))
+        self.events.publish(InjectionSuspected(tool.server, tool.tool, signals, trio.current_time()))
+
     # -- orders ---------------------------------------------------------------------------------------------------
 
     async def order(self, server: str, order: Order, *, drain: float = 0.0) -> Command:
@@ -188,8 +212,8 @@ class Fleet:
         self._nursery.start_soon(self.router.run, name="router")
         self._nursery.start_soon(self.timer.run, name="timer")
         self._nursery.start_soon(self._settings.registrar.run, name="registrar")
-        for spec in specs:
-            self.add(spec)
+        prepare()
+        self._add_all(list(specs))
 
     def add(self, spec: ServerSpec) -> None:
         """Keep one more server.
@@ -199,10 +223,24 @@ class Fleet:
             SupervisorClosed: The block was left.
         """
         self.check_open()
+        self._add_all([spec])
+
+    def _add_all(self, specs: Sequence[ServerSpec]) -> None:
+        """Any name may depend on all servers: they are added together, and named once."""
+        for spec in specs:
+            self._enrol(spec)
+        self._rebuild()
+        for name in [spec.name for spec in specs]:
+            self.events.publish(state_event(None, self.cells[name].value, trio.current_time()))
+            self._nursery.start_soon(self._keep, self._keepers[name], name, name=f"keeper of {name}")
+
+    def _enrol(self, spec: ServerSpec) -> None:
         if spec.name in self.cells:
             raise ConfigError("a server of that name exists already", server=spec.name)
+        self._redactors[spec.name] = Redactor.of_transport(spec.transport)
         settings = KeeperSettings(
             policy=self._settings.policy,
+            redact=partial(self._redact, spec.name),
             connect_timeout=connect_timeout(spec.connect_timeout, self._settings.environ),
             close_grace=self._settings.shutdown_timeout / _GRACE_SHARE,
             pool=self._pools.get(spec.transport.kind, NO_POOL),
@@ -212,10 +250,7 @@ class Fleet:
         )
         snapshot = initial_snapshot(spec, self._settings.policy)
         self.cells[spec.name] = Cell(snapshot)
-        self._keepers[spec.name] = keeper = Keeper(snapshot, settings, self._publish)
-        self._rebuild()
-        self.events.publish(state_event(None, snapshot, trio.current_time()))
-        self._nursery.start_soon(self._keep, keeper, spec.name, name=f"keeper of {spec.name}")
+        self._keepers[spec.name] = Keeper(snapshot, settings, self._publish)
 
     async def first_attempts(self, servers: Iterable[str]) -> None:
         """Wait until the first attempt of each of these is over: none of them may be idle and not woken.
@@ -252,6 +287,7 @@ class Fleet:
 
     async def _keep(self, keeper: Keeper, name: str) -> None:
         LEDGER.set(self._settings.registrar)
+        TELL_SECRETS.set(partial(self._learn_secrets, name))
         await keeper.run()
         if not self.closed:
             self._forget(name)
@@ -268,8 +304,18 @@ class Fleet:
         name = new.spec.name
         now = trio.current_time()
         before = self.catalogue.value.parts[name]
-        part = build_part(new, self.cells, template=self._settings.template, invoke=self._invoke, before=(old, before))
-        self._show(replace_part(self.catalogue.value, part))
+        part = build_part(
+            new,
+            self.cells,
+            template=self._settings.template,
+            reserved=self._settings.reserved,
+            invoke=self._invoke,
+            before=(old, before),
+        )
+        if part == before:
+            self.catalogue.stir()  # who waits for a tool looks at the states as well
+        else:
+            self._show(replace_part(self.catalogue.value, part))
         self.cells[name].set(new)
         self.events.publish(state_event(old, new, now))
         self.events.publish(tools_event(before, part, now))
@@ -278,7 +324,10 @@ class Fleet:
         """The set of servers changed, and with it perhaps any name."""
         snapshots = [cell.value for cell in self.cells.values()]
         before = self.catalogue.value.parts
-        self._show(build_catalogue(snapshots, template=self._settings.template, invoke=self._invoke))
+        settings = self._settings
+        self._show(
+            build_catalogue(snapshots, template=settings.template, reserved=settings.reserved, invoke=self._invoke)
+        )
         for name, part in self.catalogue.value.parts.items():
             self.events.publish(tools_event(before.get(name), part, trio.current_time()))
 

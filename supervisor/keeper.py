@@ -33,6 +33,7 @@ from .policy import RestartPolicy, RestartTracker
 from .registrar import EraNotes
 from .spec import ServerSpec
 from .status import Snapshot
+from .tools.redaction import PLAIN
 
 _NEVER = math.inf
 _LEFT = "the server was removed"
@@ -49,6 +50,8 @@ class KeeperSettings:
     """Seconds; `inf` for no limit."""
     close_grace: float
     """Seconds at each step of closing a transport."""
+    redact: Callable[[str], str] = PLAIN.text
+    """Takes secrets out of what is told of the server."""
     pool: StartPool = NO_POOL
     """Where a fresh start waits for its turn; restarts never wait."""
     callbacks: Callbacks = NO_CALLBACKS
@@ -83,6 +86,7 @@ class Keeper:
         self._snapshot = snapshot
         self._spec = snapshot.spec
         self._settings = settings
+        self._redact = settings.redact
         self._publish = publish
         self._mailbox: Mailbox[Command | Report] = Mailbox(_NEVER)
         self._tracker = RestartTracker(self._spec.policy or settings.policy, self._spec.restart)
@@ -214,7 +218,7 @@ class Keeper:
             case Relisted():
                 if report.definitions is not None:
                     self._show(evolve(self._snapshot, definitions=report.definitions))
-                self._settle(self._relisters, report.error)
+                self._settle(self._relisters, None if report.error is None else self._redact(report.error))
             case _:
                 assert_never(report)
 
@@ -284,13 +288,14 @@ class Keeper:
             self._wish = Order.WAKE  # once more, as part of the same attempt
             return
         self._tracker, decision = self._tracker.on_exit(reason.at, clean=reason.clean, retriable=reason.retriable)
-        after = snapshot_after(self._snapshot, reason, decision)
+        after = snapshot_after(self._snapshot, reason, decision, redact=self._redact)
         self._due = _NEVER if after.due_at is None else after.due_at
-        self._settle(self._first_listers, reason.loss.message)
+        why = self._redact(reason.loss.message)
+        self._settle(self._first_listers, why)
         if after.state is ServerState.WAITING:
             self._leave_to_the_next()
         self._show(after)
-        self._settle(self._relisters, reason.loss.message)
+        self._settle(self._relisters, why)
         self._settle(self._askers)
 
     @property

@@ -1,7 +1,7 @@
 """The supervisor: one keeper a server, one router, the state cells, and the public surface over them."""
 
 import os
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Collection, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, final
 
@@ -26,10 +26,12 @@ from .service import open_service_nursery
 from .spec import ServerSpec
 from .status import CallCounts, ServerStatus, Snapshot, retry_in
 from .store import SqliteStore, Store
-from .tools.approval import Approval, ApprovalRequest, ApprovalRules, Approve, redacted
+from .tools.approval import Approval, ApprovalRequest, ApprovalRules, Approve
+from .tools.arguments import without_placeholders
 from .tools.naming import DEFAULT_TEMPLATE, check_template
 from .tools.results import ToolResult
 from .tools.tool import Tool
+from .toolset import Toolset
 
 GATE = 0.25
 """Seconds a block waits at most for first attempts before it is entered."""
@@ -58,11 +60,18 @@ class Supervisor:
     """Keeps MCP servers running and brings calls to them. Made by `open_supervisor`."""
 
     def __init__(
-        self, settings: FleetSettings, nursery: trio.Nursery, *, approve: Approve | None, approval_rules: ApprovalRules
+        self,
+        settings: FleetSettings,
+        nursery: trio.Nursery,
+        *,
+        approve: Approve | None,
+        approval_rules: ApprovalRules,
+        drop_placeholders: bool,
     ) -> None:
         self._fleet = Fleet(settings, nursery, self._call_approved)
         self._approve = approve
         self._approval_rules = approval_rules
+        self._drop_placeholders = drop_placeholders
         self._allowed: set[tuple[str, str]] = set()
 
     @asynccontextmanager
@@ -124,6 +133,10 @@ class Supervisor:
         if snapshot.state in LEFT_BY_NOBODY:
             raise _down(snapshot)
         return tuple(tool for tool in self.tools if tool.server == server)
+
+    def as_toolset(self) -> Toolset:
+        """The tools as the loop of a model's host uses them; follows every change of the catalogue."""
+        return Toolset(self._fleet)
 
     # -- calls ----------------------------------------------------------------------------------------------------
 
@@ -227,9 +240,10 @@ class Supervisor:
         limit: int | None = None,
     ) -> AbstractAsyncContextManager[FanOut]:
         """Call the tool of this name, the servers' own, on every server that is known to have it. See `fan_out`."""
-        owners = [one.server for one in self._fleet.catalogue.value.routes.values() if one.tool == tool]
+        parts = self._fleet.catalogue.value.parts
+        owners = [server for server, part in parts.items() if any(one.tool == tool for one in part.tools)]
         return self.fan_out(
-            (Call(tool, arguments, server=server, timeout=timeout) for server in dict.fromkeys(owners)),
+            (Call(tool, arguments, server=server, timeout=timeout) for server in owners),
             until=until,
             limit=limit,
         )
@@ -238,6 +252,8 @@ class Supervisor:
         """A model's call: asked for first, then made."""
         encode_arguments(arguments)  # nobody is asked about what cannot be sent
         tool = self._as_declared_now(tool)
+        if arguments and self._drop_placeholders:
+            arguments = without_placeholders(arguments, tool.input_schema)
         remembered = (tool.server, tool.definition_hash) in self._allowed
         decision = self._approval_rules.decide(tool.name, remembered=remembered)
         if decision is None:
@@ -259,7 +275,8 @@ class Supervisor:
         if approve is None:
             raise NotApproved(tool.server, tool.tool, "nobody to ask: open_supervisor was given no approve=")
         given = dict(arguments or {})
-        return Approval(await approve(ApprovalRequest(tool, given, redacted(given))))
+        shown = self._fleet.redactor(tool.server).value(given)
+        return Approval(await approve(ApprovalRequest(tool, given, shown)))
 
     # -- servers --------------------------------------------------------------------------------------------------
 
@@ -364,6 +381,11 @@ class Supervisor:
         )
 
 
+def _kept_names(reserved: Collection[str], *, override: bool | Collection[str]) -> frozenset[str]:
+    given_up = reserved if override is True else override or ()
+    return frozenset(reserved) - frozenset(given_up)
+
+
 def _down(snapshot: Snapshot) -> ServerDown:
     return ServerDown(
         server=snapshot.spec.name,
@@ -388,6 +410,9 @@ async def open_supervisor(
     trust: Trust | None = None,
     state: str | os.PathLike[str] | Store | None = None,
     template: str = DEFAULT_TEMPLATE,
+    reserved: Collection[str] = frozenset(),
+    override: bool | Collection[str] = False,
+    drop_placeholders: bool = False,
     gate: float = GATE,
     drain: float = 0.0,
     shutdown_timeout: float = SHUTDOWN_TIMEOUT,
@@ -408,6 +433,9 @@ async def open_supervisor(
         state: The SQLite file for what outlasts the block: eras, processes, consents. Default: the one in the user's
             state folder. `MemoryStore()` for none.
         template: How public tool names are made, with `{tool}` and, usually, `{server}`.
+        reserved: Names of the host's own tools. A tool that would have one of them gets a hash after its name.
+        override: Reserved names that servers may take over after all; True: all of them.
+        drop_placeholders: Whether empty optional arguments of a model's call (`null`, `""`, `[]`, `{}`) are left out.
         gate: Seconds.
         drain: Seconds that calls already sent may still take when the block is left; those not sent fail at once.
         shutdown_timeout: Seconds that leaving may take, drain not included; a server that ignores a polite request
@@ -422,6 +450,7 @@ async def open_supervisor(
     settings = FleetSettings(
         policy=policy or RestartPolicy(),
         template=template,
+        reserved=_kept_names(reserved, override=override),
         shutdown_timeout=shutdown_timeout,
         environ=dict(os.environ),
         callbacks=callbacks,
@@ -432,7 +461,11 @@ async def open_supervisor(
     try:
         async with open_service_nursery() as services:
             supervisor = Supervisor(
-                settings, services, approve=approve, approval_rules=approval_rules or ApprovalRules()
+                settings,
+                services,
+                approve=approve,
+                approval_rules=approval_rules or ApprovalRules(),
+                drop_placeholders=drop_placeholders,
             )
             try:
                 async with supervisor.running(specs, gate=gate, drain=drain):

@@ -73,7 +73,7 @@ class Connection(Protocol):
         ...
 
     async def watch_tools(self, tell: Callable[[], None]) -> None:
-        """Call `tell` whenever the server says that its tools changed, or may have; until cancelled."""
+        """Have `tell` called whenever the server says that its tools changed, or may have. Never raises; may return."""
         ...
 
     async def probe(self) -> None:

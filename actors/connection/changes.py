@@ -34,13 +34,16 @@ class ToolChanges:
         self._missed = False
 
     async def watch(self, session: ClientSession, tell: Callable[[], None]) -> None:
-        """Call `tell` whenever the tools changed or may have, until cancelled. Never raises for what a server does."""
+        """Have `tell` called whenever the tools changed or may have. Never raises for what a server does.
+
+        Returns at once where the server tells unasked; else it listens until cancelled, or until there is nothing more
+        to listen to.
+        """
         self._tell = tell
         if self._missed:
             self._notice()
         if _can_be_heard(session):
             await self._listen(session)
-        await trio.sleep_forever()
 
     def _notice(self) -> None:
         if self._tell is None:

@@ -154,7 +154,7 @@ class DrivenConnection:
         return tools
 
     async def watch_tools(self, tell: Callable[[], None]) -> None:
-        """Call `tell` whenever the tools changed. See `Connection`."""
+        """Have `tell` called whenever the tools changed. See `Connection`."""
         assert self._session is not None  # the handshake came first
         self._phase = Phase.CALL
         await self._changes.watch(self._session, tell)

@@ -132,7 +132,7 @@ class WiredConnection:
             await self._endpoint.settled()
 
     async def watch_tools(self, tell: Callable[[], None]) -> None:
-        """Call `tell` whenever the tools changed. See `Connection`."""
+        """Have `tell` called whenever the tools changed. See `Connection`."""
         await self._changes.watch(self._session, tell)
 
     async def probe(self) -> None:

@@ -11,6 +11,7 @@ from attrs import field, frozen
 from ..connection import Connection
 from ..errors import NurseryError, StartFailed, one_line
 from ..host import NO_HOST, Host
+from .secrets import TELL_SECRETS
 
 if TYPE_CHECKING:
     from ..server import Connector
@@ -39,7 +40,9 @@ async def resolve(headers: Headers) -> Mapping[str, str]:
     Raises:
         StartFailed: They could not be computed, or are none.
     """
-    return _checked(await _compute(headers) if callable(headers) else headers)
+    found = _checked(await _compute(headers) if callable(headers) else headers)
+    TELL_SECRETS.get()(found.values())
+    return found
 
 
 async def _compute(headers: Callable[[], Mapping[str, str] | Awaitable[Mapping[str, str]]]) -> object:

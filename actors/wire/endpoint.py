@@ -345,7 +345,8 @@ class Endpoint:
     def _count_noise(self, frame: bytes) -> None:
         self.noise += 1
         if math.log10(self.noise).is_integer():  # the 1st, 10th, 100th…: a babbling server must not fill the log
-            logger.warning("dropped %d frames that are no JSON-RPC, the latest %.80r", self.noise, frame[:80])
+            # Not the bytes: they may hold a secret, and this floor knows none.
+            logger.warning("dropped %d frames that are no JSON-RPC, the latest of %d bytes", self.noise, len(frame))
 
 
 @frozen(eq=False)

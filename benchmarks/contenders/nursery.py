@@ -31,7 +31,7 @@ async def main() -> None:
         async def gather() -> list[Any]:
             return await supervisor.gather(calls)
 
-        await worker.serve(job, call, gather, lambda result: result.text)
+        await worker.serve(job, call, gather, lambda result: result.full_text)
 
 
 if __name__ == "__main__":

@@ -127,6 +127,10 @@ def call(
         float | None,
         typer.Option("--timeout", min=0, metavar="S", help="Seconds to wait for the answer.", show_default=False),
     ] = None,
+    max_result_chars: Annotated[
+        int | None,
+        typer.Option("--max-result-chars", min=1, metavar="N", help="Show at most so much of it.", show_default=False),
+    ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Call without asking.")] = False,
     config: ConfigFiles = None,
     no_project: NoProject = False,
@@ -138,7 +142,9 @@ def call(
     from .call import CallOptions
     from .call import call as command
 
-    wanted = CallOptions(name=name, args=args, server=server, timeout=timeout, yes=yes)
+    wanted = CallOptions(
+        name=name, args=args, server=server, timeout=timeout, max_result_chars=max_result_chars, yes=yes
+    )
     _execute(
         lambda options: command(options, wanted),
         _options(config, no_project=no_project, trust=trust, as_json=as_json, verbose=verbose),

@@ -29,6 +29,8 @@ class CallOptions:
     args: str = "{}"
     server: str | None = None
     timeout: float | None = None
+    max_result_chars: int | None = None
+    """Characters of the result that are shown; None: what the server's entry says."""
     yes: bool = False
 
 
@@ -38,7 +40,8 @@ def call(options: Options, wanted: CallOptions) -> int:
     config = load(options)
     _check_server(config, wanted.server)
     # Lazy: a server that has nothing to do with this call is not even started.
-    specs = [evolve(spec, lazy=True) for spec in config.servers]
+    limit: dict[str, Any] = {} if wanted.max_result_chars is None else {"max_result_chars": wanted.max_result_chars}
+    specs = [evolve(spec, lazy=True, **limit) for spec in config.servers]
 
     async def ask_and_call() -> tuple[Tool, ToolResult]:
         async with open_supervisor(specs, trust=ask_for_trust if can_ask() else None) as supervisor:
@@ -113,6 +116,4 @@ def _document(tool: Tool, result: ToolResult) -> dict[str, Any]:
         "server": result.server,
         "tool": result.tool,
         **result_document(result),
-        "truncated": None,
-        "signals": None,
     }

@@ -105,4 +105,6 @@ def result_document(result: ToolResult) -> dict[str, Any]:
         "structured": result.structured,
         "duration": result.duration,
         "incarnation": result.incarnation,
+        "truncated": result.truncated,
+        "signals": list(result.signals),
     }

@@ -152,8 +152,8 @@ async def _script(story: Story, supervisor: Supervisor) -> None:
 
 async def _expect(story: Story, supervisor: Supervisor, name: str, arguments: dict[str, Any], text: str) -> None:
     result = await supervisor.call_tool(name, arguments)
-    if result.is_error or result.text != text:
-        raise DemoFailed(f"{name} answered {result.text!r}, not {text!r}")
+    if result.is_error or result.full_text != text:
+        raise DemoFailed(f"{name} answered {result.full_text!r}, not {text!r}")
     where = f"{result.server}, incarnation {result.incarnation}, {result.duration * 1000:.1f} ms"
     story.tell("call", f"{name} -> {text!r} ({where})")
 

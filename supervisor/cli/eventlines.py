@@ -5,6 +5,7 @@ from typing import assert_never
 from mcp_nursery.actors.messages import ServerState
 from mcp_nursery.supervisor import (
     Event,
+    InjectionSuspected,
     Lagged,
     ServerRemoved,
     ServerStatus,
@@ -29,6 +30,8 @@ def line_of_event(event: Event) -> str:
             return f"{event.server}: tools {', '.join(f'{kind} {len(names)}' for kind, names in kinds if names)}"
         case ServerRemoved():
             return f"{event.server}: removed"
+        case InjectionSuspected():
+            return f"{event.server}: {event.tool}: suspicious output ({', '.join(event.signals)})"
         case Lagged():
             return f"{event.missed} events were missed"
         case SnapshotEvent():

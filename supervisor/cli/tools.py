@@ -24,7 +24,7 @@ def show_tools(options: Options) -> int:
     if options.as_json:
         write_json({"tools": [_document(tool) for tool in tools], "errors": errors})
         return OK
-    write_rows(("NAME", "SERVER", "DESCRIPTION"), [(tool.name, tool.server, tool.description) for tool in tools])
+    write_rows(("NAME", "SERVER", "DESCRIPTION"), [(tool.name, tool.server, tool.full_description) for tool in tools])
     for server, error in errors.items():
         warn(f"{server}: {error}")
     return OK

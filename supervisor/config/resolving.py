@@ -13,6 +13,7 @@ from attrs import define, evolve, field, frozen
 from mcp_nursery.actors.errors import ConfigError, StartFailed
 from mcp_nursery.actors.host import NO_HOST, Host
 from mcp_nursery.actors.transports.process import ProcessId, signal_group
+from mcp_nursery.actors.transports.secrets import TELL_SECRETS
 from mcp_nursery.actors.transports.stdio import INHERITED, Shown, StdioConnector
 
 from .env_file import EnvFileError, read_env_file
@@ -60,6 +61,7 @@ class ResolvingConnector:
         resolver = Resolver(self.unresolved)
         try:
             transport = await resolver.transport()
+            TELL_SECRETS.get()(resolver.secrets | self.unresolved.literals)
             connector = transport.connector(close_grace=self.close_grace)
         except ConfigError as error:
             problem = str(error)

@@ -63,6 +63,12 @@ class Unresolved:
         """The transport's."""
         return self.transport.kind
 
+    @property
+    def literals(self) -> set[str]:
+        """The values of `env` and headers that stand there to the letter."""
+        values = {value for mapping in (self.env, *_mappings(self.transport)) for value in mapping.values()}
+        return {value for value in values if not has_variables(value) and command_of(value) is None}
+
     def connector(self, *, close_grace: float) -> "Connector":
         """How an incarnation reaches it: what it stands for is found out when it connects."""
         from .resolving import ResolvingConnector

@@ -121,10 +121,6 @@ def _object(value: object, _type: object) -> dict[str, Any]:
     return found
 
 
-def _switches(value: object, _type: object) -> dict[str, bool]:
-    return {name: _boolean(switch, bool) for name, switch in _object(value, None).items()}
-
-
 def _headers(value: object, _type: object) -> dict[str, str]:
     headers = _object(value, None)
     for name, text in headers.items():
@@ -133,6 +129,10 @@ def _headers(value: object, _type: object) -> dict[str, str]:
         if problem is not None:
             raise ValueError(problem)
     return headers
+
+
+def _switches(value: object, _type: object) -> dict[str, bool]:
+    return {name: _boolean(switch, bool) for name, switch in _object(value, None).items()}
 
 
 def _restart_mode(value: object, _type: object) -> str:
@@ -163,8 +163,8 @@ _COMPOSED: tuple[tuple[Any, _Check], ...] = (
     (tuple[str, ...], _texts),
     (tuple[float, ...], _ladder),
     (dict[str, str], _variables),
-    (dict[str, bool], _switches),
     (Mapping[str, str], _headers),
+    (dict[str, bool], _switches),
     (RestartMode, _restart_mode),
     (Revive | None, _revive),
 )

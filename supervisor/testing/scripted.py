@@ -70,6 +70,8 @@ class Life:
     silent_after: float = math.inf
     """The time after the handshake from which on nothing of it arrives, although its connection has no end."""
     exit_code: int = 1
+    stderr: str = ""
+    """What it has written to standard error by then."""
     modern: bool = True
     """It speaks 2026-07-28; False: 2025-11-25, and refuses `server/discover`."""
     dies_of_probe: bool = False
@@ -89,6 +91,7 @@ class ScriptedServer:
     lives: Sequence[Life]
     tools: Mapping[str, ToolFunction]
     annotations: Mapping[str, Mapping[str, Any]]
+    declared: Mapping[str, Mapping[str, Any]]
     starts: list[float] = field(factory=list[float])
     """When each incarnation was opened, on Trio's clock."""
     ends: list[float] = field(factory=list[float])
@@ -109,6 +112,7 @@ class ScriptedServer:
         *lives: Life,
         tools: Mapping[str, ToolFunction] | None = None,
         annotations: Mapping[str, Mapping[str, Any]] | None = None,
+        declared: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
         """Script a server.
 
@@ -116,8 +120,10 @@ class ScriptedServer:
             lives: One for each incarnation; the last is repeated. Default: a healthy one.
             tools: By name. Default: `echo`, which returns its arguments as JSON.
             annotations: Of each tool, with the protocol's keys, such as `readOnlyHint`.
+            declared: More of each tool's definition, with the protocol's keys, such as `inputSchema`.
         """
-        self.__attrs_init__(lives or (Life(),), tools or {"echo": _echo}, annotations or {})  # type: ignore[attr-defined]
+        given = (lives or (Life(),), tools or {"echo": _echo}, annotations or {}, declared or {})
+        self.__attrs_init__(*given)  # type: ignore[attr-defined]
 
     @property
     def transport(self) -> "ScriptedTransport":
@@ -236,7 +242,12 @@ class _Incarnation:
     async def loss(self) -> Loss:
         await trio.lowlevel.checkpoint()
         message = "401 Unauthorized" if self._life.needs_auth else f"exited with code {self._exit_code}"
-        return Loss(message, exit_code=self._exit_code, needs_auth=self._life.needs_auth)
+        return Loss(
+            message,
+            exit_code=self._exit_code,
+            stderr_tail=self._life.stderr,
+            needs_auth=self._life.needs_auth,
+        )
 
     # -- the server -----------------------------------------------------------------------------------------------
 
@@ -351,6 +362,7 @@ class _Incarnation:
                 "name": name,
                 "inputSchema": {"type": "object"},
                 "annotations": dict(self._server.annotations.get(name, {})),
+                **self._server.declared.get(name, {}),
             }
             for name in self._server.tools
         ]
@@ -365,7 +377,7 @@ class _Incarnation:
 
 
 _INFO = {"name": "scripted", "version": "1"}
-_CAPABILITIES: dict[str, Any] = {"tools": {"listChanged": True}}
+_CAPABILITIES: dict[str, Any] = {"tools": {}}
 
 
 def _caching(*, modern: bool) -> dict[str, Any]:

@@ -2,10 +2,11 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import StrEnum
-from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from attrs import field, frozen
+
+from .filters import matches
 
 if TYPE_CHECKING:
     from .tool import Tool
@@ -31,7 +32,7 @@ class ApprovalRequest:
     arguments: Mapping[str, Any] = field(repr=False)
     """The arguments as they would be sent."""
     redacted: Mapping[str, Any]
-    """The same shape with every string replaced by its length: fit for logs."""
+    """The same without secrets: fit for logs."""
 
 
 Approve = Callable[[ApprovalRequest], Awaitable[Approval]]
@@ -58,23 +59,8 @@ class ApprovalRules:
             name: The tool's public name.
             remembered: Whether ALLOW_ALWAYS was given for this very definition.
         """
-        if _matches(name, self.denied):
+        if matches(name, self.denied):
             return Approval.DENY
-        if _matches(name, self.always_ask):
+        if matches(name, self.always_ask):
             return None
-        return Approval.ALLOW if remembered or _matches(name, self.allowed) else None
-
-
-def redacted(value: object) -> Any:
-    """The value's shape without its words: strings become their length, all else stays."""
-    if isinstance(value, str):
-        return f"<{len(value)} characters>"
-    if isinstance(value, Mapping):
-        return {str(key): redacted(item) for key, item in cast("Mapping[object, object]", value).items()}
-    if isinstance(value, (list, tuple)):
-        return [redacted(item) for item in cast("Sequence[object]", value)]
-    return value
-
-
-def _matches(name: str, patterns: Sequence[str]) -> bool:
-    return any(fnmatchcase(name, pattern) for pattern in patterns)
+        return Approval.ALLOW if remembered or matches(name, self.allowed) else None

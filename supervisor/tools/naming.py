@@ -10,6 +10,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Collection, Sequence
+from functools import lru_cache
 
 from mcp_nursery.actors.errors import ConfigError
 
@@ -26,7 +27,11 @@ _FIELD = re.compile(r"\{(server|tool)\}")
 
 
 def public_names(
-    server: str, tools: Sequence[str], servers: Collection[str], template: str = DEFAULT_TEMPLATE
+    server: str,
+    tools: Sequence[str],
+    servers: Collection[str],
+    template: str = DEFAULT_TEMPLATE,
+    reserved: Collection[str] = frozenset(),
 ) -> dict[str, str]:
     """The public name of each tool of one server.
 
@@ -36,8 +41,9 @@ def public_names(
 
     - cleaning or cutting at 64 characters changed a part that is in the name;
     - another configured server could give one of its tools this name, whatever tools it has;
-    - the head was left out and another tool of this server has the rest as its name; or
-    - the name looks as if it ended in such a hash.
+    - the head was left out and another tool of this server has the rest as its name;
+    - the name looks as if it ended in such a hash; or
+    - the host has reserved it.
 
     So under a template without `{server}` every name has a hash as soon as two servers are configured.
 
@@ -46,6 +52,7 @@ def public_names(
         tools: Its tools' own names, in any order. One given twice counts once.
         servers: The names of all configured servers; `server` may be among them.
         template: See `check_template`.
+        reserved: Names that no tool may have.
 
     Returns:
         Public names by the tools' own names. Two tools whose hashes collide are both left out: neither may answer for
@@ -55,10 +62,13 @@ def public_names(
         ConfigError: The template cannot work.
     """
     check_template(template)
+    if not tools:
+        return {}
     has_server = "{server}" in template
     shown = clean(server, "server") if has_server else server
     head, tail = _around_tool(template, shown)
-    others = {_around_tool(template, clean(other, "server")) for other in servers if other != server}
+    frames = _frames(template, tuple(servers))
+    others = {frame for other, frame in frames.items() if other != server}
     parts = {tool: clean(tool, "tool") for tool in tools}
     rests = {tool: _without_server(part, shown) if has_server else part for tool, part in parts.items()}
     claims = Counter(rests.values())
@@ -67,11 +77,11 @@ def public_names(
         plain = f"{head}{rest}{tail}"
         changed = shown != server or parts[tool] != tool or len(plain) > MAX_LENGTH
         taken = rest != parts[tool] and claims[rest] > 1
-        if changed or taken or _HASHED.search(plain) or _could_come_from(plain, others):
+        if changed or taken or plain in reserved or _HASHED.search(plain) or _could_come_from(plain, others):
             names[tool] = _hashed(template, shown, rest, _digest(server, tool))
         else:
             names[tool] = plain
-    return _unique(names)
+    return {tool: name for tool, name in _unique(names).items() if name not in reserved}
 
 
 def check_template(template: str) -> None:
@@ -98,6 +108,12 @@ def check_template(template: str) -> None:
 def clean(text: str, placeholder: str) -> str:
     """The text as a part of a name, `placeholder` if nothing is left. Cleaning twice changes nothing more."""
     return _RUN.sub("_", _FOREIGN.sub("_", text)).strip("_") or placeholder
+
+
+@lru_cache(maxsize=4)
+def _frames(template: str, servers: tuple[str, ...]) -> dict[str, tuple[str, str]]:
+    """What stands around a tool's part in the names of each server: the same for each of a thousand servers."""
+    return {server: _around_tool(template, clean(server, "server")) for server in servers}
 
 
 def _around_tool(template: str, shown: str) -> tuple[str, str]:

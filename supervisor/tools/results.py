@@ -1,24 +1,28 @@
-"""What a call gave. Pure."""
+"""What a call gave, and how it becomes what a model may see. Pure."""
 
-import json
 from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-import orjson
 from attrs import field, frozen
+
+from .rendering import render
+from .signals import scan
+from .truncation import truncate
+from .wrapping import wrap
 
 if TYPE_CHECKING:
     from mcp_types import CallToolResult, ContentBlock
 
-NO_OUTPUT = "(no output)"
-"""The text of a result that holds nothing."""
+    from .tool import Tool
 
 
 @frozen
 class ToolResult:
     """A tool's answer. `is_error` is an answer too: the tool ran and says that it failed."""
 
+    full_text: str = field(repr=lambda text: f"<{len(text)} characters>")
+    """The content as text, whole and without marks: for people and programs, never for a model."""
     content: "Sequence[ContentBlock]" = field(repr=False)
     """The content blocks, whole."""
     structured: Any = field(repr=False)
@@ -31,52 +35,38 @@ class ToolResult:
     """The server's own name of the tool."""
     incarnation: int
     """Which connection of the server answered, from 1."""
+    max_result_chars: int = field(repr=False)
+    """Characters of it that a model is shown."""
+    signals: tuple[str, ...] = ()
+    """Names of the `signals.SIGNALS` found in the whole content: it may try to instruct the model."""
     meta: dict[str, Any] | None = field(default=None, repr=False)
     """The result's `_meta`."""
 
+    @property
+    def truncated(self) -> bool:
+        """Whether `text` is cut."""
+        return len(self.full_text) > self.max_result_chars
+
     @cached_property
     def text(self) -> str:
-        """The content for people and models: text verbatim, other blocks as JSON with binary data replaced by its
-        size, one block a line; structured content after it, unless it is there already."""
-        return render(self.content, self.structured)
+        """What a model may see: the content as text, cut at the server's `max_result_chars`, between marks that say
+        whose words these are and that they are untrusted."""
+        return wrap(truncate(self.full_text, self.max_result_chars), server=self.server, tool=self.tool)
 
 
-def tool_result(result: "CallToolResult", *, duration: float, server: str, tool: str, incarnation: int) -> ToolResult:
-    """What the caller gets of a validated result."""
+def tool_result(result: "CallToolResult", tool: "Tool", *, duration: float, incarnation: int) -> ToolResult:
+    """What the caller gets of a validated result: rendered, scanned whole, and cut and wrapped once `text` is read."""
+    rendered = render(result.content, result.structured_content)
     return ToolResult(
+        full_text=rendered,
         content=result.content,
         structured=result.structured_content,
         is_error=bool(result.is_error),
         duration=duration,
-        server=server,
-        tool=tool,
+        server=tool.server,
+        tool=tool.tool,
         incarnation=incarnation,
+        max_result_chars=tool.max_result_chars,
+        signals=scan(rendered),  # what will be cut, too
         meta=None if result.meta is None else dict(result.meta),
     )
-
-
-def render(content: "Sequence[ContentBlock]", structured: Any) -> str:
-    """The text of a result."""
-    parts = [_block(block) for block in content]
-    if structured is not None and not any(_says(part, structured) for part in parts):
-        parts.append(json.dumps(structured, ensure_ascii=False))
-    return "\n".join(parts) or NO_OUTPUT
-
-
-def _block(block: "ContentBlock") -> str:
-    if block.type == "text":
-        return block.text
-    dumped = block.model_dump(by_alias=True, mode="json", exclude_none=True)
-    for holder, key in ((dumped, "data"), (dumped.get("resource", {}), "blob")):
-        if isinstance(data := holder.get(key), str):
-            holder[key] = f"<{len(data)} characters of base64>"
-    return json.dumps(dumped, ensure_ascii=False)
-
-
-def _says(part: str, structured: Any) -> bool:
-    """Whether a text block is the structured content, as servers send it for older hosts."""
-    try:
-        said = orjson.loads(part)
-    except orjson.JSONDecodeError:
-        return isinstance(structured, dict) and structured == {"result": part}
-    return structured in (said, {"result": said})

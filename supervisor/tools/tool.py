@@ -7,6 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import field, frozen
 
+from .adapters import as_anthropic, as_langchain, as_openai
+from .hints import ToolHints, always_load, describe, hints_of, search_hint
+from .truncation import MAX_RESULT_CHARS
+
 if TYPE_CHECKING:
     from mcp_types import Tool as Definition
     from mcp_types import ToolAnnotations
@@ -31,22 +35,29 @@ class Tool:
     available: bool
     """Whether its server was connected."""
     trusted_hints: bool = field(repr=False)
-    """Whether its annotations may decide that a lost call is sent again."""
+    """Whether its hints are believed: they may then decide that a lost call is sent again."""
     definition_hash: str = field(repr=False)
     """SHA-256 of what the server declared; approval for good holds for this."""
     requires_approval: bool = True
     """Calls that a model asks for go through `approve`."""
+    max_result_chars: int = field(default=MAX_RESULT_CHARS, repr=False)
+    """Characters of a result that a model is shown."""
     _invoke: Invoke | None = field(default=None, repr=False, eq=False, alias="invoke")
 
     @property
     def description(self) -> str:
-        """What the server says it does; empty if it says nothing."""
-        return self.definition.description or ""
+        """What a model is told of it: `[MCP: <server>] ` and what the server says, in at most 2048 characters."""
+        return describe(self.server, self.full_description)
+
+    @property
+    def full_description(self) -> str:
+        """What the server says it does, whole; its name if it says nothing."""
+        return self.definition.description or self.tool
 
     @property
     def input_schema(self) -> dict[str, Any]:
-        """JSON Schema of its arguments."""
-        return self.definition.input_schema
+        """JSON Schema (2020-12) of its arguments, as declared; an empty object's if the server declares nothing."""
+        return self.definition.input_schema or {"type": "object", "properties": {}}
 
     @property
     def output_schema(self) -> dict[str, Any] | None:
@@ -59,10 +70,31 @@ class Tool:
         return self.definition.annotations
 
     @property
-    def repeatable(self) -> bool:
-        """Whether trusted hints say that calling it twice does no harm: read-only or idempotent."""
-        hints = self.definition.annotations
-        return self.trusted_hints and hints is not None and bool(hints.read_only_hint or hints.idempotent_hint)
+    def hints(self) -> ToolHints:
+        """The server's hints about it, and whether they are trusted."""
+        return hints_of(self.definition, trusted=self.trusted_hints)
+
+    @property
+    def search_hint(self) -> str | None:
+        """Words the server wants it to be found by, on one line."""
+        return search_hint(self.definition.meta)
+
+    @property
+    def always_load(self) -> bool:
+        """Whether the server wants a model to have it from the start."""
+        return always_load(self.definition.meta)
+
+    def as_openai(self) -> dict[str, Any]:
+        """The function tool that OpenAI-style APIs take."""
+        return as_openai(self)
+
+    def as_anthropic(self) -> dict[str, Any]:
+        """The tool that Anthropic's API takes."""
+        return as_anthropic(self)
+
+    def as_langchain(self) -> dict[str, Any]:
+        """Name, description and `args_schema`, as LangChain's `StructuredTool` takes them."""
+        return as_langchain(self)
 
     async def __call__(self, arguments: Mapping[str, Any] | None = None) -> "ToolResult":
         """Call it for a model: with approval.

@@ -4,8 +4,8 @@ MAX_RESULT_CHARS = 50_000
 """Characters of a result that a model is shown, unless the server's spec says otherwise."""
 
 
-def truncate(text: str, limit: int) -> tuple[str, bool]:
-    """The text, cut at `limit` characters and marked as cut; and whether it was."""
+def truncate(text: str, limit: int) -> str:
+    """The text, cut at `limit` characters and marked as cut."""
     if len(text) <= limit:
-        return text, False
-    return f"{text[:limit]}\n\n... (output truncated at {limit} chars, {len(text)} total)", True
+        return text
+    return f"{text[:limit]}\n\n... (output truncated at {limit} chars, {len(text)} total)"

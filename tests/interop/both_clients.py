@@ -279,8 +279,22 @@ def record(
 
 
 def frames_in(log: Path) -> list[Any]:
-    """What a server wrote down."""
-    return [json.loads(line) for line in log.read_bytes().splitlines()]
+    """What a server wrote down, but for the stream that we listen on and the SDK's client does not."""
+    frames = [json.loads(line) for line in log.read_bytes().splitlines()]
+    listening = {frame["id"] for frame in frames if _method(frame) == "subscriptions/listen"}
+    return [frame for frame in frames if not listening & {_id(frame), _cancelled(frame)}]
+
+
+def _method(frame: Any) -> object:
+    return frame and frame.get("method")
+
+
+def _id(frame: Any) -> object:
+    return frame and frame.get("id")
+
+
+def _cancelled(frame: Any) -> object:
+    return frame["params"]["requestId"] if _method(frame) == "notifications/cancelled" else None
 
 
 def comparable(frames: list[Any]) -> list[Any]:

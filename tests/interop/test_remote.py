@@ -113,12 +113,12 @@ async def test_it_is_called_and_found_again_after_a_restart(case):
             await supervisor.wait_connected("far")
             (status,) = supervisor.status()
             assert (status.server_info["name"], status.protocol_version) == (case.server, "2025-11-25")
-            assert case.answer in (await supervisor.call_tool(case.tool, case.arguments, server="far")).text
+            assert case.answer in (await supervisor.call_tool(case.tool, case.arguments, server="far")).full_text
             first.close()
             second.enter_context(running(case, port))
             again = {"server": "far", "when_down": "wait", "resend": "always"}
             result = await supervisor.call_tool(case.tool, case.arguments, **again)
-            assert case.answer in result.text
+            assert case.answer in result.full_text
             assert result.incarnation > 1
             began = time.monotonic()
         assert time.monotonic() - began < 5

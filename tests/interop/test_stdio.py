@@ -62,7 +62,7 @@ async def test_a_call_through_a_supervisor(case, command, place):
 
             result = await supervisor.call_tool(name, case.arguments(place), timeout=20)
             assert not result.is_error
-            assert case.answer in result.text
+            assert case.answer in result.full_text
             assert (result.server, result.tool) == (case.name, case.tool)
             assert supervisor.status()[0].calls.done == 1
             left = time.monotonic()
@@ -87,7 +87,7 @@ async def test_killed_and_started_again(case, command, place):
             assert (second.incarnation, second.protocol_version) == (2, case.protocol)
             assert second.pid != first.pid
             result = await supervisor.call_tool(case.tool, case.arguments(place), server=case.name)
-            assert case.answer in result.text
+            assert case.answer in result.full_text
             assert result.incarnation == 2
 
 
@@ -99,7 +99,7 @@ async def test_all_of_them_under_one_supervisor(commands, place):
 
     async def call(supervisor, case):
         result = await supervisor.call_tool(case.tool, case.arguments(place), server=case.name, timeout=20)
-        texts[case.name] = result.text
+        texts[case.name] = result.full_text
 
     with trio.fail_after(60):
         async with open_supervisor(specs) as supervisor:

@@ -55,7 +55,7 @@ async def test_called_killed_and_called_again(python):
                 status = await supervisor.wait_connected("lab")
                 assert (status.protocol_version, status.server_info["name"]) == ("2025-11-25", "first line")
                 result = await supervisor.call_tool("add", {"a": 2, "b": 40}, server="lab", on_progress=on_progress)
-                assert (result.text, reports) == ("42", [0, 1, 2])
+                assert (result.full_text, reports) == ("42", [0, 1, 2])
                 killed = trio.current_time()
                 process.kill()
                 async for event in events:
@@ -65,4 +65,4 @@ async def test_called_killed_and_called_again(python):
                 async with first_line(python, port):
                     status = await supervisor.wait_connected("lab")
                     assert status.incarnation > 1
-                    assert (await supervisor.call_tool("add", {"a": 1, "b": 1}, server="lab")).text == "2"
+                    assert (await supervisor.call_tool("add", {"a": 1, "b": 1}, server="lab")).full_text == "2"

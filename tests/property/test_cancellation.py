@@ -335,7 +335,7 @@ def after_a_call(scenario: Scenario, stage: Stage, outcome: object, told: int, *
     if not gave_up:
         assert heard == scenario.executions
         if isinstance(outcome, ToolResult):
-            assert json.loads(outcome.text) == TOKEN
+            assert json.loads(outcome.full_text) == TOKEN
         assert len(stage.server.cancelled) - told == 0
     else:
         unanswered = heard > 0 and stage.server.calls[-1][0] > stage.crashes and not stage.answered
@@ -345,7 +345,7 @@ def after_a_call(scenario: Scenario, stage: Stage, outcome: object, told: int, *
 async def others_are_served(stage: Stage) -> None:
     """Whoever was not cancelled gets what was asked for."""
     result = await stage.supervisor.call_tool("soon", {"token": "after"}, server="lab", when_down="wait", timeout=60)
-    assert json.loads(result.text) == {"token": "after"}
+    assert json.loads(result.full_text) == {"token": "after"}
     assert stage.heard("after") == 1
     await trio.testing.wait_all_tasks_blocked()
     status = stage.supervisor.status()[0]
@@ -383,7 +383,7 @@ async def live_and_die(lives: tuple[Life, ...], gate: float, calls: bool, step: 
             if calls:
                 await supervisor.wait_connected("lab")
                 result = await supervisor.call_tool("soon", TOKEN, server="lab", when_down="wait")
-                assert json.loads(result.text) == TOKEN
+                assert json.loads(result.full_text) == TOKEN
             await trio.sleep(0.5)
     instrument.end()
     trio.lowlevel.remove_instrument(instrument)

@@ -209,8 +209,13 @@ def calls_revive_once_each(trace: Trace, server: str) -> None:
     """1, 2 where calls revive: no more ladders than somebody asked for, and none that nobody did."""
     asked = [record for record in trace.calls if record.call.server == server]
     persons = [one for _, one in trace.of(server, "act") if one.detail.act.what in STARTERS]
-    starts = trace.servers[server].starts
-    assert len(starts) <= (1 + len(asked) + len(persons)) * (len(trace.scripts[server].delays) + 1) + 1
+    starts, ends, script = trace.of(server, "start"), trace.of(server, "end"), trace.scripts[server]
+    stable = [
+        number
+        for number, ((start, _), (end, _)) in enumerate(zip(starts, ends, strict=True))
+        if failure(trace, server, number, start, end)[1]
+    ]
+    assert len(starts) <= (1 + len(asked) + len(persons) + len(stable)) * (len(script.delays) + 1) + 1
     for before, after in zip(shown(trace, server), shown(trace, server)[1:], strict=False):
         if before[1].new != "failed" or after[1].new != "connecting":
             continue
@@ -286,7 +291,7 @@ def answers_are_the_calls_own(trace: Trace, record: Record) -> None:
     """8: no call gets another's reply, nor one of an incarnation that it was not sent to."""
     if isinstance(result := record.outcome, ToolResult):
         heard = [incarnation for _, incarnation in ledger(trace, record)]
-        said = json.loads(result.text)
+        said = json.loads(result.full_text)
         assert said["token"] == record.token
         assert said["incarnation"] == heard[-1]
         assert (result.server, result.tool) == (record.call.server, record.call.tool)

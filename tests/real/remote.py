@@ -23,6 +23,8 @@ KINDS = {
     "sse": {"transport": "sse"},
 }
 """How servers are reached, and what makes one so."""
+STATELESS = {"transport": "http", "era": "old", "stateless": "1"}
+"""One that gives out no session ids, for who asks for it by this name."""
 IN_SESSION = ("handshake", "json")
 """Those that give out session ids."""
 
@@ -47,9 +49,17 @@ class Remote:
     def url(self):
         return f"{self.origin}/{'sse' if self.kind == 'sse' else 'mcp'}"
 
-    def start(self):
-        flags = {**KINDS[self.kind], "port": self.port, "journal": self.journal.path, "headers": self.headers}
+    def start(self, **more):
+        flags = {
+            **more,
+            **KINDS.get(self.kind, STATELESS),
+            "port": self.port,
+            "journal": self.journal.path,
+            "headers": self.headers,
+        }
         arguments = [f"{name}={value}" for name, value in flags.items()]
+        if self.process is not None:
+            self.process.wait()
         self.process = subprocess.Popen([sys.executable, SERVER, *arguments], stderr=subprocess.DEVNULL)
         until = time.monotonic() + 60
         while not answers(self.port):
@@ -61,11 +71,15 @@ class Remote:
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
 
+    def freeze(self):
+        self.process.send_signal(signal.SIGSTOP)
+
     def faults(self, *faults):
         """What goes wrong from now on, and nothing else."""
         httpx2.post(f"{self.origin}/control", json=faults, timeout=30).raise_for_status()
 
     def reset(self):
+        self.process.send_signal(signal.SIGCONT)
         if self.process.poll() is not None:
             self.start()
         self.faults()

@@ -56,14 +56,14 @@ async def test_a_server_asks_in_the_middle_of_a_call(era):
         assert supervisor.status()[0].protocol_version == VERSIONS[era]
         greeted = await supervisor.call_tool("greet", server="asking")
         thought = await supervisor.call_tool("think", {"topic": "cheese"}, server="asking")
-        assert (greeted.text, thought.text) == ("hello Ann, 7", "cheese: hm says m")
+        assert (greeted.full_text, thought.full_text) == ("hello Ann, 7", "cheese: hm says m")
         greets, thinks = ("greet", "think") if era == "new" else (None, None)
         assert host.asked == [
             ("asking", greets, "What is your name?"),
             ("asking", greets, "How old is Ann?"),
             ("asking", thinks, "cheese"),
         ]
-        assert (await supervisor.call_tool("talk", {"lines": 10}, server="asking")).text == "talked"
+        assert (await supervisor.call_tool("talk", {"lines": 10}, server="asking")).full_text == "talked"
         with trio.fail_after(10):
             await host.all_lines.wait()
         assert [data for level, data in host.lines if level == "info"] == [f"line {n}" for n in range(10)]
@@ -77,7 +77,7 @@ async def test_a_page_must_be_visited_first(era):
     """R9: -32042 of a real server."""
     host = Host()
     async with supervised(asking(era), callbacks=host.callbacks) as supervisor:
-        assert (await supervisor.call_tool("enter", server="asking")).text == "welcome"
+        assert (await supervisor.call_tool("enter", server="asking")).full_text == "welcome"
     assert host.asked == [("asking", "enter", "log in")]
 
 
@@ -92,4 +92,4 @@ async def test_a_host_that_offers_nothing_is_asked_for_nothing(era):
         with pytest.raises(ServerError) as caught:
             await supervisor.call_tool("enter", server="asking")
         assert caught.value.code == -32042
-        assert (await supervisor.call_tool("talk", {"lines": 1}, server="asking")).text == "talked"
+        assert (await supervisor.call_tool("talk", {"lines": 1}, server="asking")).full_text == "talked"

@@ -56,7 +56,7 @@ async def test_a_side_effect_happens_once(journal):
         assert caught.value.delivery is Delivery.UNKNOWN
         assert caught.value.exit_code == 7
         result = await supervisor.call_tool("echo", {"text": "next"}, server="lab", when_down="wait")
-        assert (result.text, result.incarnation) == ("next", 2)
+        assert (result.full_text, result.incarnation) == ("next", 2)
     assert journal.count("commit") == 1
 
 
@@ -64,7 +64,7 @@ async def test_a_lost_read_is_sent_again(journal):
     """Q15: the tool is declared read-only, by a server whose hints are trusted; one answer for two tries."""
     async with supervised(lab(journal=journal)) as supervisor:
         result = await supervisor.call_tool("fetch", server="lab")
-        assert (result.text, result.incarnation) == ("fetched", 2)
+        assert (result.full_text, result.incarnation) == ("fetched", 2)
     assert journal.count("fetch") == 2
     assert journal.count("start") == 2
 
@@ -132,7 +132,7 @@ async def test_the_server_hears_of_every_kind_of_cancel(journal):
         nursery.cancel_scope.cancel()
         with trio.CancelScope(shield=True):
             heard = await supervisor.call_tool("cancelled", {"count": 3}, server="lab", timeout=5)
-        assert set(heard.text.split()) == {"scope", "deadline", "timeout"}
+        assert set(heard.full_text.split()) == {"scope", "deadline", "timeout"}
     assert journal.count("cancelled") == 3
 
 
@@ -144,7 +144,7 @@ async def test_one_cancel_ends_one_call():
         with trio.CancelScope() as scope:
             task_status.started(scope)
             arguments = {"seconds": 0.5, "label": label}
-            results[label] = (await supervisor.call_tool("sleep", arguments, server="lab")).text
+            results[label] = (await supervisor.call_tool("sleep", arguments, server="lab")).full_text
 
     async with supervised(lab()) as supervisor:
         pid = status_of(supervisor).pid
@@ -155,7 +155,7 @@ async def test_one_cancel_ends_one_call():
             scopes[2].cancel()
         assert 0.5 <= time.monotonic() - began < 0.8
         assert results == {label: label for label in "abde"}
-        assert (await supervisor.call_tool("cancelled", {"count": 1}, server="lab")).text == "c"
+        assert (await supervisor.call_tool("cancelled", {"count": 1}, server="lab")).full_text == "c"
         assert status_of(supervisor).pid == pid
         assert status_of(supervisor).incarnation == 1
 
@@ -181,7 +181,7 @@ async def test_progress_keeps_a_call_alive_and_the_hard_cap_ends_it():
     results = {label: outcome for label, (outcome, _) in outcomes.items()}
     taken = {label: at - began for label, (_, at) in outcomes.items()}
     for label in ("idle", "unwatched"):
-        assert results[label].text == "8"
+        assert results[label].full_text == "8"
         assert taken[label] >= 2
     for label in ("capped", "hurried"):
         assert isinstance(results[label], CallTimeout)
@@ -209,7 +209,7 @@ async def test_a_hundred_bursts_of_progress():
                 await trio.lowlevel.checkpoint()
                 seen.append((progress, message))
 
-            seen.append((await supervisor.call_tool("burst", {"steps": 20}, server="lab", on_progress=note)).text)
+            seen.append((await supervisor.call_tool("burst", {"steps": 20}, server="lab", on_progress=note)).full_text)
             assert seen == [*((step, f"step {step}") for step in range(20)), "done"]
 
 
@@ -237,7 +237,7 @@ async def test_a_wedged_server_holds_nobody():
             nursery.start_soon(lambda: call(supervisor, "small", {"text": "y"}, timeout=0.4))
             nursery.start_soon(lambda: call_within(supervisor, "scope", 0.3))
             other = await supervisor.call_tool("echo", {"text": "well"}, server="other", timeout=0.2)
-        assert other.text == "well"
+        assert other.full_text == "well"
         taken = {label: at - began for label, (_, at) in outcomes.items()}
         assert 0.5 <= taken["begun"] < 0.7
         assert 0.5 <= taken["queued"] < 0.7
@@ -302,7 +302,7 @@ async def test_a_full_mailbox_refuses(nursery):
         assert (len(busy), len(answered)) == (5, 5)
         assert max(busy) < 0.1
         assert 0.9 <= max(answered) < 1.2  # 2, 2 and 1
-        assert (await supervisor.call_tool("echo", {"text": "room"}, server="lab")).text == "room"
+        assert (await supervisor.call_tool("echo", {"text": "room"}, server="lab")).full_text == "room"
 
 
 async def test_a_wedged_server_is_stopped_in_bounded_time():

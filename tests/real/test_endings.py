@@ -43,7 +43,7 @@ async def spawn_relatives(supervisor):
     """The server's process tree, and the pids of three grandchildren that are each found in another way."""
     tree = Tree(status_of(supervisor).pid)
     pids = [
-        int((await supervisor.call_tool("spawn", {"place": place}, server="lab")).text)
+        int((await supervisor.call_tool("spawn", {"place": place}, server="lab")).full_text)
         for place in ("group", "session", "holder")
     ]
     assert tree.living() == {tree.pid, *pids}
@@ -197,9 +197,9 @@ async def test_a_child_gets_a_small_environment(monkeypatch):
     inherited = ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "LANG", "LC_ALL", "TMPDIR", "TEMP", "TMP"]
     async with supervised(lab(env={"OWN": "value", "TERM": "dumb"})) as supervisor:
         result = await supervisor.call_tool("environment", server="lab")
-    environment = json.loads(result.text)
+    environment = json.loads(result.full_text)
     assert "PLANTED_TOKEN" not in environment
-    assert "secret" not in result.text
+    assert "secret" not in result.full_text
     assert environment["OWN"] == "value"
     assert environment["TERM"] == "dumb"
     assert environment["LC_ALL"] == "C.UTF-8"

@@ -20,13 +20,13 @@ async def test_servers_stop_in_any_order(journal):
             for name in ("c", "a"):
                 nursery.start_soon(supervisor.stop_server, name)
         for name in ("b", "d", "e"):
-            assert (await supervisor.call_tool("echo", {"text": name}, server=name)).text == name
+            assert (await supervisor.call_tool("echo", {"text": name}, server=name)).full_text == name
         await supervisor.remove_server("e")
         await supervisor.stop_server("b")
         assert [name for name, pid in pids.items() if is_alive(pid)] == ["d"]
         await supervisor.start_server("c")
         await supervisor.wait_connected("c")
-        assert (await supervisor.call_tool("echo", {"text": "c"}, server="c")).text == "c"
+        assert (await supervisor.call_tool("echo", {"text": "c"}, server="c")).full_text == "c"
         states = {status.name: status.state for status in supervisor.status()}
         stopped, connected = ServerState.STOPPED, ServerState.CONNECTED
         assert states == {"a": stopped, "b": stopped, "c": connected, "d": connected}

@@ -23,7 +23,7 @@ async def test_output_without_newline_ends_at_the_line_cap():
         assert lost.error == "sent a line of more than 64 MiB"
         assert psutil.Process().memory_info().rss - before < 200 << 20
         await next_state(events, ServerState.CONNECTED)
-        assert (await supervisor.call_tool("echo", {"text": "again"}, server="lab")).text == "again"
+        assert (await supervisor.call_tool("echo", {"text": "again"}, server="lab")).full_text == "again"
 
 
 async def test_lines_that_are_no_json_are_counted(caplog):
@@ -33,7 +33,7 @@ async def test_lines_that_are_no_json_are_counted(caplog):
         for _ in range(2):
             await supervisor.call_tool("garbage", {"lines": 10_000}, server="lab")
         assert status_of(supervisor).incarnation == 1
-        assert (await supervisor.call_tool("echo", {"text": "well"}, server="lab")).text == "well"
+        assert (await supervisor.call_tool("echo", {"text": "well"}, server="lab")).full_text == "well"
     counted = [int(found[1]) for record in caplog.records if (found := re.search(r"(\d+) frames", record.message))]
     assert counted == [1, 10, 100, 1000, 10_000]
     assert len(caplog.records) == len(counted)
@@ -42,8 +42,8 @@ async def test_lines_that_are_no_json_are_counted(caplog):
 async def test_a_bad_byte_stops_nobody():
     """Q25: one that is not UTF-8, inside a string; later calls go on, by the same process."""
     async with supervised(lab()) as supervisor:
-        assert (await supervisor.call_tool("bad_notification", server="lab")).text == "answered"
-        assert (await supervisor.call_tool("echo", {"text": "well"}, server="lab")).text == "well"
+        assert (await supervisor.call_tool("bad_notification", server="lab")).full_text == "answered"
+        assert (await supervisor.call_tool("echo", {"text": "well"}, server="lab")).full_text == "well"
         assert status_of(supervisor).incarnation == 1
 
 
@@ -62,7 +62,7 @@ async def test_who_was_answered_oddly_does_not_wait_for_ever(result):
         with trio.move_on_after(1) as patience:
             await outcome_of(supervisor.call_tool("raw_answer", {"result": result}, server="lab"))
         assert not patience.cancelled_caught, "the answer came, and the caller waited on"
-        assert (await supervisor.call_tool("echo", {"text": "well"}, server="lab")).text == "well"
+        assert (await supervisor.call_tool("echo", {"text": "well"}, server="lab")).full_text == "well"
         assert status_of(supervisor).incarnation == 1
 
 
@@ -83,7 +83,7 @@ async def test_a_huge_result_is_whole_and_its_cost_is_linear():
             before = time.process_time()
             result = await supervisor.call_tool("big", {"size": size}, server="lab")
             spent = time.process_time() - before
-            assert len(result.content[0].text) == len(result.text) == size
+            assert len(result.content[0].text) == len(result.full_text) == size
             return spent
 
         await cost(1)
@@ -100,7 +100,7 @@ async def test_ten_megabytes_of_stderr_in_a_call(code):
         arguments = {"size": 10_000_000, "code": code}
         if code is None:
             result = await supervisor.call_tool("complain", arguments, server="lab", timeout=10)
-            assert result.text == "10000000"
+            assert result.full_text == "10000000"
         else:
             with pytest.raises(ConnectionLost) as caught:
                 await supervisor.call_tool("complain", arguments, server="lab", timeout=10)

@@ -23,13 +23,13 @@ async def test_every_way_to_meet_the_probe_ends_connected(journal, way, extra):
         assert status_of(supervisor).protocol_version == "2025-11-25"
         assert status_of(supervisor).attempt == 1
         assert journal.count("start") == 1 + extra
-        assert (await supervisor.call_tool("echo", {"text": way}, server="lab")).text == way
+        assert (await supervisor.call_tool("echo", {"text": way}, server="lab")).full_text == way
 
         began = time.monotonic()
         await supervisor.reconnect("lab")
         assert time.monotonic() - began < 0.5
         assert journal.count("start") == 2 + extra
-        assert (await supervisor.call_tool("echo", {"text": way}, server="lab")).text == way
+        assert (await supervisor.call_tool("echo", {"text": way}, server="lab")).full_text == way
     assert journal.count("initialize") == 2
 
 

@@ -29,7 +29,7 @@ async def test_it_is_listed_called_and_left(remote):
         assert status.server_info["name"] == "lab over HTTP"
         assert [tool.tool for tool in supervisor.tools] == ["commit", "grow", "hang", "look", "refuse", "steps"]
         result = await supervisor.call_tool("commit", {"text": "ünïcode"}, server="lab")
-        assert (result.text, result.is_error) == ("committed ünïcode", False)
+        assert (result.full_text, result.is_error) == ("committed ünïcode", False)
         assert (await supervisor.call_tool("refuse", server="lab")).is_error
         await supervisor.call_tool("steps", {"count": 20}, server="lab", on_progress=on_progress)
     if remote.kind != "json":  # which has no room for progress
@@ -55,7 +55,7 @@ async def test_a_status_is_one_calls_error(remote, status):
         assert (caught.value.code, caught.value.incarnation) == (status, 1)
         assert "\n" not in str(caught.value)
         assert (await supervisor.call_tool("look", server="lab")).incarnation == 1
-    assert outcomes[0].text == "rested"
+    assert outcomes[0].full_text == "rested"
 
 
 @pytest.mark.parametrize("status", [502, 503])
@@ -67,7 +67,7 @@ async def test_a_failed_gateway_is_asked_again_only_for_who_may_run_twice(remote
             await supervisor.call_tool("commit", server="lab")
         assert caught.value.code == status
         result = await supervisor.call_tool("look", server="lab")
-        assert (result.text, result.incarnation) == ("seen", 1)
+        assert (result.full_text, result.incarnation) == ("seen", 1)
         remote.faults({**CALL, "status": status, "times": 2})
         with pytest.raises(ServerError, match=f"HTTP {status}"):
             await supervisor.call_tool("look", server="lab")  # no third time
@@ -80,7 +80,7 @@ async def test_a_fan_out_asks_again_too(modern):
     async with supervised(modern.spec()) as supervisor:
         modern.faults({**CALL, "status": 503, "times": 1})
         async with supervisor.fan_out([Call("look", server="lab")]) as outcomes:
-            texts = [outcome.result.text async for outcome in outcomes]
+            texts = [outcome.result.full_text async for outcome in outcomes]
         assert texts == ["seen"]
         modern.faults({**CALL, "status": 503, "times": 1})
         async with supervisor.fan_out([Call("commit", server="lab")]) as outcomes:
@@ -136,7 +136,7 @@ async def test_one_of_five_is_cancelled(remote):
     async def rest(supervisor, scope):
         with scope:
             result = await supervisor.call_tool("hang", {"seconds": 2}, server="lab")
-            rested.append((result.text, result.incarnation))
+            rested.append((result.full_text, result.incarnation))
 
     async with supervised(remote.spec()) as supervisor:
         async with trio.open_nursery() as nursery:
@@ -179,7 +179,7 @@ async def test_progress_keeps_a_call_alive_and_the_hard_cap_ends_it(remote):
     async with supervised(remote.spec()) as supervisor:
         steps = {"count": 12, "pause": 0.2}
         result = await supervisor.call_tool("steps", steps, server="lab", idle_timeout=1.5)
-        assert result.text == "done"
+        assert result.full_text == "done"
         with pytest.raises(CallTimeout, match="no answer within 1 s"):
             await supervisor.call_tool("steps", steps, server="lab", idle_timeout=0.9, timeout=1)
 
@@ -197,7 +197,7 @@ async def test_a_mute_post_ends_alone_unless_its_caller_has_set_a_limit(remote, 
             assert remote.journal.count("hang") == 1
             await eventually(lambda: remote.journal.count("cancelled") == 1)
         result = await supervisor.call_tool("hang", {"seconds": 1}, server="lab", timeout=30)
-        assert (result.text, result.incarnation) == ("rested", 1)
+        assert (result.full_text, result.incarnation) == ("rested", 1)
 
 
 async def test_a_dead_server_is_noticed_and_its_successor_found(remote):
@@ -224,18 +224,6 @@ async def test_a_dead_server_is_noticed_and_its_successor_found(remote):
     assert remote.journal.count("hang") == 3
     assert remote.journal.count("POST_tools/list") == 2
     assert remote.journal.count("DELETE") == (1 if remote.kind in IN_SESSION else 0)
-
-
-async def test_death_is_noticed_while_idle(remote):
-    """L6, Q21: nobody calls."""
-    async with supervised(remote.spec()) as supervisor:
-        remote.faults()
-        await trio.testing.wait_all_tasks_blocked(0.2)
-        remote.kill()
-        killed = time.monotonic()
-        await eventually(lambda: status_of(supervisor).state is not ServerState.CONNECTED)
-        assert time.monotonic() - killed < (3 if remote.kind in IN_SESSION else 1)  # the SDK waits to listen again
-        assert "127.0.0.1" in status_of(supervisor).error
 
 
 @pytest.mark.parametrize(
@@ -286,20 +274,6 @@ async def test_what_is_no_expiry(remotes, kind, shape):
         with pytest.raises(ServerError):
             await supervisor.call_tool("commit", server="lab")
         assert (await supervisor.call_tool("look", server="lab")).incarnation == 1
-
-
-async def test_a_burst_of_changes_is_one_listing(remote):
-    """P2, Q24: in both eras, by notification or on the stream held open for it."""
-    async with supervised(remote.spec()) as supervisor, supervisor.events() as events:
-        await trio.testing.wait_all_tasks_blocked(0.2)
-        await supervisor.call_tool("grow", {"names": ["alpha", "beta", "gamma"]}, server="lab")
-        with trio.fail_after(10):
-            async for event in events:
-                if type(event).__name__ == "ToolsChanged":
-                    break
-        assert {"alpha", "beta", "gamma"} < {tool.tool for tool in supervisor.tools}
-        await trio.testing.wait_all_tasks_blocked(0.3)
-    assert remote.journal.count("POST_tools/list") == 2
 
 
 async def test_leaving_is_bounded_although_the_session_does_not_end(remotes):

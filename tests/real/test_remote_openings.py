@@ -121,7 +121,7 @@ async def test_a_missing_authorisation(remote):
             status = status_of(supervisor, "refusing")
             assert status.state in (ServerState.NEEDS_AUTH, ServerState.FAILED)
             assert (status.incarnation, status.retry_in) == (1, None)
-            assert (await supervisor.call_tool("echo", {"text": "here"}, server="good")).text == "here"
+            assert (await supervisor.call_tool("echo", {"text": "here"}, server="good")).full_text == "here"
     assert len(remote.requests()) == (2 if remote.kind in IN_SESSION else 1)  # those have answered the first
 
 
@@ -233,7 +233,7 @@ async def test_a_redirect_within_the_origin_is_followed(remote):
         remote.faults({**target, "http": "GET", "method": "", "times": 1})
     spec = ServerSpec("lab", remote.transport(remote.url + query, headers=SECRETS))
     async with supervised(spec) as supervisor:
-        assert (await supervisor.call_tool("look", server="lab")).text == "seen"
+        assert (await supervisor.call_tool("look", server="lab")).full_text == "seen"
     assert {request["headers"]["x-key"] for request in remote.requests()} == {"key-5ecret"}
 
 
@@ -295,4 +295,4 @@ async def test_restarts_are_by_the_ladder(remote):
         await eventually(lambda: status_of(supervisor).incarnation > 3)
         remote.start()
         await supervisor.wait_connected("lab")
-        assert (await supervisor.call_tool("look", server="lab")).text == "seen"
+        assert (await supervisor.call_tool("look", server="lab")).full_text == "seen"

@@ -5,8 +5,10 @@
 
 import os
 import signal
+import sys
 import time
 from collections import Counter
+from contextlib import asynccontextmanager
 from random import Random
 
 import psutil
@@ -18,13 +20,16 @@ from mcp_nursery.supervisor import (
     CallTimeout,
     ConnectionLost,
     Delivery,
+    HttpTransport,
     NurseryError,
     RestartPolicy,
+    ServerSpec,
     ServerState,
     open_supervisor,
 )
 
-from .harness import is_alive, lab, next_state, status_of
+from .harness import LAB, eventually, is_alive, lab, next_state, status_of
+from .remote import free_port
 
 KILLS = int(os.environ.get("MCP_NURSERY_SOAK", "100"))
 SEED = int(os.environ.get("MCP_NURSERY_SOAK_SEED", "7"))
@@ -33,8 +38,8 @@ CALLERS = 6
 """Tasks that call each server without a rest."""
 TOOLS = ("commit", "look", "sleep")
 
-POLICY = RestartPolicy(delays=[0.02, 0.02, 0.02], stable_after=0)
-"""Every connection counts: a thousand kills in a row must not end in `failed`."""
+POLICY = RestartPolicy(delays=[0.02] * 1000, stable_after=0)
+"""Every connection counts, and a port may be closed for long: a thousand kills in a row must not end in `failed`."""
 
 
 def all_tasks():
@@ -45,6 +50,11 @@ def all_tasks():
         found.add(task)
         rest.extend(child for nursery in task.child_nurseries for child in nursery.child_tasks)
     return found
+
+
+def children():
+    """Those of this process; servers of other tests may be among them."""
+    return set(psutil.Process().children())
 
 
 def open_files():
@@ -98,30 +108,95 @@ class Load:
         self.longest = max(self.longest, took)
 
 
-async def kill(supervisor, server, times, chance, pids):
-    """Kill a server at random moments of its life, its start included."""
-    async with supervisor.events() as events:
+class OverStdio:
+    """Processes of the supervisor's own, which starts them again."""
+
+    def __init__(self, journal):
+        self.specs = [lab(server, journal=journal, policy=POLICY) for server in SERVERS]
+        self.pids = set()
+
+    @asynccontextmanager
+    async def kept(self):
+        yield
+
+    def check_files(self, before):
+        assert open_files() == before
+
+    async def kill(self, supervisor, server, times, chance):
+        """Kill a server at random moments of its life, its start included."""
+        async with supervisor.events() as events:
+            for _ in range(times):
+                await trio.sleep(chance.random() * 0.03)
+                status = status_of(supervisor, server)
+                if status.pid is not None and chance.random() < 0.3:
+                    victim = status.pid  # connected, or on its way there
+                else:
+                    victim = (await supervisor.wait_connected(server)).pid
+                    await trio.sleep(chance.random() * 0.02)
+                self.pids.add(victim)
+                os.kill(victim, chance.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM]))
+                await next_state(events, ServerState.WAITING, server)
+
+
+class OverHttp:
+    """Processes on ports of their own, each with somebody who starts it again on the same port."""
+
+    def __init__(self, journal):
+        self.journal = journal
+        self.ports = {server: free_port() for server in SERVERS}
+        self.specs = [
+            ServerSpec(server, HttpTransport(f"http://127.0.0.1:{port}/mcp"), policy=POLICY)
+            for server, port in self.ports.items()
+        ]
+        self.running = {}
+        self.pids = set()
+
+    @asynccontextmanager
+    async def kept(self):
+        async with trio.open_nursery() as nursery:
+            for server in SERVERS:
+                await nursery.start(self.keep, server)
+            yield
+            nursery.cancel_scope.cancel()
+
+    async def keep(self, server, *, task_status):
+        command = [sys.executable, "-I", "-S", LAB, f"port={self.ports[server]}", f"journal={self.journal.path}"]
+        while True:
+            self.running[server] = await trio.lowlevel.open_process([str(part) for part in command])
+            self.pids.add(self.running[server].pid)
+            task_status.started()
+            task_status = trio.TASK_STATUS_IGNORED
+            try:
+                await self.running[server].wait()
+            finally:
+                with trio.CancelScope(shield=True):
+                    self.running[server].kill()
+                    await self.running[server].wait()
+
+    def check_files(self, before):
+        """How many connections are kept for later varies; they are all gone at the end."""
+
+    async def kill(self, supervisor, server, times, chance):
+        """Kill a server at random moments, its start and the supervisor's way back to it included."""
         for _ in range(times):
             await trio.sleep(chance.random() * 0.03)
-            status = status_of(supervisor, server)
-            if status.pid is not None and chance.random() < 0.3:
-                victim = status.pid  # connected, or on its way there
-            else:
-                victim = (await supervisor.wait_connected(server)).pid
-                await trio.sleep(chance.random() * 0.02)
-            pids.add(victim)
-            os.kill(victim, chance.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM]))
-            await next_state(events, ServerState.WAITING, server)
+            if chance.random() < 0.7:
+                await supervisor.wait_connected(server)
+                await trio.sleep(chance.random() * 0.1)
+            victim = self.running[server]
+            victim.send_signal(chance.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM]))
+            await eventually(lambda victim=victim: self.running[server] is not victim)
 
 
 @pytest.mark.parametrize("seed", [SEED])
-async def test_random_kills_under_load(journal, seed):
-    """Q15, R2, R3, Q2, Q14: the ledger against the outcomes, call by call; no task, file or process is left."""
-    chance, pids = Random(seed), set()
-    specs = [lab(server, journal=journal, policy=POLICY) for server in SERVERS]
-    tasks, began = all_tasks(), time.monotonic()
+@pytest.mark.parametrize("transport", [OverStdio, OverHttp])
+async def test_random_kills_under_load(journal, transport, seed):
+    """Q15, R2, R3, Q2, Q14, Q20: the ledger against the outcomes, call by call; no task, file or process is left."""
+    chance, servers = Random(seed), transport(journal)
+    others = children()
+    tasks, held, began = all_tasks(), open_files(), time.monotonic()
     with trio.fail_after(60 + KILLS / 2):
-        async with open_supervisor(specs) as supervisor:
+        async with servers.kept(), open_supervisor(servers.specs) as supervisor:
             for server in SERVERS:
                 await supervisor.wait_connected(server)
             files = open_files()
@@ -134,17 +209,18 @@ async def test_random_kills_under_load(journal, seed):
                 async with trio.open_nursery() as killers:
                     for number, server in enumerate(SERVERS):
                         share = (KILLS + number) // len(SERVERS)
-                        killers.start_soon(kill, supervisor, server, share, chance, pids)
+                        killers.start_soon(servers.kill, supervisor, server, share, chance)
                 load.over = True
             for server in SERVERS:
                 await supervisor.wait_connected(server)
-            assert open_files() == files
-            assert len(psutil.Process().children()) == len(SERVERS)
+            servers.check_files(files)
+            assert len(children() - others) == len(SERVERS)
             counts = supervisor.statistics().calls
             assert (counts.in_flight, counts.done + counts.failed) == (0, len(load.outcomes))
     assert all_tasks() == tasks
-    assert psutil.Process().children() == []
-    assert not [pid for pid in pids if is_alive(pid)]
+    assert open_files() <= held
+    assert children() <= others
+    assert not [pid for pid in servers.pids if is_alive(pid)]
     story = judge(load, journal)
     story |= {"kills": KILLS, "starts": journal.count("start"), "seconds": round(time.monotonic() - began, 1)}
     print(story | {"longest call": round(load.longest, 2)})  # noqa: T201 - for who asks for it with -s

@@ -3,34 +3,21 @@
 import signal
 import subprocess
 import sys
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 
 import trio
-from attrs import frozen
 
-from mcp_nursery.actors.transports.websocket import WebSocketConnector
-from mcp_nursery.supervisor import ServerSpec
+from mcp_nursery.supervisor import ServerSpec, WebSocketTransport
 
 from .harness import AT_ONCE
 
 LAB = Path(__file__).parents[1] / "servers" / "websocket_lab.py"
 
 
-@frozen
-class AtUrl:
-    """A transport for a spec."""
-
-    url: str
-    kind = "ws"
-
-    def connector(self, *, close_grace):
-        return WebSocketConnector(self.url, {}, close_grace)
-
-
 def at(url, name="lab", **settings):
-    return ServerSpec(name, AtUrl(url), **{"policy": AT_ONCE, **settings})
+    return ServerSpec(name, WebSocketTransport(url), **{"policy": AT_ONCE, **settings})
 
 
 class LabProcess:
@@ -62,47 +49,40 @@ async def lab_process(**flags):
 
 
 class Proxy:
-    """Passes bytes on, until it is cut: then it takes and gives nothing, and closes nothing."""
+    """Passes bytes on, until it is cut: then it takes and gives nothing, and closes nothing, until it is mended."""
 
     def __init__(self, port):
-        self._port = port
-        self._cut = trio.CancelScope()
+        self._target = port
+        self._is_cut = False
+        self._scopes = []
+        self.port = None
 
     def cut(self):
-        self._cut.cancel()
+        self._is_cut = True
+        for scope in self._scopes:
+            scope.cancel()
 
-    async def serve(self, client):
-        async with await trio.open_tcp_stream("127.0.0.1", self._port) as server:
-            with self._cut:
-                async with trio.open_nursery() as nursery:
-                    nursery.start_soon(self._pass, client, server)
-                    nursery.start_soon(self._pass, server, client)
+    def mend(self):
+        """For connections to come."""
+        self._is_cut = False
+
+    async def listen(self, nursery):
+        (listener,) = await nursery.start(partial(trio.serve_tcp, self._serve, 0, host="127.0.0.1"))
+        self.port = listener.socket.getsockname()[1]
+
+    async def _serve(self, client):
+        with trio.CancelScope() as scope:
+            self._scopes.append(scope)
+            if self._is_cut:
+                scope.cancel()
+            async with await trio.open_tcp_stream("127.0.0.1", self._target) as server, trio.open_nursery() as nursery:
+                nursery.start_soon(self._pass, client, server, nursery.cancel_scope)
+                nursery.start_soon(self._pass, server, client, nursery.cancel_scope)
+        if scope.cancelled_caught:
             await trio.sleep_forever()
 
-    async def _pass(self, source, target):
-        async for data in source:
-            await target.send_all(data)
-
-
-@asynccontextmanager
-async def proxied(port):
-    """A proxy before that port, and its URL."""
-    proxy = Proxy(port)
-    async with trio.open_nursery() as nursery:
-        (listener,) = await nursery.start(partial(trio.serve_tcp, proxy.serve, 0, host="127.0.0.1"))
-        yield proxy, f"ws://127.0.0.1:{listener.socket.getsockname()[1]}/mcp"
-        nursery.cancel_scope.cancel()
-
-
-@asynccontextmanager
-async def answering(script):
-    """A bare TCP server that treats each connection as `script` says, and leaves it open. Gives its URL."""
-
-    async def handle(stream):
-        await script(stream)
-        await trio.sleep_forever()
-
-    async with trio.open_nursery() as nursery:
-        (listener,) = await nursery.start(partial(trio.serve_tcp, handle, 0, host="127.0.0.1"))
-        yield f"ws://127.0.0.1:{listener.socket.getsockname()[1]}/mcp"
-        nursery.cancel_scope.cancel()
+    async def _pass(self, source, target, both):
+        with suppress(trio.BrokenResourceError):
+            async for data in source:
+                await target.send_all(data)
+        both.cancel()

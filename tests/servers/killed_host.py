@@ -22,7 +22,7 @@ async def main() -> None:
         pids = [supervisor.status()[0].pid]
         for place in ("group", "session"):
             result = await supervisor.call_tool("spawn", {"place": place}, server=name)
-            pids.append(int(result.text))
+            pids.append(int(result.full_text))
         sys.stdout.write(json.dumps(pids) + "\n")
         sys.stdout.flush()
         await trio.sleep_forever()

@@ -1,6 +1,8 @@
 """A server of the SDK on loopback, over streamable HTTP or SSE, that misbehaves on order.
 
-    python nursery_http.py port=8123 transport=http journal=/path [era=old] [json=1] [headers=/path]
+    python nursery_http.py port=8123 transport=http journal=/path [era=old] [json=1] [stateless=1] [headers=/path]
+
+`more=tool` offers another one, which does nothing.
 
 The journal gets a line `what time` for each execution of a tool and each HTTP request (`POST initialize`, `DELETE`).
 `POST /control` with a JSON list sets the faults from then on; each is for `method` (JSON-RPC) or `http` (its method),
@@ -9,6 +11,7 @@ The journal gets a line `what time` for each execution of a tool and each HTTP r
 
 import asyncio
 import json
+import os
 import sys
 import time
 
@@ -106,6 +109,9 @@ class Faulty:
             return
         if fault.get("act"):
             await self.app(scope, receive, swallow)
+        if "junk" in fault:
+            await self.app(scope, receive, littered(send))
+            return
         await misbehave(fault, body, send)
 
     def control(self, faults):
@@ -125,7 +131,13 @@ class Faulty:
 
 
 async def misbehave(fault, body, send):
-    """`act`: the app has acted first; `hang` seconds; `cut`: an answer that ends too early; `status` and the rest."""
+    """What became of the request.
+
+    `act`: the app has acted first; `hang` seconds; `exit`: the process is gone; `cut`: an answer that ends too early;
+    `status` and the rest. `junk` is another: the app's own answer, with events between that are no JSON.
+    """
+    if "exit" in fault:
+        os._exit(fault["exit"])
     await asyncio.sleep(fault.get("hang", 0))
     headers = {"content-type": fault.get("type", "text/html")}
     content = fault.get("body", "<h1>no</h1>")
@@ -138,6 +150,15 @@ async def misbehave(fault, body, send):
     if "cut" in fault:
         headers["content-length"] = str(len(content) + fault["cut"])
     await answer(send, fault["status"], headers, content.encode())
+
+
+def littered(send):
+    async def litter(message):
+        if message["type"] == "http.response.body" and message.get("more_body"):
+            message = {**message, "body": message["body"] + b"event: message\r\ndata: no JSON\r\n\r\n" * 3}
+        await send(message)
+
+    return litter
 
 
 async def swallow(message):
@@ -179,8 +200,18 @@ def note_headers(scope):
             file.write(json.dumps({"path": scope["path"], "query": query, "headers": dict(pairs)}) + "\n")
 
 
+def more():
+    """Do nothing."""
+
+
+def over_http():
+    return server.streamable_http_app(json_response="json" in FLAGS, stateless_http="stateless" in FLAGS)
+
+
 def main():
-    apps = {"sse": server.sse_app, "http": lambda: server.streamable_http_app(json_response="json" in FLAGS)}
+    if "more" in FLAGS:
+        server.add_tool(more, name=FLAGS["more"])
+    apps = {"sse": server.sse_app, "http": over_http}
     config = uvicorn.Config(
         Faulty(apps[FLAGS["transport"]]()), host="127.0.0.1", port=int(FLAGS["port"]), log_level="error"
     )

@@ -7,10 +7,14 @@ Arguments:
     ignore=LIST     `eof`, `term` or both, with a comma
     greet=CODE      exit once the tools were listed
     mute=yes        never answer anything
+    more=NAME       offer another tool, which does nothing
+    port=NUMBER     speak streamable HTTP there, with sessions, instead of standard streams; see `serve`
 """
 
+import itertools
 import json
 import os
+import queue
 import signal
 import subprocess
 import sys
@@ -27,6 +31,8 @@ CANCELLED = []
 CANCELS_CHANGED = threading.Condition()
 SLEEPERS = {}
 TOKENS = {}
+ANSWERS = {}
+"""Over HTTP: by our own id of a request, where its answer is waited for."""
 
 
 def write_all(fd, data):
@@ -49,6 +55,9 @@ def noted(what):
 
 
 def send(message):
+    if message.get("id") in ANSWERS:
+        ANSWERS.pop(message["id"]).put(message)
+        return
     data = json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n"
     with WRITING:
         write_all(1, data)
@@ -254,6 +263,15 @@ def look(call, token, takes):
 
 
 @tool()
+def grow(call, names):
+    """Offer more tools, and say so once for each."""
+    for name in names:
+        TOOLS[name] = (echo, {})
+        send({"method": "notifications/tools/list_changed"})
+    return "grown"
+
+
+@tool()
 def deaf(call):
     """Answer, and never read again."""
     answer(call, "deaf")
@@ -281,11 +299,12 @@ def probed(call):
 
 
 def initialize(call, params):
-    facts = {"capabilities": {"tools": {}}, "serverInfo": {"name": "lab", "version": "1"}}
+    facts = {"capabilities": {"tools": {"listChanged": True}}, "serverInfo": {"name": "lab", "version": "1"}}
     send({"id": call, "result": {"protocolVersion": params["protocolVersion"], **facts}})
 
 
 def list_tools(call):
+    note("list")
     schema = {"type": "object"}
     tools = [{"name": name, "inputSchema": schema, "annotations": hints} for name, (_, hints) in TOOLS.items()]
     send({"id": call, "result": {"tools": tools}})
@@ -336,11 +355,87 @@ def on_term(*_):
         os._exit(143)
 
 
+NUMBERS = itertools.count(1)
+NUMBERED = {}
+"""By their id of a request over HTTP, ours."""
+
+
+def ask(message):
+    """The answer to a request that came over HTTP."""
+    theirs, ours, waiting = message["id"], next(NUMBERS), queue.SimpleQueue()
+    NUMBERED[theirs], ANSWERS[ours] = ours, waiting
+    handle({**message, "id": ours})
+    return {"jsonrpc": "2.0", **waiting.get(), "id": theirs}
+
+
+def tell(message):
+    """Heed a notification that came over HTTP; of a cancel, only of what we know."""
+    request = message.get("params", {}).get("requestId")
+    if request in NUMBERED:
+        message["params"]["requestId"] = NUMBERED[request]
+        handle(message)
+
+
+def serve(port):
+    """Streamable HTTP of the handshake's era. An unknown session is a 404; a GET holds its stream open for ever."""
+    from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+    session = f"{os.getpid()}-{time.monotonic_ns()}"
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def log_message(self, *_):
+            pass
+
+        def reply(self, status, body=b"", kind="application/json"):
+            self.send_response(status)
+            self.send_header("Content-Type", kind)
+            self.send_header("Mcp-Session-Id", session)
+            if kind == "application/json":
+                self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def do_POST(self):
+            message = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            opens = message.get("method") in ("server/discover", "initialize")
+            if not opens and self.headers["Mcp-Session-Id"] != session:
+                self.reply(404)
+                return
+            if "id" not in message:
+                tell(message)
+                self.reply(202)
+                return
+            self.reply(200, json.dumps(ask(message)).encode())
+
+        def do_GET(self):
+            self.reply(200, kind="text/event-stream")
+            self.wfile.flush()
+            for_ever()
+
+        def do_DELETE(self):
+            self.reply(200)
+
+    class Server(ThreadingHTTPServer):
+        daemon_threads = True
+        request_queue_size = 128
+
+        def handle_error(self, *_):
+            """Whoever has gone away needs no answer."""
+
+    Server(("127.0.0.1", port), Handler).serve_forever()
+
+
 def main():
     note("start", str(os.getpid()))
+    if "more" in FLAGS:
+        TOOLS[FLAGS["more"]] = (echo, {})
     if "exit" in FLAGS:
         os._exit(int(FLAGS["exit"]))
     signal.signal(signal.SIGTERM, on_term)
+    if "port" in FLAGS:
+        serve(int(FLAGS["port"]))
     for line in sys.stdin.buffer:
         if "mute" not in FLAGS:
             handle(json.loads(line))

@@ -5,6 +5,10 @@ Writes the port it listens on as its first line.
 Arguments:
     port=NUMBER     where to listen; any free port otherwise
     exit=yes        exit as soon as the first frame comes
+    mute=yes        never answer anything
+    probe=silent    never answer `server/discover`
+    more=NAME       offer another tool, which does nothing
+    status=NUMBER   refuse every connection with this status
     journal=FILE    append a line for every side effect
 """
 
@@ -12,12 +16,15 @@ import json
 import os
 import signal
 import sys
+import time
 
 import trio
 from trio_websocket import ConnectionClosed, serve_websocket
 
 FLAGS = dict(argument.split("=", 1) for argument in sys.argv[1:])
-FACTS = {"capabilities": {"tools": {}}, "serverInfo": {"name": "websocket lab", "version": "1"}}
+FACTS = {"capabilities": {"tools": {"listChanged": True}}, "serverInfo": {"name": "websocket lab", "version": "1"}}
+
+TOOLS = ["echo", "sleep", "commit", "babble", "grow", *([FLAGS["more"]] if "more" in FLAGS else [])]
 
 
 class Session:
@@ -37,14 +44,16 @@ class Session:
             case "initialize":
                 await self.answer(call, {"protocolVersion": params["protocolVersion"], **FACTS})
             case "tools/list":
-                tools = [
-                    {"name": name, "inputSchema": {"type": "object"}} for name in ("echo", "sleep", "commit", "babble")
-                ]
+                note("list")
+                tools = [{"name": name, "inputSchema": {"type": "object"}} for name in TOOLS]
                 await self.answer(call, {"tools": tools})
             case "tools/call":
                 self.calls[call] = scope = trio.CancelScope()
                 self.nursery.start_soon(self.work, call, scope, params["name"], params.get("arguments", {}))
-            case "notifications/cancelled":
+            case "server/discover" if FLAGS.get("probe") == "silent":
+                note("discover")
+            case "notifications/cancelled" if params["requestId"] in self.calls:  # a probe is none
+                note("cancelled")
                 self.calls[params["requestId"]].cancel()
             case _ if call is not None:
                 error = {"code": -32601, "message": "Method not found"}
@@ -58,6 +67,11 @@ class Session:
                 case "commit":
                     note("commit")
                     os.kill(os.getpid(), signal.SIGKILL)
+                case "grow":
+                    for name in arguments["names"]:
+                        TOOLS.append(name)
+                        change = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
+                        await self.connection.send_message(json.dumps(change))
                 case "babble":
                     await self.connection.send_message(b"\xff\x00")
                     for n in range(1000):
@@ -68,11 +82,15 @@ class Session:
 
 
 def note(what):
-    with open(FLAGS["journal"], "a") as file:
-        file.write(f"{what} 0\n")
+    if "journal" in FLAGS:
+        with open(FLAGS["journal"], "a") as file:
+            file.write(f"{what} {time.monotonic()}\n")
 
 
 async def handle(request):
+    if "status" in FLAGS:
+        await request.reject(int(FLAGS["status"]))
+        return
     connection = await request.accept(subprotocol="mcp")
     try:
         async with trio.open_nursery() as nursery:
@@ -85,7 +103,8 @@ async def handle(request):
                     break
                 if "exit" in FLAGS:
                     os._exit(3)
-                await session.heed(json.loads(message))
+                if "mute" not in FLAGS:
+                    await session.heed(json.loads(message))
     except* ConnectionClosed:
         pass
 

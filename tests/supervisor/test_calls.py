@@ -124,7 +124,7 @@ async def lost_call(server: ScriptedServer, tool: str = "work", *, trust_hints: 
     """The text of a call, or its error, of a server that dies in its first life with the call in flight."""
     async with open_supervisor([spec(server, trust_hints=trust_hints)]) as supervisor:
         try:
-            return (await supervisor.call_tool(tool, {}, server="lab", **options)).text
+            return (await supervisor.call_tool(tool, {}, server="lab", **options)).full_text
         except CallError as error:
             return error
 
@@ -293,7 +293,7 @@ async def test_a_reply_of_an_old_incarnation_answers_nobody(autojump_clock):
         with pytest.raises(ConnectionLost):
             await supervisor.call_tool("mcp_lab_work")
         result = await supervisor.call_tool("mcp_lab_work", when_down="wait")
-        assert (result.text, result.incarnation) == ("life 2", 2)
+        assert (result.full_text, result.incarnation) == ("life 2", 2)
 
 
 # -- down ---------------------------------------------------------------------------------------------------------
@@ -509,7 +509,7 @@ def test_idle_timeout(times, end, options, elapsed, error):
             outcome = await outcome_of(partial(supervisor.call_tool, "mcp_peer_work", **options))
             assert trio.current_time() == elapsed
             if error is None:
-                assert outcome.text == "done"
+                assert outcome.full_text == "done"
             else:
                 assert isinstance(outcome, CallTimeout)
                 assert error in str(outcome)
@@ -526,7 +526,7 @@ async def test_a_slow_callback_is_not_an_idle_server(autojump_clock):
 
     async with open_supervisor([ServerSpec("peer", ticking([1, 2, 3, 4], end=5))]) as supervisor:
         result = await supervisor.call_tool("mcp_peer_work", idle_timeout=2, on_progress=slowly)
-        assert result.text == "done"
+        assert result.full_text == "done"
 
 
 # -- progress -----------------------------------------------------------------------------------------------------
@@ -551,7 +551,7 @@ def test_progress_in_order_before_the_result():
                     await trio.lowlevel.checkpoint()
                     seen.append(report)
 
-                seen.append((await supervisor.call_tool("mcp_peer_work", on_progress=note)).text)
+                seen.append((await supervisor.call_tool("mcp_peer_work", on_progress=note)).full_text)
                 assert seen == [*((count, 10, f"step {count}") for count in range(10)), "done"]
 
     run_virtual(main)
@@ -595,7 +595,7 @@ async def test_a_callback_that_raises(autojump_clock, caplog):
         raise ValueError("oops")
 
     async with open_supervisor([ServerSpec("peer", ticking([1, 2], end=3))]) as supervisor:
-        assert (await supervisor.call_tool("mcp_peer_work", on_progress=bad)).text == "done"
+        assert (await supervisor.call_tool("mcp_peer_work", on_progress=bad)).full_text == "done"
     assert [record.message for record in caplog.records] == ["a progress callback raised; the call goes on"] * 2
 
 
@@ -654,7 +654,7 @@ async def test_one_of_five_cancelled(autojump_clock):
         async def call(n: int):
             with scopes[n]:
                 result = await supervisor.call_tool("mcp_peer_work", {"n": n})
-                texts[n] = result.text
+                texts[n] = result.full_text
                 assert result.incarnation == 1
 
         async with trio.open_nursery() as nursery:
@@ -713,7 +713,7 @@ async def test_in_flight_and_mailbox(autojump_clock):
             assert supervisor.status()[0].calls.in_flight == 5
             nursery.cancel_scope.cancel()
         await trio.testing.wait_all_tasks_blocked()
-        assert (await supervisor.call_tool("mcp_lab_echo")).text == "done"
+        assert (await supervisor.call_tool("mcp_lab_echo")).full_text == "done"
 
 
 async def test_the_default_limits(autojump_clock):
@@ -739,7 +739,7 @@ async def test_a_thousand_callers_in_one_tick(autojump_clock, lazy):
         async def call(n: int):
             nonlocal done
             result = await supervisor.call_tool("echo", {"n": n}, server=f"s{n % 10}")
-            assert json.loads(result.text) == {"n": n}
+            assert json.loads(result.full_text) == {"n": n}
             done += 1
 
         async with trio.open_nursery() as nursery:

@@ -95,7 +95,7 @@ def test_a_name_that_two_tools_would_have(monkeypatch):
     """T3: neither gets it (a collision of hashes); both are there by their own names, and only there."""
     from mcp_nursery.supervisor import catalogue as module
 
-    monkeypatch.setattr(module, "public_names", lambda server, tools, servers, template: dict.fromkeys(tools, "same"))
+    monkeypatch.setattr(module, "public_names", lambda server, tools, *rest: dict.fromkeys(tools, "same"))
     catalogue = build(server("a", "one"), server("b", "two"))
     assert (catalogue.tools, catalogue.find("same")) == ((), None)
     assert catalogue.find(("a", "one")).tool == "one"

@@ -46,6 +46,8 @@ ALL_KEYS = [
         "mailboxSize",
         "trustHints",
         "revive",
+        "maxResultChars",
+        "tools",
     ),
 ]
 
@@ -221,6 +223,13 @@ def test_byte_order_mark(file: Path) -> None:
         ({"command": "x", "maxInFlight": 0}, "maxInFlight", "a whole number >= 1", "stdio"),
         ({"command": "x", "maxInFlight": 1.5}, "maxInFlight", "a whole number wanted, not a number", "stdio"),
         ({"command": "x", "maxInFlight": True}, "maxInFlight", "a whole number wanted, not a boolean", "stdio"),
+        ({"command": "x", "maxResultChars": 0}, "maxResultChars", "a whole number >= 1", "stdio"),
+        ({"command": "x", "tools": "all"}, "tools", "an object or a list wanted, not text", "stdio"),
+        ({"command": "x", "tools": {"only": []}}, "tools.only", "unknown key; known are allow, deny", "stdio"),
+        ({"command": "x", "tools": {"deny": "x"}}, "tools.deny", "a list wanted, not text", "stdio"),
+        ({"command": "x", "tools": {"enabled": {"a": 1}}}, "tools.enabled", "true or false wanted", "stdio"),
+        ({"command": "x", "tools": {"enabled": []}}, "tools.enabled", "an object wanted, not a list", "stdio"),
+        ({"command": "x", "tools": [1]}, "tools.allow", "text wanted as item 1, not a number", "stdio"),
         ({"command": "x", "mailboxSize": -1}, "mailboxSize", "a whole number >= 1", "stdio"),
         ({"command": "x", "mailboxSize": "9"}, "mailboxSize", "a whole number wanted, not text", "stdio"),
     ],
@@ -306,6 +315,8 @@ def test_full_entry(file: Path) -> None:
             "callSeconds": 2.5,
             "maxInFlight": 4,
             "mailboxSize": 8,
+            "maxResultChars": 100,
+            "tools": {"allow": ["read_*"], "deny": ["*_all"], "enabled": {"read_x": False, "read_y": True}},
             "trustHints": False,
         },
     )
@@ -321,6 +332,10 @@ def test_full_entry(file: Path) -> None:
         call_timeout=2.5,
         max_in_flight=4,
         mailbox_size=8,
+        max_result_chars=100,
+        allow=("read_*",),
+        deny=("*_all",),
+        disabled_tools=("read_x",),
         trust_hints=False,
     )
     assert SECRET not in repr(spec)
@@ -331,7 +346,7 @@ def test_no_value_is_shown(file: Path, key: str) -> None:
     for value in [[SECRET], {"K": SECRET}, [SECRET, 1], {"K": SECRET, "L": 1}, {"K": [SECRET]}, [[SECRET]], SECRET]:
         config = load_config(write(file, {"s": {"command": "x", key: value}}))
         (spec,) = config.servers
-        if value == SECRET and key in ("cwd", "description", "envFile"):
+        if (value == SECRET and key in ("cwd", "description", "envFile")) or (value == [SECRET] and key == "tools"):
             continue  # What these are for.
         error = spec.transport.error if isinstance(spec.transport, UnusableTransport) else None
         assert SECRET not in f"{config!r}{config.warnings}{error}{error!r}"
@@ -375,6 +390,15 @@ def test_revived_by_calls(file: Path) -> None:
     """G3, R1."""
     assert load_one(file, {"command": "x", "revive": "on_call"}).revive == "on_call"
     assert load_one(file, {"command": "x", "revive": None}).revive is None
+
+
+@pytest.mark.parametrize(
+    ("tools", "allow"),
+    [({}, ("*",)), ({"allow": None, "enabled": None}, ("*",)), ({"allow": []}, ()), (["a", "b*"], ("a", "b*"))],
+)
+def test_tools(file: Path, tools: Any, allow: tuple[str, ...]) -> None:
+    """T5: nothing said is all; a list, as some hosts write it, is what is allowed."""
+    assert load_one(file, {"command": "x", "tools": tools}) == ServerSpec("s", StdioTransport("x"), allow=allow)
 
 
 def test_null_counts_as_absent(file: Path) -> None:

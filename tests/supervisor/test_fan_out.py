@@ -89,7 +89,7 @@ async def test_outcomes_come_as_they_finish(autojump_clock):
             async for outcome in outcomes:
                 assert outcome.call is calls[outcome.index]
                 assert (outcome.ok, outcome.error) == (True, None)
-                assert outcome.result.text == "rested"
+                assert outcome.result.full_text == "rested"
                 assert outcome.result.duration == outcome.duration
                 seen.append((trio.current_time(), outcome.index, outcome.result.server, outcome.duration))
     assert seen == [(11, 1, "b", 1), (12, 2, "a", 2), (13, 0, "a", 3)]
@@ -142,7 +142,7 @@ async def test_errors_are_in_place(autojump_clock):
     ]
     assert gathered[5].exit_code == 7
     assert (gathered[6].code, gathered[6].message) == (-5, "no")
-    assert [(one.is_error, one.text) for one in gathered[7:]] == [(True, "it broke"), (False, "rested")]
+    assert [(one.is_error, one.full_text) for one in gathered[7:]] == [(True, "it broke"), (False, "rested")]
 
 
 async def test_an_error_of_the_tool_is_a_result_and_no_success(autojump_clock):
@@ -392,7 +392,7 @@ def test_a_lost_call_is_sent_again():
             assert in_flight(supervisor) == 0
         assert [(one.duration, one.index) for one in outcomes] == [(1, 1), (2, 2), (3, 0), (5, 3)]
         look, write, *_ = answers(outcomes)
-        assert (look.text, look.incarnation, look.duration) == ("done", 2, 3)
+        assert (look.full_text, look.incarnation, look.duration) == ("done", 2, 3)
         assert (write.incarnation, write.delivery) == (1, "unknown")
         assert sorted((life, name) for life, name, _ in frail.calls) == [(1, "look"), (1, "write"), (2, "look")]
 
@@ -475,7 +475,7 @@ async def test_until_ends_a_limited_fan_out(autojump_clock):
 
 async def test_gather_and_broadcast_take_a_limit(autojump_clock):
     async with open_supervisor([spec(lab(), name) for name in "abc"]) as supervisor:
-        assert all(one.text == "rested" for one in await supervisor.gather([napping("a", 1)] * 3, limit=1))
+        assert all(one.full_text == "rested" for one in await supervisor.gather([napping("a", 1)] * 3, limit=1))
         assert trio.current_time() == 3
         async with supervisor.broadcast("nap", {"for": 1}, limit=1) as outcomes:
             assert [outcome.result.server async for outcome in outcomes] == ["a", "b", "c"]
@@ -665,7 +665,7 @@ async def test_a_thousand_calls_of_twenty_servers(autojump_clock):
         calls = [Call("echo", {"n": n}, server=f"s{n % 20}") for n in range(1000)]
         results = await supervisor.gather(calls)
         assert trio.current_time() == 0
-        assert [json.loads(result.text) for result in results] == [{"n": n} for n in range(1000)]
+        assert [json.loads(result.full_text) for result in results] == [{"n": n} for n in range(1000)]
         assert supervisor.statistics().calls == CallCounts(in_flight=0, done=1000)
         assert [len(one.calls) for one in servers] == [50] * 20
 
@@ -838,7 +838,7 @@ async def test_two_fan_outs_at_once(autojump_clock):
 
         async def host(name: str) -> None:
             calls = [Call("echo", {"who": name, "n": n}, server=f"s{n % 3}") for n in range(30)]
-            texts[name] = [json.loads(result.text) for result in await supervisor.gather(calls)]
+            texts[name] = [json.loads(result.full_text) for result in await supervisor.gather(calls)]
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(host, "ann")
@@ -909,5 +909,5 @@ async def test_a_fan_out_is_one_message(autojump_clock):
         trio.lowlevel.add_instrument(watch)
         results = await supervisor.gather([Call("work", server=f"p{n % 2}") for n in range(100)])
         trio.lowlevel.remove_instrument(watch)
-        assert {result.text for result in results} == {"done"}
+        assert {result.full_text for result in results} == {"done"}
         assert max(seen) <= 1

@@ -315,7 +315,7 @@ async def test_refresh(autojump_clock):
         assert [tool.tool for tool in supervisor.tools] == ["three", "two"]
         event = await events.receive()
         assert event == ToolsChanged("lab", ("mcp_lab_three",), ("mcp_lab_one",), ("mcp_lab_two",), at=0)
-        assert (await supervisor.call_tool("mcp_lab_three")).text == "done"
+        assert (await supervisor.call_tool("mcp_lab_three")).full_text == "done"
         with pytest.raises(UnknownTool):
             await supervisor.call_tool("mcp_lab_one")
         await supervisor.list_tools(refresh=True)

@@ -71,10 +71,10 @@ async def test_calls(autojump_clock):
     async with open_supervisor([spec(lab())]) as supervisor:
         result = await supervisor.call_tool("mcp_lab_add", {"a": 2, "b": 3})
         assert (result.structured, result.is_error, result.server, result.tool) == ({"total": 5}, False, "lab", "add")
-        assert (await supervisor.call_tool("mcp_lab_shout", {"text": "hey"})).text == "HEY"
+        assert (await supervisor.call_tool("mcp_lab_shout", {"text": "hey"})).full_text == "HEY"
         failed = await supervisor.call_tool("mcp_lab_fail")
         assert failed.is_error
-        assert failed.text == "Error executing tool fail"  # the SDK keeps the rest to itself
+        assert failed.full_text == "Error executing tool fail"  # the SDK keeps the rest to itself
         assert (await supervisor.call_tool("mcp_lab_nap", {"seconds": 3})).duration == 3
         counts = supervisor.status()[0].calls
         assert (counts.done, counts.failed) == (4, 0)
@@ -90,7 +90,7 @@ async def test_a_low_level_server(autojump_clock):
         return CallToolResult(content=[TextContent(text="done")])
 
     async with open_supervisor([spec(low_level(on_call_tool))]) as supervisor:
-        assert (await supervisor.call_tool("mcp_lab_work")).text == "done"
+        assert (await supervisor.call_tool("mcp_lab_work")).full_text == "done"
         with pytest.raises(ServerError) as caught:
             await supervisor.call_tool("mcp_lab_work", {"a": 1})
         assert (caught.value.code, caught.value.message, caught.value.data) == (-32050, "not today", {"why": "rain"})
@@ -107,7 +107,7 @@ async def test_progress(autojump_clock):
     async with open_supervisor([spec(lab())]) as supervisor:
         result = await supervisor.call_tool("mcp_lab_count", {"to": 3}, on_progress=note, idle_timeout=1.5)
         assert seen == [(1, 1, 3, "step 1"), (2, 2, 3, "step 2"), (3, 3, 3, "step 3")]
-        assert (result.text, result.duration) == ("counted", 3)
+        assert (result.full_text, result.duration) == ("counted", 3)
         with pytest.raises(CallTimeout, match=r"no answer within 2\.5 s"):
             await supervisor.call_tool("mcp_lab_count", {"to": 5}, idle_timeout=1.5, timeout=2.5)
 
@@ -329,7 +329,7 @@ async def test_a_tool_that_tries_to_end_the_host(autojump_clock):
         with pytest.raises(Exception, match="work") as caught:
             await supervisor.call_tool("mcp_lab_work")
         assert isinstance(caught.value, (ConnectionLost, ServerError))
-        assert (await supervisor.call_tool("mcp_other_shout", {"text": "hey"})).text == "HEY"
+        assert (await supervisor.call_tool("mcp_other_shout", {"text": "hey"})).full_text == "HEY"
 
 
 async def test_no_server_object(autojump_clock):
@@ -347,7 +347,7 @@ async def test_one_object_under_two_names(autojump_clock):
     server = lab()
     async with open_supervisor([spec(server, "a"), spec(server, "b")]) as supervisor:
         await supervisor.stop_server("a")
-        assert (await supervisor.call_tool("mcp_b_shout", {"text": "hey"})).text == "HEY"
+        assert (await supervisor.call_tool("mcp_b_shout", {"text": "hey"})).full_text == "HEY"
 
 
 def test_cancelled_at_every_step():

@@ -136,7 +136,7 @@ def test_a_form_is_filled_in_and_the_call_goes_on():
     """P4, R9: the callback is told who asks and what; the server gets the answer and its own state back."""
     user = User()
     result = run(server := asking(form()), elicit=user)
-    assert json.loads(result.text) == {"q0": {"action": "accept", "content": {"name": "Ann"}}}
+    assert json.loads(result.full_text) == {"q0": {"action": "accept", "content": {"name": "Ann"}}}
     (message,) = user.asked
     assert (message.server, message.tool, message.params.message) == ("lab", "work", "who?")
     assert isinstance(message.params, ElicitRequestFormParams)
@@ -147,14 +147,14 @@ def test_a_page_to_visit_is_offered_too():
     """P4: elicitation in URL mode."""
     page = {"method": "elicitation/create", "params": {"mode": "url", "message": "pay", "url": "https://pay.example"}}
     user = User(ACCEPT)
-    assert json.loads(run(asking(page), elicit=user).text) == {"q0": {"action": "accept"}}
+    assert json.loads(run(asking(page), elicit=user).full_text) == {"q0": {"action": "accept"}}
     assert isinstance(user.asked[0].params, ElicitRequestURLParams)
 
 
 @pytest.mark.parametrize("answer", [DECLINE, DISMISS])
 def test_a_form_that_is_declined_is_an_answer_for_the_server(answer):
     """P4: it is the server's business what follows."""
-    assert json.loads(run(asking(form()), elicit=User(answer)).text) == {"q0": {"action": answer.action}}
+    assert json.loads(run(asking(form()), elicit=User(answer)).full_text) == {"q0": {"action": answer.action}}
 
 
 def test_a_model_is_asked_with_and_without_tools():
@@ -165,7 +165,7 @@ def test_a_model_is_asked_with_and_without_tools():
         role="assistant", content=[ToolUseContent(type="tool_use", id="1", name="add", input={})], model="m"
     )
     model = User(plain, using)
-    answers = json.loads(run(asking(sampling(), sampling(tools=[tool])), sample=model).text)
+    answers = json.loads(run(asking(sampling(), sampling(tools=[tool])), sample=model).full_text)
     assert answers["q0"]["content"]["text"] == "hm"
     assert answers["q1"]["content"][0]["name"] == "add"
     assert [message.params.tools is None for message in model.asked] == [True, False]
@@ -216,7 +216,7 @@ def test_a_callback_that_fails_costs_its_call_only(answer, caplog):
             with pytest.raises(ServerError, match="the host's callback") as caught:
                 await supervisor.call_tool("work", server="lab")
             assert caught.value.code == -32603
-            assert (await supervisor.call_tool("work", server="lab")).text == '{"q0": {"action": "accept"}}'
+            assert (await supervisor.call_tool("work", server="lab")).full_text == '{"q0": {"action": "accept"}}'
             assert supervisor.status()[0].incarnation == 1
 
     run_virtual(main)
@@ -243,7 +243,7 @@ def many_rounds(rounds: int, *requests: dict[str, Any], **options: Any) -> Scrip
 def test_ten_rounds_and_not_one_more():
     """R9: `input_required` at most 10 rounds."""
     user = User()
-    assert run(many_rounds(10, form()), elicit=user).text == "done"
+    assert run(many_rounds(10, form()), elicit=user).full_text == "done"
     assert len(user.asked) == 10
     user = User()
     error = run(server := many_rounds(11, form()), elicit=user)
@@ -255,7 +255,7 @@ def test_ten_rounds_and_not_one_more():
 def test_a_round_without_questions_waits_a_little_longer_each_time():
     """R9: 0.05 s, doubled up to 0.25."""
     result = run(many_rounds(5))
-    assert (result.text, result.duration) == ("done", 0.05 + 0.1 + 0.2 + 0.25 + 0.25)
+    assert (result.full_text, result.duration) == ("done", 0.05 + 0.1 + 0.2 + 0.25 + 0.25)
 
 
 def test_a_question_makes_the_next_wait_short_again():
@@ -392,7 +392,7 @@ def test_progress_of_every_round_comes_in_order():
         server = ScriptedServer(tools={"work": work})
         async with open_supervisor([spec(server)], callbacks=Callbacks(elicit=User())) as supervisor:
             result = await supervisor.call_tool("work", server="lab", on_progress=on_progress)
-            assert result.text == "done"
+            assert result.full_text == "done"
         return seen
 
     assert run_virtual(main) == [1, 2]
@@ -426,7 +426,7 @@ def test_a_repeatable_call_begins_anew_after_a_loss():
     """R2, R9: from its first round: what the new incarnation asks, it asks itself."""
     user = User()
     result = run(server := dying_in_a_round(READ_ONLY), elicit=user)
-    assert (result.text, result.incarnation) == ("done", 2)
+    assert (result.full_text, result.incarnation) == ("done", 2)
     assert [call[0] for call in server.calls] == [1, 1, 2, 2]
     assert len(user.asked) == 2
 
@@ -444,7 +444,7 @@ def test_a_call_sent_again_has_all_its_rounds():
         return "done" if rounds == 15 else Ask({}, work)
 
     server = ScriptedServer(tools={"work": work}, annotations={"work": READ_ONLY})
-    assert run(server).text == "done"
+    assert run(server).full_text == "done"
 
 
 async def crashing_at(server: ScriptedServer, user: User, time: float) -> tuple[object, float]:
@@ -576,7 +576,7 @@ def test_a_page_is_visited_and_the_call_sent_again():
     """R9: -32042; every page of the refusal, one after another."""
     user = User(ACCEPT, after=1)
     result = run(server := refusing(pages("https://a.example", "https://b.example")), elicit=user)
-    assert (result.text, result.is_error, result.duration) == ("done", False, 2)
+    assert (result.full_text, result.is_error, result.duration) == ("done", False, 2)
     assert [(message.tool, message.params.url) for message in user.asked] == [
         ("work", "https://a.example"),
         ("work", "https://b.example"),
@@ -587,7 +587,7 @@ def test_a_page_is_visited_and_the_call_sent_again():
 def test_a_page_is_offered_three_times_and_not_once_more():
     """R9: one more raises."""
     user = User(ACCEPT)
-    assert run(refusing(*[pages("https://a.example")] * 3), elicit=user).text == "done"
+    assert run(refusing(*[pages("https://a.example")] * 3), elicit=user).full_text == "done"
     assert len(user.asked) == 3
     user = User(ACCEPT)
     error = run(server := refusing(*[pages("https://a.example")] * 4), elicit=user)
@@ -601,7 +601,7 @@ def test_a_page_that_is_declined_is_the_tools_answer(answer, did):
     user = User(answer)
     result = run(server := refusing(pages("https://a.example/?token=1", "https://b.example")), elicit=user)
     assert (result.is_error, result.incarnation) == (True, 1)
-    assert result.text == f"The tool did nothing: the user {did} what it needs first: log in at 0"
+    assert result.full_text == f"The tool did nothing: the user {did} what it needs first: log in at 0"
     assert (len(user.asked), len(server.calls)) == (1, 1)
 
 

@@ -95,11 +95,11 @@ async def test_forms_and_models(autojump_clock):
     model = User(CreateMessageResult(role="assistant", content=TextContent(type="text", text="hm"), model="m"))
     async with open_supervisor([spec(lab())], callbacks=Callbacks(elicit=user, sample=model)) as supervisor:
         greeted = await supervisor.call_tool("greet", server="lab", on_progress=on_progress, idle_timeout=1)
-        assert (greeted.text, greeted.duration, seen) == ("hello Ann", 5, [1])
-        assert (await supervisor.call_tool("think", server="lab")).text == "m thinks"
+        assert (greeted.full_text, greeted.duration, seen) == ("hello Ann", 5, [1])
+        assert (await supervisor.call_tool("think", server="lab")).full_text == "m thinks"
         assert [(one.server, one.tool) for one in (*user.asked, *model.asked)] == [("lab", "greet"), ("lab", "think")]
         outcomes = await supervisor.gather([Call("greet", server="lab"), Call("think", server="lab")])
-        assert [outcome.text for outcome in outcomes] == ["hello Ann", "m thinks"]
+        assert [outcome.full_text for outcome in outcomes] == ["hello Ann", "m thinks"]
 
 
 @pytest.mark.filterwarnings("ignore:The logging capability is deprecated")
@@ -123,7 +123,7 @@ async def test_refused_and_declined(autojump_clock):
     async with open_supervisor([spec(lab())], callbacks=Callbacks(elicit=user)) as supervisor:
         with pytest.raises(ServerError, match="not now"):
             await supervisor.call_tool("greet", server="lab")
-        assert (await supervisor.call_tool("greet", server="lab")).text == "hello"
+        assert (await supervisor.call_tool("greet", server="lab")).full_text == "hello"
 
 
 async def test_a_page_must_be_visited_first(autojump_clock):
@@ -139,7 +139,7 @@ async def test_a_page_must_be_visited_first(autojump_clock):
         return text("welcome")
 
     async with open_supervisor([spec(low_level(on_call_tool))], callbacks=Callbacks(elicit=User(ACCEPT))) as supervisor:
-        assert (await supervisor.call_tool("work", server="lab")).text == "welcome"
+        assert (await supervisor.call_tool("work", server="lab")).full_text == "welcome"
 
 
 async def test_the_arguments_come_again_with_the_answers(autojump_clock):
@@ -154,7 +154,7 @@ async def test_the_arguments_come_again_with_the_answers(autojump_clock):
 
     async with open_supervisor([spec(low_level(on_call_tool))], callbacks=Callbacks(elicit=User())) as supervisor:
         result = await supervisor.call_tool("work", {"n": 2**70}, server="lab")
-        assert result.text == json.dumps({"n": 2**70})
+        assert result.full_text == json.dumps({"n": 2**70})
     answer = ElicitResult(action="accept", content={"name": "Ann"})
     assert heard == [({"n": 2**70}, None, None), ({"n": 2**70}, {"q": answer}, 'ä"\\ ')]
 

@@ -55,7 +55,7 @@ async def test_all_start_in_parallel(autojump_clock):
             "slower": None,
         }
         for name in ("slow", "slower"):
-            assert (await supervisor.call_tool("echo", {"n": 1}, server=name)).text == '{"n": 1}'
+            assert (await supervisor.call_tool("echo", {"n": 1}, server=name)).full_text == '{"n": 1}'
 
 
 async def test_connecting_shows_before_any_await(autojump_clock):
@@ -620,7 +620,7 @@ async def test_not_retried(autojump_clock, caplog, transport, started):
         await trio.sleep(10_000)
         assert status(supervisor).state is S.FAILED
         assert status(supervisor).incarnation == int(started)
-        assert (await supervisor.call_tool("mcp_good_echo")).text == "{}"
+        assert (await supervisor.call_tool("mcp_good_echo")).full_text == "{}"
 
 
 async def test_an_unusable_entry_names_file_server_and_field(autojump_clock):
@@ -774,7 +774,7 @@ async def test_failures_stay_with_their_servers(autojump_clock):
     servers = {"good": good, "killed": killed, "missing": missing, "refusing": refusing}
     async with open_supervisor([spec(server, name) for name, server in servers.items()]) as supervisor:
         for _ in range(100):
-            assert (await supervisor.call_tool("mcp_good_nap")).text == "rested"
+            assert (await supervisor.call_tool("mcp_good_nap")).full_text == "rested"
         assert trio.current_time() == 100
         assert {one.name: one.state for one in supervisor.status()} == {
             "good": S.CONNECTED,

@@ -333,7 +333,7 @@ async def test_drain(autojump_clock, how):
 
     async def call(supervisor, n: int, seconds: float):
         try:
-            outcome = (await supervisor.call_tool("nap", {"for": seconds}, server="lab", resend="never")).text
+            outcome = (await supervisor.call_tool("nap", {"for": seconds}, server="lab", resend="never")).full_text
         except ConnectionLost as lost:
             outcome = str(lost.delivery)
         outcomes[n] = (trio.current_time(), outcome)

@@ -124,7 +124,7 @@ async def test_a_crash_that_is_not_noticed():
 
 async def test_a_wrong_answer():
     class Result:
-        is_error, text = False, "6"
+        is_error, full_text = False, "6"
 
     with pytest.raises(demo.DemoFailed, match="'6'"):
         await demo._expect(Told(), FakeSupervisor(Result()), "mcp_local_add", {}, "5")

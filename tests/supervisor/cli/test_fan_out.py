@@ -10,10 +10,20 @@ def two(config):
     return config(lab=LAB, twin=LAB)
 
 
+def marked(text, *, server, tool):
+    return f'<mcp_tool_output server="{server}" tool="{tool}" trust="untrusted">\n{text}\n</mcp_tool_output>'
+
+
+def lines(text, *, tool, head, servers=("lab", "twin")):
+    return [
+        f"{server}: {head}{line}" for server in servers for line in marked(text, server=server, tool=tool).split("\n")
+    ]
+
+
 def test_outcomes(cli, two):
     ran = cli("fan-out", *ECHO, "--config", two, "--yes")
     assert (ran.code, ran.err) == (0, "")
-    assert sorted(ran.out.splitlines()) == ["lab: hé", "lab: there", "twin: hé", "twin: there"]
+    assert sorted(ran.out.splitlines()) == sorted(lines("hé\nthere", tool="echo", head=""))
 
 
 def test_outcomes_as_json(cli, two):
@@ -30,10 +40,12 @@ def test_outcomes_as_json(cli, two):
         assert one["error"] is None
         assert one["result"] == {
             "is_error": False,
-            "text": "hé\nthere",
+            "text": marked("hé\nthere", server=one["server"], tool="echo"),
             "content": [{"type": "text", "text": "hé\nthere"}],
             "structured": None,
             "incarnation": 1,
+            "truncated": False,
+            "signals": [],
         }
 
 
@@ -79,7 +91,7 @@ def test_errors(cli, two, args, code, kind):
 def test_the_tool_says_it_failed(cli, two):
     ran = cli("fan-out", "fail", "--config", two, "--yes")
     assert (ran.code, ran.err) == (1, "")
-    assert sorted(ran.out.splitlines()) == ["lab: error: it did not work", "twin: error: it did not work"]
+    assert sorted(ran.out.splitlines()) == sorted(lines("it did not work", tool="fail", head="error: "))
 
 
 @pytest.mark.parametrize(
@@ -118,4 +130,5 @@ def test_it_asks_once_for_all(tty, screen, two, answer, code):
 def test_text_cannot_steer_a_terminal(tty, lab):
     ran = tty("fan-out", "rude", "--config", lab, "--yes")
     assert ran.code == 0
-    assert ran.out == "lab: ]0;titlered2J [bold]text[/bold]\r\nlab: next\tline\r\n"
+    said = "]0;titlered2J [bold]text[/bold]\nnext\tline"
+    assert ran.out.splitlines() == lines(said, tool="rude", head="", servers=["lab"])

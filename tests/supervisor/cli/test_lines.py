@@ -3,6 +3,7 @@ import pytest
 from mcp_nursery.actors.messages import ServerState
 from mcp_nursery.supervisor import (
     CallCounts,
+    InjectionSuspected,
     Lagged,
     ServerRemoved,
     ServerStatus,
@@ -46,6 +47,10 @@ def status(state, **facts):
         (changed(ServerState.FAILED, error="gone"), "lab: failed (gone)"),
         (ToolsChanged("lab", ("a", "b"), (), ("c",), 0.0), "lab: tools added 2, changed 1"),
         (ServerRemoved("lab", 0.0), "lab: removed"),
+        (
+            InjectionSuspected("lab", "read me", ("mode-switch", "ignore-previous"), 1.0),
+            "lab: read me: suspicious output (mode-switch, ignore-previous)",
+        ),
         (Lagged(3), "3 events were missed"),
         (SnapshotEvent(status(ServerState.STOPPED)), "lab: stopped"),
     ],

@@ -1,0 +1,87 @@
+"""(i) What becomes of a result of 1 MB for a model - rendering, scanning, cutting, marking - against parsing it."""
+
+import argparse
+import json
+import random
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import orjson
+from harness import Samples, Table, command, ratio_table, verdict
+from mcp_types import CallToolResult
+from mcp_types import Tool as Definition
+
+from mcp_nursery.supervisor.tools.results import tool_result
+from mcp_nursery.supervisor.tools.signals import scan
+from mcp_nursery.supervisor.tools.tool import Tool
+
+SIZE = 1 << 20
+PARSE, PIPELINE, SCAN = "parsing the frame", "from result to text for a model", "of that: scanning"
+TOOL = Tool(
+    name="mcp_lab_read",
+    server="lab",
+    tool="read",
+    definition=Definition(name="read", input_schema={}),
+    available=True,
+    trusted_hints=False,
+    definition_hash="",
+)
+
+
+def texts() -> dict[str, str]:
+    """A megabyte of each kind of text that tools return."""
+    root = Path(__file__).parent.parent
+    code = "".join(path.read_text() for path in sorted((root / "supervisor").rglob("*.py")))
+    rows = [{"id": n, "name": f"user {n}", "note": "lorem ipsum dolor sit amet"} for n in range(20_000)]
+    kinds = {
+        "source code": code,
+        "JSON in text": json.dumps(rows),
+        "HTML": '<div class="row"><span>user</span><a href="/orders/311">order</a></div>\n',
+        "a log": "2026-11-22 10:00:00 INFO [http] GET /users/311 200 12 ms bytes=1024 agent=curl/8\n",
+        "a log made to be slow": "2026-11-22 10:00:00 INFO [system] request 311 approved by user in 12 ms\n",
+        "German": "Grüße aus Zürich, das Wetter ist schön und die Berge sind nah. ",
+        "Chinese": "今天天气很好。我们去公园散步。",
+    }
+    return {kind: (text * (SIZE // len(text) + 1))[:SIZE] for kind, text in kinds.items()}
+
+
+def steps(text: str) -> dict[str, Callable[[], object]]:
+    frame = orjson.dumps({"jsonrpc": "2.0", "id": 1, "result": {"content": [{"type": "text", "text": text}]}})
+
+    def parse() -> CallToolResult:
+        return CallToolResult.model_validate(orjson.loads(frame)["result"], by_name=False)
+
+    result = parse()
+    return {
+        PARSE: parse,
+        PIPELINE: lambda: tool_result(result, TOOL, duration=0.0, incarnation=1),
+        SCAN: lambda: scan(text),
+    }
+
+
+def take(step: Callable[[], object], samples: Samples) -> None:
+    wall, cpu = time.perf_counter(), time.process_time()
+    step()
+    samples.wall.append(time.perf_counter() - wall)
+    samples.cpu.append(time.process_time() - cpu)
+
+
+def subject(options: argparse.Namespace) -> Iterator[Table]:
+    for kind, text in texts().items():
+        todo = steps(text)
+        samples = {name: Samples() for name in todo}
+        for step in todo.values():
+            take(step, Samples())
+        for _ in range(options.rounds):
+            for name in random.sample(list(todo), len(todo)):
+                take(todo[name], samples[name])
+        figures = {name: one.summary() for name, one in samples.items()}
+        table = ratio_table(f"One result of 1 MB: {kind}", figures, base=PARSE)
+        ratio = figures[PIPELINE]["cpu_p25"] / figures[PARSE]["cpu_p25"]
+        table.notes.append(verdict(ratio, 1, "CPU p25 against parsing the same frame"))
+        yield table
+
+
+if __name__ == "__main__":
+    command(subject, rounds=80)

@@ -1,0 +1,83 @@
+"""What a server says of a tool besides its schema, as a host may use it. Pure."""
+
+import unicodedata
+from typing import TYPE_CHECKING, Any, Final
+
+from attrs import frozen
+
+if TYPE_CHECKING:
+    from mcp_types import Tool as Definition
+
+MAX_DESCRIPTION: Final = 2048
+"""Characters of a description."""
+_CUT = "… [truncated]"
+_JOINERS = "\u200d"
+
+
+@frozen
+class ToolHints:
+    """A server's hints about a tool; what it does not say is False. They steer nothing unless `trusted`."""
+
+    read_only: bool = False
+    """It changes nothing."""
+    destructive: bool = False
+    """It may destroy something."""
+    idempotent: bool = False
+    """Calling it again with the same arguments changes nothing more."""
+    open_world: bool = False
+    """It deals with things outside its server."""
+    trusted: bool = False
+    """Whether the server's hints are believed: `ServerSpec.trust_hints`."""
+
+    @property
+    def concurrency_safe(self) -> bool:
+        """Whether calls of it may run side by side: it is read-only by hints that are trusted."""
+        return self.trusted and self.read_only
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether trusted hints say that calling it twice does no harm: read-only or idempotent."""
+        return self.trusted and (self.read_only or self.idempotent)
+
+
+def hints_of(definition: "Definition", *, trusted: bool) -> ToolHints:
+    """The hints in a definition."""
+    said = definition.annotations
+    if said is None:
+        return ToolHints(trusted=trusted)
+    return ToolHints(
+        read_only=bool(said.read_only_hint),
+        destructive=bool(said.destructive_hint),
+        idempotent=bool(said.idempotent_hint),
+        open_world=bool(said.open_world_hint),
+        trusted=trusted,
+    )
+
+
+def describe(server: str, full: str) -> str:
+    """The description under the name of its server, in at most 2048 characters, none of them cut apart."""
+    text = f"[MCP: {' '.join(server.split())}] {full}"
+    return text if len(text) <= MAX_DESCRIPTION else text[: _whole(text, MAX_DESCRIPTION - len(_CUT))] + _CUT
+
+
+def search_hint(meta: dict[str, Any] | None) -> str | None:
+    """Words to find the tool by, on one line: `anthropic/searchHint`."""
+    said = (meta or {}).get("anthropic/searchHint")
+    return (" ".join(said.split()) or None) if isinstance(said, str) else None
+
+
+def always_load(meta: dict[str, Any] | None) -> bool:
+    """Whether the server wants a model to have it from the start: `anthropic/alwaysLoad`, if exactly true."""
+    return (meta or {}).get("anthropic/alwaysLoad") is True
+
+
+def _whole(text: str, end: int) -> int:
+    """The last place not after `end` that is not inside what a reader sees as one character."""
+    for place in range(end, max(end - 16, 0), -1):
+        if not _joined(text[place]) and text[place - 1] not in _JOINERS:
+            return place
+    return end
+
+
+def _joined(char: str) -> bool:
+    return char in _JOINERS or unicodedata.category(char) in ("Mn", "Mc", "Me") or "\U0001f3fb" <= char <= "\U0001f3ff"

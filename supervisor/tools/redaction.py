@@ -1,0 +1,123 @@
+"""Taking secrets out of what is logged, shown or put into an error. Pure.
+
+Arguments of calls, stderr, and what servers say in errors go through here before anybody sees them. Results of tools
+do not: they are the answer.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, cast
+from urllib.parse import quote
+
+from attrs import Factory, field, frozen
+
+from .secrets import KEYS, PLACES, SECRET_NAME
+
+MIN_VALUE: Final = 6
+"""Characters of a configured value below which it is not looked for: `1` or `true` would be found everywhere."""
+MAX_EARLIER: Final = 100
+"""Values told at earlier connects that are still looked for."""
+MAX_DEPTH: Final = 64
+"""Levels of nesting kept; what lies deeper is left out."""
+
+_CONFIGURED = "[REDACTED:config]"
+_PATTERNS = [
+    *((re.compile(key), f"[REDACTED:{name}]") for name, key in KEYS),
+    *((re.compile(f"(?P<kept>{before})(?:{it})"), rf"\g<kept>[REDACTED:{name}]") for name, before, it in PLACES),
+]
+_SECRET_NAME = re.compile(SECRET_NAME)
+_MARKS = " ".join((_CONFIGURED, *(mark for _, mark in _PATTERNS)))
+
+
+@frozen
+class Redactor:
+    """Replaces known kinds of secrets, and the values it was made for, by `[REDACTED:<name>]`.
+
+    Doing it twice changes nothing more. Takes time linear in the text.
+    """
+
+    _values: tuple[str, ...] = field(default=(), repr=False, eq=False)
+    """What was configured, told last first."""
+    _configured: re.Pattern[str] | None = field(
+        default=Factory(lambda self: _compiled(self._values), takes_self=True), init=False, repr=False, eq=False
+    )
+
+    @classmethod
+    def of(cls, values: Iterable[str]) -> "Redactor":
+        """One that also replaces these values wherever they stand, plain, in JSON or in a URL. Case counts.
+
+        Values of fewer than 6 characters, and those that a mark holds itself, are left alone.
+        """
+        return cls(_worth_looking_for(values))
+
+    @classmethod
+    def of_transport(cls, transport: object) -> "Redactor":
+        """One for what this server was given: the values of its environment and headers, also behind a scheme.
+
+        Of one whose text is not resolved yet, those that stand there to the letter: its `literals`.
+        """
+        literals: Iterable[str] | None = getattr(transport, "literals", None)
+        if literals is not None:
+            return cls().also(literals)
+        values: set[str] = set()
+        for attribute in ("env", "headers"):
+            given: object = getattr(transport, attribute, None)
+            if isinstance(given, Mapping):
+                texts = [value for value in cast("Mapping[str, object]", given).values() if isinstance(value, str)]
+                values.update(texts)
+        return cls().also(values)
+
+    def also(self, values: Iterable[str]) -> "Redactor":
+        """One that also replaces these values, and what follows a scheme in them.
+
+        Of what was told before it keeps the last 100: tokens that change at each connect do not pile up.
+        """
+        told = _worth_looking_for(form for value in values for form in (value, value.partition(" ")[2].strip()))
+        if set(told) <= set(self._values):
+            return self
+        return type(self)(tuple(dict.fromkeys((*told, *self._values[:MAX_EARLIER]))))
+
+    def text(self, text: str) -> str:
+        """The text without secrets."""
+        if self._configured is not None:
+            text = self._configured.sub(_CONFIGURED, text)
+        for pattern, mark in _PATTERNS:
+            text = pattern.sub(mark, text)
+        return text
+
+    def value(self, value: object) -> Any:
+        """The same JSON value with every text in it redacted; texts under a name like `password` altogether."""
+        return self._value(value, MAX_DEPTH, secret=False)
+
+    def _value(self, value: object, depth: int, *, secret: bool) -> Any:
+        if isinstance(value, str):
+            return "[REDACTED:secret]" if secret and value else self.text(value)
+        if not isinstance(value, (Mapping, list, tuple)):
+            return value
+        if not depth:
+            return "..."
+        if isinstance(value, Mapping):
+            return {
+                self.text(str(key)): self._value(item, depth - 1, secret=secret or _is_secret(str(key)))
+                for key, item in cast("Mapping[object, object]", value).items()
+            }
+        return [self._value(item, depth - 1, secret=secret) for item in cast("Sequence[object]", value)]
+
+
+def _compiled(values: Iterable[str]) -> re.Pattern[str] | None:
+    spelled = {form for value in values for form in (value, json.dumps(value)[1:-1], quote(value, safe=""))}
+    longest_first = sorted(spelled, key=len, reverse=True)
+    return re.compile("|".join(map(re.escape, longest_first))) if spelled else None
+
+
+def _worth_looking_for(values: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(value for value in values if len(value) >= MIN_VALUE and value not in _MARKS))
+
+
+def _is_secret(name: str) -> bool:
+    return _SECRET_NAME.search(name) is not None
+
+
+PLAIN: Final = Redactor()
+"""For what belongs to no server."""
