@@ -314,5 +314,12 @@ class ServerSpec:
     """For people."""
     source: str | None = field(default=None, kw_only=True, eq=False)
     """Where it was configured: a file's path, or None for code."""
+    extra: Mapping[str, Any] = field(factory=dict[str, Any], kw_only=True, eq=False, repr=_names_only)
+    """What its entry says that means nothing here; for the host."""
     consent: "TrustRequest | None" = field(default=None, kw_only=True)
     """What its user has to agree to before it starts; None for specs given by code and by trusted files."""
+
+    @property
+    def label(self) -> str:
+        """`mcp:<name> via <source>`."""
+        return f"mcp:{self.name} via {self.source or 'code'}"

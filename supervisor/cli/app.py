@@ -28,8 +28,8 @@ ConfigFiles = Annotated[
     typer.Option(
         "--config",
         metavar="FILE",
-        help="A file with `mcpServers`. May repeat; later files win. Without it: .mcp.json of the project and the "
-        "user's own.",
+        help="A file with servers, of any host. May repeat; later files win. Without it: .mcp.json and the like of the "
+        "project, and the user's own.",
         show_default=False,
     ),
 ]
@@ -37,6 +37,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on
 Trust = Annotated[
     bool, typer.Option("--trust", help="Use what a project's file wants to start, this once, without being asked.")
 ]
+NoProject = Annotated[bool, typer.Option("--no-project", help="Leave the project's files alone when none is named.")]
 Verbose = Annotated[bool, typer.Option("--verbose", help="Print the log on standard error.")]
 
 # The base that typer's errors about usage share; it exports only this one of them.
@@ -74,31 +75,43 @@ def demo(*, as_json: AsJson = False, verbose: Verbose = False) -> None:
 
 
 @app.command()
-def run(*, config: ConfigFiles = None, trust: Trust = False, verbose: Verbose = False) -> None:
+def run(
+    *, config: ConfigFiles = None, no_project: NoProject = False, trust: Trust = False, verbose: Verbose = False
+) -> None:
     """Keep the servers running and show how they do, until Ctrl-C."""
     from .run import run as command
 
-    _execute(command, _options(config, trust=trust, verbose=verbose))
+    _execute(command, _options(config, no_project=no_project, trust=trust, verbose=verbose))
 
 
 @app.command()
 def status(
-    *, config: ConfigFiles = None, trust: Trust = False, as_json: AsJson = False, verbose: Verbose = False
+    *,
+    config: ConfigFiles = None,
+    no_project: NoProject = False,
+    trust: Trust = False,
+    as_json: AsJson = False,
+    verbose: Verbose = False,
 ) -> None:
     """Start the servers, show where each stands, stop them."""
     from .status import show_status
 
-    _execute(show_status, _options(config, trust=trust, as_json=as_json, verbose=verbose))
+    _execute(show_status, _options(config, no_project=no_project, trust=trust, as_json=as_json, verbose=verbose))
 
 
 @app.command()
 def tools(
-    *, config: ConfigFiles = None, trust: Trust = False, as_json: AsJson = False, verbose: Verbose = False
+    *,
+    config: ConfigFiles = None,
+    no_project: NoProject = False,
+    trust: Trust = False,
+    as_json: AsJson = False,
+    verbose: Verbose = False,
 ) -> None:
     """Start the servers, list their tools, stop them."""
     from .tools import show_tools
 
-    _execute(show_tools, _options(config, trust=trust, as_json=as_json, verbose=verbose))
+    _execute(show_tools, _options(config, no_project=no_project, trust=trust, as_json=as_json, verbose=verbose))
 
 
 @app.command()
@@ -120,6 +133,7 @@ def call(
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Call without asking.")] = False,
     config: ConfigFiles = None,
+    no_project: NoProject = False,
     trust: Trust = False,
     as_json: AsJson = False,
     verbose: Verbose = False,
@@ -131,7 +145,10 @@ def call(
     wanted = CallOptions(
         name=name, args=args, server=server, timeout=timeout, max_result_chars=max_result_chars, yes=yes
     )
-    _execute(lambda options: command(options, wanted), _options(config, trust=trust, as_json=as_json, verbose=verbose))
+    _execute(
+        lambda options: command(options, wanted),
+        _options(config, no_project=no_project, trust=trust, as_json=as_json, verbose=verbose),
+    )
 
 
 def _check_until(text: str) -> str:
@@ -160,6 +177,7 @@ def fan_out(
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Call without asking.")] = False,
     config: ConfigFiles = None,
+    no_project: NoProject = False,
     trust: Trust = False,
     as_json: AsJson = False,
     verbose: Verbose = False,
@@ -175,15 +193,48 @@ def fan_out(
         timeout=timeout,
         yes=yes,
     )
-    _execute(lambda options: command(options, wanted), _options(config, trust=trust, as_json=as_json, verbose=verbose))
+    _execute(
+        lambda options: command(options, wanted),
+        _options(config, no_project=no_project, trust=trust, as_json=as_json, verbose=verbose),
+    )
 
 
 @app.command()
-def check(*, config: ConfigFiles = None, as_json: AsJson = False, verbose: Verbose = False) -> None:
+def check(
+    *,
+    config: ConfigFiles = None,
+    no_project: NoProject = False,
+    schema: Annotated[bool, typer.Option("--schema", help="Print the JSON Schema of our own files instead.")] = False,
+    as_json: AsJson = False,
+    verbose: Verbose = False,
+) -> None:
     """Say what is wrong with a configuration. Starts nothing."""
-    from .check import check as command
+    from .check import check, print_schema
 
-    _execute(command, _options(config, as_json=as_json, verbose=verbose))
+    _execute(
+        print_schema if schema else check, _options(config, no_project=no_project, as_json=as_json, verbose=verbose)
+    )
+
+
+@app.command(name="import")
+def import_(
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[FILE]...", help="Other hosts' files; those in your home if none.", show_default=False),
+    ] = None,
+    *,
+    to: Annotated[
+        Path | None, typer.Option("--to", metavar="FILE", help="Where; your own file if not said.", show_default=False)
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Write over a file that exists.")] = False,
+    as_json: AsJson = False,
+    verbose: Verbose = False,
+) -> None:
+    """Write the servers of other hosts' files into one of our own."""
+    from .importing import ImportOptions, import_servers
+
+    wanted = ImportOptions(files=tuple(files or ()), to=to, force=force)
+    _execute(lambda options: import_servers(options, wanted), _options(None, as_json=as_json, verbose=verbose))
 
 
 @app.command()
@@ -215,11 +266,16 @@ def run_command_line(argv: Sequence[str]) -> int:
 
 
 def _options(
-    config: Sequence[Path] | None, *, trust: bool = False, as_json: bool = False, verbose: bool = False
+    config: Sequence[Path] | None,
+    *,
+    no_project: bool = False,
+    trust: bool = False,
+    as_json: bool = False,
+    verbose: bool = False,
 ) -> "Options":
     from .runtime import Options
 
-    return Options(config=tuple(config or ()), trust=trust, as_json=as_json, verbose=verbose)
+    return Options(config=tuple(config or ()), project=not no_project, trust=trust, as_json=as_json, verbose=verbose)
 
 
 def _execute(command: "Callable[[Options], int]", options: "Options") -> None:

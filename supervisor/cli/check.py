@@ -1,6 +1,7 @@
 """`mcp-nursery check`: whether a configuration can work. Starts nothing."""
 
 from collections.abc import Sequence
+from importlib.resources import files
 from typing import Any
 
 from mcp_nursery.actors.errors import ConfigError
@@ -9,7 +10,7 @@ from mcp_nursery.supervisor.spec import UnusableTransport
 from mcp_nursery.supervisor.store import SqliteStore, StoreUnreadable
 
 from .failures import OK, USAGE
-from .output import warn, write_json, write_rows
+from .output import warn, write_json, write_line, write_rows
 from .runtime import Options, found
 
 
@@ -20,11 +21,19 @@ def check(options: Options) -> int:
     problems += [server["error"] for server in servers if server["error"]]
     for warning in (warning for each in config for warning in each.warnings):
         warn(f"warning: {warning}")
+    for note in (note for each in config for note in each.replaced):
+        warn(note)
     if options.as_json:
         write_json({"ok": not problems, "servers": servers, "errors": problems})
     else:
         _print(servers, problems)
     return USAGE if problems else OK
+
+
+def print_schema(_options: Options) -> int:
+    """Print the JSON Schema of our own files."""
+    write_line(files("mcp_nursery.supervisor.config").joinpath("schema.json").read_text())
+    return OK
 
 
 def _read(options: Options) -> tuple[list[Config], list[str]]:

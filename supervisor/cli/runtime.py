@@ -39,6 +39,8 @@ class Options:
     """Whether a project's entries may be used without being asked about, this once."""
     as_json: bool = False
     verbose: bool = False
+    project: bool = True
+    """Whether the project's files are looked for."""
 
 
 def execute(command: Callable[[], int], options: Options) -> int:
@@ -129,9 +131,11 @@ def found(options: Options) -> Config:
     """
     if options.config:
         return load_config(*options.config)
-    config = discover_config()
+    config = discover_config(project=options.project)
     if not (config.files or config.errors):
-        raise ConfigError("no configuration: there is no .mcp.json here; name a file with --config FILE")
+        raise ConfigError(
+            "no configuration: there is no .mcp.json here; name a file with --config FILE, or see mcp-nursery import"
+        )
     return config
 
 

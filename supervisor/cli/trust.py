@@ -14,7 +14,7 @@ from mcp_nursery.supervisor.store import SqliteStore
 
 from .calling import can_ask, says_yes
 from .failures import OK
-from .output import literal_line, write_json, write_line
+from .output import literal_line, warn, write_json, write_line
 from .runtime import Options, run_async
 
 
@@ -43,7 +43,7 @@ def trust(options: Options, wanted: TrustOptions) -> int:
     finally:
         store.close()
     if options.as_json:
-        write_json({"file": config.files[0], "trusted": [_document(request) for request in requests]})
+        write_json({"file": config.files[-1], "trusted": [_document(request) for request in requests]})
     return OK
 
 
@@ -56,8 +56,10 @@ def _project(file: Path | None) -> Config:
     if file is not None:
         return load_project(file)
     found = discover_config(user=False)
-    if found.errors:
+    if not found.files and found.errors:
         raise ConfigError(found.errors[0])
+    for error in found.errors:
+        warn(error)
     if not found.files:
         raise ConfigError("there is no .mcp.json here; name a file: mcp-nursery trust FILE")
     return found
@@ -67,7 +69,7 @@ def _show(requests: Sequence[TrustRequest], open_ones: Sequence[TrustRequest], c
     for request in requests:
         write_line("\n".join([*_lines(request), "" if request in open_ones else "(trusted already)\n"]))
     if not requests:
-        write_line(f"{literal_line(config.files[0])}: nothing in it needs to be agreed to")
+        write_line("\n".join(f"{literal_line(file)}: nothing in it needs to be agreed to" for file in config.files))
 
 
 def _ask(requests: Sequence[TrustRequest]) -> None:

@@ -1,10 +1,18 @@
-"""One file to one JSON object. Whatever its bytes are, the only error is ConfigError."""
+"""One file to one object, out of JSON or TOML. Whatever its bytes are, the only error is ConfigError."""
 
+import datetime
 import json
+import re
+import tomllib
 from collections import Counter
 from typing import Any, NoReturn, cast
 
 from mcp_nursery.actors.errors import ConfigError
+
+_STRING = r'"(?:\\.|[^"\\])*+"?'
+_COMMENTS = re.compile(rf"{_STRING}|//[^\n]*+|/\*(?:(?!\*/).)*+(?:\*/)?", re.DOTALL)
+_TRAILING_COMMAS = re.compile(rf"{_STRING}|(?:[\[{{:,][ \t\r\n]*+)?,(?=[ \t\r\n]*+[\]}}])")
+_NOT_A_LINE_END = re.compile(r"[^\r\n]")
 
 
 class _RefusedError(Exception):
@@ -12,13 +20,16 @@ class _RefusedError(Exception):
 
 
 def read_document(file: str) -> dict[str, Any]:
-    """The JSON object in a file, in UTF-8 with or without a byte order mark.
+    """The object in a file: TOML if its name ends so, else JSON. In UTF-8 with or without a byte order mark.
+
+    In JSON, comments and commas after a last item are left out, as editors write them.
 
     Raises:
         ConfigError: The file cannot be read, is not UTF-8, not JSON or not an object, or a key of one of its objects
             stands there twice.
     """
-    document = _parse(_decode(_read(file), file), file)
+    text = _decode(_read(file), file)
+    document = _parse_toml(text, file) if file.endswith(".toml") else _parse(text, file)
     top = as_object(document)
     if top is None:
         raise ConfigError(f"an object wanted at the top, not {json_type(document)}", file=file)
@@ -77,7 +88,11 @@ def _decode(data: bytes, file: str) -> str:
 
 def _parse(text: str, file: str) -> object:
     try:
-        return json.loads(text, object_pairs_hook=_object, parse_constant=_constant)
+        return json.loads(
+            _TRAILING_COMMAS.sub(_blank, _COMMENTS.sub(_blank, text)),
+            object_pairs_hook=_object,
+            parse_constant=_constant,
+        )
     except json.JSONDecodeError as error:
         problem = f"not JSON: {error.msg} (line {error.lineno}, column {error.colno})"
     except _RefusedError as error:
@@ -87,6 +102,41 @@ def _parse(text: str, file: str) -> object:
     except ValueError:
         problem = "a number with too many digits"
     raise ConfigError(problem, file=file)
+
+
+def _blank(match: re.Match[str]) -> str:
+    """Spaces instead of a comment or comma, so that lines and columns stay.
+
+    Not of a string, of a comment without an end, and of a comma with nothing before it: the last two are errors.
+    """
+    found = match[0]
+    comment = found[0] == "/" and (found[1] == "/" or found[2:].endswith("*/"))
+    return _NOT_A_LINE_END.sub(" ", found) if comment or found == "," else found
+
+
+def _parse_toml(text: str, file: str) -> object:
+    try:
+        return _plain(tomllib.loads(text))
+    except tomllib.TOMLDecodeError as error:
+        problem = f"not TOML: {str(error)[:200]}"
+    except RecursionError:
+        problem = "nested too deeply"
+    except ValueError:
+        problem = "a number with too many digits"
+    raise ConfigError(problem, file=file)
+
+
+def _plain(value: object) -> object:
+    """The value without the types that JSON does not have: times become text."""
+    match value:
+        case dict():
+            return {key: _plain(part) for key, part in cast("dict[str, Any]", value).items()}
+        case list():
+            return [_plain(part) for part in cast("list[object]", value)]
+        case datetime.date() | datetime.time():
+            return value.isoformat()
+        case _:
+            return value
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

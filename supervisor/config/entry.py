@@ -1,4 +1,4 @@
-"""One entry of `mcpServers` to one ServerSpec. No message shows a value: any of them may be a secret."""
+"""One entry of a file to one ServerSpec. No message shows a value: any of them may be a secret."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,8 +17,11 @@ from mcp_nursery.supervisor.spec import (
     problem_with_url,
 )
 
+from .dialects import OWN, Dialect
+from .dialects.translation import Translation
 from .document import as_object, json_type
-from .trust import TrustRequest, trust_request
+from .expansion import inputs_in
+from .trust import TrustRequest, texts_of, trust_request
 from .unresolved import Origin, unresolved
 from .values import FieldError, structurer
 
@@ -58,6 +61,7 @@ class _Entry:
     command: str | None = None
     args: tuple[str, ...] = ()
     env: dict[str, str] = field(factory=dict[str, str])
+    env_file: str | None = field(default=None, alias="envFile")
     cwd: str | None = None
     url: str | None = None
     headers: Mapping[str, str] = field(factory=dict[str, str])
@@ -80,7 +84,9 @@ class _Entry:
 
 
 _structure = structurer(_Entry)
-_KEYS = frozenset(str(attribute.alias) for attribute in fields(_Entry))
+KEYS = frozenset(str(attribute.alias) for attribute in fields(_Entry))
+"""All that an entry may say in our words."""
+
 _OWN_FIELDS = (
     "description",
     "lazy",
@@ -109,34 +115,50 @@ _structure_tools = structurer(_Tools)
 _TOOL_KEYS = ("allow", "deny", "enabled")
 
 
-def read_entry(name: str, value: object, *, origin: Origin) -> tuple[ServerSpec, tuple[str, ...]]:
-    """The spec of one server, unresolved, and the entry's keys that mean nothing here.
+@frozen
+class Entry:
+    """One server of a file, read."""
+
+    spec: ServerSpec
+    own: Mapping[str, Any] = field(repr=False)
+    """What it says in our words, unresolved."""
+    unknown: tuple[str, ...]
+    """Its keys that mean nothing here."""
+
+
+def read_entry(
+    name: str, value: object, *, origin: Origin, dialect: Dialect = OWN, inputs: Mapping[str, str] | None = None
+) -> Entry:
+    """The spec of one server, unresolved, out of an entry in the words of the dialect.
 
     A key whose value is null counts as absent. The server is off if either `enabled` or `disabled` says so.
     `restartDelays` and `stableAfterSeconds` make a policy of its own; if one is missing, `RestartPolicy` has it.
 
-    An entry that cannot work gives a spec with an `UnusableTransport` that keeps nothing else of the entry but whether
-    the server is off. One of a file that is not trusted carries what has to be agreed to before it runs, and its
-    server's hints are not trusted, whatever it says of them.
+    An entry that cannot work gives a spec with an `UnusableTransport` that keeps nothing else of the entry but its
+    unknown keys and whether the server is off. One of a file that is not trusted carries what has to be agreed to
+    before it runs, and its server's hints are not trusted, whatever it says of them.
     """
     entry = as_object(value)
     written = {key: part for key, part in (entry or {}).items() if part is not None}
-    kind = _kind(written)
+    said = Translation({})
     try:
         if not name.strip():
-            raise FieldError("a server needs a name", "mcpServers")
+            raise FieldError("a server needs a name", origin.root)
         if entry is None:
             raise FieldError(f"an object wanted, not {json_type(value)}")
-        spec = _spec(name, _structure(written), kind, origin)
+        said = dialect.translate(written)
+        spec = _spec(name, said, origin, inputs or {})
         if not origin.trusted:
-            spec = evolve(spec, consent=_consent(name, written, kind, origin), trust_hints=False)
+            spec = evolve(spec, consent=_consent(name, written, said, origin), trust_hints=False)
     except FieldError as error:
-        problem = ConfigError(str(error), file=origin.file, server=name, field=error.key)
+        where = said.words.get(error.key, error.key) if error.key is not None else None
+        problem = ConfigError(str(error), file=origin.file, server=name, field=where)
         off = written.get("enabled") is False or written.get("disabled") is True
-        spec = ServerSpec(
-            name if name.strip() else NAMELESS, UnusableTransport(problem, kind), enabled=not off, source=origin.file
-        )
-    return spec, tuple(key for key in written if key not in _KEYS)
+        transport = UnusableTransport(problem, _kind(said.own or written))
+        spec = ServerSpec(name if name.strip() else NAMELESS, transport, enabled=not off, source=origin.file)
+    unknown = {key: part for key, part in said.own.items() if key not in KEYS}
+    known = {key: part for key, part in said.own.items() if key in KEYS}
+    return Entry(evolve(spec, extra=unknown), known, tuple(unknown))
 
 
 def _kind(written: dict[str, Any]) -> str | None:
@@ -154,25 +176,37 @@ def _is_of_websocket(url: object) -> bool:
     return isinstance(url, str) and url.lower().startswith(("ws://", "wss://"))
 
 
-def _consent(name: str, written: dict[str, Any], kind: str | None, origin: Origin) -> TrustRequest | None:
+def _consent(name: str, written: dict[str, Any], said: Translation, origin: Origin) -> TrustRequest | None:
+    remote = _kind(said.own) in _REMOTE
     try:
-        return trust_request(name, written, file=origin.file, remote=kind in _REMOTE, known=_KEYS)
+        return trust_request(name, said.own, file=origin.file, remote=remote, known=KEYS, written=written)
     except RecursionError:
         problem = "nested too deeply"
     raise FieldError(problem)
 
 
-def _spec(name: str, entry: _Entry, kind: str | None, origin: Origin) -> ServerSpec:
+def _spec(name: str, said: Translation, origin: Origin, inputs: Mapping[str, str]) -> ServerSpec:
+    entry = _structure(said.own)
+    transport = _transport(entry, _kind(said.own))
+    _check_inputs(said.own, inputs)
     own = {field: value for field in _OWN_FIELDS if (value := getattr(entry, field)) is not None}
     return ServerSpec(
         name,
-        unresolved(_transport(entry, kind), env=entry.env, server=name, origin=origin),
+        unresolved(transport, env=entry.env, env_file=entry.env_file, inputs=inputs, server=name, origin=origin),
         policy=_policy(entry),
         enabled=entry.enabled and not entry.disabled,
         source=origin.file,
         **_filters(entry.tools),
         **own,
     )
+
+
+def _check_inputs(own: Mapping[str, Any], inputs: Mapping[str, str]) -> None:
+    for key in ("command", "args", "cwd", "url", "env", "envFile", "headers"):
+        asked = (name for text in texts_of(own.get(key)) for name in inputs_in(text))
+        missing = next((name for name in asked if name not in inputs), None)
+        if missing is not None:
+            raise FieldError(f"the input {missing[:80]!r} has no value; load_config(inputs=…) takes it", key)
 
 
 def _filters(written: object) -> dict[str, Any]:
@@ -214,7 +248,7 @@ def _remote(entry: _Entry, kind: str | None) -> _Remote:
 def _local(entry: _Entry) -> StdioTransport:
     if entry.command is None:
         raise FieldError("missing command (stdio)", "command")
-    for key, text in (("command", entry.command), ("cwd", entry.cwd)):
+    for key, text in (("command", entry.command), ("cwd", entry.cwd), ("envFile", entry.env_file)):
         if text is not None and not text.strip():
             raise FieldError("must not be empty", key)
     return StdioTransport(entry.command, args=entry.args, env=entry.env, cwd=entry.cwd)

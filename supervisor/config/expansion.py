@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from attrs import field, frozen
 
 _VARIABLE = re.compile(r"\$\{((?:[^{}]|\$\{[^{}]*\})*)\}")
-_NAME = re.compile(r"(?:env:)?[A-Za-z_][A-Za-z0-9_]*")
+_NAME = re.compile(r"(?:env:)?[A-Za-z_][A-Za-z0-9_]*|input:[A-Za-z0-9_.-]+")
+_INPUT = "input:"
 _SHOWN = re.compile(r"[A-Za-z0-9_.:-]{1,80}")
 
 _COMMAND = "!"
@@ -18,7 +19,7 @@ class UnresolvedVariable(Exception):
 
 
 Find = Callable[[str], str | None]
-"""The value of a variable by its name, `NAME` or `env:NAME`; None if it is not set."""
+"""The value of a variable by its name, `NAME`, `env:NAME` or `input:ID`; None if it is not set."""
 
 
 @frozen
@@ -26,7 +27,7 @@ class Surroundings:
     """What variables outside of headers may be replaced by."""
 
     own: Mapping[str, str] = field(repr=lambda own: f"<{len(own)} variables>")
-    """The server's own `env` block, resolved."""
+    """The server's own `env` block, resolved, and the host's inputs, each as `input:ID`."""
     environ: Mapping[str, str] = field(repr=lambda environ: f"<{len(environ)} variables>")
     """The host's environment."""
     workspace: str
@@ -73,6 +74,17 @@ def unresolved_in_header(text: str, own: Mapping[str, str]) -> list[str]:
 def has_variables(text: str) -> bool:
     """Whether there is something to replace."""
     return _VARIABLE.search(text) is not None
+
+
+def inputs_in(text: str) -> list[str]:
+    """The ids of the host's inputs, `${input:ID}`, that the text asks for."""
+    names = (match[1].partition(":-")[0] for match in _VARIABLE.finditer(text))
+    return [name.removeprefix(_INPUT) for name in names if name.startswith(_INPUT)]
+
+
+def as_variables(inputs: Mapping[str, str]) -> dict[str, str]:
+    """The host's inputs by the names that variables have for them."""
+    return {f"{_INPUT}{key}": value for key, value in inputs.items()}
 
 
 def command_of(text: str) -> str | None:

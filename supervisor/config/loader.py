@@ -1,22 +1,23 @@
 """Several files to one configuration."""
 
 import os
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path, PurePath
 
-from attrs import evolve, frozen
+from attrs import evolve, field, frozen
 
 from mcp_nursery.actors.errors import ConfigError, one_line
 from mcp_nursery.supervisor.spec import ServerSpec
 
-from .document import as_object, read_document
-from .entry import read_entry
+from .dialects import entries_of, recognise
+from .document import read_document
+from .entry import Entry, read_entry
 from .expansion import unresolved_in_header
+from .places import SETTINGS, as_project, project_files, user_files
 from .unresolved import Origin, Unresolved
 
-PROJECT_FILE = ".mcp.json"
-"""The name of a project's file."""
+Keep = Callable[[ServerSpec], bool]
+"""Whether a server is wanted."""
 
 
 @frozen
@@ -31,49 +32,79 @@ class Config:
     """One line each: the keys that mean nothing here, once a file and key, and headers that a variable leaves empty."""
     errors: tuple[str, ...] = ()
     """One line each: files that were found and cannot be used."""
+    replaced: tuple[str, ...] = ()
+    """One line each: servers that another of the same name went before."""
 
 
-def load_config(*files: str | os.PathLike[str]) -> Config:
-    """Read the `mcpServers` of each file.
+@frozen
+class File:
+    """One file, read."""
+
+    path: str
+    host: str
+    """Whose words it is written in."""
+    entries: tuple[tuple[str, Entry], ...] = field(repr=False)
+    """Its servers by name."""
+
+
+def load_config(
+    *files: str | os.PathLike[str],
+    specs: Iterable[ServerSpec] = (),
+    inputs: Mapping[str, str] | None = None,
+    keep: Keep | None = None,
+) -> Config:
+    """Read the servers of each file, in the words of whichever host it is written for.
 
     Naming a file is the user's act: its commands and its servers' hints are trusted. Where two files name the same
-    server, the entry of the later file wins as a whole, also when it is a bad one. What else a file holds beside
-    `mcpServers` belongs to other programs and is left alone.
+    server, the entry of the later file wins as a whole, also when it is a bad one. What else a file holds belongs to
+    other programs and is left alone.
 
     An entry that cannot work is its server's error alone: the spec's transport is an `UnusableTransport`.
 
+    Args:
+        files: The files.
+        specs: Servers given by code; they go before all files.
+        inputs: What `${input:ID}` stands for, by ID. A server that asks for another cannot work.
+        keep: Says which servers are wanted; the others are dropped.
+
     Raises:
-        ConfigError: A file that cannot be read, is not a JSON object, says a key twice or has no `mcpServers`.
+        ConfigError: A file that cannot be read, is neither a JSON object nor TOML, says a key twice or has no servers.
     """
-    origins = tuple(Origin(os.fspath(file)) for file in files)
-    return _config([(origin, _entries(origin.file)) for origin in origins])
+    read = [read_file(Origin(os.fspath(file)), inputs=inputs) for file in files]
+    return _config(read, specs, keep)
 
 
-def discover_config(folder: str | os.PathLike[str] | None = None, *, project: bool = True, user: bool = True) -> Config:
+def discover_config(
+    folder: str | os.PathLike[str] | None = None,
+    *,
+    project: bool = True,
+    user: bool = True,
+    hosts: bool = False,
+    specs: Iterable[ServerSpec] = (),
+    inputs: Mapping[str, str] | None = None,
+    keep: Keep | None = None,
+) -> Config:
     """Read the user's own file and the current project's, where they exist; the user's entries go first.
 
-    The user's file is `servers.json` in the user's configuration folder, and trusted. The project's is the nearest
-    `.mcp.json` from `folder` up to the root of its git repository, outside of one in `folder` alone. It came with the
-    project: what its entries would start, run or read has to be agreed to first.
+    The user's file is `servers.json` in the user's configuration folder, and trusted. The project's are `.mcp.json` and
+    then those of other hosts, each the nearest from `folder` up to the root of its git repository, outside of one in
+    `folder` alone. They came with the project: what their entries would start, run or read has to be agreed to first.
 
     A file that cannot be used is one of `Config.errors`.
 
     Args:
         folder: Where the project is looked for; the working directory by default.
-        project: False leaves the project's file alone.
-        user: False leaves the user's file alone.
+        project: False leaves the project's files alone.
+        user: False leaves the user's files alone.
+        hosts: Whether the user's files of other hosts are read too, trusted; they go after the user's own.
+        specs: As for `load_config`.
+        inputs: As for `load_config`.
+        keep: As for `load_config`.
     """
-    origins = [_project_origin(Path(folder or os.curdir).absolute())] if project else []
-    origins += [_user_origin()] if user else []
-    sources: list[tuple[Origin, dict[str, Any]]] = []
-    errors: list[str] = []
-    for origin in origins:
-        if origin is not None:
-            try:
-                sources.append((origin, _entries(origin.file)))
-            except ConfigError as error:
-                errors.append(str(error))
-    return evolve(_config(sources), errors=tuple(errors))
+    origins = project_files(Path(folder or os.curdir).absolute()) if project else []
+    origins += user_files(hosts=hosts) if user else []
+    files, errors = read_found(origins, inputs=inputs)
+    return evolve(_config(files, specs, keep), errors=errors)
 
 
 def load_project(file: str | os.PathLike[str]) -> Config:
@@ -82,64 +113,86 @@ def load_project(file: str | os.PathLike[str]) -> Config:
     Raises:
         ConfigError: As for `load_config`.
     """
-    origin = _as_project(Path(file).absolute())
-    return _config([(origin, _entries(origin.file))])
+    return _config([read_file(as_project(Path(file).absolute()))])
 
 
-def _project_origin(folder: Path) -> Origin | None:
-    root = next((place for place in (folder, *folder.parents) if os.path.lexists(place / ".git")), folder)
-    for place in (folder, *folder.parents):
-        if os.path.lexists(place / PROJECT_FILE):
-            return _as_project(place / PROJECT_FILE)
-        if place == root:
-            return None
-    return None
+def read_found(
+    origins: Iterable[Origin], *, inputs: Mapping[str, str] | None = None
+) -> tuple[list[File], tuple[str, ...]]:
+    """Those files that can be used, and what is wrong with the others, one line each."""
+    files: list[File] = []
+    errors: list[str] = []
+    for origin in origins:
+        try:
+            document = read_document(origin.file)
+            if PurePath(origin.file).name in SETTINGS and not _has_servers(origin.file, document):
+                continue
+            files.append(_file(origin, document, inputs))
+        except ConfigError as error:
+            errors.append(str(error))
+    return files, tuple(errors)
 
 
-def _as_project(file: Path) -> Origin:
-    return Origin(str(file), trusted=False, workspace=str(file.parent))
+def read_file(origin: Origin, *, inputs: Mapping[str, str] | None = None) -> File:
+    """The servers of one file.
+
+    Raises:
+        ConfigError: As for `load_config`.
+    """
+    return _file(origin, read_document(origin.file), inputs)
 
 
-def _user_origin() -> Origin | None:
-    from platformdirs import user_config_path
+def _has_servers(path: str, document: Mapping[str, object]) -> bool:
+    try:
+        recognise(path, document)
+    except ConfigError:
+        return False
+    return True
 
-    file = user_config_path("mcp-nursery") / "servers.json"
-    return Origin(str(file)) if os.path.lexists(file) else None
+
+def _file(origin: Origin, document: Mapping[str, object], inputs: Mapping[str, str] | None) -> File:
+    dialect, root = recognise(origin.file, document)
+    here = evolve(origin, root=root)
+    entries = entries_of(origin.file, document, dialect, root)
+    read = ((name, read_entry(name, entry, origin=here, dialect=dialect, inputs=inputs)) for name, entry in entries)
+    return File(origin.file, dialect.name, tuple(read))
 
 
-def _config(sources: Sequence[tuple[Origin, dict[str, Any]]]) -> Config:
+def _config(files: Sequence[File], specs: Iterable[ServerSpec] = (), keep: Keep | None = None) -> Config:
     servers: dict[str, ServerSpec] = {}
+    replaced: list[str] = []
     warnings: dict[tuple[str, str], str] = {}
-    for origin, entries in sources:
-        for name, entry in entries.items():
-            spec, unknown = read_entry(name, entry, origin=origin)
-            servers[spec.name] = spec
-            where = f"{origin.file}: server {name!r}"
-            for key in unknown:
-                warnings.setdefault((origin.file, key), f"{where}: unknown key {key[:80]!r} is ignored")
-            for header, variable in _empty_headers(spec):
-                problem = f"{where}: field 'headers.{header}': {variable} is not in its env, and so empty"
-                warnings.setdefault((where, f"{header} {variable}"), problem)
+    for file in files:
+        for name, entry in file.entries:
+            for same, line in _warnings(file.path, name, entry):
+                warnings.setdefault(same, line)
+    for spec in (*(entry.spec for file in files for _, entry in file.entries), *specs):
+        before = servers.get(spec.name)
+        if before is not None:
+            replaced.append(f"{spec.label} goes before {before.label}")
+        servers[spec.name] = spec
     return Config(
-        servers=tuple(servers.values()),
-        files=tuple(origin.file for origin, _ in sources),
+        servers=tuple(spec for spec in servers.values() if keep is None or keep(spec)),
+        files=tuple(file.path for file in files),
         warnings=tuple(map(one_line, warnings.values())),
+        replaced=tuple(map(one_line, replaced)),
     )
 
 
+def _warnings(path: str, name: str, entry: Entry) -> Iterator[tuple[tuple[str, str], str]]:
+    """Each with what makes two of them the same."""
+    where = f"{path}: server {name!r}"
+    for key in entry.unknown:
+        yield (path, key), f"{where}: unknown key {key[:80]!r} is ignored"
+    for header, variable in _empty_headers(entry.spec):
+        problem = f"field 'headers.{header}': {variable} is not in its env, and so empty"
+        yield (where, f"{header} {variable}"), f"{where}: {problem}"
+
+
 def _empty_headers(spec: ServerSpec) -> list[tuple[str, str]]:
-    if not isinstance(spec.transport, Unresolved):
+    if not isinstance(spec.transport, Unresolved) or spec.transport.env_file is not None:
         return []
+    known = {**spec.transport.env, **spec.transport.inputs_as_variables}
     headers: Mapping[str, str] = getattr(spec.transport.transport, "headers", {})
-    found = {name: unresolved_in_header(text, spec.transport.env) for name, text in headers.items()}
+    found = {name: unresolved_in_header(text, known) for name, text in headers.items()}
     return [(name, variable) for name, variables in found.items() for variable in variables]
-
-
-def _entries(path: str) -> dict[str, Any]:
-    document = read_document(path)
-    if "mcpServers" not in document:
-        raise ConfigError("missing: an object with one entry a server", file=path, field="mcpServers")
-    entries = as_object(document["mcpServers"])
-    if entries is None:
-        raise ConfigError("an object with one entry a server wanted", file=path, field="mcpServers")
-    return entries

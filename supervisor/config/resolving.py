@@ -16,6 +16,7 @@ from mcp_nursery.actors.transports.process import ProcessId, signal_group
 from mcp_nursery.actors.transports.secrets import TELL_SECRETS
 from mcp_nursery.actors.transports.stdio import INHERITED, Shown, StdioConnector
 
+from .env_file import EnvFileError, read_env_file
 from .expansion import Find, Surroundings, UnresolvedVariable, command_of, expand, expand_header
 from .unresolved import SEQUENCES, TEXTS, Unresolved
 
@@ -87,9 +88,13 @@ class Resolver:
             StartFailed: A variable has no value, or a command failed; only the latter is worth another try.
         """
         written = self.unresolved.transport
-        outside = Surroundings({}, os.environ, self._workspace, _home())
-        env = {name: await self._value(f"env.{name}", text, outside) for name, text in self.unresolved.env.items()}
-        inside = self._recorded(evolve(outside, own=env))
+        inputs = self.unresolved.inputs_as_variables
+        outside = Surroundings(inputs, os.environ, self._workspace, _home())
+        env = await self._env_file(outside)
+        for name, value in self.unresolved.env.items():
+            env[name] = await self._value(f"env.{name}", value, outside)
+        own = {**env, **inputs}
+        inside = self._recorded(evolve(outside, own=own))
         found: dict[str, Any] = {}
         for name in TEXTS:
             text = getattr(written, name, None)
@@ -101,7 +106,7 @@ class Resolver:
         if hasattr(written, "env"):
             found["env"] = env
         if hasattr(written, "headers"):
-            found["headers"] = {name: await self._header(name, text, env) for name, text in written.headers.items()}
+            found["headers"] = {name: await self._header(name, text, own) for name, text in written.headers.items()}
         return evolve(written, **found)
 
     @property
@@ -120,6 +125,21 @@ class Resolver:
     def _keep_secret(self, value: str) -> None:
         if len(value) >= _LEAST_SECRET:
             self.secrets.add(value)
+
+    async def _env_file(self, outside: Surroundings) -> dict[str, str]:
+        if self.unresolved.env_file is None:
+            return {}
+        written = self._text("envFile", self.unresolved.env_file, self._recorded(outside))
+        path = os.path.join(self._workspace, written)
+        try:
+            found = await trio.to_thread.run_sync(read_env_file, path, abandon_on_cancel=True)
+        except EnvFileError as error:
+            problem = str(error)
+        else:
+            for value in found.values():
+                self._keep_secret(value)
+            return found
+        raise self._failed("envFile", problem, retriable=False)
 
     async def _value(self, where: str, text: str, outside: Surroundings) -> str:
         command = command_of(text)

@@ -9,7 +9,7 @@ from typing import Any, cast
 from attrs import field, frozen
 
 from .document import as_object
-from .expansion import command_of, has_variables
+from .expansion import command_of, has_variables, inputs_in
 
 _HARMLESS = frozenset(
     {
@@ -48,33 +48,45 @@ class TrustRequest:
     """The entry as written, nothing of it resolved: what is agreed to, to the letter."""
     digest: str = field(repr=False)
     """SHA-256 of file, server and entry: any change makes another request."""
-
-    @property
-    def argv(self) -> tuple[str, ...]:
-        """The command and its arguments as written; empty if the entry starts no process itself."""
-        command, args = self.entry.get("command"), self.entry.get("args")
-        parts = [command, *cast("list[object]", args if isinstance(args, list) else [])]
-        return tuple(str(part) for part in parts) if command is not None else ()
+    argv: tuple[str, ...] = field(default=(), repr=False, eq=False)
+    """The command and its arguments, unresolved; empty if the entry starts no process itself."""
 
 
 def trust_request(
-    server: str, entry: Mapping[str, Any], *, file: str, remote: bool, known: Collection[str]
+    server: str,
+    entry: Mapping[str, Any],
+    *,
+    file: str,
+    remote: bool,
+    known: Collection[str],
+    written: Mapping[str, Any] | None = None,
 ) -> TrustRequest | None:
     """What has to be agreed to before this entry of a project's file may be used; None if nothing.
 
     Args:
         server: Its name.
-        entry: As written.
+        entry: What it says, in our words.
         file: The project's file.
         remote: Whether it names a server to connect to, and no process to start.
         known: The keys that mean anything; others are ignored and need no consent.
+        written: The entry as it stands in the file, if it is in other words.
     """
     reasons = tuple(dict.fromkeys(_reasons(entry, remote=remote, known=known)))
     if not reasons:
         return None
     path = os.path.realpath(file)
-    canonical = json.dumps([_FORMAT, path, server, entry], sort_keys=True, separators=(",", ":"))
-    return TrustRequest(server, path, reasons, dict(entry), hashlib.sha256(canonical.encode()).hexdigest())
+    shown = entry if written is None else written
+    # What the words mean is agreed to as well: it depends on what else is in the file.
+    agreed = [_FORMAT, path, server, shown, *([] if shown == entry else [entry])]
+    canonical = json.dumps(agreed, sort_keys=True, separators=(",", ":"))
+    digest = hashlib.sha256(canonical.encode()).hexdigest()
+    return TrustRequest(server, path, reasons, dict(shown), digest, argv=_argv(entry))
+
+
+def _argv(entry: Mapping[str, Any]) -> tuple[str, ...]:
+    command, args = entry.get("command"), entry.get("args")
+    parts = [command, *cast("list[object]", args if isinstance(args, list) else [])]
+    return tuple(str(part) for part in parts) if command is not None else ()
 
 
 def _reasons(entry: Mapping[str, Any], *, remote: bool, known: Collection[str]) -> Iterator[str]:
@@ -86,21 +98,26 @@ def _reasons(entry: Mapping[str, Any], *, remote: bool, known: Collection[str]) 
                 yield f"runs a command for {key}"
     for key, value in entry.items():
         # Variables of headers see the entry's own env block, and nothing else.
-        if key in known and key not in ("headers", "description") and any(map(has_variables, _texts(value))):
+        if key in known and key not in ("headers", "description") and any(map(has_variables, texts_of(value))):
             yield f"reads variables for {key}"
+        if key == "headers" and any(map(inputs_in, texts_of(value))):
+            yield "uses inputs for headers"
+        if not remote and key == "envFile":
+            yield "reads a file for env"
         if remote and key in known and key not in _HARMLESS:
             yield f"uses {key}"
 
 
-def _texts(value: object) -> Iterator[str]:
+def texts_of(value: object) -> Iterator[str]:
+    """Every text in a JSON value, keys excepted."""
     match value:
         case str():
             yield value
         case list():
             for item in cast("list[object]", value):
-                yield from _texts(item)
+                yield from texts_of(item)
         case dict():
             for item in cast("dict[str, object]", value).values():
-                yield from _texts(item)
+                yield from texts_of(item)
         case _:
             return

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import field, frozen
 
-from .expansion import command_of, has_variables
+from .expansion import as_variables, command_of, has_variables, inputs_in
 
 if TYPE_CHECKING:
     from mcp_nursery.actors.server import Connector
@@ -29,6 +29,12 @@ class Origin:
     """Whether its user named the file, or it is the user's own."""
     workspace: str | None = None
     """`${workspaceFolder}`: the folder of a project's file; None for the host's working directory."""
+    root: str = "mcpServers"
+    """The file's key under which the entry stands."""
+
+
+def _names_only(values: Mapping[str, str]) -> str:
+    return "{" + ", ".join(f"{name}=…" for name in values) + "}"
 
 
 @frozen
@@ -37,11 +43,20 @@ class Unresolved:
 
     transport: Any
     """As written: any transport with some of the fields above."""
-    env: Mapping[str, str] = field(repr=lambda env: "{" + ", ".join(f"{name}=…" for name in env) + "}")
+    env: Mapping[str, str] = field(repr=_names_only)
     """The entry's `env` block as written, also where the transport has none: headers look there."""
     workspace: str | None
     server: str = field(eq=False)
     file: str = field(eq=False)
+    env_file: str | None = None
+    """A file with more variables for `env`, as written."""
+    inputs: Mapping[str, str] = field(factory=dict[str, str], repr=_names_only)
+    """What the host gave for `${input:ID}`, by ID; no more than this server asks for."""
+
+    @property
+    def inputs_as_variables(self) -> dict[str, str]:
+        """The inputs by the names that the text has for them."""
+        return as_variables(self.inputs)
 
     @property
     def kind(self) -> Any:
@@ -61,13 +76,22 @@ class Unresolved:
         return ResolvingConnector(self, close_grace=close_grace)
 
 
-def unresolved(transport: Any, *, env: Mapping[str, str], server: str, origin: Origin) -> Any:
+def unresolved(
+    transport: Any,
+    *,
+    env: Mapping[str, str],
+    server: str,
+    origin: Origin,
+    env_file: str | None = None,
+    inputs: Mapping[str, str] | None = None,
+) -> Any:
     """The transport as it is if its text says all; otherwise one that is resolved at each connect."""
-    if any(has_variables(text) for text in _all_texts(transport, env)) or any(
-        command_of(value) is not None for values in (env, *_mappings(transport)) for value in values.values()
-    ):
-        return Unresolved(transport, env, origin.workspace, server=server, file=origin.file)
-    return transport
+    texts = [*_all_texts(transport, env), env_file or ""]
+    commands = (value for values in (env, *_mappings(transport)) for value in values.values())
+    if env_file is None and not any(map(has_variables, texts)) and all(command_of(text) is None for text in commands):
+        return transport
+    used = {name: inputs[name] for text in texts for name in inputs_in(text) if inputs}
+    return Unresolved(transport, env, origin.workspace, server=server, file=origin.file, env_file=env_file, inputs=used)
 
 
 def _all_texts(transport: Any, env: Mapping[str, str]) -> Iterable[str]:

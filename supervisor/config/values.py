@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from operator import eq
-from typing import Any, TypeVar, cast, get_args
+from typing import Any, NewType, TypeVar, cast, get_args
 
 from attrs import AttrsInstance, fields
 from cattrs import ClassValidationError, Converter
@@ -16,6 +16,10 @@ from mcp_nursery.supervisor.policy import RestartMode, Revive
 from .document import as_object, is_unicode, json_type
 
 T = TypeVar("T", bound=AttrsInstance)
+
+
+Milliseconds = NewType("Milliseconds", float)
+"""A number of milliseconds in a file; seconds once it is read."""
 
 
 class FieldError(Exception):
@@ -64,16 +68,20 @@ def _boolean(value: object, _type: object) -> bool:
     return value
 
 
-def _seconds(value: object, _type: object = None) -> float:
+def _seconds(value: object, _type: object = None, unit: str = "seconds") -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"seconds wanted, not {json_type(value)}")
+        raise TypeError(f"{unit} wanted, not {json_type(value)}")
     try:
         seconds = float(value)
     except OverflowError:
         seconds = math.inf
     if not 0 <= seconds < math.inf:
-        raise ValueError("finite seconds >= 0 wanted")
+        raise ValueError(f"finite {unit} >= 0 wanted")
     return seconds
+
+
+def _milliseconds(value: object, _type: object) -> float:
+    return _seconds(value, unit="milliseconds") / 1000
 
 
 def _count(value: object, _type: object) -> int:
@@ -151,6 +159,7 @@ _PLAIN: tuple[tuple[type, _Check], ...] = (
     (int, _count),
 )
 _COMPOSED: tuple[tuple[Any, _Check], ...] = (
+    (Milliseconds, _milliseconds),
     (tuple[str, ...], _texts),
     (tuple[float, ...], _ladder),
     (dict[str, str], _variables),

@@ -27,6 +27,7 @@ ALL_KEYS = [
         "command",
         "args",
         "env",
+        "envFile",
         "cwd",
         "url",
         "headers",
@@ -73,7 +74,12 @@ def load_one(file: Path, entry: Any) -> ServerSpec:
     ("content", "problem"),
     [
         (b"", "not JSON: Expecting value (line 1, column 1)"),
-        (b'{\n  "mcpServers": {},\n}', "not JSON"),
+        (b'{\n  "mcpServers": {},,\n}', "not JSON: Expecting property name enclosed in double quotes (line 2"),
+        (b"[,]", "not JSON"),
+        (b'{"a": ,}', "not JSON"),
+        (b'{"a": 1 /* open', "not JSON: Expecting ',' delimiter (line 1, column 9)"),
+        (b'{ // a\n /* b\n */ "a" 1}', "(line 3, column 9)"),
+        (b'{"a": "// open', "not JSON: Unterminated string"),
         (b'{\n  "a" 1}', "(line 2, column 7)"),
         (b"\xff\xfe{\x00}\x00", "not UTF-8 (line 1)"),
         (b'{"a":\n"\xe4"}', "not UTF-8 (line 2)"),
@@ -340,7 +346,7 @@ def test_no_value_is_shown(file: Path, key: str) -> None:
     for value in [[SECRET], {"K": SECRET}, [SECRET, 1], {"K": SECRET, "L": 1}, {"K": [SECRET]}, [[SECRET]], SECRET]:
         config = load_config(write(file, {"s": {"command": "x", key: value}}))
         (spec,) = config.servers
-        if (value == SECRET and key in ("cwd", "description")) or (value == [SECRET] and key == "tools"):
+        if (value == SECRET and key in ("cwd", "description", "envFile")) or (value == [SECRET] and key == "tools"):
             continue  # What these are for.
         error = spec.transport.error if isinstance(spec.transport, UnusableTransport) else None
         assert SECRET not in f"{config!r}{config.warnings}{error}{error!r}"

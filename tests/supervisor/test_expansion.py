@@ -51,7 +51,7 @@ def test_outside_of_headers(text, expanded):
         ("${GONE}", "variable ${GONE} is not set"),
         ("x ${env:GONE} y", "variable ${env:GONE} is not set"),
         ("${env:OWN}", "variable ${env:OWN} is not set"),
-        ("${input:token}", "${input:token} is not a variable known here"),
+        ("${input:token}", "variable ${input:token} is not set"),
         ("${}", "${…} is not a variable known here"),
         ("${sec ret}", "${…} is not a variable known here"),
         ("${SET:-${ONLY}}", "${SET}: a default cannot hold a variable"),

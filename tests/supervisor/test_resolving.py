@@ -116,7 +116,7 @@ async def test_each_connect_resolves_anew(tmp_path, telling, monkeypatch):
         ({"env": {"A": "${GONE}"}}, "field 'env.A': variable ${GONE} is not set"),
         ({"args": ["x", "${env:GONE}"]}, "field 'args': variable ${env:GONE} is not set"),
         ({"cwd": "${GONE}/x"}, "field 'cwd': variable ${GONE} is not set"),
-        ({"command": "${input:x}"}, "field 'command': ${input:x} is not a variable known here"),
+        ({"command": "${file:x}"}, "field 'command': ${file:x} is not a variable known here"),
         ({"env": {"A": "!echo hunter2; exit 3"}}, "field 'env.A': the command ended with exit code 3"),
         ({"env": {"A": "!printf '\\377'"}}, "field 'env.A': the command's output is not text"),
         ({"env": {"A": "!printf 'a\\0b'"}}, "field 'env.A': the command's output is not text"),

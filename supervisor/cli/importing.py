@@ -1,0 +1,99 @@
+"""`mcp-nursery import`: the servers of other hosts' files in one file of our own. Resolves and starts nothing."""
+
+import json
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from attrs import frozen
+
+from mcp_nursery.actors.errors import ConfigError
+from mcp_nursery.supervisor.config.loader import File, read_file, read_found
+from mcp_nursery.supervisor.config.places import own_file, user_files
+from mcp_nursery.supervisor.config.trust import texts_of
+from mcp_nursery.supervisor.config.unresolved import Origin
+from mcp_nursery.supervisor.spec import UnusableTransport
+
+from .failures import OK
+from .output import warn, write_json, write_line
+from .runtime import Options
+
+
+@frozen
+class ImportOptions:
+    """What `import` can be told besides."""
+
+    files: tuple[Path, ...] = ()
+    """The files to read; none means those of other hosts in the user's home. A project's has to be named: what is
+    written is trusted."""
+    to: Path | None = None
+    """The file to write; None for the user's own."""
+    force: bool = False
+
+
+def import_servers(options: Options, wanted: ImportOptions) -> int:
+    """Read, write, and say what was left out."""
+    target = wanted.to or own_file()
+    if target.exists() and not wanted.force:
+        raise ConfigError("exists already; --force writes over it, --to FILE writes elsewhere", file=str(target))
+    files, left = _read(wanted)
+    servers: dict[str, tuple[Mapping[str, Any], str]] = {}
+    for file in files:
+        left += _left_out(file)
+        for name, entry in file.entries:
+            if not isinstance(entry.spec.transport, UnusableTransport):
+                if name in servers:
+                    left.append(f"{servers[name][1]}: server {name!r}: {file.path} goes before it")
+                servers[name] = entry.own, file.path
+    if not servers:
+        raise ConfigError("there is nothing to import; name the files: mcp-nursery import FILE")
+    _write(target, {name: entry for name, (entry, _) in servers.items()})
+    for line in left:
+        warn(line)
+    if options.as_json:
+        write_json({"file": str(target), "servers": sorted(servers), "left_out": left})
+    else:
+        write_line("\n".join(f"mcp:{name} via {source}" for name, (_, source) in servers.items()))
+        write_line(f"written to {target}")
+    return OK
+
+
+def _read(wanted: ImportOptions) -> tuple[list[File], list[str]]:
+    if wanted.files:
+        return [read_file(Origin(str(file))) for file in wanted.files], []
+    others = [origin for origin in user_files(hosts=True) if origin.file != str(own_file())]
+    files, errors = read_found(others)
+    return files, list(errors)
+
+
+def _left_out(file: File) -> list[str]:
+    left: list[str] = []
+    for name, entry in file.entries:
+        transport = entry.spec.transport
+        if isinstance(transport, UnusableTransport):
+            left.append(str(transport.error))
+            continue
+        left += [f"{file.path}: server {name!r}: {key[:80]!r} means nothing here" for key in entry.unknown]
+        if any("${workspaceFolder" in text for text in texts_of(dict(entry.own))):
+            left.append(f"{file.path}: server {name!r}: ${{workspaceFolder}} will be the working directory")
+    return left
+
+
+def _write(target: Path, servers: Mapping[str, Mapping[str, Any]]) -> None:
+    """For the user alone, since entries may hold secrets as they were written; as a whole or not at all."""
+    text = json.dumps({"mcpServers": servers}, indent=2) + "\n"
+    beside = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as stream:
+            stream.write(text)
+        beside.replace(target)
+    except OSError as error:
+        with suppress(OSError):  # it may never have come to be
+            beside.unlink()
+        problem = error.strerror or type(error).__name__
+    else:
+        return
+    raise ConfigError(f"cannot be written: {problem}", file=str(target))

@@ -1,0 +1,84 @@
+"""An entry of another host's file, being said in our own words. Pure. No message shows a value."""
+
+from collections.abc import Callable, Mapping, Sequence
+from glob import escape
+from typing import Any, cast
+
+from attrs import define, field
+
+from mcp_nursery.supervisor.config.document import as_object
+from mcp_nursery.supervisor.config.values import FieldError
+
+
+@define
+class Translation:
+    """What an entry says, and which of its words became which of ours."""
+
+    own: dict[str, Any]
+    """The entry with our keys. Keys that nobody knows stay."""
+    words: dict[str, str] = field(factory=dict[str, str])
+    """The file's key by ours, where they differ: errors name what stands in the file."""
+
+    def move(self, theirs: str, ours: str, value: Any) -> None:
+        """Say in our word what the entry says in its own; nothing if it does not.
+
+        Raises:
+            FieldError: The entry uses both words.
+        """
+        if value is None:
+            return
+        del self.own[theirs]
+        if ours in self.own:
+            raise FieldError(f"says the same as {self.words.get(ours, ours)}; one of them is wanted", theirs)
+        self.own[ours] = value
+        self.words[ours] = theirs
+
+    def offer(self, ours: str, theirs: str, names: Sequence[str] | None) -> None:
+        """Say in `tools` which tools are offered (`allow`) or are not (`deny`), by exact names.
+
+        Raises:
+            FieldError: The entry has `tools` besides.
+        """
+        if names is None:
+            return
+        del self.own[theirs]
+        begun = any(word.startswith("tools.") for word in self.words)
+        if "tools" in self.own and not begun:
+            raise FieldError("says the same as tools; one of them is wanted", theirs)
+        self.own["tools"] = {**(self.own["tools"] if begun else {}), ours: [escape(name) for name in names]}
+        self.words[f"tools.{ours}"] = theirs
+
+
+Translate = Callable[[dict[str, Any]], Translation]
+"""An entry without its nulls to our words. Raises `FieldError` for a word of the dialect that cannot be taken."""
+
+
+def in_our_words(written: dict[str, Any]) -> Translation:
+    """An entry that needs no translation."""
+    return Translation(dict(written))
+
+
+def each_text(value: object, change: Callable[[str], str]) -> Any:
+    """The JSON value with each text in it changed; keys stay."""
+    match value:
+        case str():
+            return change(value)
+        case list():
+            return [each_text(item, change) for item in cast("list[object]", value)]
+        case _:
+            parts = as_object(value)
+            return value if parts is None else {key: each_text(part, change) for key, part in parts.items()}
+
+
+def with_header(headers: Any, name: str, text: str, *, key: str) -> Any:
+    """The headers and one more.
+
+    Raises:
+        FieldError: They have it already.
+    """
+    known: Mapping[str, Any] = as_object(headers) or {}
+    if headers is not None and as_object(headers) is None:
+        return headers  # not an object, as whoever reads the entry will say
+    if name.lower() in map(str.lower, known):
+        raise FieldError(f"the header {name} stands in headers too; one of them is wanted", key)
+    return {**known, name: text}

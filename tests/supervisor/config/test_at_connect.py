@@ -1,0 +1,169 @@
+"""K5, K7, L17: what dialects read when a server connects, what that needs of the user, and who is shown it."""
+
+import json
+import os
+
+import pytest
+import trio
+
+from mcp_nursery.actors.errors import StartFailed
+from mcp_nursery.supervisor import discover_config, load_config
+from mcp_nursery.supervisor.config import load_project
+from mcp_nursery.supervisor.config.resolving import Resolver
+
+SECRET = "hunter2-hunter2"
+OTHER = "swordfish-${GONE}"
+
+
+def only(file, text, load=load_config, **options):
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text if isinstance(text, str) else json.dumps(text))
+    (spec,) = load(file, **options).servers
+    return spec
+
+
+async def resolved(spec):
+    resolver = Resolver(spec.transport)
+    transport = await resolver.transport()
+    assert SECRET not in repr((spec, resolver))
+    return transport, resolver.secrets
+
+
+async def test_an_env_file(tmp_path, monkeypatch):
+    """K5, L17: under `env`, seen by arguments and headers, never expanded, and read anew each time."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "some.env").write_text(f"TOKEN={SECRET}\nB=file\nC=${{B}}\n")
+    entry = {"command": "x", "args": ["${TOKEN}", "${C}"], "env": {"B": "block"}}
+    entry["envFile"] = "${workspaceFolder}/some.env"
+    spec = only(tmp_path / ".cursor" / "mcp.json", {"mcpServers": {"s": entry}})
+    transport, secrets = await resolved(spec)
+    assert transport.args == (SECRET, "${B}")
+    assert transport.env == {"TOKEN": SECRET, "B": "block", "C": "${B}"}
+    assert {SECRET, "file", "${B}"} <= secrets
+    (tmp_path / "some.env").write_text("TOKEN=new\nC=\n")
+    assert (await resolved(spec))[0].args == ("new", "")
+    (tmp_path / "some.env").write_text(f"{SECRET}\n")
+    with pytest.raises(StartFailed) as caught:
+        await resolved(spec)
+    assert str(caught.value) == f"{spec.source}: server 's': field 'envFile': line 1 is not NAME=VALUE"
+    assert not caught.value.retriable
+
+
+async def test_an_env_file_is_of_its_project(tmp_path):
+    """A relative name is one in the project's folder."""
+    (tmp_path / ".env").write_text(f"TOKEN={SECRET}")
+    entry = {"url": "https://x", "headers": {"A": "Bearer ${TOKEN}"}, "envFile": ".env"}
+    spec = only(tmp_path / ".vscode" / "mcp.json", {"servers": {"s": entry}}, load_project)
+    transport, _ = await resolved(spec)
+    assert transport.headers == {"A": f"Bearer {SECRET}"}
+    assert load_project(spec.source).warnings == ()
+
+
+async def test_a_bearer_token_of_the_environment(tmp_path, monkeypatch):
+    """K5: read when it connects; a header sees it by way of the entry's `env`, and nothing else of the environment."""
+    spec = only(
+        tmp_path / "config.toml",
+        '[mcp_servers.s]\nurl = "https://x"\nbearer_token_env_var = "TOKEN"\n'
+        'env_http_headers = {"X-A" = "TRACE", "X-B" = "GONE"}\nhttp_headers = {"X-C" = "${HOME}"}',
+    )
+    monkeypatch.setenv("TOKEN", SECRET)
+    monkeypatch.setenv("TRACE", "t")
+    transport, secrets = await resolved(spec)
+    assert transport.headers == {"X-C": "", "Authorization": f"Bearer {SECRET}", "X-A": "t", "X-B": ""}
+    assert SECRET in secrets
+    monkeypatch.delenv("TOKEN")
+    with pytest.raises(StartFailed, match=r"field 'env.TOKEN': variable \$\{env:TOKEN\} is not set"):
+        await resolved(spec)
+
+
+async def test_inputs(tmp_path):
+    """K5, L17: what the host gave, in every text, never expanded, shown nowhere; each server keeps only its own."""
+    entry = {"command": "${input:a}", "args": ["${input:b-1.c}"], "env": {"E": "${input:a}"}}
+    remote = {"url": "https://x", "headers": {"A": "Bearer ${input:a}"}}
+    file = tmp_path / "mcp.json"
+    file.write_text(
+        json.dumps({"servers": {"s": entry, "r": remote, "n": {"command": "x", "args": ["${input:z:-d}"]}}})
+    )
+    config = load_config(file, inputs={"a": SECRET, "b-1.c": OTHER, "z": "", "unused": "u"})
+    local, far, default = config.servers
+    transport, secrets = await resolved(local)
+    assert (transport.command, transport.args, transport.env) == (SECRET, (OTHER,), {"E": SECRET})
+    assert {SECRET, OTHER} <= secrets
+    assert (await resolved(far))[0].headers == {"A": f"Bearer {SECRET}"}
+    assert (await resolved(default))[0].args == ("d",)
+    assert [set(spec.transport.inputs) for spec in config.servers] == [{"a", "b-1.c"}, {"a"}, {"z"}]
+    assert (config.warnings, SECRET in repr(config)) == ((), False)
+    assert load_config(file, inputs={"a": "changed", "b-1.c": OTHER, "z": ""}).servers[0] != local
+
+
+@pytest.mark.parametrize(
+    ("place", "root", "entry", "reasons"),
+    [
+        (".vscode/mcp.json", "servers", {"url": "https://x", "envFile": "a"}, ("uses envFile",)),
+        (".vscode/mcp.json", "servers", {"command": "x", "envFile": "a"}, ("starts a process", "reads a file for env")),
+        (
+            ".vscode/mcp.json",
+            "servers",
+            {"url": "https://x", "headers": {"A": "${input:k}"}},
+            ("uses inputs for headers",),
+        ),
+        (".vscode/mcp.json", "servers", {"url": "https://x/${input:k}"}, ("reads variables for url",)),
+        ("opencode.json", "mcp", {"command": ["x", "-y"]}, ("starts a process",)),
+        ("opencode.json", "mcp", {"url": "https://{env:TOKEN}"}, ("reads variables for url",)),
+        (".codebuddy/mcp.json", "mcpServers", {"transport": {"command": "x"}}, ("starts a process",)),
+        (".gemini/settings.json", "mcpServers", {"httpUrl": "https://$TOKEN"}, ("reads variables for httpUrl",)),
+        (".gemini/settings.json", "mcpServers", {"httpUrl": "https://x", "includeTools": [], "timeout": 1}, None),
+        (".windsurf/mcp_config.json", "mcpServers", {"serverUrl": "https://x"}, None),
+        (".mcp.json", "mcpServers", {"url": "https://x", "maxResultChars": 5, "tools": []}, None),
+    ],
+)
+def test_what_a_project_has_to_ask_for(tmp_path, place, root, entry, reasons):
+    """K7: whatever the words, for what it would do; and what is agreed to is what stands in the file."""
+    spec = only(tmp_path / place, {root: {"s": entry}}, load_project_with_input)
+    assert (spec.consent and spec.consent.reasons) == (reasons and tuple(r.replace("httpUrl", "url") for r in reasons))
+    if spec.consent:
+        assert spec.consent.entry == entry
+
+
+def load_project_with_input(file):
+    return discover_config(file.parent if file.parent.name[0] != "." else file.parent.parent, inputs={"k": SECRET})
+
+
+def test_an_environment_variable_of_a_project_in_toml(tmp_path):
+    """K7: `bearer_token_env_var` and the like read the process's environment."""
+    for line in ('bearer_token_env_var = "T"', 'env_http_headers = {"A" = "T"}'):
+        text = f'[mcp_servers.s]\nurl = "https://x"\n{line}\nwhen = 2025-01-01'
+        spec = only(tmp_path / ".codex" / "config.toml", text, load_project)
+        assert spec.consent.reasons == ("reads variables for env",)
+        assert spec.consent.entry["when"] == "2025-01-01"
+
+
+def test_an_env_block_goes_before_the_environment(tmp_path):
+    """As Codex has it."""
+    spec = only(tmp_path / "c.toml", '[mcp_servers.s]\ncommand = "x"\nenv = {A = "block"}\nenv_vars = ["A"]')
+    assert spec.transport.env == {"A": "block"}
+
+
+def test_what_a_command_is(tmp_path):
+    """K7: whatever the words."""
+    spec = only(tmp_path / "opencode.json", {"mcp": {"s": {"command": ["npx", "-y"]}}}, load_project)
+    assert spec.consent.argv == ("npx", "-y")
+
+
+def test_a_change_elsewhere_that_changes_what_words_mean_asks_again(tmp_path):
+    """K7: the same entry in a file that has become another host's."""
+    entry = {"command": "x", "args": ["$A"]}
+    digests = set()
+    for other in ({"command": "y"}, {"httpUrl": "https://x"}):
+        file = tmp_path / "some.json"
+        file.write_text(json.dumps({"mcpServers": {"s": entry, "t": other}}))
+        digests.add(load_project(file).servers[0].consent.digest)
+    assert len(digests) == 2
+
+
+async def test_a_pipe_instead_of_an_env_file(tmp_path):
+    """No connect waits for it."""
+    os.mkfifo(tmp_path / "pipe")
+    spec = only(tmp_path / "f.json", {"servers": {"s": {"command": "x", "envFile": str(tmp_path / "pipe")}}})
+    with trio.fail_after(20), pytest.raises(StartFailed, match="no regular file"):
+        await resolved(spec)
