@@ -161,7 +161,7 @@ async def test_three_failures_at_once_are_three_servers_affairs(remotes, rig_of)
     async def work(supervisor):
         for step in range(20):
             result = await supervisor.call_tool("sleep", {"seconds": 0.05, "label": str(step)}, server="good")
-            results.append((result.text, result.incarnation))
+            results.append((result.full_text, result.incarnation))
 
     async with rig_of("stdio") as rig, rig_of("ws") as bad:
         await bad.refuses(None)
