@@ -80,13 +80,18 @@ def messages(frame: bytes) -> Iterator[dict[str, Any]]:
         yield cast("dict[str, Any]", message)
 
 
+def _may_hold_a_long_integer(frame: bytes) -> bool:
+    """Whether 19 digits stand in a row. Of every sixth byte such a row holds three: few texts need a second look."""
+    return b"000" in frame[::6].translate(_DIGITS) and _LONG_INTEGER in frame.translate(_DIGITS)
+
+
 def decode(frame: bytes) -> Any:
     """The JSON in a frame, read leniently where strictness would lose an answer that its caller waits for.
 
     Raises:
         ValueError: It is not JSON.
     """
-    if _LONG_INTEGER not in frame.translate(_DIGITS):  # orjson would make a float of it, without a word
+    if not _may_hold_a_long_integer(frame):  # orjson would make a float of it, without a word
         try:
             return orjson.loads(frame)
         except orjson.JSONDecodeError:

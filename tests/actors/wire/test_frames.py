@@ -242,3 +242,11 @@ def test_what_is_nested_without_end_is_noise(number):
 def test_json_values_come_in_as_the_standard_library_reads_them(value):
     frame = json.dumps({"v": value}).encode()
     assert list(frames.messages(frame)) == [{"v": value}]
+
+
+@pytest.mark.parametrize("before", range(13))
+@pytest.mark.parametrize("digits", [18, 19, 20, 40])
+def test_long_integers_are_found_wherever_they_stand(before, digits):
+    """Exact to the last digit, at every distance from the beginning."""
+    number = int("9" * digits)
+    assert frames.decode(b'{"' + b"x" * before + b'":%d}' % number) == {"x" * before: number}
