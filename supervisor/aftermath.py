@@ -15,7 +15,7 @@ def snapshot_after(
     snapshot: Snapshot, reason: ExitReason, decision: Decision, *, redact: Callable[[str], str]
 ) -> Snapshot:
     """The snapshot that follows, with the time of the next start where one is due, and no secret in its error."""
-    ended = evolve(snapshot, owner=None, connected_at=None, pid=None, error=_told(reason.loss, redact))
+    ended = evolve(snapshot, owner=None, connected_at=None, pid=None, woken=False, error=_told(reason.loss, redact))
     match decision:
         case Restart():
             return evolve(ended, state=ServerState.WAITING, due_at=decision.at, attempt=decision.attempt)

@@ -61,10 +61,17 @@ def build_part(
     )
 
 
+def dismissed(part: ServerTools) -> ServerTools:
+    """The part of a server that is configured no more."""
+    if not part.tools:
+        return part
+    return ServerTools(part.server, departed=frozenset(key for tool in part.tools for key in _keys(tool)))
+
+
 def _kept_tools(snapshot: Snapshot, before: tuple[Snapshot, ServerTools] | None) -> Sequence[Tool] | None:
-    if before is not None and before[0].definitions is snapshot.definitions and before[1].tools:
-        return before[1].tools
-    return None
+    if before is None or before[0].definitions is not snapshot.definitions or before[0].spec != snapshot.spec:
+        return None
+    return before[1].tools or None
 
 
 def _named_tools(

@@ -1,11 +1,12 @@
 """All servers together: their keepers, their state cells, the catalogue and the router that follow from the cells."""
 
 import logging
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 
 import trio
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from mcp_nursery.actors.errors import ConfigError, SupervisorClosed, UnknownServer
 from mcp_nursery.actors.host import NO_CALLBACKS, Callbacks
@@ -16,20 +17,31 @@ from mcp_nursery.actors.timer import Timer
 from mcp_nursery.actors.transports.ledger import LEDGER
 from mcp_nursery.actors.transports.secrets import TELL_SECRETS
 
-from .catalogue import NO_TOOLS, Catalogue, build_catalogue, build_part, near_names, replace_part
+from .catalogue import (
+    NO_TOOLS,
+    Catalogue,
+    ServerTools,
+    build_catalogue,
+    build_part,
+    dismissed,
+    near_names,
+    replace_part,
+)
 from .cell import Cell
 from .config.environment import call_timeout, connect_timeout
 from .events import EventHub, InjectionSuspected, ServerRemoved, state_event, tools_event
-from .keeper import Keeper, KeeperSettings, initial_snapshot
-from .orders import Command, Order
+from .keeper import Keeper, KeeperSettings
+from .orders import Command, Order, Renewal
 from .policy import RestartPolicy
 from .registrar import Registrar
 from .spec import REMOTE_KINDS, ServerSpec
-from .status import CallCounts, ServerStatus, Snapshot, status_of
+from .standing import initial_snapshot
+from .status import ServerStatus, Snapshot, status_of
 from .tools.redaction import PLAIN, Redactor
 from .tools.signals import prepare
 from .tools.tool import Invoke, Tool
 from .tools.wrapping import clean_name
+from .usage import Usage
 
 logger = logging.getLogger(__name__)
 
@@ -63,8 +75,6 @@ LOCAL_STARTS = 3
 REMOTE_STARTS = 20
 """Remote servers that may be starting at once: their work is done elsewhere."""
 
-_NO_CALLS = CallCounts()
-
 
 class Fleet:
     """One writer for what is known of all servers; everybody else reads cells and sends commands."""
@@ -87,7 +97,14 @@ class Fleet:
             "stdio": StartPool(LOCAL_STARTS),
             **dict.fromkeys(REMOTE_KINDS, remote),
         }
-        self._counts: dict[str, CallCounts] = {}
+        self._usage = Usage()
+        self.counts = self._usage.counts
+        self.begin_call = self._usage.begin_call
+        self.finish_call = self._usage.finish_call
+        self.listing = self._usage.listing
+        self._leaving: dict[str, Command] = {}
+        """Servers that are configured no more, until everything they owned is closed."""
+        self._reloading = trio.Lock()
         self._redactors: dict[str, Redactor] = {}
 
     # -- what is known --------------------------------------------------------------------------------------------
@@ -136,20 +153,6 @@ class Fleet:
             ValueError: The call's own is negative.
         """
         return call_timeout(call, server, self._settings.environ)
-
-    def counts(self, server: str) -> CallCounts:
-        """The calls of a server so far."""
-        return self._counts.get(server, _NO_CALLS)
-
-    def begin_call(self, server: str) -> None:
-        """A call of this server begins."""
-        counts = self.counts(server)
-        self._counts[server] = CallCounts(counts.in_flight + 1, counts.done, counts.failed)
-
-    def finish_call(self, server: str, *, failed: bool) -> None:
-        """A call of this server has its outcome."""
-        counts = self.counts(server)
-        self._counts[server] = CallCounts(counts.in_flight - 1, counts.done + (not failed), counts.failed + failed)
 
     def redactor(self, server: str) -> Redactor:
         """What takes the server's secrets out of what is told of it; also after it was removed."""
@@ -225,20 +228,84 @@ class Fleet:
         self.check_open()
         self._add_all([spec])
 
+    async def remove(self, server: str, *, drain: float) -> None:
+        """Keep this server no more. It is configured no more at once; returns when all it owned is closed.
+
+        Raises:
+            UnknownServer: No server of that name.
+            SupervisorClosed: The block was left.
+        """
+        self.cell(server)
+        command = self._dismiss(server, drain)
+        self._rebuild()
+        await command.done.wait()
+
+    async def reload(self, specs: Sequence[ServerSpec], *, drain: float) -> None:
+        """Keep these servers and no others. See `Supervisor.reload`."""
+        self.check_open()
+        async with self._reloading:
+            self.check_open()
+            await self._gone([spec.name for spec in specs])
+            for command in self._change_to(specs, drain):
+                await command.done.wait()
+        self.check_open()
+
+    async def _gone(self, servers: Collection[str]) -> None:
+        """Wait until none of these is being removed: one that comes again must find nothing of itself alive."""
+        while leaving := [self._leaving[server] for server in servers if server in self._leaving]:
+            await leaving[0].done.wait()
+            self.check_open()
+
+    def _change_to(self, specs: Sequence[ServerSpec], drain: float) -> list[Command]:
+        """In one step, so that nobody sees a part of it; what is still to be waited for."""
+        settings = self._settings_for(specs)
+        new = [spec for spec in specs if spec.name not in self.cells]
+        kept = [spec for spec in specs if spec.name in self.cells]
+        commands = [self._dismiss(name, drain) for name in self.cells if name not in settings]
+        commands += [self._renew(spec, settings[spec.name], drain) for spec in kept]
+        for spec in new:
+            self._enrol(spec, settings[spec.name])
+        self.cells = {name: self.cells[name] for name in (*settings, *self._leaving)}
+        self._begin(new)
+        return commands
+
+    def _dismiss(self, server: str, drain: float) -> Command:
+        if server not in self._leaving:
+            self._leaving[server] = Command(Order.LEAVE, drain)
+            self._tell(server, self._leaving[server])
+        return self._leaving[server]
+
+    def _renew(self, spec: ServerSpec, settings: KeeperSettings, drain: float) -> Command:
+        self._note(spec)
+        return self._tell(spec.name, Command(Order.RENEW, drain, Renewal(spec, settings)))
+
     def _add_all(self, specs: Sequence[ServerSpec]) -> None:
-        """Any name may depend on all servers: they are added together, and named once."""
+        settings = self._settings_for(specs)
         for spec in specs:
-            self._enrol(spec)
+            if spec.name in self.cells:
+                raise ConfigError("a server of that name exists already", server=spec.name)
+        for spec in specs:
+            self._enrol(spec, settings[spec.name])
+        self._begin(specs)
+
+    def _begin(self, specs: Sequence[ServerSpec]) -> None:
+        """Any name may depend on all servers: they are named once, all together."""
         self._rebuild()
         for name in [spec.name for spec in specs]:
             self.events.publish(state_event(None, self.cells[name].value, trio.current_time()))
             self._nursery.start_soon(self._keep, self._keepers[name], name, name=f"keeper of {name}")
 
-    def _enrol(self, spec: ServerSpec) -> None:
-        if spec.name in self.cells:
-            raise ConfigError("a server of that name exists already", server=spec.name)
-        self._redactors[spec.name] = Redactor.of_transport(spec.transport)
-        settings = KeeperSettings(
+    def _settings_for(self, specs: Sequence[ServerSpec]) -> dict[str, KeeperSettings]:
+        """By name. Whatever is wrong with these specs together is found here, before anything is changed."""
+        settings: dict[str, KeeperSettings] = {}
+        for spec in specs:
+            if spec.name in settings:
+                raise ConfigError("a server of that name exists already", server=spec.name)
+            settings[spec.name] = self._settings_of(spec)
+        return settings
+
+    def _settings_of(self, spec: ServerSpec) -> KeeperSettings:
+        return KeeperSettings(
             policy=self._settings.policy,
             redact=partial(self._redact, spec.name),
             connect_timeout=connect_timeout(spec.connect_timeout, self._settings.environ),
@@ -247,13 +314,26 @@ class Fleet:
             callbacks=self._settings.callbacks,
             permit=None if spec.consent is None else partial(self._settings.registrar.permit, spec.consent),
             notes=self._settings.registrar.notes(spec),
+            idle_since=partial(self._usage.idle_since, spec.name),
         )
+
+    def _enrol(self, spec: ServerSpec, settings: KeeperSettings) -> None:
+        self._note(spec)
         snapshot = initial_snapshot(spec, self._settings.policy)
         self.cells[spec.name] = Cell(snapshot)
         self._keepers[spec.name] = Keeper(snapshot, settings, self._publish)
 
-    async def first_attempts(self, servers: Iterable[str]) -> None:
-        """Wait until the first attempt of each of these is over: none of them may be idle and not woken.
+    def _note(self, spec: ServerSpec) -> None:
+        """What has to be known of a server beside its keeper. Secrets of an earlier spec are still looked for."""
+        self._redactors[spec.name] = self.redactor(spec.name).also_of(spec.transport)
+        self._usage.watch(spec.name, spec.idle_limit)
+
+    async def first_attempts(self, servers: Iterable[str], *, wake: bool = False) -> None:
+        """Wait until the first attempt of each of these is over.
+
+        Args:
+            servers: Their names. Those that are removed meanwhile are passed over.
+            wake: Start those that are idle, or come to be; otherwise they are passed over.
 
         Raises:
             SupervisorClosed: The block is being left.
@@ -261,7 +341,10 @@ class Fleet:
 
         def settled(snapshot: Snapshot) -> bool | None:
             self.check_open()
-            return (snapshot.settled and snapshot.state is not ServerState.IDLE) or None
+            if wake and snapshot.state is ServerState.IDLE:
+                self.wake(snapshot.spec.name)
+                return None
+            return snapshot.settled or None
 
         for cell in [self.cells[name] for name in servers if name in self.cells]:
             await cell.wait(settled)
@@ -294,7 +377,8 @@ class Fleet:
 
     def _forget(self, name: str) -> None:
         cell = self.cells.pop(name)
-        del self._keepers[name]
+        del self._keepers[name], self._leaving[name]
+        self._usage.watch(name, math.inf)
         self._rebuild()
         cell.stir()
         self.events.publish(ServerRemoved(name, trio.current_time()))
@@ -304,14 +388,7 @@ class Fleet:
         name = new.spec.name
         now = trio.current_time()
         before = self.catalogue.value.parts[name]
-        part = build_part(
-            new,
-            self.cells,
-            template=self._settings.template,
-            reserved=self._settings.reserved,
-            invoke=self._invoke,
-            before=(old, before),
-        )
+        part = before if name in self._leaving else self._part_of(new, (old, before))
         if part == before:
             self.catalogue.stir()  # who waits for a tool looks at the states as well
         else:
@@ -320,14 +397,30 @@ class Fleet:
         self.events.publish(state_event(old, new, now))
         self.events.publish(tools_event(before, part, now))
 
-    def _rebuild(self) -> None:
-        """The set of servers changed, and with it perhaps any name."""
-        snapshots = [cell.value for cell in self.cells.values()]
-        before = self.catalogue.value.parts
-        settings = self._settings
-        self._show(
-            build_catalogue(snapshots, template=settings.template, reserved=settings.reserved, invoke=self._invoke)
+    def _part_of(self, snapshot: Snapshot, before: tuple[Snapshot, ServerTools]) -> ServerTools:
+        return build_part(
+            snapshot,
+            self._configured(),
+            template=self._settings.template,
+            reserved=self._settings.reserved,
+            invoke=self._invoke,
+            before=before,
         )
+
+    def _configured(self) -> list[str]:
+        return [name for name in self.cells if name not in self._leaving]
+
+    def _rebuild(self) -> None:
+        """The set of servers changed, and with it perhaps any name. Those that leave have no tools any more."""
+        before = self.catalogue.value.parts
+        catalogue = build_catalogue(
+            [self.cells[name].value for name in self._configured()],
+            template=self._settings.template,
+            reserved=self._settings.reserved,
+            invoke=self._invoke,
+        )
+        leaving = {name: dismissed(before[name]) for name in self._leaving}
+        self._show(evolve(catalogue, parts={**catalogue.parts, **leaving}))
         for name, part in self.catalogue.value.parts.items():
             self.events.publish(tools_event(before.get(name), part, trio.current_time()))
 

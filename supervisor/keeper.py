@@ -23,15 +23,15 @@ from mcp_nursery.actors.messages import (
     Report,
     ServerState,
 )
-from mcp_nursery.actors.server import Permit, ServerActor
+from mcp_nursery.actors.server import Connector, Permit, ServerActor
 from mcp_nursery.actors.start_pool import NO_POOL, StartPool
 
 from .aftermath import snapshot_after
-from .lifecycle import check_transition
+from .lifecycle import CALLS_WAIT, check_beginning, check_transition
 from .orders import Command, Order
 from .policy import RestartPolicy, RestartTracker
 from .registrar import EraNotes
-from .spec import ServerSpec
+from .standing import renewed_snapshot
 from .status import Snapshot
 from .tools.redaction import PLAIN
 
@@ -60,16 +60,8 @@ class KeeperSettings:
     """Asked before every start."""
     notes: EraNotes | None = None
     """Where the era found is written down for later runs."""
-
-
-def initial_snapshot(spec: ServerSpec, policy: RestartPolicy) -> Snapshot:
-    """Where a server stands before its keeper has done anything."""
-    state = ServerState.CONNECTING
-    if not spec.enabled:
-        state = ServerState.DISABLED
-    elif spec.lazy:
-        state = ServerState.IDLE
-    return Snapshot(spec, state, max_attempts=(spec.policy or policy).max_attempts)
+    idle_since: Callable[[], float] = lambda: -math.inf
+    """When it was last used, on Trio's clock; `inf` while it is being used."""
 
 
 class Keeper:
@@ -78,6 +70,10 @@ class Keeper:
     At rest it waits for an order or for the time the next start is due; while an incarnation lives it hears orders and
     the incarnation's reports in one mailbox. An order that ends an incarnation leaves a *wish*: what to do once
     everything the incarnation owned is closed, so that never two transports of a server are alive.
+
+    Whether a server is idle for too long is decided here, in one step with the state cell: a call either began before,
+    and then the server is in use, or it finds the server `idle` and has it started. None meets a connection that is
+    being closed for idleness.
     """
 
     def __init__(
@@ -91,7 +87,11 @@ class Keeper:
         self._mailbox: Mailbox[Command | Report] = Mailbox(_NEVER)
         self._tracker = RestartTracker(self._spec.policy or settings.policy, self._spec.restart)
         self._era: Era | None = None
+        self._recalled = False
+        """Whether the notes of earlier runs were read."""
         self._due = trio.current_time() if snapshot.state is ServerState.CONNECTING else _NEVER
+        self._actor: ServerActor | None = None
+        """The living incarnation, or one that is being closed."""
         self._wish: Order | None = None
         self._askers: list[Command] = []
         self._stoppers: list[Command] = []
@@ -111,8 +111,6 @@ class Keeper:
     async def run(self) -> None:
         """Keep the server until told to leave."""
         try:
-            if self._settings.notes is not None:
-                self._era = await self._settings.notes.recall()
             while not self._left:
                 await self._rest()
                 if not self._left:
@@ -130,35 +128,9 @@ class Keeper:
             with trio.move_on_at(self._due):
                 for message in await self._mailbox.take(1):
                     assert isinstance(message, Command)  # no incarnation lives that could report
-                    self._heed_at_rest(message)
+                    self._heed(message)
         if self._snapshot.state is ServerState.FAILED:
             self._start_fresh()  # revived: its time has come
-
-    def _heed_at_rest(self, command: Command) -> None:
-        match command.order:
-            case Order.START:
-                self._start_fresh()
-                command.settle(self._snapshot)
-            case Order.RECONNECT:
-                self._start_fresh()
-                self._askers.append(command)
-            case Order.WAKE:
-                if self._wakes:
-                    self._start_fresh()
-            case Order.RELIST:
-                command.settle(self._snapshot, _NOT_CONNECTED)
-            case Order.STOP | Order.LEAVE:
-                self._due = _NEVER
-                self._show_stopped()
-                self._left = command.order is Order.LEAVE
-                command.settle(self._snapshot)
-            case _:
-                assert_never(command.order)
-
-    def _start_fresh(self) -> None:
-        self._tracker = self._tracker.reset()
-        self._due = trio.current_time()
-        self._show_connecting()
 
     # -- while an incarnation lives -------------------------------------------------------------------------------
 
@@ -171,8 +143,17 @@ class Keeper:
         except ConfigError as error:
             self._decide(ExitReason(ExitKind.UNUSABLE, Loss(str(error)), at=trio.current_time()))
             return
+        await self._recall()
         self._show(evolve(self._connecting(), incarnation=self._snapshot.incarnation + 1))
-        actor = ServerActor(
+        self._actor = self._new_actor(connector)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._actor.run)
+            await self._attend()
+        self._actor = None
+        self._fulfil_wish()
+
+    def _new_actor(self, connector: Connector) -> ServerActor:
+        return ServerActor(
             connector,
             incarnation=self._snapshot.incarnation,
             connect_timeout=self._settings.connect_timeout,
@@ -185,21 +166,29 @@ class Keeper:
             liveness=self._spec.liveness,
             report=self._mailbox.put_nowait,
         )
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(actor.run)
-            await self._attend(actor)
-        self._fulfil_wish()
 
-    async def _attend(self, actor: ServerActor) -> None:
+    async def _attend(self) -> None:
         while True:
-            for message in await self._mailbox.take(1):
+            with trio.move_on_at(self._idle_at()) as until_idle:
+                (message,) = await self._mailbox.take(1)
                 match message:
                     case Ended():
                         return
                     case Command():
-                        self._heed(message, actor)
+                        self._heed(message)
                     case _:
                         self._hear(message)
+            if until_idle.cancelled_caught and self._idle_at() <= trio.current_time():
+                self._stop_idle()
+
+    def _idle_at(self) -> float:
+        """When it is to be stopped for idleness if nobody uses it until then. One that is used now is looked at again
+        when its limit has passed: it cannot have been idle for so long before."""
+        if self._snapshot.state is not ServerState.CONNECTED:
+            return _NEVER
+        assert self._snapshot.connected_at is not None  # in this state
+        idle_since = max(self._snapshot.connected_at, self._settings.idle_since())
+        return min(idle_since, trio.current_time()) + self._spec.idle_limit
 
     def _hear(self, report: Opened | Connected | Relisted | Ending) -> None:
         """A report of the living incarnation. Once an order has settled its fate, what it says changes nothing."""
@@ -222,58 +211,120 @@ class Keeper:
             case _:
                 assert_never(report)
 
-    def _heed(self, command: Command, actor: ServerActor) -> None:
+    # -- orders, at rest and while an incarnation lives -----------------------------------------------------------
+
+    def _heed(self, command: Command) -> None:
         match command.order:
             case Order.START:
                 if self._snapshot.state not in _RUNNING:
-                    self._replace(actor)
+                    self._start_fresh()
                 command.settle(self._snapshot)
             case Order.RECONNECT:
                 self._askers.append(command)
-                if self._snapshot.state is ServerState.CONNECTING:
-                    self._tracker = self._tracker.reset()  # joins the attempt under way
-                    self._show(self._connecting())
-                else:
-                    self._replace(actor)
+                self._reconnect()
             case Order.WAKE:
                 if self._wakes:
-                    self._replace(actor)
+                    self._wake()
             case Order.RELIST:
-                self._relist(command, actor)
+                self._relist(command)
+            case Order.RENEW:
+                self._renew(command)
             case Order.STOP | Order.LEAVE:
-                if self._wish is not Order.LEAVE:
-                    self._wish = command.order
                 self._stoppers.append(command)
                 self._show_stopped()
-                actor.stop(command.drain)
+                self._end_with(command.order, command.drain)
             case _:
                 assert_never(command.order)
 
-    def _replace(self, actor: ServerActor) -> None:
-        """A fresh start as soon as the living incarnation is closed."""
+    def _start_fresh(self) -> None:
+        """Start with a whole ladder."""
+        self._tracker = self._tracker.reset()
+        self._begin()
+
+    def _reconnect(self) -> None:
+        if self._snapshot.state is ServerState.CONNECTING:
+            self._tracker = self._tracker.reset()  # joins the attempt under way
+            self._show(self._connecting())
+        else:
+            self._start_fresh()
+
+    def _wake(self) -> None:
+        """Start for a call or a list. What was stopped for idleness keeps its place on the ladder."""
+        if self._snapshot.state is not ServerState.IDLE:
+            self._tracker = self._tracker.reset()
+        self._begin(woken=True)
+
+    def _begin(self, *, woken: bool = False) -> None:
         if self._wish is Order.LEAVE:
             return
-        self._wish = Order.START
-        self._tracker = self._tracker.reset()
-        self._show_connecting()
+        self._show(evolve(self._connecting(), pid=None, woken=woken))
         self._leave_to_the_next()
-        actor.stop()
+        self._end_with(Order.START)
+
+    def _end_with(self, wish: Order, drain: float = 0.0) -> None:
+        """End the incarnation, if one lives, and when it is closed do as wished."""
+        if self._wish is not Order.LEAVE:
+            self._wish = wish
+        if self._actor is None:
+            self._fulfil_wish()
+        else:
+            self._actor.stop(drain)
+
+    def _relist(self, command: Command) -> None:
+        if self._snapshot.state is ServerState.CONNECTED:
+            assert self._actor is not None  # in this state
+            self._relisters.append(command)
+            self._actor.relist()
+        elif self._snapshot.state in CALLS_WAIT:
+            self._first_listers.append(command)
+            if self._wakes:
+                self._wake()
+        else:
+            command.settle(self._snapshot, _NOT_CONNECTED)
 
     def _leave_to_the_next(self) -> None:
         """The next connection fetches the tools anyway."""
         self._first_listers += self._relisters
         self._relisters.clear()
 
-    def _relist(self, command: Command, actor: ServerActor) -> None:
-        if self._snapshot.state is ServerState.CONNECTED:
-            self._relisters.append(command)
-            actor.relist()
-        elif self._snapshot.state is ServerState.CONNECTING:
-            self._first_listers.append(command)
+    def _stop_idle(self) -> None:
+        """Nobody uses it: end it, and stay at rest."""
+        self._tracker = self._tracker.on_idle(trio.current_time())
+        self._show(evolve(self._connecting(), state=ServerState.IDLE, pid=None))
+        self._dismiss_askers()
+        self._end_with(Order.STOP)
+
+    def _renew(self, command: Command) -> None:
+        """Keep it as its configuration says now."""
+        renewal, old = command.renewal, self._spec
+        assert renewal is not None  # of this order
+        self._spec, self._settings = renewal.spec, renewal.settings
+        if renewal.spec != old:
+            self._stoppers.append(command)
+            self._begin_anew(command.drain, known=renewal.spec.transport == old.transport)
+            return
+        self._show(evolve(self._snapshot, spec=renewal.spec))  # what does not count in comparing may differ
+        if self._snapshot.state in _UNBLOCKED_BY_RELOAD:
+            self._start_fresh()
+        command.settle(self._snapshot)
+
+    def _begin_anew(self, drain: float, *, known: bool) -> None:
+        """Begin as if it had just been configured; `known` if what was found out still holds."""
+        self._tracker = RestartTracker(self._spec.policy or self._settings.policy, self._spec.restart)
+        if not known:
+            self._era, self._recalled = None, False
+        new = renewed_snapshot(self._snapshot, self._spec, self._settings.policy)
+        check_beginning(new.state)
+        self._write(new)
+        if new.state is ServerState.CONNECTING:
+            self._leave_to_the_next()
+            self._end_with(Order.START, drain)
         else:
-            command.settle(self._snapshot, _NOT_CONNECTED)
+            self._dismiss_askers()
+            self._end_with(Order.STOP, drain)
 
     def _fulfil_wish(self) -> None:
+        """Nothing of an earlier connection is left."""
         if self._wish in (Order.START, Order.WAKE):
             self._due = trio.current_time()
         elif self._wish in (Order.STOP, Order.LEAVE):
@@ -303,6 +354,13 @@ class Keeper:
         """Whether a call or a list starts it."""
         return self._snapshot.state is ServerState.IDLE or self._snapshot.revives_on_call
 
+    async def _recall(self) -> None:
+        """Read what earlier runs found of this spec, once."""
+        if not self._recalled:
+            self._recalled = True
+            if self._settings.notes is not None:
+                self._era = await self._settings.notes.recall()
+
     def _learn(self, era: Era | None) -> None:
         if era is not None and era is not self._era:
             self._era = era
@@ -312,9 +370,11 @@ class Keeper:
     # -- the state cell -------------------------------------------------------------------------------------------
 
     def _show(self, snapshot: Snapshot) -> None:
-        old = self._snapshot
-        check_transition(old.state, snapshot.state)
-        self._snapshot = snapshot
+        check_transition(self._snapshot.state, snapshot.state)
+        self._write(snapshot)
+
+    def _write(self, snapshot: Snapshot) -> None:
+        old, self._snapshot = self._snapshot, snapshot
         self._publish(old, snapshot)
 
     def _connecting(self) -> Snapshot:
@@ -327,9 +387,6 @@ class Keeper:
             connected_at=None,
             owner=None,
         )
-
-    def _show_connecting(self) -> None:
-        self._show(evolve(self._connecting(), pid=None))
 
     def _show_connected(self, report: Connected) -> None:
         now = trio.current_time()
@@ -351,6 +408,10 @@ class Keeper:
     def _show_stopped(self) -> None:
         if self._snapshot.state is not ServerState.STOPPED:
             self._show(evolve(self._connecting(), state=ServerState.STOPPED, pid=None, error=None, attempt=1))
+        self._dismiss_askers()
+
+    def _dismiss_askers(self) -> None:
+        """No attempt will bring what these waited for."""
         self._settle(self._relisters, _NOT_CONNECTED)
         self._settle(self._first_listers, _NOT_CONNECTED)
         self._settle(self._askers)
@@ -362,3 +423,5 @@ class Keeper:
 
 
 _RUNNING = (ServerState.CONNECTING, ServerState.CONNECTED)
+_UNBLOCKED_BY_RELOAD = (ServerState.FAILED, ServerState.NEEDS_AUTH)
+"""States that a reload ends although nothing changed here: what was in the way may have gone."""

@@ -22,6 +22,9 @@ TRANSITIONS: Mapping[ServerState, frozenset[ServerState]] = MappingProxyType(
 )
 """From each state, the states that may follow it. A state may always follow itself: the same state with new facts."""
 
+BEGINNINGS = frozenset({_S.DISABLED, _S.IDLE, _S.CONNECTING})
+"""Where a server stands when its configuration is new, whatever it did before: a changed one begins again."""
+
 KEEPS_TOOLS = frozenset({_S.CONNECTED, _S.CONNECTING, _S.WAITING, _S.IDLE, _S.NEEDS_AUTH})
 """States in which a server's last known tools stay visible and routed; in all others it has none."""
 
@@ -35,6 +38,16 @@ own, however long it lasts: somebody authorises, and reconnects."""
 
 class IllegalTransition(AssertionError):
     """A keeper tried a way that the table does not have: a bug of ours."""
+
+
+def check_beginning(new: ServerState) -> None:
+    """Refuse a state in which no configuration begins.
+
+    Raises:
+        IllegalTransition: The state is not in `BEGINNINGS`.
+    """
+    if new not in BEGINNINGS:
+        raise IllegalTransition(f"begins in {new}")
 
 
 def check_transition(old: ServerState, new: ServerState) -> None:

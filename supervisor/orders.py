@@ -1,11 +1,16 @@
 """What a keeper can be told, and where its answer appears."""
 
 from enum import Enum
+from typing import TYPE_CHECKING
 
 import trio
-from attrs import define, field
+from attrs import define, field, frozen
 
+from .spec import ServerSpec
 from .status import Snapshot
+
+if TYPE_CHECKING:
+    from .keeper import KeeperSettings
 
 
 class Order(Enum):
@@ -18,11 +23,23 @@ class Order(Enum):
     RECONNECT = "reconnect"
     """A fresh start now, whatever it does. Answered with the outcome of the attempt; many share one."""
     RELIST = "relist"
-    """Fetch the tools again. Answered when that is done; a connection that is lost meanwhile leaves it to the next."""
+    """Fetch the tools again; what is idle is started for it. Answered when that is done; a connection that is lost
+    meanwhile leaves it to the next."""
+    RENEW = "renew"
+    """Keep it as this renewal says. If its spec has changed, the connection ends and it begins anew; otherwise only
+    what has failed, or lacks authorisation, is started afresh. Answered when what ends is closed."""
     STOP = "stop"
     """End it and leave it. Answered when everything it owned is closed."""
     LEAVE = "leave"
     """As `STOP`, and the keeper ends too."""
+
+
+@frozen
+class Renewal:
+    """How a server is to be kept from now on."""
+
+    spec: ServerSpec
+    settings: "KeeperSettings"
 
 
 @define(eq=False)
@@ -32,6 +49,8 @@ class Command:
     order: Order
     drain: float = 0.0
     """Seconds that calls already sent may still take."""
+    renewal: Renewal | None = None
+    """Of `RENEW`."""
     done: trio.Event = field(factory=trio.Event)
     outcome: Snapshot | None = None
     """How the server stood when it was done; set before `done`."""

@@ -118,14 +118,27 @@ class RestartTracker:
             clean: Exit code 0 with nothing pending.
             retriable: False for an end that trying again cannot mend.
         """
-        stable = self.connected_at is not None and at - self.connected_at >= self.policy.stable_after
-        failures = 0 if stable else self.failures
+        failures = self._failures_before(at)
         if clean and self.mode != "permanent":
             return evolve(self, failures=failures, connected_at=None), Finished()
         if not retriable or self.mode == "temporary" or failures >= len(self.policy.delays):
             return evolve(self, failures=failures, connected_at=None), GiveUp()
         tracker = evolve(self, failures=failures + 1, connected_at=None)
         return tracker, Restart(at=at + self.policy.delays[failures], attempt=tracker.attempt)
+
+    def on_idle(self, at: float) -> "RestartTracker":
+        """Stopped at `at` because nobody used it: no failure, and by itself no proof that it is well.
+
+        After `stable_after` seconds of `connected` the ladder begins anew with the next start; before, that start has
+        the place on the ladder that this one had. So a server that goes down whenever it is called gives up at last,
+        however often it was stopped for idleness in between.
+        """
+        return evolve(self, failures=self._failures_before(at), connected_at=None)
+
+    def _failures_before(self, end: float) -> int:
+        """Failures that still count when a connection comes to an end: none after a stable one."""
+        stable = self.connected_at is not None and end - self.connected_at >= self.policy.stable_after
+        return 0 if stable else self.failures
 
     def reset(self) -> "RestartTracker":
         """A fresh start: somebody asked for it."""

@@ -217,7 +217,8 @@ class WebSocketTransport:
 class UnusableTransport:
     """An entry of a configuration that cannot work. Its server is `failed` with this error and never started."""
 
-    error: ConfigError
+    error: ConfigError = field(eq=str)
+    """Compared by its text: an entry that is broken in the same way has not changed."""
     kind: str | None = None
     """The transport the entry asked for, where that much is known."""
 
@@ -230,6 +231,9 @@ class UnusableTransport:
         del close_grace
         raise self.error
 
+
+IDLE_LIMIT = 300.0
+"""Seconds without a call or list after which a lazy server is stopped."""
 
 Transport = (
     StdioTransport | InProcessTransport | HttpTransport | SseTransport | WebSocketTransport | UnusableTransport | Any
@@ -265,7 +269,8 @@ def _nonempty(_spec: object, _attribute: object, value: str) -> None:
 
 @frozen
 class ServerSpec:
-    """One server. Compared by value: a reload restarts what differs.
+    """One server. Compared by value: a reload restarts what differs. Functions and server objects in it are compared by
+    identity, and where it was configured does not count.
 
     Raises:
         ConfigError: A value out of its range.
@@ -288,6 +293,9 @@ class ServerSpec:
     http, sse and ws, where a link can go without an end; None elsewhere."""
     lazy: bool = field(default=False, kw_only=True)
     """Not started before the first call or list."""
+    stop_idle_after: float | None = field(default=None, kw_only=True, validator=_seconds_or_none)
+    """Seconds without a call or list after which it is stopped, until the next one starts it again; 0 for never.
+    Default 300 if it is `lazy`, never if not."""
     enabled: bool = field(default=True, kw_only=True)
     """False: `disabled` until somebody starts it."""
     connect_timeout: float | None = field(default=None, kw_only=True, validator=_seconds_or_none)
@@ -318,6 +326,13 @@ class ServerSpec:
     """What its entry says that means nothing here; for the host."""
     consent: "TrustRequest | None" = field(default=None, kw_only=True)
     """What its user has to agree to before it starts; None for specs given by code and by trusted files."""
+
+    @property
+    def idle_limit(self) -> float:
+        """Seconds without a call or list after which it is stopped; `inf` for never."""
+        if self.stop_idle_after is None:
+            return IDLE_LIMIT if self.lazy else math.inf
+        return self.stop_idle_after or math.inf
 
     @property
     def label(self) -> str:

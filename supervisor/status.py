@@ -41,6 +41,8 @@ class Snapshot:
     """When the next start is due, on Trio's clock; set in `waiting`, and in `failed` if it is revived by time."""
     revives_on_call: bool = False
     """In `failed`: whether a call starts it afresh."""
+    woken: bool = False
+    """In `connecting`: whether a call or a list began this attempt, and waits for it as for a first one."""
     connected_at: float | None = None
     """When `connected` began, on Trio's clock."""
     error: str | None = None
@@ -54,8 +56,8 @@ class Snapshot:
 
     @property
     def settled(self) -> bool:
-        """Whether no first attempt is under way. A manual reconnect counts as a first attempt."""
-        return not (self.state is ServerState.CONNECTING and self.attempt == 1)
+        """Whether no first attempt is under way. One that somebody asked for counts as a first attempt."""
+        return not (self.state is ServerState.CONNECTING and (self.attempt == 1 or self.woken))
 
     @property
     def abandoned(self) -> bool:

@@ -8,7 +8,7 @@ from typing import Any, final
 import trio
 from attrs import frozen
 
-from mcp_nursery.actors.errors import NotApproved, NurseryError, ServerDown, UnknownTool, leaves, one_line
+from mcp_nursery.actors.errors import ConfigError, NotApproved, NurseryError, ServerDown, UnknownTool, leaves, one_line
 from mcp_nursery.actors.host import NO_CALLBACKS, Callbacks
 from mcp_nursery.actors.mailbox import MailboxStatistics, ProgressCallback
 from mcp_nursery.actors.messages import ServerState
@@ -80,10 +80,7 @@ class Supervisor:
         try:
             self._fleet.start(specs)
             with trio.move_on_after(gate):
-                cells = self._fleet.cells.items()
-                await self._fleet.first_attempts(
-                    [name for name, cell in cells if cell.value.state is not ServerState.IDLE]
-                )
+                await self._fleet.first_attempts(list(self._fleet.cells))
             yield
         finally:
             await self._fleet.close(drain)
@@ -122,11 +119,12 @@ class Supervisor:
         if server is not None:
             fleet.cell(server)
         names = list(fleet.cells) if server is None else [server]
-        for name in names:
-            fleet.wake(name)
-        await fleet.first_attempts(names)
-        if refresh:
-            await fleet.relist(names)
+        with fleet.listing(names):
+            for name in names:
+                fleet.wake(name)
+            await fleet.first_attempts(names, wake=True)
+            if refresh:
+                await fleet.relist(names)
         if server is None:
             return self.tools
         snapshot = fleet.cell(server).value
@@ -303,11 +301,10 @@ class Supervisor:
             self._fleet.check_open()
             if snapshot.abandoned:
                 raise _down(snapshot)
+            self._fleet.wake(server)
             return snapshot if snapshot.state is ServerState.CONNECTED else None
 
-        cell = self._fleet.cell(server)
-        self._fleet.wake(server)
-        await cell.wait(connected)
+        await self._fleet.cell(server).wait(connected)
         return self._fleet.status_of(server)
 
     async def reconnect(self, server: str) -> None:
@@ -363,7 +360,35 @@ class Supervisor:
         Raises:
             UnknownServer: No server of that name.
         """
-        await self._fleet.order(server, Order.LEAVE, drain=drain)
+        await self._fleet.remove(server, drain=drain)
+
+    async def reload(self, config_or_specs: Config | Iterable[ServerSpec], *, drain: float = 0.0) -> None:
+        """Supervise these servers, and no others, from now on.
+
+        A server whose spec is equal to the one it has goes on as it is, with its connection and its calls; only what
+        is `failed` or `needs_auth` is started afresh. One whose spec has changed begins again as the new one says,
+        when its old connection is closed; calls that were not sent yet go to the new one. One that is not given is
+        removed, also if `add_server` brought it, and one that is new is added.
+
+        Specs are compared by value, `source` and `extra` apart: those are only shown. Functions, such as computed
+        headers, and server objects are compared by identity.
+
+        Returns when what was removed or changed is closed, and the others are in `connecting` or the state their spec
+        begins in. Reloads wait for each other. Whatever else is ordered meanwhile, the later order holds. Cancelled
+        while it waits for a close, it has been done all the same.
+
+        Args:
+            config_or_specs: What `load_config` returned, or specs.
+            drain: Seconds that calls already sent to what ends may still take; those not sent are given up at once.
+
+        Raises:
+            ConfigError: Two servers of one name, a setting that cannot work, or a file that was found and cannot be
+                used. Nothing has changed then.
+            SupervisorClosed: The block was left.
+        """
+        if isinstance(config_or_specs, Config) and config_or_specs.errors:
+            raise ConfigError("; ".join(config_or_specs.errors))
+        await self._fleet.reload(_specs(config_or_specs), drain=drain)
 
     def statistics(self) -> SupervisorStatistics:
         """Figures for debugging and metrics."""
@@ -379,6 +404,10 @@ class Supervisor:
             ),
             router=self._fleet.router.statistics(),
         )
+
+
+def _specs(config_or_specs: Config | Iterable[ServerSpec]) -> tuple[ServerSpec, ...]:
+    return config_or_specs.servers if isinstance(config_or_specs, Config) else tuple(config_or_specs)
 
 
 def _kept_names(reserved: Collection[str], *, override: bool | Collection[str]) -> frozenset[str]:
@@ -445,7 +474,7 @@ async def open_supervisor(
         ConfigError: Two servers of one name, a template or an environment variable that cannot work.
         NurseryError: On leaving, when a task of the supervisor itself crashed: a bug of ours.
     """
-    specs = config_or_specs.servers if isinstance(config_or_specs, Config) else tuple(config_or_specs)
+    specs = _specs(config_or_specs)
     check_template(template)
     settings = FleetSettings(
         policy=policy or RestartPolicy(),

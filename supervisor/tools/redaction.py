@@ -57,16 +57,20 @@ class Redactor:
 
         Of one whose text is not resolved yet, those that stand there to the letter: its `literals`.
         """
+        return cls().also_of(transport)
+
+    def also_of(self, transport: object) -> "Redactor":
+        """One that also replaces what this transport was given: see `of_transport`."""
         literals: Iterable[str] | None = getattr(transport, "literals", None)
         if literals is not None:
-            return cls().also(literals)
+            return self.also(literals)
         values: set[str] = set()
         for attribute in ("env", "headers"):
             given: object = getattr(transport, attribute, None)
             if isinstance(given, Mapping):
                 texts = [value for value in cast("Mapping[str, object]", given).values() if isinstance(value, str)]
                 values.update(texts)
-        return cls().also(values)
+        return self.also(values)
 
     def also(self, values: Iterable[str]) -> "Redactor":
         """One that also replaces these values, and what follows a scheme in them.

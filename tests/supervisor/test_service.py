@@ -13,10 +13,11 @@ import trio.testing
 from mcp_nursery.actors.errors import ConfigError, ConnectionLost, NurseryError, SupervisorClosed
 from mcp_nursery.actors.messages import ServerState
 from mcp_nursery.supervisor import ServerSpec, lifecycle, open_supervisor
-from mcp_nursery.supervisor.keeper import Keeper, KeeperSettings, initial_snapshot
+from mcp_nursery.supervisor.keeper import Keeper, KeeperSettings
 from mcp_nursery.supervisor.lifecycle import IllegalTransition
 from mcp_nursery.supervisor.policy import RestartPolicy
 from mcp_nursery.supervisor.service import open_service_nursery
+from mcp_nursery.supervisor.standing import initial_snapshot
 from mcp_nursery.supervisor.testing import Life, ScriptedServer
 
 S = ServerState

@@ -1,0 +1,64 @@
+"""Who uses which server: its calls, counted from where they begin to where they end, and since when there are none."""
+
+import math
+from collections import Counter
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
+
+import trio
+
+from .status import CallCounts
+
+_NO_CALLS = CallCounts()
+
+
+class Usage:
+    """Counts the calls of every server, and notes when those were last used that are to be stopped when nobody does."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, CallCounts] = {}
+        self._listings: Counter[str] = Counter()
+        """Lists under way."""
+        self._used_at: dict[str, float] = {}
+        """When the last call or list ended; only of servers that may become idle."""
+
+    def watch(self, server: str, limit: float) -> None:
+        """Note from now on when this server was last used, if it has a limit of idleness."""
+        if limit == math.inf:
+            self._used_at.pop(server, None)
+        else:
+            self._used_at.setdefault(server, -math.inf)
+
+    def counts(self, server: str) -> CallCounts:
+        """The calls of a server so far."""
+        return self._counts.get(server, _NO_CALLS)
+
+    def begin_call(self, server: str) -> None:
+        """A call of this server begins."""
+        counts = self.counts(server)
+        self._counts[server] = CallCounts(counts.in_flight + 1, counts.done, counts.failed)
+
+    def finish_call(self, server: str, *, failed: bool) -> None:
+        """A call of this server has its outcome."""
+        counts = self.counts(server)
+        self._counts[server] = CallCounts(counts.in_flight - 1, counts.done + (not failed), counts.failed + failed)
+        if server in self._used_at:
+            self._used_at[server] = trio.current_time()
+
+    @contextmanager
+    def listing(self, servers: Iterable[str]) -> Generator[None, None, None]:
+        """While the block lasts these servers are used."""
+        listed = list(servers)
+        self._listings.update(listed)
+        try:
+            yield
+        finally:
+            self._listings.subtract(listed)
+            now = trio.current_time()
+            self._used_at.update((server, now) for server in listed if server in self._used_at)
+
+    def idle_since(self, server: str) -> float:
+        """When the last call or list ended, on Trio's clock; `inf` while there is one, `-inf` if there was none."""
+        if self.counts(server).in_flight or self._listings[server]:
+            return math.inf
+        return self._used_at.get(server, -math.inf)
