@@ -10,6 +10,8 @@ follow or may not by that fact alone:
 - `stopped`: stopping is always allowed;
 - `blocked`: only an attempt can turn out not to be agreed to;
 - `disabled`: a fact of the configuration, where a server begins and never where it goes.
+
+A changed configuration is no way from state to state: the server begins again, wherever it stood.
 """
 
 from enum import Enum, auto
@@ -20,11 +22,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from mcp_nursery.actors.messages import ServerState
 from mcp_nursery.supervisor.lifecycle import (
+    BEGINNINGS,
     CALLS_WAIT,
     KEEPS_TOOLS,
     LEFT_BY_NOBODY,
     TRANSITIONS,
     IllegalTransition,
+    check_beginning,
     check_transition,
 )
 
@@ -55,11 +59,18 @@ def may_follow(transport: Transport, new: ServerState) -> bool:
 class LivingServer(RuleBasedStateMachine):
     """A server's life told as acts; after each, every imaginable next state is tried on the table."""
 
-    @initialize(first=st.sampled_from([S.DISABLED, S.BLOCKED, S.IDLE, S.CONNECTING]))
+    @initialize(first=st.sampled_from(sorted(BEGINNINGS)))
     def begin(self, first: ServerState) -> None:
+        self._begin(first)
+
+    @rule(first=st.sampled_from(sorted(BEGINNINGS)))
+    def a_reload_changes_it(self, first: ServerState) -> None:
+        self._begin(first)
+
+    def _begin(self, first: ServerState) -> None:
+        check_beginning(first)
         self.state = first
         self.transport = Transport.OPENING if first is S.CONNECTING else Transport.ABSENT
-        self.acts_of_a_person = 0
 
     def _go(self, new: ServerState, transport: Transport) -> None:
         check_transition(self.state, new)

@@ -19,7 +19,7 @@ halves = st.integers(0, 160).map(lambda n: n / 2)
 ladders = st.lists(halves, max_size=5).map(tuple)
 modes = st.sampled_from(["permanent", "transient", "temporary"])
 
-StartedBy = Literal["person", "policy", "obstacle removed"]
+StartedBy = Literal["person", "policy", "obstacle removed", "call"]
 
 
 @define
@@ -77,13 +77,13 @@ class RestartingServer(RuleBasedStateMachine):
         self.history = History(delays, stable_after)
         self.now = 0.0
         self.due: float | None = None
-        self.may_resume = False
+        self.may_resume = self.idle = False
         self._start("person")
 
     def _start(self, started_by: StartedBy) -> None:
         self.history.incarnations.append(Incarnation(started_by, self.now))
         self.due = None
-        self.may_resume = False
+        self.may_resume = self.idle = False
 
     @property
     def current(self) -> Incarnation:
@@ -112,14 +112,14 @@ class RestartingServer(RuleBasedStateMachine):
         resumes=st.booleans(),
         attempt=halves,
         past_stable=st.none() | st.sampled_from([-math.inf, -0.5, 0.0, 0.5]) | halves.map(lambda seconds: seconds - 40),
-        how=st.sampled_from(["lost", "lost", "lost", "clean", "hopeless", "clean and hopeless"]),
+        how=st.sampled_from(["lost", "lost", "lost", "clean", "hopeless", "clean and hopeless", "idle"]),
     )
     def one_incarnation(self, idle: float, resumes: bool, attempt: float, past_stable: float | None, how: str) -> None:
         """A start, late by `idle` or asked for; an attempt; perhaps a connection; an end.
 
         `past_stable` is None for an attempt that fails. A connection lasts 0 (greets and dies), 30 - e, 30, 30 + e or
         any other time: the edges are where the bugs are. `hopeless` is an unusable command, refused trust, missing
-        authorisation.
+        authorisation; `idle` is a connection that nobody used.
         """
         self._start_if_it_lies_still(idle, resumes=resumes)
         self.now += attempt
@@ -127,12 +127,25 @@ class RestartingServer(RuleBasedStateMachine):
             self.current.connected = self.now
             self.tracker = self.tracker.on_connected(self.now)
             self.now += max(self.policy.stable_after + past_stable, 0.0)
+        if how == "idle" and past_stable is not None:
+            self._stops_for_idleness()
+            return
         self._ends(clean="clean" in how, retriable="hopeless" not in how)
+
+    def _stops_for_idleness(self) -> None:
+        """No failure, so nothing is due; a call starts it, and the history alone says what the ladder has left."""
+        self.current.ended = self.now
+        self.tracker = self.tracker.on_idle(self.now)
+        assert self.tracker.attempt == self.history.restarts_since_reset() + 1
+        self.idle = True
 
     def _start_if_it_lies_still(self, idle: float, *, resumes: bool) -> None:
         if self.current.ended is None:
             return
-        if self.due is not None:  # late when the old connection took long to close: that does not matter to the ladder
+        if self.idle:
+            self.now += idle
+            self._start("call")
+        elif self.due is not None:  # late when the old connection took long to close: that does not matter to the ladder
             self.now = self.due + idle
             self._start("policy")
         elif self.may_resume and resumes:  # it goes on from its place, for an end without retry took no delay

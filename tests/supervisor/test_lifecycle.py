@@ -4,11 +4,13 @@ import pytest
 
 from mcp_nursery.actors.messages import ServerState
 from mcp_nursery.supervisor.lifecycle import (
+    BEGINNINGS,
     CALLS_WAIT,
     KEEPS_TOOLS,
     LEFT_BY_NOBODY,
     TRANSITIONS,
     IllegalTransition,
+    check_beginning,
     check_transition,
 )
 
@@ -78,6 +80,17 @@ def test_only_a_connected_server_becomes_idle():
 
 def test_disabled_is_a_fact_of_the_configuration():
     assert entered_from(S.DISABLED) == set()
+
+
+@pytest.mark.parametrize("state", ServerState)
+def test_where_a_new_configuration_begins(state: ServerState):
+    """L18: wherever the server stood before: idle if it is lazy, disabled, or else connecting."""
+    assert {S.IDLE, S.DISABLED, S.CONNECTING} == BEGINNINGS
+    if state in BEGINNINGS:
+        check_beginning(state)
+    else:
+        with pytest.raises(IllegalTransition, match=f"^begins in {state}$"):
+            check_beginning(state)
 
 
 def test_only_an_attempt_can_turn_out_not_to_be_agreed_to():

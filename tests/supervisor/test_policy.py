@@ -189,6 +189,14 @@ def test_a_clean_end_takes_no_delay():
     assert after == tracker
 
 
+@pytest.mark.parametrize(("lived", "failures"), [(30 - EPSILON, 2), (30, 0), (30 + EPSILON, 0)])
+@pytest.mark.parametrize("mode", ["permanent", "transient", "temporary"])
+def test_a_stop_for_idleness_is_no_failure_and_no_proof_of_health(mode, lived: float, failures: int):
+    """G8, L4: it counts as an end only for whether the connection was stable."""
+    tracker = RestartTracker(RestartPolicy(), mode, failures=2).on_connected(100)
+    assert tracker.on_idle(100 + lived) == RestartTracker(RestartPolicy(), mode, failures=failures)
+
+
 def test_reset_equals_a_fresh_tracker():
     policy = RestartPolicy(delays=(1, 2))
     used = RestartTracker(policy, "transient", failures=2).on_connected(7)
