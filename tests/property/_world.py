@@ -51,6 +51,7 @@ class Script:
     lazy: bool = False
     trust_hints: bool = True
     revive: Literal["on_call"] | float | None = None
+    stop_idle_after: float | None = None
 
     def life(self, start: int) -> Life:
         return self.lives[min(start, len(self.lives) - 1)]
@@ -338,6 +339,7 @@ def spec(script: Script, server: ScriptedServer) -> ServerSpec:
         lazy=script.lazy,
         trust_hints=script.trust_hints,
         revive=script.revive,
+        stop_idle_after=script.stop_idle_after,
         connect_timeout=CONNECT_TIMEOUT,
     )
 

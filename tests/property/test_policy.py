@@ -145,7 +145,9 @@ class RestartingServer(RuleBasedStateMachine):
         if self.idle:
             self.now += idle
             self._start("call")
-        elif self.due is not None:  # late when the old connection took long to close: that does not matter to the ladder
+        elif (
+            self.due is not None
+        ):  # late when the old connection took long to close: that does not matter to the ladder
             self.now = self.due + idle
             self._start("policy")
         elif self.may_resume and resumes:  # it goes on from its place, for an end without retry took no delay

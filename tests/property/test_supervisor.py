@@ -339,12 +339,13 @@ def events_rebuild_the_status(trace: Trace) -> None:
 
 
 def check(trace: Trace, *, drain: float = 0.0) -> None:
-    """All properties of one world."""
+    """All properties of one world. The ladder of what is stopped for idleness is the policy's own affair."""
     for server, script in trace.scripts.items():
-        if script.revive is None:
-            restarts_follow_the_ladder(trace, server)
-        else:
-            calls_revive_once_each(trace, server)
+        if script.stop_idle_after is None:
+            if script.revive is None:
+                restarts_follow_the_ladder(trace, server)
+            else:
+                calls_revive_once_each(trace, server)
         a_stopped_server_stays_stopped(trace, server)
         one_transport_at_a_time(trace, server)
     every_order_is_answered(trace)

@@ -1,0 +1,75 @@
+"""Q12: one of three servers in a file is changed."""
+
+import json
+import sys
+
+import pytest
+import trio
+import trio.testing
+
+from mcp_nursery.supervisor import ConfigError, ServerState, discover_config, load_config, open_supervisor
+from mcp_nursery.supervisor.config import Config
+
+from .harness import LAB, eventually, is_alive, status_of
+
+
+def written(file, **servers):
+    """A file of lab servers, with the variables given; None is an entry that cannot work."""
+    entry = {"command": sys.executable, "args": ["-I", "-S", str(LAB)]}
+    entries = {name: {"args": []} if env is None else {**entry, "env": env} for name, env in servers.items()}
+    file.write_text(json.dumps({"mcpServers": entries}))
+    return load_config(file)
+
+
+async def variable(supervisor, name):
+    result = await supervisor.call_tool("environment", {}, server=name)
+    return json.loads(result.full_text).get("FLAVOUR")
+
+
+async def test_changing_one_server_of_three_touches_no_other(tmp_path):
+    """Q12, L18, L7: the others keep their processes and a call in flight; a removed one is gone, a new one there."""
+    file = tmp_path / "servers.json"
+    results = []
+
+    async def long_call():
+        results.append(await supervisor.call_tool("sleep", {"seconds": 2, "label": "x"}, server="a"))
+
+    with trio.fail_after(30):
+        config = written(file, a={}, b={"FLAVOUR": "sweet"}, c={})
+        async with open_supervisor(config, gate=20) as supervisor, trio.open_nursery() as nursery:
+            pids = {one.name: one.pid for one in supervisor.status()}
+            nursery.start_soon(long_call)
+            await trio.testing.wait_all_tasks_blocked()
+            await supervisor.call_tool("sleeping", {"count": 1}, server="a")
+            await supervisor.reload(written(file, d={}, b={"FLAVOUR": "sour"}, a={}))
+            assert [is_alive(pids[name]) for name in "abc"] == [True, False, False]
+            assert results == []
+            assert [await variable(supervisor, name) for name in "bd"] == ["sour", None]
+            now = {one.name: one.pid for one in supervisor.status()}
+            assert (list(now), now["a"]) == (["d", "b", "a"], pids["a"])
+            assert now["b"] not in (None, pids["b"])
+    assert [one.incarnation for one in results] == [1]
+
+
+async def test_a_broken_file_changes_nothing(tmp_path, monkeypatch):
+    """Q12, K3, L18: named or found; one of its entries that cannot work is that server's error."""
+    file = tmp_path / ".mcp.json"
+    monkeypatch.chdir(tmp_path)
+    with trio.fail_after(30):
+        async with open_supervisor(written(file, a={}, b={}), gate=20) as supervisor:
+            before = [(one.name, one.pid, one.state) for one in supervisor.status()]
+            for broken in ("{", '{"mcpServers": []}', ""):
+                file.write_text(broken)
+                with pytest.raises(ConfigError, match=r"\.mcp\.json"):
+                    await supervisor.reload(load_config(file))
+                with pytest.raises(ConfigError, match=r"\.mcp\.json"):
+                    await supervisor.reload(discover_config(tmp_path, user=False))
+            assert [(one.name, one.pid, one.state) for one in supervisor.status()] == before
+            config = written(file, a={}, b={})
+            (a, b) = config.servers
+            await supervisor.reload(written(file, a={}, b={}, bad=None))
+            await eventually(lambda: status_of(supervisor, "bad").state is ServerState.FAILED)
+            assert "bad" in status_of(supervisor, "bad").error
+            assert [(one.name, one.pid, one.state) for one in supervisor.status()][:2] == before
+            await supervisor.reload(Config(servers=(b, a), files=(), warnings=()))
+            assert {(one.name, one.pid, one.state) for one in supervisor.status()} == set(before)
