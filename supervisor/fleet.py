@@ -2,17 +2,15 @@
 
 import logging
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 
 import trio
-from attrs import evolve, field, frozen
+from attrs import evolve
 
 from mcp_nursery.actors.errors import ConfigError, SupervisorClosed, UnknownServer
-from mcp_nursery.actors.host import NO_CALLBACKS, Callbacks
 from mcp_nursery.actors.messages import ServerState
 from mcp_nursery.actors.router import RouterActor
-from mcp_nursery.actors.start_pool import NO_POOL, StartPool
 from mcp_nursery.actors.timer import Timer
 from mcp_nursery.actors.transports.ledger import LEDGER
 from mcp_nursery.actors.transports.secrets import TELL_SECRETS
@@ -28,15 +26,14 @@ from .catalogue import (
     replace_part,
 )
 from .cell import Cell
-from .config.environment import call_timeout, connect_timeout
+from .config.environment import call_timeout
 from .events import EventHub, InjectionSuspected, ServerRemoved, state_event, tools_event
 from .keeper import Keeper, KeeperSettings
 from .orders import Command, Order, Renewal
-from .policy import RestartPolicy
-from .registrar import Registrar
-from .spec import REMOTE_KINDS, ServerSpec
+from .spec import ServerSpec
 from .standing import initial_snapshot
 from .status import ServerStatus, Snapshot, status_of
+from .terms import FleetSettings, Terms
 from .tools.redaction import PLAIN, Redactor
 from .tools.signals import prepare
 from .tools.tool import Invoke, Tool
@@ -44,36 +41,6 @@ from .tools.wrapping import clean_name
 from .usage import Usage
 
 logger = logging.getLogger(__name__)
-
-_GRACE_SHARE = 2.5
-"""The shutdown timeout over one grace period: closing waits twice, and the rest is for reaping."""
-
-
-@frozen
-class FleetSettings:
-    """What holds for all servers."""
-
-    policy: RestartPolicy
-    """For servers that bring none of their own."""
-    template: str
-    """How public tool names are made."""
-    reserved: Collection[str]
-    """Public names that the host keeps for itself."""
-    shutdown_timeout: float
-    """Seconds that closing everything may take."""
-    environ: Mapping[str, str] = field(repr=False)
-    """The host's environment, for `MCP_TIMEOUT` and `MCP_TOOL_TIMEOUT`."""
-    registrar: Registrar = field(repr=False)
-    """What earlier runs found, what the user agreed to, and who is told of processes."""
-    callbacks: Callbacks = NO_CALLBACKS
-    """What servers may ask of the host."""
-
-
-LOCAL_STARTS = 3
-"""Local servers that may be starting at once: more than that on two cores only slow each other down."""
-
-REMOTE_STARTS = 20
-"""Remote servers that may be starting at once: their work is done elsewhere."""
 
 
 class Fleet:
@@ -92,11 +59,6 @@ class Fleet:
         self._nursery = nursery
         self._invoke = invoke
         self._keepers: dict[str, Keeper] = {}
-        remote = StartPool(REMOTE_STARTS)
-        self._pools: dict[str | None, StartPool] = {
-            "stdio": StartPool(LOCAL_STARTS),
-            **dict.fromkeys(REMOTE_KINDS, remote),
-        }
         self._usage = Usage()
         self.counts = self._usage.counts
         self.begin_call = self._usage.begin_call
@@ -106,6 +68,7 @@ class Fleet:
         """Servers that are configured no more, until everything they owned is closed."""
         self._reloading = trio.Lock()
         self._redactors: dict[str, Redactor] = {}
+        self._terms = Terms(settings, self._usage, self._redact)
 
     # -- what is known --------------------------------------------------------------------------------------------
 
@@ -258,7 +221,7 @@ class Fleet:
 
     def _change_to(self, specs: Sequence[ServerSpec], drain: float) -> list[Command]:
         """In one step, so that nobody sees a part of it; what is still to be waited for."""
-        settings = self._settings_for(specs)
+        settings = self._terms.of_all(specs)  # what is wrong is found before anything has changed
         new = [spec for spec in specs if spec.name not in self.cells]
         kept = [spec for spec in specs if spec.name in self.cells]
         commands = [self._dismiss(name, drain) for name in self.cells if name not in settings]
@@ -280,7 +243,7 @@ class Fleet:
         return self._tell(spec.name, Command(Order.RENEW, drain, Renewal(spec, settings)))
 
     def _add_all(self, specs: Sequence[ServerSpec]) -> None:
-        settings = self._settings_for(specs)
+        settings = self._terms.of_all(specs)
         for spec in specs:
             if spec.name in self.cells:
                 raise ConfigError("a server of that name exists already", server=spec.name)
@@ -294,28 +257,6 @@ class Fleet:
         for name in [spec.name for spec in specs]:
             self.events.publish(state_event(None, self.cells[name].value, trio.current_time()))
             self._nursery.start_soon(self._keep, self._keepers[name], name, name=f"keeper of {name}")
-
-    def _settings_for(self, specs: Sequence[ServerSpec]) -> dict[str, KeeperSettings]:
-        """By name. Whatever is wrong with these specs together is found here, before anything is changed."""
-        settings: dict[str, KeeperSettings] = {}
-        for spec in specs:
-            if spec.name in settings:
-                raise ConfigError("a server of that name exists already", server=spec.name)
-            settings[spec.name] = self._settings_of(spec)
-        return settings
-
-    def _settings_of(self, spec: ServerSpec) -> KeeperSettings:
-        return KeeperSettings(
-            policy=self._settings.policy,
-            redact=partial(self._redact, spec.name),
-            connect_timeout=connect_timeout(spec.connect_timeout, self._settings.environ),
-            close_grace=self._settings.shutdown_timeout / _GRACE_SHARE,
-            pool=self._pools.get(spec.transport.kind, NO_POOL),
-            callbacks=self._settings.callbacks,
-            permit=None if spec.consent is None else partial(self._settings.registrar.permit, spec.consent),
-            notes=self._settings.registrar.notes(spec),
-            idle_since=partial(self._usage.idle_since, spec.name),
-        )
 
     def _enrol(self, spec: ServerSpec, settings: KeeperSettings) -> None:
         self._note(spec)

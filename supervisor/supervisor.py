@@ -17,7 +17,7 @@ from .config import Config
 from .delivery import Request, Resend, WhenDown, deliver, encode_arguments
 from .events import EventStream
 from .fan_out import Call, FanOut, Until, open_fan_out
-from .fleet import Fleet, FleetSettings
+from .fleet import Fleet
 from .lifecycle import LEFT_BY_NOBODY
 from .orders import Order
 from .policy import RestartPolicy
@@ -26,6 +26,7 @@ from .service import open_service_nursery
 from .spec import ServerSpec
 from .status import CallCounts, ServerStatus, Snapshot, retry_in
 from .store import SqliteStore, Store
+from .terms import FleetSettings
 from .tools.approval import Approval, ApprovalRequest, ApprovalRules, Approve
 from .tools.arguments import without_placeholders
 from .tools.naming import DEFAULT_TEMPLATE, check_template
@@ -374,8 +375,9 @@ class Supervisor:
         headers, and server objects are compared by identity.
 
         Returns when what was removed or changed is closed, and the others are in `connecting` or the state their spec
-        begins in. Reloads wait for each other. Whatever else is ordered meanwhile, the later order holds. Cancelled
-        while it waits for a close, it has been done all the same.
+        begins in. It waits for another reload, and for the removal of a server that it names, before it changes
+        anything; then it is done as a whole, also if it is cancelled while it waits for what ends. Of orders that cross
+        it the later holds. What a person did to a server that has not changed stays: it may be stopped.
 
         Args:
             config_or_specs: What `load_config` returned, or specs.
