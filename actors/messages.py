@@ -20,7 +20,7 @@ class ServerState(StrEnum):
     BLOCKED = "blocked"
     """Its configuration is not trusted."""
     IDLE = "idle"
-    """Not running, started by the first call or list."""
+    """Not running, not yet or because nobody used it; started by the next call or list."""
     CONNECTING = "connecting"
     """An incarnation is being opened."""
     CONNECTED = "connected"

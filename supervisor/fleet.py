@@ -63,7 +63,7 @@ class Fleet:
         self.counts = self._usage.counts
         self.begin_call = self._usage.begin_call
         self.finish_call = self._usage.finish_call
-        self.listing = self._usage.listing
+        self.in_use = self._usage.in_use
         self._leaving: dict[str, Command] = {}
         """Servers that are configured no more, until everything they owned is closed."""
         self._reloading = trio.Lock()

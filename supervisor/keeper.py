@@ -288,10 +288,9 @@ class Keeper:
         self._relisters.clear()
 
     def _stop_idle(self) -> None:
-        """Nobody uses it: end it, and stay at rest."""
+        """Nobody uses it, so nobody waits for anything here: end it, and stay at rest."""
         self._tracker = self._tracker.on_idle(trio.current_time())
         self._show(evolve(self._connecting(), state=ServerState.IDLE, pid=None))
-        self._dismiss_askers()
         self._end_with(Order.STOP)
 
     def _renew(self, command: Command) -> None:

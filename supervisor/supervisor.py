@@ -120,7 +120,7 @@ class Supervisor:
         if server is not None:
             fleet.cell(server)
         names = list(fleet.cells) if server is None else [server]
-        with fleet.listing(names):
+        with fleet.in_use(names):
             for name in names:
                 fleet.wake(name)
             await fleet.first_attempts(names, wake=True)

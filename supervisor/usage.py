@@ -17,8 +17,8 @@ class Usage:
 
     def __init__(self) -> None:
         self._counts: dict[str, CallCounts] = {}
-        self._listings: Counter[str] = Counter()
-        """Lists under way."""
+        self._users: Counter[str] = Counter()
+        """Lists and the like that are under way."""
         self._used_at: dict[str, float] = {}
         """When the last call or list ended; only of servers that may become idle."""
 
@@ -46,19 +46,19 @@ class Usage:
             self._used_at[server] = trio.current_time()
 
     @contextmanager
-    def listing(self, servers: Iterable[str]) -> Generator[None, None, None]:
-        """While the block lasts these servers are used."""
-        listed = list(servers)
-        self._listings.update(listed)
+    def in_use(self, servers: Iterable[str]) -> Generator[None, None, None]:
+        """While the block lasts these servers are used, by something else than a call: a list, say."""
+        used = list(servers)
+        self._users.update(used)
         try:
             yield
         finally:
-            self._listings.subtract(listed)
+            self._users.subtract(used)
             now = trio.current_time()
-            self._used_at.update((server, now) for server in listed if server in self._used_at)
+            self._used_at.update((server, now) for server in used if server in self._used_at)
 
     def idle_since(self, server: str) -> float:
         """When the last call or list ended, on Trio's clock; `inf` while there is one, `-inf` if there was none."""
-        if self.counts(server).in_flight or self._listings[server]:
+        if self.counts(server).in_flight or self._users[server]:
             return math.inf
         return self._used_at.get(server, -math.inf)

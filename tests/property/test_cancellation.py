@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import pytest
 import trio
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mcp_types import ElicitRequestParams, ElicitResult
@@ -152,6 +152,7 @@ async def connected(stage: Stage) -> None:
 class Scenario:
     lives: tuple[Life, ...] = (Life(),)
     lazy: bool = False
+    idle_after: float | None = None
     before: Scene = connected
     act: Scene
     """What the victim does."""
@@ -193,6 +194,29 @@ async def reconnect(stage: Stage) -> None:
     await stage.supervisor.reconnect("lab")
 
 
+async def reload(stage: Stage) -> None:
+    """The server is changed, another added and removed again."""
+    stage.hosts.start_soon(stage.bystander)
+    await trio.lowlevel.checkpoint()
+    changed = [evolve(lab_spec(stage.server), max_in_flight=number) for number in (3, 4)]
+    await stage.supervisor.reload([changed[0], ServerSpec("other", lab().transport)])
+    await stage.supervisor.reload(changed[1:])
+
+
+async def drop_the_other(stage: Stage) -> None:
+    """A reload that was cancelled may have been done or not; either way the next one says what there is."""
+    await stage.supervisor.reload([lab_spec(stage.server)])
+    assert [one.name for one in stage.supervisor.status()] == ["lab"]
+
+
+async def left_alone(stage: Stage) -> None:
+    """Until its connection is being closed for idleness."""
+    await stage.supervisor.wait_connected("lab")
+    await trio.sleep(2)
+    await trio.testing.wait_all_tasks_blocked()
+    assert stage.supervisor.status()[0].state == "idle"
+
+
 async def refresh(stage: Stage) -> None:
     await stage.supervisor.list_tools(refresh=True)
 
@@ -226,6 +250,11 @@ SCENARIOS = {
     "reconnect": Scenario(lives=(Life(closes_after=1),), act=reconnect, calls=False),
     "stop": Scenario(lives=(Life(closes_after=1),), act=stop, calls=False, mend=start),
     "refresh": Scenario(act=refresh, calls=False),
+    "reload": Scenario(lives=(Life(closes_after=1),), act=reload, calls=False, mend=drop_the_other),
+    "call of an idle server": Scenario(
+        lives=(Life(closes_after=1), Life(connects_after=0.5)), idle_after=2, before=left_alone, act=Stage.call
+    ),
+    "list of an idle server": Scenario(idle_after=2, before=left_alone, act=refresh, calls=False),
 }
 
 
@@ -276,9 +305,9 @@ def lab(*lives: Life, answered: list[object] | None = None) -> ScriptedServer:
     return ScriptedServer(*lives, tools=tools, annotations={"look": {"readOnlyHint": True}})
 
 
-def lab_spec(server: ScriptedServer, *, lazy: bool = False) -> ServerSpec:
+def lab_spec(server: ScriptedServer, *, lazy: bool = False, idle_after: float | None = None) -> ServerSpec:
     policy = RestartPolicy(delays=(0.5, 0.5), stable_after=0)
-    return ServerSpec("lab", server.transport, policy=policy, lazy=lazy)
+    return ServerSpec("lab", server.transport, policy=policy, lazy=lazy, stop_idle_after=idle_after)
 
 
 async def play(scenario: Scenario, step: int) -> bool:
@@ -290,7 +319,9 @@ async def play(scenario: Scenario, step: int) -> bool:
     callbacks = Callbacks(elicit=user.elicit)
     async with (
         trio.open_nursery() as hosts,
-        open_supervisor([lab_spec(server, lazy=scenario.lazy)], gate=0, callbacks=callbacks) as supervisor,
+        open_supervisor(
+            [lab_spec(server, lazy=scenario.lazy, idle_after=scenario.idle_after)], gate=0, callbacks=callbacks
+        ) as supervisor,
     ):
         stage = Stage(server, supervisor, hosts, answered)
         await scenario.before(stage)

@@ -221,7 +221,7 @@ def test_usage_of_a_server_without_a_limit_is_not_noted():
             usage.begin_call(name)
             assert usage.idle_since(name) == float("inf")
             usage.finish_call(name, failed=False)
-            with usage.listing([name]):
+            with usage.in_use([name]):
                 assert usage.idle_since(name) == float("inf")
         assert (usage.idle_since("limited"), usage.idle_since("free")) == (0, float("-inf"))
         usage.watch("limited", float("inf"))
