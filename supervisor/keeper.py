@@ -111,6 +111,7 @@ class Keeper:
     async def run(self) -> None:
         """Keep the server until told to leave."""
         try:
+            await self._recall()  # also of what is not to be started yet: it opens the store, which looks for orphans
             while not self._left:
                 await self._rest()
                 if not self._left:
@@ -143,7 +144,7 @@ class Keeper:
         except ConfigError as error:
             self._decide(ExitReason(ExitKind.UNUSABLE, Loss(str(error)), at=trio.current_time()))
             return
-        await self._recall()
+        await self._recall()  # nothing, unless it was renewed
         self._show(evolve(self._connecting(), incarnation=self._snapshot.incarnation + 1))
         self._actor = self._new_actor(connector)
         async with trio.open_nursery() as nursery:
@@ -354,7 +355,7 @@ class Keeper:
         return self._snapshot.state is ServerState.IDLE or self._snapshot.revives_on_call
 
     async def _recall(self) -> None:
-        """Read what earlier runs found of this spec, once."""
+        """Read what earlier runs found of this spec, once a spec."""
         if not self._recalled:
             self._recalled = True
             if self._settings.notes is not None:

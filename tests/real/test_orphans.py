@@ -102,6 +102,16 @@ async def test_a_short_run_leaves_none_of_them_either(state):
         assert rows(state) == []
 
 
+async def test_they_are_ended_although_nothing_is_started_yet(state):
+    """Q1, G7: all servers of the next supervisor are lazy."""
+    with host(state) as (running, pids):
+        running.kill()
+        running.wait()
+        with trio.fail_after(20):
+            async with open_supervisor([lab(lazy=True)], state=state):
+                await eventually(lambda: not any(map(is_alive, pids)))
+
+
 async def test_a_host_that_was_killed_before_it_knew_the_pid(state):
     """Q1: the mark was written down before the process was started."""
     with host(state, *STUBBORN) as (running, pids):

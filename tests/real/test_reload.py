@@ -10,7 +10,7 @@ import trio.testing
 from mcp_nursery.supervisor import ConfigError, ServerState, discover_config, load_config, open_supervisor
 from mcp_nursery.supervisor.config import Config
 
-from .harness import LAB, eventually, is_alive, status_of
+from .harness import LAB, eventually, is_alive, lab, status_of, supervised
 
 
 def written(file, **servers):
@@ -49,6 +49,17 @@ async def test_changing_one_server_of_three_touches_no_other(tmp_path):
             assert (list(now), now["a"]) == (["d", "b", "a"], pids["a"])
             assert now["b"] not in (None, pids["b"])
     assert [one.incarnation for one in results] == [1]
+
+
+async def test_what_an_earlier_run_found_of_the_new_spec_is_known(tmp_path, journal):
+    """Q23, L18: a server that dies of the probe is not probed again because a reload brings it."""
+    state, dies = tmp_path / "state", lab(journal=journal, flags={"probe": "exit"})
+    async with supervised(dies, state=state):
+        assert journal.count("start") == 2
+    async with supervised(lab(), state=state) as supervisor:
+        await supervisor.reload([dies])
+        await supervisor.wait_connected("lab")
+    assert journal.count("start") == 3
 
 
 async def test_a_broken_file_changes_nothing(tmp_path, monkeypatch):
