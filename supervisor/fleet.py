@@ -60,6 +60,7 @@ class Fleet:
         self._invoke = invoke
         self._keepers: dict[str, Keeper] = {}
         self._usage = Usage()
+        # Not methods of its own: every call goes through these.
         self.counts = self._usage.counts
         self.begin_call = self._usage.begin_call
         self.finish_call = self._usage.finish_call
@@ -348,8 +349,9 @@ class Fleet:
             before=before,
         )
 
-    def _configured(self) -> list[str]:
-        return [name for name in self.cells if name not in self._leaving]
+    def _configured(self) -> Collection[str]:
+        """The names that tools are named by."""
+        return self.cells.keys() - self._leaving.keys() if self._leaving else self.cells
 
     def _rebuild(self) -> None:
         """The set of servers changed, and with it perhaps any name. Those that leave have no tools any more."""

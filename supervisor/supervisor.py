@@ -372,7 +372,8 @@ class Supervisor:
         removed, also if `add_server` brought it, and one that is new is added.
 
         Specs are compared by value, `source` and `extra` apart: those are only shown. Functions, such as computed
-        headers, and server objects are compared by identity.
+        headers, and server objects are compared by identity. What a spec refers to (variables, files, commands) is not
+        part of it: that is found out at each connect.
 
         Returns when what was removed or changed is closed, and the others are in `connecting` or the state their spec
         begins in. It waits for another reload, and for the removal of a server that it names, before it changes
