@@ -60,6 +60,15 @@ async def test_other_tools_after_a_restart(rig_of, column):
         await rig.mend()
 
 
+@pytest.mark.parametrize("column", [*SPOKEN, "in_process"])
+async def test_an_idle_server_is_left_and_found_again(rig_of, column):
+    """G8: whatever the connection is; what it was is closed, and the next call has another."""
+    async with rig_of(column) as rig, supervised(rig.spec(stop_idle_after=0.3)) as supervisor:
+        for incarnation in (2, 3):
+            await eventually(lambda: status_of(supervisor).state == "idle")
+            assert (await rig.call(supervisor, 0)).incarnation == incarnation
+
+
 @pytest.mark.parametrize("column", ["handshake", "modern"])
 async def test_a_deed_and_a_death(rig_of, column):
     """Q15, R2: the server acts, and dies before it answers; the caller is told, and nobody acts twice."""
