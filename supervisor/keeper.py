@@ -88,7 +88,7 @@ class Keeper:
         self._tracker = RestartTracker(self._spec.policy or settings.policy, self._spec.restart)
         self._era: Era | None = None
         self._recalled = False
-        """Whether the notes of earlier runs were read."""
+        """Whether the notes of earlier runs were read, so that what is known is of this spec."""
         self._due = trio.current_time() if snapshot.state is ServerState.CONNECTING else _NEVER
         self._actor: ServerActor | None = None
         """The living incarnation, or one that is being closed."""
@@ -312,7 +312,7 @@ class Keeper:
         """Begin as if it had just been configured; `known` if what was found out still holds."""
         self._tracker = RestartTracker(self._spec.policy or self._settings.policy, self._spec.restart)
         if not known:
-            self._era, self._recalled = None, False
+            self._recalled = False
         new = renewed_snapshot(self._snapshot, self._spec, self._settings.policy)
         check_beginning(new.state)
         self._write(new)
@@ -357,12 +357,13 @@ class Keeper:
     async def _recall(self) -> None:
         """Read what earlier runs found of this spec, once a spec."""
         if not self._recalled:
+            notes = self._settings.notes
+            self._era = None if notes is None else await notes.recall()
             self._recalled = True
-            if self._settings.notes is not None:
-                self._era = await self._settings.notes.recall()
 
     def _learn(self, era: Era | None) -> None:
-        if era is not None and era is not self._era:
+        """An incarnation has found this, unless it was one of an earlier spec, whose last words this may be."""
+        if self._recalled and era is not None and era is not self._era:
             self._era = era
             if self._settings.notes is not None:
                 self._settings.notes.remember(era)

@@ -12,6 +12,7 @@ from mcp_nursery.actors.errors import ConfigError, ConnectionLost, ServerDown, S
 from mcp_nursery.actors.messages import ServerState
 from mcp_nursery.supervisor import (
     HttpTransport,
+    MemoryStore,
     RestartPolicy,
     ServerRemoved,
     ServerSpec,
@@ -396,6 +397,33 @@ async def test_the_era_is_known_as_before_if_it_is_reached_in_the_same_way(autoj
         await supervisor.reload([spec(other)])
         await supervisor.wait_connected("lab")
         assert len(other.starts) == 2
+
+
+@frozen
+class Named:
+    """A transport whose value says all, so that what is found out of it is written down."""
+
+    name: str
+    kind = "scripted"
+
+    def connector(self, *, close_grace: float):
+        return NAMED[self.name].transport.connector(close_grace=close_grace)
+
+
+NAMED: dict[str, ScriptedServer] = {}
+
+
+async def test_what_the_old_connection_found_is_not_said_of_the_new_spec(autojump_clock):
+    """Q23, L18: its last words come when the server has another spec already."""
+    NAMED.update(old=ScriptedServer(Life(modern=False, closes_after=1)), new=ScriptedServer())
+    old, new = (ServerSpec("lab", Named(name)) for name in ("old", "new"))
+    async with open_supervisor([old], state=MemoryStore()) as supervisor:
+        await supervisor.wait_connected("lab")
+        await supervisor.reload([new])
+        one = await supervisor.wait_connected("lab")
+        assert one.protocol_version == "2026-07-28"
+        await supervisor.reload([old])
+        assert (await supervisor.wait_connected("lab")).protocol_version == "2025-11-25"
 
 
 async def test_the_new_spec_holds_for_tools(autojump_clock):
