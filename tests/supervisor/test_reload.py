@@ -330,6 +330,24 @@ async def test_who_waits_for_a_changed_server_gets_the_new_one(autojump_clock):
         assert mute.calls == []
 
 
+async def test_a_refresh_under_way_is_the_next_connections(autojump_clock):
+    """G14, L18: who waits for tools of a server that is changed gets those of the new one."""
+    deaf, server = ScriptedServer(Life(deaf_after=2)), ScriptedServer(Life(connects_after=2), tools={"new": lasting(0)})
+    async with open_supervisor([spec(deaf)]) as supervisor, trio.open_nursery() as nursery:
+        listed = []
+
+        async def refresh():
+            listed.extend(tool.name for tool in await supervisor.list_tools(refresh=True))
+
+        nursery.start_soon(refresh)
+        await trio.sleep(1)
+        assert listed == []
+        await supervisor.reload([spec(server)])
+        await trio.sleep_until(3)
+        await trio.testing.wait_all_tasks_blocked()
+        assert listed == ["mcp_lab_new"]
+
+
 async def test_who_waits_for_a_server_that_becomes_lazy_has_it_started(autojump_clock):
     """G7, G14, L18."""
     mute, server = ScriptedServer(Life(mute=True)), ScriptedServer(Life(connects_after=2))
