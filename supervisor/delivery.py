@@ -18,6 +18,7 @@ from mcp_nursery.actors.errors import (
     ConnectionLost,
     InvalidArguments,
     InvalidResult,
+    NotApproved,
     NurseryError,
     ServerBusy,
     ServerDown,
@@ -256,6 +257,8 @@ class CallDelivery:
         if tool is not None:
             self._tool = tool
             return tool
+        if held := catalogue.held_back(request.key):
+            raise NotApproved(held.server, held.tool, held.why)
         owner = request.server or catalogue.departed_from(request.key)
         if owner is not None and not self._is_connected(self._fleet.cell(owner).value, self._waits(patient=False)):
             return None
