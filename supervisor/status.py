@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import field, frozen
 
+from mcp_nursery.actors.errors import ServerDown
 from mcp_nursery.actors.messages import Handshake, Owner, ServerState
 
 from .lifecycle import LEFT_BY_NOBODY
@@ -124,3 +125,14 @@ def status_of(snapshot: Snapshot, *, now: float, tool_count: int, calls: CallCou
 def retry_in(snapshot: Snapshot, now: float) -> float | None:
     """Seconds from `now` until the next start; None if none is due."""
     return None if snapshot.due_at is None else max(0.0, snapshot.due_at - now)
+
+
+def server_down(snapshot: Snapshot, *, now: float, tool: str | None = None) -> ServerDown:
+    """The error of who wanted this server connected, for a call of `tool` perhaps; `now` is on Trio's clock."""
+    return ServerDown(
+        server=snapshot.spec.name,
+        tool=tool,
+        state=snapshot.state,
+        retry_in=retry_in(snapshot, now),
+        error=snapshot.error,
+    )

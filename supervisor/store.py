@@ -19,7 +19,7 @@ from attrs import asdict, define, field
 from mcp_nursery.actors.errors import NurseryError
 from mcp_nursery.actors.messages import Era
 from mcp_nursery.actors.transports.orphans import Host, Orphan
-from mcp_nursery.actors.transports.process import ProcessId
+from mcp_nursery.actors.transports.process_table import ProcessId
 
 from .config.trust import TrustRequest
 from .spec import ServerSpec

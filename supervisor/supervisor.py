@@ -8,13 +8,13 @@ from typing import Any, final, get_args
 import trio
 from attrs import frozen
 
-from mcp_nursery.actors.errors import ConfigError, NotApproved, NurseryError, ServerDown, UnknownTool, leaves, one_line
+from mcp_nursery.actors.errors import ConfigError, NotApproved, NurseryError, UnknownTool, leaves, one_line
 from mcp_nursery.actors.host import NO_CALLBACKS, Callbacks
 from mcp_nursery.actors.mailbox import MailboxStatistics, ProgressCallback
 from mcp_nursery.actors.messages import ServerState
 
 from .config import Config
-from .delivery import Request, Resend, WhenDown, deliver, encode_arguments
+from .delivery import deliver
 from .events import EventStream
 from .fan_out import Call, FanOut, Until, open_fan_out
 from .fleet import Fleet, FleetSettings
@@ -23,9 +23,10 @@ from .orders import Order
 from .pinning import PinMode
 from .policy import RestartPolicy
 from .registrar import Registrar, Trust
+from .request import Request, Resend, WhenDown, encode_arguments
 from .service import open_service_nursery
 from .spec import ServerSpec
-from .status import CallCounts, ServerStatus, Snapshot, retry_in
+from .status import CallCounts, ServerStatus, Snapshot, server_down
 from .store import SqliteStore, Store
 from .tools.approval import Approval, ApprovalRequest, ApprovalRules, Approve
 from .tools.arguments import without_placeholders
@@ -133,7 +134,7 @@ class Supervisor:
             return self.tools
         snapshot = fleet.cell(server).value
         if snapshot.state in LEFT_BY_NOBODY:
-            raise _down(snapshot)
+            raise server_down(snapshot, now=trio.current_time())
         return tuple(tool for tool in self.tools if tool.server == server)
 
     def as_toolset(self) -> Toolset:
@@ -333,7 +334,7 @@ class Supervisor:
         def connected(snapshot: Snapshot) -> Snapshot | None:
             self._fleet.check_open()
             if snapshot.abandoned:
-                raise _down(snapshot)
+                raise server_down(snapshot, now=trio.current_time())
             return snapshot if snapshot.state is ServerState.CONNECTED else None
 
         cell = self._fleet.cell(server)
@@ -352,7 +353,7 @@ class Supervisor:
         self._fleet.check_open()
         assert command.outcome is not None
         if command.outcome.state is not ServerState.CONNECTED:
-            raise _down(command.outcome)
+            raise server_down(command.outcome, now=trio.current_time())
 
     async def start_server(self, server: str) -> None:
         """Start it if it neither runs nor is being started; a fresh start. Returns in `connecting`.
@@ -421,15 +422,6 @@ def _checked(pins: PinMode) -> PinMode:
     if pins not in get_args(PinMode):
         raise ConfigError(f"'report' or 'block' wanted, not {pins!r}", field="pins")
     return pins
-
-
-def _down(snapshot: Snapshot) -> ServerDown:
-    return ServerDown(
-        server=snapshot.spec.name,
-        state=snapshot.state,
-        retry_in=retry_in(snapshot, trio.current_time()),
-        error=snapshot.error,
-    )
 
 
 def _store(state: str | os.PathLike[str] | Store | None) -> Store:

@@ -13,7 +13,7 @@ import pytest
 from mcp_nursery.actors.messages import Era
 from mcp_nursery.actors.transports import orphans
 from mcp_nursery.actors.transports.orphans import Host, Orphan, this_host
-from mcp_nursery.actors.transports.process import ProcessId, identify
+from mcp_nursery.actors.transports.process_table import ProcessId, identify
 from mcp_nursery.supervisor import (
     DefinitionChange,
     HttpTransport,
