@@ -24,7 +24,7 @@ def server(tmp_path):
     def declare(**descriptions):
         schema = {"type": "object"}
         tools = [{"name": name, "description": said, "inputSchema": schema} for name, said in descriptions.items()]
-        script.write_text(json.dumps({"pages": [tools], "calls": dict.fromkeys(descriptions, [DONE])}))
+        script.write_text(json.dumps({"pages": [tools], "calls": {name: [DONE] for name in descriptions}}))
 
     declare(add="Adds.", sub="Subtracts.")
     transport = StdioTransport(sys.executable, [str(SCRIPTED), "2025-11-25", str(script), str(log)])
