@@ -27,13 +27,15 @@ from .catalogue import (
 )
 from .cell import Cell
 from .config.environment import call_timeout
-from .events import EventHub, InjectionSuspected, ServerRemoved, state_event, tools_event
+from .events import EventHub, InjectionSuspected, ServerRemoved, definition_events, state_event, tools_event
 from .keeper import Keeper, KeeperSettings
-from .orders import Command, Order, Renewal
+from .orders import Acceptance, Command, Order, Renewal
 from .spec import ServerSpec
 from .standing import initial_snapshot
 from .status import ServerStatus, Snapshot, status_of
+from .store import StoreUnreadable
 from .terms import FleetSettings, Terms
+from .tools.pins import DefinitionChange
 from .tools.redaction import PLAIN, Redactor
 from .tools.signals import prepare
 from .tools.tool import Invoke, Tool
@@ -148,6 +150,21 @@ class Fleet:
         command = self._tell(server, Command(order, drain))
         await command.done.wait()
         return command
+
+    async def accept(self, change: DefinitionChange) -> None:
+        """Have a server's keeper pin a tool as it is after the change.
+
+        Raises:
+            UnknownServer: No server of that name.
+            SupervisorClosed: The block was left.
+            StoreUnreadable: It cannot be written down.
+        """
+        self.cell(change.server)
+        request = Acceptance(change)
+        self._keepers[change.server].tell(request)
+        await request.done.wait()
+        if request.error is not None:
+            raise StoreUnreadable(request.error)
 
     async def relist(self, servers: Iterable[str]) -> None:
         """Have servers asked for their tools again, all at once. One that has gone meanwhile is passed over."""
@@ -338,6 +355,21 @@ class Fleet:
         self.cells[name].set(new)
         self.events.publish(state_event(old, new, now))
         self.events.publish(tools_event(before, part, now))
+        if new.review != old.review:
+            self._tell_review(old, new)
+
+    def _tell_review(self, old: Snapshot, new: Snapshot) -> None:
+        """Tell which tools are not what they were; a server's words stand in the events alone, not in the log."""
+        differing = definition_events(old, new, trio.current_time())
+        for event in differing:
+            self.events.publish(event)
+        if differing:
+            tools = ", ".join(clean_name(event.tool) for event in differing)
+            held = " and are held back" if differing[0].held else ""
+            told = f"have changed since they were first used{held}: {tools}; see `mcp-nursery pins`"
+            logger.warning("%s: definitions of tools %s", clean_name(new.spec.name), told)
+        elif unknown := set(new.review.held.values()) - set(old.review.held.values()):
+            logger.warning("%s: its tools are held back: %s", clean_name(new.spec.name), unknown.pop())
 
     def _part_of(self, snapshot: Snapshot, before: tuple[Snapshot, ServerTools]) -> ServerTools:
         return build_part(

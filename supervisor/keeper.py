@@ -1,8 +1,8 @@
 """The keeper: one task a server. It runs incarnations, asks the policy what follows, and writes the state cell."""
 
 import math
-from collections.abc import Callable
-from typing import assert_never
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, assert_never
 
 import trio
 from attrs import evolve, frozen
@@ -28,12 +28,18 @@ from mcp_nursery.actors.start_pool import NO_POOL, StartPool
 
 from .aftermath import snapshot_after
 from .lifecycle import CALLS_WAIT, check_beginning, check_transition
-from .orders import Command, Order
+from .orders import Acceptance, Command, Order, Request
+from .pinning import PinBook
 from .policy import RestartPolicy, RestartTracker
 from .registrar import EraNotes
 from .standing import renewed_snapshot
 from .status import Snapshot
+from .store import StoreUnreadable
+from .tools.pins import UNREVIEWED, Review
 from .tools.redaction import PLAIN
+
+if TYPE_CHECKING:
+    from mcp_types import Tool as Definition
 
 _NEVER = math.inf
 _LEFT = "the server was removed"
@@ -60,6 +66,8 @@ class KeeperSettings:
     """Asked before every start."""
     notes: EraNotes | None = None
     """Where the era found is written down for later runs."""
+    pins: PinBook | None = None
+    """What holds its tools against what they were when they were first used."""
     idle_since: Callable[[], float] = lambda: -math.inf
     """When it was last used, on Trio's clock; `inf` while it is being used."""
 
@@ -84,7 +92,7 @@ class Keeper:
         self._settings = settings
         self._redact = settings.redact
         self._publish = publish
-        self._mailbox: Mailbox[Command | Report] = Mailbox(_NEVER)
+        self._mailbox: Mailbox[Command | Acceptance | Report] = Mailbox(_NEVER)
         self._tracker = RestartTracker(self._spec.policy or settings.policy, self._spec.restart)
         self._era: Era | None = None
         self._recalled = False
@@ -101,7 +109,7 @@ class Keeper:
         """For whom the next connection's list is fresh enough."""
         self._left = False
 
-    def tell(self, command: Command) -> None:
+    def tell(self, command: Command | Acceptance) -> None:
         """Leave an order. Never waits; one that comes after the keeper has left is answered at once."""
         try:
             self._mailbox.put_nowait(command)
@@ -117,19 +125,28 @@ class Keeper:
                 if not self._left:
                     await self._incarnate()
         finally:
-            unheard = [message for message in self._mailbox.close() if isinstance(message, Command)]
-            for commands in (self._askers, self._stoppers, self._relisters, self._first_listers, unheard):
+            for commands in (self._askers, self._stoppers, self._relisters, self._first_listers):
                 self._settle(commands, _LEFT)
+            for message in self._mailbox.close():
+                if isinstance(message, Request):
+                    message.settle(self._snapshot, _LEFT)
 
     # -- at rest --------------------------------------------------------------------------------------------------
 
     async def _rest(self) -> None:
         """Wait for the time of the next start; an order may set it, or unset it."""
         while not self._left and trio.current_time() < self._due:
+            messages: list[Command | Acceptance | Report] = []
             with trio.move_on_at(self._due):
-                for message in await self._mailbox.take(1):
-                    assert isinstance(message, Command)  # no incarnation lives that could report
-                    self._heed(message)
+                messages = await self._mailbox.take(1)
+            for message in messages:
+                match message:
+                    case Command():
+                        self._heed(message)
+                    case Acceptance():
+                        await self._accept(message)
+                    case _:
+                        raise AssertionError(message)  # no incarnation lives that could report
         if self._snapshot.state is ServerState.FAILED:
             self._start_fresh()  # revived: its time has come
 
@@ -170,16 +187,20 @@ class Keeper:
 
     async def _attend(self) -> None:
         while True:
-            with trio.move_on_at(self._idle_at()) as until_idle:
-                (message,) = await self._mailbox.take(1)
+            messages: list[Command | Acceptance | Report] = []
+            with trio.move_on_at(self._idle_at()):
+                messages = await self._mailbox.take(1)
+            for message in messages:
                 match message:
                     case Ended():
                         return
                     case Command():
                         self._heed(message)
+                    case Acceptance():
+                        await self._accept(message)
                     case _:
-                        self._hear(message)
-            if until_idle.cancelled_caught and self._idle_at() <= trio.current_time():
+                        await self._hear(message)
+            if not messages and self._idle_at() <= trio.current_time():
                 self._stop_idle()
 
     def _idle_at(self) -> float:
@@ -191,7 +212,7 @@ class Keeper:
         idle_since = max(self._snapshot.connected_at, self._settings.idle_since())
         return min(idle_since, trio.current_time()) + self._spec.idle_limit
 
-    def _hear(self, report: Opened | Connected | Relisted | Ending) -> None:
+    async def _hear(self, report: Opened | Connected | Relisted | Ending) -> None:
         """A report of the living incarnation. Once an order has settled its fate, what it says changes nothing."""
         match report:
             case Ending():
@@ -204,10 +225,10 @@ class Keeper:
                 self._show(evolve(self._snapshot, pid=report.pid))
             case Connected():
                 self._learn(report.handshake.era)
-                self._show_connected(report)
+                self._show_connected(report, await self._review(report.definitions))
             case Relisted():
-                if report.definitions is not None:
-                    self._show(evolve(self._snapshot, definitions=report.definitions))
+                if (found := report.definitions) is not None:
+                    self._show(evolve(self._snapshot, definitions=found, review=await self._review(found)))
                 self._settle(self._relisters, None if report.error is None else self._redact(report.error))
             case _:
                 assert_never(report)
@@ -298,21 +319,24 @@ class Keeper:
         """Keep it as its configuration says now."""
         renewal, old = command.renewal, self._spec
         assert renewal is not None  # of this order
-        self._spec, self._settings = renewal.spec, renewal.settings
+        self._spec = renewal.spec
         if renewal.spec != old:
             self._stoppers.append(command)
-            self._begin_anew(command.drain, known=renewal.spec.transport == old.transport)
+            self._begin_anew(renewal.settings, command.drain, known=renewal.spec.transport == old.transport)
             return
         self._show(evolve(self._snapshot, spec=renewal.spec))  # what does not count in comparing may differ
         if self._snapshot.state in _UNBLOCKED_BY_RELOAD:
             self._start_fresh()
         command.settle(self._snapshot)
 
-    def _begin_anew(self, drain: float, *, known: bool) -> None:
+    def _begin_anew(self, settings: KeeperSettings, drain: float, *, known: bool) -> None:
         """Begin as if it had just been configured; `known` if what was found out still holds."""
-        self._tracker = RestartTracker(self._spec.policy or self._settings.policy, self._spec.restart)
-        if not known:
-            self._recalled = False
+        pins = self._settings.pins
+        if known and pins is not None:
+            settings = evolve(settings, pins=pins.of(self._spec))
+        self._settings = settings
+        self._tracker = RestartTracker(self._spec.policy or settings.policy, self._spec.restart)
+        self._recalled = self._recalled and known
         new = renewed_snapshot(self._snapshot, self._spec, self._settings.policy)
         check_beginning(new.state)
         self._write(new)
@@ -368,6 +392,26 @@ class Keeper:
             if self._settings.notes is not None:
                 self._settings.notes.remember(era)
 
+    # -- pins -----------------------------------------------------------------------------------------------------
+
+    async def _review(self, definitions: "Sequence[Definition]") -> Review:
+        """Before anybody sees tools, they are held against what they were when they were first used."""
+        pins = self._settings.pins
+        return UNREVIEWED if pins is None else await pins.review(definitions)
+
+    async def _accept(self, request: Acceptance) -> None:
+        pins = self._settings.pins
+        assert pins is not None  # or nothing would have been found to differ
+        try:
+            await pins.accept(request.change)
+        except StoreUnreadable as error:
+            request.settle(self._snapshot, str(error))
+            return
+        review = await pins.review(self._snapshot.definitions)
+        if review != self._snapshot.review:
+            self._show(evolve(self._snapshot, review=review))
+        request.settle(self._snapshot)
+
     # -- the state cell -------------------------------------------------------------------------------------------
 
     def _show(self, snapshot: Snapshot) -> None:
@@ -389,7 +433,7 @@ class Keeper:
             owner=None,
         )
 
-    def _show_connected(self, report: Connected) -> None:
+    def _show_connected(self, report: Connected, review: Review) -> None:
         now = trio.current_time()
         self._tracker = self._tracker.on_connected(now)
         self._show(
@@ -401,6 +445,7 @@ class Keeper:
                 handshake=report.handshake,
                 owner=report.owner,
                 definitions=report.definitions,
+                review=review,
             )
         )
         self._settle(self._first_listers)

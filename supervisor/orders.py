@@ -8,6 +8,7 @@ from attrs import define, field, frozen
 
 from .spec import ServerSpec
 from .status import Snapshot
+from .tools.pins import DefinitionChange
 
 if TYPE_CHECKING:
     from .keeper import KeeperSettings
@@ -43,21 +44,34 @@ class Renewal:
 
 
 @define(eq=False)
-class Command:
-    """An order to a keeper, and where its answer appears."""
+class Request:
+    """What a keeper is asked, and where its answer appears."""
 
-    order: Order
-    drain: float = 0.0
-    """Seconds that calls already sent may still take."""
-    renewal: Renewal | None = None
-    """Of `RENEW`."""
-    done: trio.Event = field(factory=trio.Event)
-    outcome: Snapshot | None = None
+    done: trio.Event = field(factory=trio.Event, init=False)
+    outcome: Snapshot | None = field(default=None, init=False)
     """How the server stood when it was done; set before `done`."""
-    error: str | None = None
+    error: str | None = field(default=None, init=False)
 
     def settle(self, outcome: Snapshot, error: str | None = None) -> None:
         """Answer."""
         self.outcome = outcome
         self.error = error
         self.done.set()
+
+
+@define(eq=False)
+class Command(Request):
+    """An order to a keeper."""
+
+    order: Order
+    drain: float = 0.0
+    """Seconds that calls already sent may still take."""
+    renewal: Renewal | None = None
+    """Of `RENEW`."""
+
+
+@define(eq=False)
+class Acceptance(Request):
+    """A person accepts how a tool has changed: it is pinned so, and the tools are looked at again."""
+
+    change: DefinitionChange

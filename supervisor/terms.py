@@ -11,6 +11,7 @@ from mcp_nursery.actors.start_pool import NO_POOL, StartPool
 
 from .config.environment import connect_timeout
 from .keeper import KeeperSettings
+from .pinning import PinBook, PinMode
 from .policy import RestartPolicy
 from .registrar import Registrar
 from .spec import REMOTE_KINDS, ServerSpec
@@ -44,6 +45,8 @@ class FleetSettings:
     """What earlier runs found, what the user agreed to, and who is told of processes."""
     callbacks: Callbacks = NO_CALLBACKS
     """What servers may ask of the host."""
+    pins: PinMode = "report"
+    """What becomes of tools that are not what they were when they were first used."""
 
 
 class Terms:
@@ -89,5 +92,6 @@ class Terms:
             callbacks=settings.callbacks,
             permit=None if spec.consent is None else partial(settings.registrar.permit, spec.consent),
             notes=settings.registrar.notes(spec),
+            pins=PinBook(settings.registrar, spec, settings.pins),
             idle_since=partial(self._usage.idle_since, spec.name),
         )

@@ -444,6 +444,30 @@ async def test_what_the_old_connection_found_is_not_said_of_the_new_spec(autojum
         assert (await supervisor.wait_connected("lab")).protocol_version == "2025-11-25"
 
 
+@pytest.mark.parametrize("named", [True, False], ids=["in the store", "in memory"])
+async def test_what_tools_were_is_known_as_before_if_it_is_reached_in_the_same_way(autojump_clock, named):
+    """L18: a reload is no way around pins, whatever else it changes; another server has pins of its own."""
+    servers = {name: ScriptedServer(declared={"echo": {"description": "Echoes."}}) for name in ("x", "y")}
+    NAMED.update(servers)
+
+    def one(name: str, **options) -> ServerSpec:
+        return ServerSpec("lab", Named(name) if named else servers[name].transport, **options)
+
+    async with open_supervisor([one("x")], state=MemoryStore(), pins="block") as supervisor:
+        await supervisor.wait_connected("lab")
+        servers["x"].declared["echo"]["description"] = "Mails."
+        for options in ({}, {"source": "file"}, {"max_in_flight": 9}, {"lazy": True}):
+            await supervisor.reload([one("x", **options)])
+            await supervisor.reconnect("lab")
+            assert supervisor.tools == ()
+            assert [change.tool for change in supervisor.definition_changes] == ["echo"]
+        await supervisor.reload([one("x")])
+        assert (status(supervisor).state, supervisor.tools) == (S.CONNECTING, ())
+        await supervisor.reload([one("y")])
+        await supervisor.wait_connected("lab")
+        assert [tool.tool for tool in supervisor.tools] == ["echo"]
+
+
 async def test_the_new_spec_holds_for_tools(autojump_clock):
     """T5, T7, T11, L18: filters, hints and sizes are those of the new spec, at once where tools are known."""
     server = ScriptedServer(Life(closes_after=1), tools={"one": lasting(0), "two": lasting(0)})
