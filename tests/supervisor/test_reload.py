@@ -695,6 +695,28 @@ async def test_orders_while_a_changed_server_is_being_closed(autojump_clock, ord
         assert new.starts == ([3] if expected == [S.CONNECTED] else [])
 
 
+@pytest.mark.parametrize("remove", [lambda one: one.remove_server("lab"), lambda one: one.reload([])])
+async def test_no_order_brings_back_what_is_being_removed(autojump_clock, remove):
+    """Q11: whatever is ordered while it is being closed, it is gone afterwards, and shown as stopped till then."""
+    server = ScriptedServer(Life(closes_after=3))
+    async with open_supervisor([spec(server)]) as supervisor, trio.open_nursery() as nursery:
+        nursery.start_soon(remove, supervisor)
+        for order in (supervisor.stop_server, supervisor.start_server, supervisor.reconnect):
+            await trio.sleep(0.5)
+            nursery.start_soon(failing_or_not, partial(order, "lab"))
+            await trio.testing.wait_all_tasks_blocked()
+            assert states(supervisor) == {"lab": S.STOPPED}
+        await trio.sleep_until(4)
+        assert (states(supervisor), server.starts, server.ends) == ({}, [0], [3])
+
+
+async def failing_or_not(function) -> None:
+    try:
+        await function()
+    except ServerDown:
+        return
+
+
 async def test_a_stop_under_way_and_a_changed_spec(autojump_clock):
     """L18: the reload is later, and the server begins as it says."""
     old, new = ScriptedServer(Life(closes_after=3)), ScriptedServer()
