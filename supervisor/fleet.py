@@ -251,9 +251,7 @@ class Fleet:
         return commands
 
     def _dismiss(self, server: str, drain: float) -> Command:
-        if server not in self._leaving:
-            self._leaving[server] = Command(Order.LEAVE, drain)
-            self._tell(server, self._leaving[server])
+        self._leaving[server] = self._tell(server, Command(Order.LEAVE, drain))
         return self._leaving[server]
 
     def _renew(self, spec: ServerSpec, settings: KeeperSettings, drain: float) -> Command:

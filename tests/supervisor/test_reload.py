@@ -566,6 +566,20 @@ async def test_a_removed_server_gives_its_names_up_at_once(autojump_clock):
             await supervisor.call_tool(gone)
 
 
+async def test_the_names_of_what_leaves_tell_of_its_state_until_it_has_left(autojump_clock):
+    """T3, L18: the names it had, also when none is left that they had to be told from."""
+    a, a_b = (ScriptedServer(Life(closes_after=3), tools={tool: lasting(0)}) for tool in ("b_c", "c"))
+    async with open_supervisor([spec(a, "a"), spec(a_b, "a_b")]) as supervisor, trio.open_nursery() as nursery:
+        names = [tool.name for tool in supervisor.tools]
+        nursery.start_soon(supervisor.reload, [])
+        await trio.sleep(1)
+        for name in names:
+            with pytest.raises(ServerDown, match="stopped"):
+                await supervisor.call_tool(name)
+        with pytest.raises(UnknownTool):
+            await supervisor.call_tool("mcp_a_b_c")
+
+
 # -- what cannot work ---------------------------------------------------------------------------------------------
 
 
