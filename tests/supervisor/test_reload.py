@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import trio
@@ -26,6 +27,7 @@ from mcp_nursery.supervisor import (
 from mcp_nursery.supervisor.config import Config
 from mcp_nursery.supervisor.spec import UnusableTransport
 from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual
+from mcp_nursery.supervisor.tools.redaction import Redactor
 
 S = ServerState
 ONCE = RestartPolicy(delays=())
@@ -415,6 +417,12 @@ async def test_the_era_is_known_as_before_if_it_is_reached_in_the_same_way(autoj
         await supervisor.reload([spec(other)])
         await supervisor.wait_connected("lab")
         assert len(other.starts) == 2
+
+
+def test_secrets_of_an_earlier_spec_are_kept_where_a_text_is_not_resolved_yet():
+    """L17, T9, K5: what stands in a configuration file to the letter is looked for beside what stood there."""
+    redactor = Redactor.of(["first-secret"]).also_of(SimpleNamespace(literals={"second-secret"}))
+    assert redactor.text("first-secret second-secret") == "[REDACTED:config] [REDACTED:config]"
 
 
 @frozen
