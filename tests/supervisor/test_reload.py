@@ -439,15 +439,15 @@ class Named:
 NAMED: dict[str, ScriptedServer] = {}
 
 
-async def test_what_the_old_connection_found_is_not_said_of_the_new_spec(autojump_clock):
-    """Q23, L18: its last words come when the server has another spec already."""
-    NAMED.update(old=ScriptedServer(Life(modern=False, closes_after=1)), new=ScriptedServer())
+@pytest.mark.parametrize("life", [Life(modern=False, closes_after=1), Life(modern=False, deaf_after=3)])
+async def test_what_the_old_connection_found_is_not_said_of_the_new_spec(autojump_clock, life):
+    """Q23, L18: its last words, or its first, come when the server has another spec already."""
+    NAMED.update(old=ScriptedServer(life, Life(modern=False)), new=ScriptedServer())
     old, new = (ServerSpec("lab", Named(name)) for name in ("old", "new"))
     async with open_supervisor([old], state=MemoryStore()) as supervisor:
-        await supervisor.wait_connected("lab")
+        await trio.sleep(1)
         await supervisor.reload([new])
-        one = await supervisor.wait_connected("lab")
-        assert one.protocol_version == "2026-07-28"
+        assert (await supervisor.wait_connected("lab")).protocol_version == "2026-07-28"
         await supervisor.reload([old])
         assert (await supervisor.wait_connected("lab")).protocol_version == "2025-11-25"
 
@@ -780,6 +780,17 @@ async def test_leaving_the_block_ends_a_reload(autojump_clock):
         assert trio.current_time() == 4
         with pytest.raises(SupervisorClosed):
             await supervisor.reload([])
+    errors.clear()
+    new = ScriptedServer()
+    async with trio.open_nursery() as nursery:
+        async with open_supervisor([spec(server)]) as supervisor:
+            nursery.start_soon(reload, spec(server, lazy=True))
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.start_soon(reload, spec(new, "new"))  # waits for the other, and then it is too late
+            await trio.testing.wait_all_tasks_blocked()
+        await trio.sleep(1)
+        assert errors == [SupervisorClosed] * 2
+        assert (list(states(supervisor)), new.starts) == (["lab"], [])
     errors.clear()
     async with trio.open_nursery() as nursery:
         async with open_supervisor([spec(server, "gone")]) as supervisor:
