@@ -24,12 +24,13 @@ from .keeper import Keeper, KeeperSettings, initial_snapshot
 from .orders import Command, Order
 from .policy import RestartPolicy
 from .registrar import Registrar
-from .spec import REMOTE_KINDS, ServerSpec
+from .spec import ServerSpec
 from .status import CallCounts, ServerStatus, Snapshot, status_of
 from .tools.redaction import PLAIN, Redactor
 from .tools.signals import prepare
 from .tools.tool import Invoke, Tool
 from .tools.wrapping import clean_name
+from .transports import REMOTE_KINDS
 
 logger = logging.getLogger(__name__)
 

@@ -7,9 +7,10 @@ from attrs import evolve, field, fields, frozen
 
 from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.supervisor.policy import RestartMode, RestartPolicy, Revive
-from mcp_nursery.supervisor.spec import (
+from mcp_nursery.supervisor.spec import ServerSpec
+from mcp_nursery.supervisor.transports import (
     HttpTransport,
-    ServerSpec,
+    RemoteTransport,
     SseTransport,
     StdioTransport,
     UnusableTransport,
@@ -43,14 +44,12 @@ _KINDS = {
 }
 """Transports by the words that `type` may name them with."""
 
-_Remote = HttpTransport | SseTransport | WebSocketTransport
-
-_REMOTE: dict[str | None, tuple[type[_Remote], tuple[str, ...]]] = {
-    "http": (HttpTransport, ("http", "https")),
-    "sse": (SseTransport, ("http", "https")),
-    "ws": (WebSocketTransport, ("ws", "wss")),
+_REMOTE: dict[str | None, type[RemoteTransport]] = {
+    "http": HttpTransport,
+    "sse": SseTransport,
+    "ws": WebSocketTransport,
 }
-"""Transports with a URL, and its schemes."""
+"""Transports with a URL."""
 
 
 @frozen(kw_only=True)
@@ -227,7 +226,7 @@ def _filters(written: object) -> dict[str, Any]:
     return {name: value for name, value in filters.items() if value is not None}
 
 
-def _transport(entry: _Entry, kind: str | None) -> StdioTransport | _Remote:
+def _transport(entry: _Entry, kind: str | None) -> StdioTransport | RemoteTransport:
     if entry.type is not None and kind is None:
         raise FieldError(f"unknown transport; known are {', '.join(_KINDS)}", "type")
     if entry.command is not None and entry.url is not None:
@@ -235,11 +234,11 @@ def _transport(entry: _Entry, kind: str | None) -> StdioTransport | _Remote:
     return _remote(entry, kind) if kind in _REMOTE else _local(entry)
 
 
-def _remote(entry: _Entry, kind: str | None) -> _Remote:
-    transport, schemes = _REMOTE[kind]
+def _remote(entry: _Entry, kind: str | None) -> RemoteTransport:
+    transport = _REMOTE[kind]
     if entry.url is None:
         raise FieldError(f"missing url ({kind})", "url")
-    problem = problem_with_url(entry.url, *schemes)
+    problem = problem_with_url(entry.url, *transport.schemes)
     if problem is not None:
         raise FieldError(problem, "url")
     return transport(entry.url, headers=entry.headers)

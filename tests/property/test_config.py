@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.supervisor.config import Config, load_config
-from mcp_nursery.supervisor.spec import StdioTransport, UnusableTransport
+from mcp_nursery.supervisor.transports import StdioTransport, UnusableTransport
 
 SECRET = "hunter2"
 KEYS = [

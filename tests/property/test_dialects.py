@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.supervisor.config import load_config, load_project
 from mcp_nursery.supervisor.config.document import read_document
-from mcp_nursery.supervisor.spec import UnusableTransport
+from mcp_nursery.supervisor.transports import UnusableTransport
 
 SECRET = "hunter2"
 PLACES = {

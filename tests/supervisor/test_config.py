@@ -11,9 +11,9 @@ from mcp_nursery.supervisor.config import Config, load_config
 from mcp_nursery.supervisor.config.environment import call_timeout, connect_timeout
 from mcp_nursery.supervisor.config.unresolved import Unresolved
 from mcp_nursery.supervisor.policy import RestartPolicy
-from mcp_nursery.supervisor.spec import (
+from mcp_nursery.supervisor.spec import ServerSpec
+from mcp_nursery.supervisor.transports import (
     HttpTransport,
-    ServerSpec,
     SseTransport,
     StdioTransport,
     UnusableTransport,

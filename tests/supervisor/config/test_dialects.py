@@ -14,9 +14,9 @@ from mcp_nursery.supervisor.config.document import read_document
 from mcp_nursery.supervisor.config.entry import KEYS
 from mcp_nursery.supervisor.config.loader import read_file
 from mcp_nursery.supervisor.config.unresolved import Origin, Unresolved
-from mcp_nursery.supervisor.spec import (
+from mcp_nursery.supervisor.spec import ServerSpec
+from mcp_nursery.supervisor.transports import (
     HttpTransport,
-    ServerSpec,
     SseTransport,
     StdioTransport,
     UnusableTransport,
