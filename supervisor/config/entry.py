@@ -71,6 +71,7 @@ class _Entry:
     # The rest goes to fields of the same names in ServerSpec, which has the defaults.
     description: str | None = None
     lazy: bool | None = None
+    stop_idle_after: float | None = field(default=None, alias="idleSeconds")
     restart: RestartMode | None = None
     revive: Revive | None = None
     connect_timeout: float | None = field(default=None, alias="connectSeconds")
@@ -89,6 +90,7 @@ KEYS = frozenset(str(attribute.alias) for attribute in fields(_Entry))
 _OWN_FIELDS = (
     "description",
     "lazy",
+    "stop_idle_after",
     "restart",
     "revive",
     "connect_timeout",

@@ -17,6 +17,7 @@ _HARMLESS = frozenset(
         *(
             "restartDelays",
             "stableAfterSeconds",
+            "idleSeconds",
             "connectSeconds",
             "callSeconds",
             "maxInFlight",

@@ -19,6 +19,7 @@ KEYS = [
     *(
         "stableAfterSeconds",
         "lazy",
+        "idleSeconds",
         "connectSeconds",
         "callSeconds",
         "maxInFlight",

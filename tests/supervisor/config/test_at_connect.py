@@ -114,7 +114,7 @@ async def test_inputs(tmp_path):
         (".gemini/settings.json", "mcpServers", {"httpUrl": "https://$TOKEN"}, ("reads variables for httpUrl",)),
         (".gemini/settings.json", "mcpServers", {"httpUrl": "https://x", "includeTools": [], "timeout": 1}, None),
         (".windsurf/mcp_config.json", "mcpServers", {"serverUrl": "https://x"}, None),
-        (".mcp.json", "mcpServers", {"url": "https://x", "maxResultChars": 5, "tools": []}, None),
+        (".mcp.json", "mcpServers", {"url": "https://x", "maxResultChars": 5, "idleSeconds": 1, "tools": []}, None),
     ],
 )
 def test_what_a_project_has_to_ask_for(tmp_path, place, root, entry, reasons):

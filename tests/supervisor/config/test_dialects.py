@@ -50,6 +50,7 @@ EXPECTED = {
             policy=RestartPolicy(delays=(0.5, 1), stable_after=60),
             revive="on_call",
             lazy=True,
+            stop_idle_after=90.5,
             connect_timeout=10,
             call_timeout=2.5,
             max_in_flight=4,
