@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from .tools.tool import Tool
     from .toolset import Toolset
     from .transports import (
+        DockerTransport,
         HttpTransport,
         InProcessTransport,
         SseTransport,
@@ -105,6 +106,7 @@ _HOMES = {
     ".tools.tool": ("Tool",),
     ".toolset": ("Toolset",),
     ".transports": (
+        "DockerTransport",
         "HttpTransport",
         "InProcessTransport",
         "SseTransport",
@@ -129,6 +131,7 @@ __all__ = [
     "ConfigError",
     "ConnectionLost",
     "Delivery",
+    "DockerTransport",
     "Event",
     "EventStream",
     "FanOut",

@@ -30,7 +30,7 @@ from .tools.redaction import PLAIN, Redactor
 from .tools.signals import prepare
 from .tools.tool import Invoke, Tool
 from .tools.wrapping import clean_name
-from .transports import REMOTE_KINDS
+from .transports import LOCAL_KINDS, REMOTE_KINDS
 
 logger = logging.getLogger(__name__)
 
@@ -83,9 +83,9 @@ class Fleet:
         self._nursery = nursery
         self._invoke = invoke
         self._keepers: dict[str, Keeper] = {}
-        remote = StartPool(REMOTE_STARTS)
+        local, remote = StartPool(LOCAL_STARTS), StartPool(REMOTE_STARTS)
         self._pools: dict[str | None, StartPool] = {
-            "stdio": StartPool(LOCAL_STARTS),
+            **dict.fromkeys(LOCAL_KINDS, local),
             **dict.fromkeys(REMOTE_KINDS, remote),
         }
         self._counts: dict[str, CallCounts] = {}

@@ -70,7 +70,7 @@ class ServerStatus:
     name: str
     state: ServerState
     transport: str | None
-    """`stdio` or `in-process`."""
+    """`stdio`, `docker`, `in-process`, `http`, `sse` or `ws`."""
     tool_count: int
     """Tools in the catalogue, callable now or not."""
     error: str | None

@@ -9,11 +9,16 @@ from attrs import field, frozen
 
 from mcp_nursery.actors.errors import ConfigError
 
+from .docker import problem_with_image, run_arguments
+
 if TYPE_CHECKING:
     from mcp_nursery.actors.server import Connector
 
-TransportKind = Literal["stdio", "in-process", "http", "sse", "ws"]
+TransportKind = Literal["stdio", "docker", "in-process", "http", "sse", "ws"]
 """The transports' names as users see them."""
+
+LOCAL_KINDS = frozenset({"stdio", "docker"})
+"""Transports whose server is a process of this machine."""
 
 REMOTE_KINDS = frozenset({"http", "sse", "ws"})
 """Transports whose server is reached over a network, which can fall silent without an end."""
@@ -62,6 +67,48 @@ class StdioTransport:
             cwd=None if self.cwd is None else str(self.cwd),
             close_grace=close_grace,
         )
+
+
+def _an_image(_transport: object, attribute: Any, image: str) -> None:
+    problem = problem_with_image(image)
+    if problem is not None:
+        raise ConfigError(problem, field=attribute.name)
+
+
+@frozen
+class DockerTransport:
+    """A container that speaks MCP on its standard streams: `docker run -i --rm --init`, under a name of its own.
+
+    It ends with its connection: its input is closed, a while later the client gets SIGTERM, which it passes on, and at
+    last the container is removed by force, whatever has become of the client. An image that is not there yet is pulled
+    first, in time that counts for `connect_timeout`.
+
+    Raises:
+        ConfigError: The image's name is none.
+    """
+
+    image: str = field(validator=_an_image)
+    """The image, with tag or digest if it has one."""
+    args: Sequence[str] = field(default=(), converter=as_strings, repr=lambda args: f"<{len(args)} arguments>")
+    """What follows the image: arguments of its entry point. Only their number is shown."""
+    env: Mapping[str, str] = field(factory=dict[str, str], converter=_mapping, repr=names_only)
+    """Variables for the server. The client has them too, as it must to pass them on: here it can be told `DOCKER_HOST`
+    and the like."""
+    command: str = "docker"
+    """The client, or another that understands its words."""
+
+    @property
+    def kind(self) -> TransportKind:
+        """`docker`."""
+        return "docker"
+
+    def connector(self, *, close_grace: float) -> "Connector":
+        """How an incarnation runs it. `close_grace`, in seconds, is what two of three steps of its close may take."""
+        from mcp_nursery.actors.transports.docker import DockerConnector
+        from mcp_nursery.actors.transports.stdio import StdioConnector
+
+        args = tuple(run_arguments(self.image, self.args, self.env))
+        return DockerConnector(StdioConnector(self.command, args, self.env, cwd=None, close_grace=close_grace))
 
 
 @frozen
@@ -215,6 +262,13 @@ class UnusableTransport:
 
 
 Transport = (
-    StdioTransport | InProcessTransport | HttpTransport | SseTransport | WebSocketTransport | UnusableTransport | Any
+    StdioTransport
+    | DockerTransport
+    | InProcessTransport
+    | HttpTransport
+    | SseTransport
+    | WebSocketTransport
+    | UnusableTransport
+    | Any
 )
 """How a server is reached: one of ours, or any object with the same `kind` and `connector`."""

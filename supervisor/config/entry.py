@@ -6,9 +6,11 @@ from typing import Any
 from attrs import evolve, field, fields, frozen
 
 from mcp_nursery.actors.errors import ConfigError
+from mcp_nursery.supervisor.docker import problem_with_image
 from mcp_nursery.supervisor.policy import RestartMode, RestartPolicy, Revive
 from mcp_nursery.supervisor.spec import ServerSpec
 from mcp_nursery.supervisor.transports import (
+    DockerTransport,
     HttpTransport,
     RemoteTransport,
     SseTransport,
@@ -32,10 +34,12 @@ NAMELESS = "(nameless)"
 _KINDS = {
     "stdio": "stdio",
     "local": "stdio",
+    "docker": "docker",
     "http": "http",
     "streamable-http": "http",
     "streamable_http": "http",
     "streamableHttp": "http",
+    "remote": "http",
     "sse": "sse",
     "sse-ide": "sse",
     "ws": "ws",
@@ -44,12 +48,17 @@ _KINDS = {
 }
 """Transports by the words that `type` may name them with."""
 
+_IN_PROCESS = ("in-process", "sdk")
+
 _REMOTE: dict[str | None, type[RemoteTransport]] = {
     "http": HttpTransport,
     "sse": SseTransport,
     "ws": WebSocketTransport,
 }
 """Transports with a URL."""
+
+_MEANT_BY = {"command": "stdio", "image": "docker", "url": "http"}
+"""What a key of an entry says about how the server is reached."""
 
 
 @frozen(kw_only=True)
@@ -58,6 +67,7 @@ class _Entry:
 
     type: str | None = None
     command: str | None = None
+    image: str | None = None
     args: tuple[str, ...] = ()
     env: dict[str, str] = field(factory=dict[str, str])
     env_file: str | None = field(default=None, alias="envFile")
@@ -168,6 +178,8 @@ def _kind(written: dict[str, Any]) -> str | None:
         return _KINDS.get(named) if isinstance(named, str) else None
     if "command" in written:
         return "stdio"
+    if "image" in written:
+        return "docker"
     if "url" not in written:
         return None
     return "ws" if _is_of_websocket(written["url"]) else "http"
@@ -189,6 +201,8 @@ def _consent(name: str, written: dict[str, Any], said: Translation, origin: Orig
 def _spec(name: str, said: Translation, origin: Origin, inputs: Mapping[str, str]) -> ServerSpec:
     entry = _structure(said.own)
     transport = _transport(entry, _kind(said.own))
+    if entry.env_file is not None and not entry.env_file.strip():
+        raise FieldError("must not be empty", "envFile")
     _check_inputs(said.own, inputs)
     own = {field: value for field in _OWN_FIELDS if (value := getattr(entry, field)) is not None}
     return ServerSpec(
@@ -203,7 +217,7 @@ def _spec(name: str, said: Translation, origin: Origin, inputs: Mapping[str, str
 
 
 def _check_inputs(own: Mapping[str, Any], inputs: Mapping[str, str]) -> None:
-    for key in ("command", "args", "cwd", "url", "env", "envFile", "headers"):
+    for key in ("command", "image", "args", "cwd", "url", "env", "envFile", "headers"):
         asked = (name for text in texts_of(own.get(key)) for name in inputs_in(text))
         missing = next((name for name in asked if name not in inputs), None)
         if missing is not None:
@@ -228,12 +242,18 @@ def _filters(written: object) -> dict[str, Any]:
     return {name: value for name, value in filters.items() if value is not None}
 
 
-def _transport(entry: _Entry, kind: str | None) -> StdioTransport | RemoteTransport:
+def _transport(entry: _Entry, kind: str | None) -> StdioTransport | DockerTransport | RemoteTransport:
+    if entry.type in _IN_PROCESS:
+        raise FieldError("a server in this process is given by code, not by a file", "type")
     if entry.type is not None and kind is None:
         raise FieldError(f"unknown transport; known are {', '.join(_KINDS)}", "type")
-    if entry.command is not None and entry.url is not None:
-        raise FieldError("both command (stdio) and url (http) are given, one of them is wanted", "url")
-    return _remote(entry, kind) if kind in _REMOTE else _local(entry)
+    given = [(key, meant) for key, meant in _MEANT_BY.items() if getattr(entry, key) is not None]
+    if len(given) > 1:
+        (one, this), (other, that), *_ = given
+        raise FieldError(f"both {one} ({this}) and {other} ({that}) are given, one of them is wanted", other)
+    if kind in _REMOTE:
+        return _remote(entry, kind)
+    return _container(entry) if kind == "docker" else _local(entry)
 
 
 def _remote(entry: _Entry, kind: str | None) -> RemoteTransport:
@@ -246,10 +266,21 @@ def _remote(entry: _Entry, kind: str | None) -> RemoteTransport:
     return transport(entry.url, headers=entry.headers)
 
 
+def _container(entry: _Entry) -> DockerTransport:
+    if entry.image is None:
+        raise FieldError("missing image (docker)", "image")
+    problem = problem_with_image(entry.image)
+    if problem is not None:
+        raise FieldError(problem, "image")
+    if entry.cwd is not None:
+        raise FieldError("a container has the working directory of its image", "cwd")
+    return DockerTransport(entry.image, args=entry.args, env=entry.env)
+
+
 def _local(entry: _Entry) -> StdioTransport:
     if entry.command is None:
         raise FieldError("missing command (stdio)", "command")
-    for key, text in (("command", entry.command), ("cwd", entry.cwd), ("envFile", entry.env_file)):
+    for key, text in (("command", entry.command), ("cwd", entry.cwd)):
         if text is not None and not text.strip():
             raise FieldError("must not be empty", key)
     return StdioTransport(entry.command, args=entry.args, env=entry.env, cwd=entry.cwd)

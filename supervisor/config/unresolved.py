@@ -12,7 +12,7 @@ from .expansion import as_variables, command_of, has_variables, inputs_in
 if TYPE_CHECKING:
     from mcp_nursery.actors.server import Connector
 
-TEXTS = ("command", "cwd", "url")
+TEXTS = ("command", "image", "cwd", "url")
 """Fields of transports that hold one text."""
 
 SEQUENCES = ("args",)

@@ -7,12 +7,13 @@ import pytest
 
 from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.actors.liveness import Liveness
-from mcp_nursery.supervisor.config import Config, load_config
+from mcp_nursery.supervisor.config import Config, load_config, loader
 from mcp_nursery.supervisor.config.environment import call_timeout, connect_timeout
 from mcp_nursery.supervisor.config.unresolved import Unresolved
 from mcp_nursery.supervisor.policy import RestartPolicy
 from mcp_nursery.supervisor.spec import ServerSpec
 from mcp_nursery.supervisor.transports import (
+    DockerTransport,
     HttpTransport,
     SseTransport,
     StdioTransport,
@@ -28,6 +29,7 @@ ALL_KEYS = [
         "args",
         "env",
         "envFile",
+        "image",
         "cwd",
         "url",
         "headers",
@@ -179,7 +181,26 @@ def test_byte_order_mark(file: Path) -> None:
         ({"command": "x", "cwd": ""}, "cwd", "must not be empty", "stdio"),
         ({"command": "x", "url": "https://x"}, "url", "both command (stdio) and url (http)", "stdio"),
         ({"command": "x", "url": "https://x", "type": "http"}, "url", "both command", "http"),
-        ({"command": "x", "type": "pigeon"}, "type", "known are stdio, local, http", None),
+        ({"command": "x", "image": "y"}, "image", "both command (stdio) and image (docker)", "stdio"),
+        ({"image": "x", "url": "https://x"}, "url", "both image (docker) and url (http)", "docker"),
+        ({"type": "docker", "command": "x", "image": "y", "url": "z"}, "image", "both command", "docker"),
+        ({"type": "docker"}, "image", "missing image (docker)", "docker"),
+        ({"type": "docker", "image": None}, "image", "missing image (docker)", "docker"),
+        ({"type": "docker", "command": "x"}, "image", "missing image (docker)", "docker"),
+        ({"type": "docker", "url": "https://x"}, "image", "missing image (docker)", "docker"),
+        ({"type": "stdio", "image": "x"}, "command", "missing command (stdio)", "stdio"),
+        ({"type": "sse", "image": "x"}, "url", "missing url (sse)", "sse"),
+        ({"image": ""}, "image", "must not be empty", "docker"),
+        ({"image": " "}, "image", "must not be empty", "docker"),
+        ({"image": "--privileged"}, "image", "the name of an image wanted", "docker"),
+        ({"image": "a b"}, "image", "the name of an image wanted", "docker"),
+        ({"image": ["x"]}, "image", "text wanted, not a list", "docker"),
+        ({"image": "x", "cwd": "/"}, "cwd", "the working directory of its image", "docker"),
+        ({"image": "x", "envFile": " "}, "envFile", "must not be empty", "docker"),
+        ({"url": "https://x", "envFile": ""}, "envFile", "must not be empty", "http"),
+        ({"type": "sdk", "name": "x"}, "type", "given by code", None),
+        ({"type": "in-process"}, "type", "given by code", None),
+        ({"command": "x", "type": "pigeon"}, "type", "known are stdio, local, docker, http", None),
         ({"command": "x", "type": 1}, "type", "text wanted, not a number", None),
         ({"command": "x", "type": "http"}, "url", "missing url (http)", "http"),
         ({"type": "sse"}, "url", "missing url (sse)", "sse"),
@@ -274,6 +295,51 @@ def test_remote_entry(file: Path, entry: Any, transport: Any) -> None:
     assert [warning.partition("'far': ")[2] for warning in config.warnings] == (
         ["field 'headers.C': ${D} is not in its env, and so empty"] if "${D}" in str(entry) else []
     )
+
+
+@pytest.mark.parametrize(
+    ("entry", "transport"),
+    [
+        ({"image": "mcp/time"}, DockerTransport("mcp/time")),
+        ({"image": "mcp/time", "type": "docker", "args": ["-v"]}, DockerTransport("mcp/time", ["-v"])),
+        (
+            {"image": "ghcr.io:443/a/b_c:1.0-x@sha256:0f", "env": {"A": "b"}},
+            DockerTransport("ghcr.io:443/a/b_c:1.0-x@sha256:0f", env={"A": "b"}),
+        ),
+    ],
+)
+def test_an_entry_of_a_container(file: Path, entry: Any, transport: DockerTransport) -> None:
+    """K2: named or inferred; its environment and arguments are its server's."""
+    spec = load_one(file, entry)
+    assert (spec.transport, spec.transport.kind, spec.liveness) == (transport, "docker", None)
+
+
+WORDS = {
+    "stdio": ["stdio", "local"],
+    "docker": ["docker"],
+    "http": ["http", "streamable-http", "streamable_http", "streamableHttp", "remote"],
+    "sse": ["sse", "sse-ide"],
+    "ws": ["ws", "ws-ide", "websocket"],
+}
+
+
+@pytest.mark.parametrize(("kind", "word"), [(kind, word) for kind, words in WORDS.items() for word in words])
+def test_every_word_for_a_transport(file: Path, kind: str, word: str) -> None:
+    """K2: what is missing is named by the transport's own word."""
+    key, text = {"stdio": ("command", "x"), "docker": ("image", "x"), "ws": ("url", "ws://x")}.get(
+        kind, ("url", "http://x")
+    )
+    assert load_one(file, {"type": word, key: text}).transport.kind == kind
+    error = load_one(file, {"type": word}).transport.error
+    assert error.field == key
+    assert f"missing {key} ({kind})" in str(error)
+
+
+def test_editors_know_every_word() -> None:
+    """K2."""
+    schema = json.loads(Path(loader.__file__).with_name("schema.json").read_text())
+    words = {word for words in WORDS.values() for word in words}
+    assert set(schema["$defs"]["server"]["properties"]["type"]["enum"]) == {*words, None}
 
 
 def test_numbers_beyond_floats(file: Path) -> None:

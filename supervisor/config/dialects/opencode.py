@@ -36,8 +36,6 @@ def translate(written: dict[str, Any]) -> Translation:
             raise FieldError("{file:…} is not read here; in env and headers !cat FILE is", key)
     words = _words(own)
     translation = Translation(own)
-    if own.get("type") == "remote":
-        del own["type"]
     if words.command is not None:
         _split(own, words.command)
     translation.move("environment", "env", words.environment)

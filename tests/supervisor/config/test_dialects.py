@@ -16,6 +16,7 @@ from mcp_nursery.supervisor.config.loader import read_file
 from mcp_nursery.supervisor.config.unresolved import Origin, Unresolved
 from mcp_nursery.supervisor.spec import ServerSpec
 from mcp_nursery.supervisor.transports import (
+    DockerTransport,
     HttpTransport,
     SseTransport,
     StdioTransport,
@@ -62,6 +63,7 @@ EXPECTED = {
             disabled_tools=("get_old",),
         ),
         spec("far", SseTransport("https://far.example/sse", {"X-Key": "k"}), enabled=False),
+        spec("contained", DockerTransport("mcp/time:1.0", ["--utc"], {"TZ": "UTC"})),
         spec("live", WebSocketTransport("wss://live.example/mcp"), allow=("a",)),
     ],
     "claude/.mcp.json": [
