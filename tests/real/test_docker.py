@@ -220,7 +220,7 @@ async def test_no_docker_at_all(monkeypatch, tmp_path):
 
 
 async def test_an_entry_of_a_file(docker, tmp_path, monkeypatch):
-    """K2, K5, L17: variables are resolved when it connects, and seen neither in arguments of the client nor in errors."""
+    """K2, K5, L17: variables are resolved when it connects; no argument and no error shows what they stand for."""
     monkeypatch.setenv("PLANTED", SECRET)
     file = tmp_path / "servers.json"
     entry = {
