@@ -32,7 +32,7 @@ from .orders import Command, Order
 from .policy import RestartPolicy, RestartTracker
 from .registrar import EraNotes
 from .spec import ServerSpec
-from .status import Snapshot
+from .status import Snapshot, discreet
 from .tools.redaction import PLAIN
 
 _NEVER = math.inf
@@ -340,7 +340,7 @@ class Keeper:
                 state=ServerState.CONNECTED,
                 connected_at=now,
                 error=None,
-                handshake=report.handshake,
+                handshake=discreet(report.handshake, self._settings.redact),
                 owner=report.owner,
                 definitions=report.definitions,
             )
