@@ -8,7 +8,15 @@ import trio
 from attrs import evolve
 from mcp.client import ClientSession
 from mcp.shared.exceptions import MCPError
-from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, REQUEST_TIMEOUT, CallToolRequest, CallToolRequestParams, Tool
+from mcp_types import (
+    CONNECTION_CLOSED,
+    INTERNAL_ERROR,
+    PARSE_ERROR,
+    REQUEST_TIMEOUT,
+    CallToolRequest,
+    CallToolRequestParams,
+    Tool,
+)
 from pydantic import TypeAdapter, ValidationError
 
 from ..errors import StartFailed, leaves, one_line
@@ -335,7 +343,7 @@ class DrivenConnection:
             return Dropped(evidence.told, status=evidence.status, again=verdict.again)
         if error is None or (evidence.status is not None and evidence.code is None):
             return Rejected(evidence.code or evidence.status or INTERNAL_ERROR, evidence.told)
-        return Rejected(error.code, error.message, error.data)
+        return Rejected(error.code, _words_of(error), error.data)
 
     # -- what the HTTP client tells -------------------------------------------------------------------------------
 
@@ -388,10 +396,16 @@ def _is_refusal(error: BaseException | None) -> bool:
     return isinstance(error, ValidationError)
 
 
+def _words_of(error: MCPError) -> str:
+    """The server's; the SDK's own about what it could not parse are replaced, since they quote pieces of it."""
+    quotes = error.code == PARSE_ERROR and "validation error" in error.message
+    return "an answer that is none of the protocol" if quotes else error.message
+
+
 def _evidence_in(error: Exception | None, *, in_session: bool) -> Evidence:
     """What an answer shows that came without a fault of HTTP."""
     if isinstance(error, MCPError):
-        return Evidence(one_line(error.message), code=error.code, in_session=in_session)
+        return Evidence(one_line(_words_of(error)), code=error.code, in_session=in_session)
     if isinstance(error, ValidationError):
         return Evidence(f"an answer that is none of the protocol: {error.errors()[0]['msg']}")
     return Evidence(one_line(error) if error is not None else "no answer")
