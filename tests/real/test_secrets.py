@@ -53,11 +53,18 @@ STREAM = f"event: message\ndata: {BROKEN}\n\n"
 
 
 class Malformed(BaseHTTPRequestHandler):
-    """Answers everything with what is none of the protocol, and quotes a secret in it."""
+    """Answers what it is told to, or all, with what is none of the protocol, and quotes a secret in it."""
 
     def do_POST(self):
-        self.rfile.read(int(self.headers["Content-Length"]))
-        self.reply(*self.server.answer)
+        message = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        call, method = message.get("id"), message["method"]
+        facts = {"capabilities": {"tools": {}}, "serverInfo": {"name": "far", "version": "1"}}
+        tools = [{"name": "echo", "inputSchema": {"type": "object"}}]
+        sound = {"initialize": {"protocolVersion": "2025-11-25", **facts}, "tools/list": {"tools": tools}}
+        if method in sound and self.server.opens:
+            self.reply("application/json", json.dumps({"jsonrpc": "2.0", "id": call, "result": sound[method]}))
+        else:
+            self.reply(*self.server.answer)
 
     def do_GET(self):
         self.reply("text/event-stream", f"event: endpoint\ndata: /messages\n\n{STREAM}")
@@ -80,8 +87,8 @@ def malformed():
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
 
-    def at(kind, body):
-        server.answer = kind, body
+    def at(kind, body, *, opens=False):
+        server.answer, server.opens = (kind, body), opens
         return f"http://127.0.0.1:{server.server_port}/mcp"
 
     yield at
@@ -98,20 +105,38 @@ ANSWERS = {
 }
 
 
+def run(tmp_path, url, transport, *arguments):
+    file = tmp_path / "servers.json"
+    entry = {"type": transport, "url": url, "restartDelays": [], "connectSeconds": 5}
+    file.write_text(json.dumps({"mcpServers": {"far": entry}}))
+    environment = {**os.environ, "HOME": str(tmp_path)}
+    command = [*COMMAND, *arguments, "--config", file]
+    ran = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60, check=False)
+    assert SECRET[5:] not in ran.stdout + ran.stderr
+    assert "Traceback" not in ran.stderr
+    return ran
+
+
 @pytest.mark.parametrize("way", ANSWERS)
 @pytest.mark.parametrize("flags", [[], ["--verbose"]], ids=["plain", "verbose"])
-def test_what_is_none_of_the_protocol(malformed, tmp_path, way, flags):
-    """L17, T9: libraries log a traceback that quotes the answer; the command line shows none of it, and one line an
-    error."""
+def test_a_handshake_that_is_none_of_the_protocol(malformed, tmp_path, way, flags):
+    """T9, L17: libraries log a traceback that quotes the answer, and so do their errors; none of it is shown."""
     transport, kind, body = ANSWERS[way]
-    entry = {"type": transport, "url": malformed(kind, body), "restartDelays": [], "connectSeconds": 5}
-    file = tmp_path / "servers.json"
-    file.write_text(json.dumps({"mcpServers": {"far": entry}}))
-    environment = {**os.environ, "PYTHONWARNINGS": "error", "HOME": str(tmp_path)}
-    command = [*COMMAND, "tools", "--config", file, *flags]
-    ran = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60, check=False)
-    assert SECRET not in ran.stdout + ran.stderr
-    assert "Traceback" not in ran.stderr
-    lines = ran.stderr.splitlines()
-    assert any(line.startswith("far: ") for line in lines)
-    assert (len(lines) == 1) or flags
+    lines = run(tmp_path, malformed(kind, body), transport, "tools", *flags).stderr.splitlines()
+    problem = "127.0.0.1:" if transport == "sse" else "the handshake failed: an answer that is none of the protocol"
+    assert lines[-1].startswith(f"mcp-nursery: far: {problem}")
+    assert all(line.startswith("ERROR mcp.client.") for line in lines[:-1])
+    assert bool(lines[:-1]) == bool(flags)
+
+
+@pytest.mark.parametrize("way", ["stream", "json", "text"])
+@pytest.mark.parametrize("flags", [[], ["--verbose"]], ids=["plain", "verbose"])
+def test_a_call_answered_with_what_is_none_of_the_protocol(malformed, tmp_path, way, flags):
+    """T9, L17: the caller's error says so, and quotes nothing."""
+    transport, kind, body = ANSWERS[way]
+    url = malformed(kind, body, opens=True)
+    ran = run(tmp_path, url, transport, "call", "mcp_far_echo", "--yes", *flags)
+    assert ran.returncode == 1
+    assert ran.stderr.splitlines()[-1] == (
+        "mcp-nursery: far: echo: error -32700: an answer that is none of the protocol"
+    )
