@@ -85,10 +85,10 @@ def _ask(requests: Sequence[TrustRequest]) -> None:
 
 
 def _lines(request: TrustRequest) -> list[str]:
-    """All of an entry, to the letter: nothing is left out, shortened or resolved."""
-    entry = {key: json.dumps(value, ensure_ascii=False) for key, value in request.entry.items()}
-    said = {"server": request.server, "file": request.file, "it": ", ".join(request.reasons), **entry}
-    return [literal_line(f"{key}: {value}") for key, value in said.items()]
+    """All of an entry, to the letter, nothing left out or resolved; indented, so that no key of it speaks for us."""
+    said = [f"server: {request.server}", f"file: {request.file}", f"it: {', '.join(request.reasons)}"]
+    entry = [f"  {key}: {json.dumps(value, ensure_ascii=False)}" for key, value in request.entry.items()]
+    return [literal_line(line) for line in (*said, *entry)]
 
 
 def _document(request: TrustRequest) -> dict[str, Any]:
