@@ -66,9 +66,10 @@ def _project(file: Path | None) -> Config:
 
 
 def _show(requests: Sequence[TrustRequest], open_ones: Sequence[TrustRequest], config: Config) -> None:
-    for request in requests:
-        write_line("\n".join([*_lines(request), "" if request in open_ones else "(trusted already)\n"]))
-    if not requests:
+    told = [[*_lines(request), *([] if request in open_ones else ["(trusted already)"])] for request in requests]
+    if told:
+        write_line("\n\n".join("\n".join(lines) for lines in told))
+    else:
         write_line("\n".join(f"{literal_line(file)}: nothing in it needs to be agreed to" for file in config.files))
 
 

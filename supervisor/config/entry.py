@@ -138,9 +138,15 @@ class Entry:
 
 
 def read_entry(
-    name: str, value: object, *, origin: Origin, dialect: Dialect = OWN, inputs: Mapping[str, str] | None = None
+    name: str,
+    value: object,
+    *,
+    number: int,
+    origin: Origin,
+    dialect: Dialect = OWN,
+    inputs: Mapping[str, str] | None = None,
 ) -> Entry:
-    """The spec of one server, unresolved, out of an entry in the words of the dialect.
+    """The spec of one server, unresolved, out of an entry in the words of the dialect; its file's `number`th, from 1.
 
     A key whose value is null counts as absent. The server is off if either `enabled` or `disabled` says so.
     `restartDelays` and `stableAfterSeconds` make a policy of its own; if one is missing, `RestartPolicy` has it.
@@ -154,7 +160,7 @@ def read_entry(
     said = Translation({})
     try:
         if not name.strip():
-            raise FieldError("a server needs a name", origin.root)
+            raise FieldError(f"entry {number} needs a name", origin.root)
         if entry is None:
             raise FieldError(f"an object wanted, not {json_type(value)}")
         said = dialect.translate(written)
@@ -221,7 +227,8 @@ def _check_inputs(own: Mapping[str, Any], inputs: Mapping[str, str]) -> None:
         asked = (name for text in texts_of(own.get(key)) for name in inputs_in(text))
         missing = next((name for name in asked if name not in inputs), None)
         if missing is not None:
-            raise FieldError(f"the input {missing[:80]!r} has no value; load_config(inputs=…) takes it", key)
+            way = "load_config(inputs=…) takes one, and ${env:NAME} needs none"
+            raise FieldError(f"the input {missing[:80]!r} has no value; {way}", key)
 
 
 def _filters(written: object) -> dict[str, Any]:
@@ -253,7 +260,7 @@ def _transport(entry: _Entry, kind: str | None) -> StdioTransport | DockerTransp
         raise FieldError(f"both {one} ({this}) and {other} ({that}) are given, one of them is wanted", other)
     if kind in _REMOTE:
         return _remote(entry, kind)
-    return _container(entry) if kind == "docker" else _local(entry)
+    return _container(entry) if kind == "docker" else _local(entry, kind)
 
 
 def _remote(entry: _Entry, kind: str | None) -> RemoteTransport:
@@ -277,9 +284,10 @@ def _container(entry: _Entry) -> DockerTransport:
     return DockerTransport(entry.image, args=entry.args, env=entry.env)
 
 
-def _local(entry: _Entry) -> StdioTransport:
+def _local(entry: _Entry, kind: str | None) -> StdioTransport:
     if entry.command is None:
-        raise FieldError("missing command (stdio)", "command")
+        others = "" if kind else ", image (docker) or url (http)"
+        raise FieldError(f"missing command (stdio){others}", "command")
     for key, text in (("command", entry.command), ("cwd", entry.cwd)):
         if text is not None and not text.strip():
             raise FieldError("must not be empty", key)

@@ -1,5 +1,6 @@
 import json
 import math
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.actors.liveness import Liveness
 from mcp_nursery.supervisor.config import Config, load_config, loader
+from mcp_nursery.supervisor.config.document import LIMIT
 from mcp_nursery.supervisor.config.environment import call_timeout, connect_timeout
 from mcp_nursery.supervisor.config.unresolved import Unresolved
 from mcp_nursery.supervisor.policy import RestartPolicy
@@ -132,6 +134,24 @@ def test_unreadable_file(tmp_path: Path) -> None:
         assert caught.value.file == str(path)
 
 
+def test_a_file_that_never_ends(tmp_path: Path) -> None:
+    """K3: there is a limit; a pipe that somebody named is read to its end."""
+    with pytest.raises(ConfigError, match="cannot be read: more than 64 MiB"):
+        load_config("/dev/zero")
+    huge = tmp_path / "huge.json"
+    with huge.open("wb") as stream:
+        stream.truncate(LIMIT + 1)
+    with pytest.raises(ConfigError, match="cannot be read: more than 64 MiB"):
+        load_config(huge)
+    with huge.open("r+b") as stream:
+        stream.truncate(LIMIT)
+    with pytest.raises(ConfigError, match="not JSON"):
+        load_config(huge)
+    with subprocess.Popen(["printf", '{"mcpServers": {"a": {"command": "x"}}}'], stdout=subprocess.PIPE) as writer:
+        assert writer.stdout is not None
+        assert [spec.name for spec in load_config(f"/dev/fd/{writer.stdout.fileno()}").servers] == ["a"]
+
+
 def test_a_bad_file_shows_none_of_its_text(file: Path) -> None:
     file.write_text('{"mcpServers": {"a": {"command": "x", "args": ["hunter2"]} oops', encoding="utf-8")
     with pytest.raises(ConfigError) as caught:
@@ -156,7 +176,7 @@ def test_byte_order_mark(file: Path) -> None:
         ("npx", None, "an object wanted, not text", None),
         (None, None, "an object wanted, not null", None),
         ([], None, "an object wanted, not a list", None),
-        ({}, "command", "missing command (stdio)", None),
+        ({}, "command", "missing command (stdio), image (docker) or url (http)", None),
         ({"command": None}, "command", "missing command (stdio)", None),
         ({"type": "stdio"}, "command", "missing command (stdio)", "stdio"),
         ({"type": "stdio", "url": "https://x"}, "command", "missing command (stdio)", "stdio"),
@@ -353,7 +373,7 @@ def test_nameless_entry(file: Path, name: str) -> None:
     bad, good = load_config(write(file, {name: {"command": "x"}, "good": {"command": "x"}})).servers
     assert bad.name == "(nameless)"
     assert (bad.transport.error.file, bad.transport.error.field) == (str(file), "mcpServers")
-    assert "a server needs a name" in str(bad.transport.error)
+    assert "field 'mcpServers': entry 1 needs a name" in str(bad.transport.error)
     assert isinstance(good.transport, StdioTransport)
 
 

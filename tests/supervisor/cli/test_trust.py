@@ -138,8 +138,11 @@ def test_what_trust_shows(cli, project):
     ]
     assert ran.err == "mcp-nursery: lab: not approved: there is no terminal to ask on; --yes agrees to all of it\n"
     assert cli("trust", file, "--yes").code == 0
-    assert "(trusted already)" in cli("trust", file).out
+    assert cli("trust", file).out == f"{ran.out}(trusted already)\n"
     assert cli("trust", file).code == 0
+    file = project(a={"command": "x"}, b={"command": "y"})
+    said = f"file: {file}\nit: starts a process\n"
+    assert cli("trust").out == f'server: a\n{said}  command: "x"\n\nserver: b\n{said}  command: "y"\n'
 
 
 def test_an_entry_cannot_speak_for_us(cli, project):

@@ -393,6 +393,24 @@ def test_a_nameless_item_of_a_list(tmp_path, item):
     assert (bad.name, bad.transport.error.field, good.name) == ("(nameless)", "servers", "good")
 
 
+def test_each_nameless_item_is_an_error_of_its_own(tmp_path):
+    """K3: told by its place; none goes before another, also of another file."""
+    files = [tmp_path / "1.json", tmp_path / "2.json"]
+    for file in files:
+        file.write_text(json.dumps({"servers": [{"command": "x"}, {"name": "good", "command": "x"}, 7]}))
+    config = load_config(*files)
+    assert [spec.name for spec in config.servers] == [
+        "(nameless)",
+        "good",
+        "(nameless) 2",
+        "(nameless) 3",
+        "(nameless) 4",
+    ]
+    errors = [str(spec.transport.error) for spec in config.servers if spec.name != "good"]
+    assert errors == [f"{file}: field 'servers': entry {number} needs a name" for file in files for number in (1, 3)]
+    assert config.replaced == (f"mcp:good via {files[1]} goes before mcp:good via {files[0]}",)
+
+
 @pytest.mark.parametrize(
     ("document", "host"),
     [
