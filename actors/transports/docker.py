@@ -27,6 +27,9 @@ NAME = "mcp-nursery-"
 _SHARE = 2 / 3
 """What each step of the close gets of the grace period: there are three, where other processes have two."""
 
+_NOT_RUN = 125
+"""The exit code of a client that could not run the container."""
+
 _GONE = ("no such container", "is already in progress")
 """What the client says of a container that is not there, and of one that is just being removed."""
 
@@ -36,7 +39,7 @@ class DockerConnector:
     """Runs a container of its own for every `open` or `connect`.
 
     The end of its input ends a container, as does SIGTERM, which the client passes on. Not so the end of the client
-    itself: the container is removed by its name after every close, by force if it still runs.
+    itself: after every close the container is removed by its name, by force if it still runs.
     """
 
     client: StdioConnector
@@ -68,19 +71,19 @@ class DockerConnector:
         run, *rest = self.client.args
         grace = self.client.close_grace * _SHARE
         client = evolve(self.client, args=(run, f"--name={name}", *rest), close_grace=grace)
-        started = False
+        duplex: Duplex | None = None
         try:
             async with client.open() as duplex:
-                started = True
                 yield duplex
         finally:
-            if started:
-                await self._remove(name, grace)
+            if duplex is not None:
+                await self._see_to_its_end(name, duplex, grace)
 
-    async def _remove(self, name: str, seconds: float) -> None:
+    async def _see_to_its_end(self, name: str, client: Duplex, seconds: float) -> None:
         problem: str | None = f"docker took more than {seconds:.1f} s"
         with trio.CancelScope(shield=True, deadline=trio.current_time() + seconds):
-            problem = await self._problem_with_removing(name)
+            ran = (await client.loss()).exit_code != _NOT_RUN
+            problem = await self._problem_with_removing(name) if ran else None
         if problem is not None:
             logger.warning("a container may be left behind: %s; `docker rm -f %s` ends it", problem, name)
 

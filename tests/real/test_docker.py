@@ -210,6 +210,7 @@ async def test_an_image_that_does_not_exist(docker):
     status = await failed(ServerSpec("lab", DockerTransport("nobody/nothing:1"), policy=ONCE))
     problem = "docker: Error response from daemon: pull access denied for nobody/nothing:1, repository does not exist."
     assert status.error == f"exited with code 125: {problem}"
+    assert docker.calls("rm") == []
 
 
 async def test_no_docker_at_all(monkeypatch, tmp_path):
