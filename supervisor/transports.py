@@ -1,5 +1,6 @@
 """How a server is reached: the transports that a spec can have. Secrets in them are shown nowhere."""
 
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -133,10 +134,13 @@ Headers = Mapping[str, str] | Callable[[], Mapping[str, str] | Awaitable[Mapping
 """Headers of requests: fixed, or a function, async or not, that computes them anew at each connect."""
 
 
+_VARIABLE = re.compile(r"\$\{[^}]*\}")
+
+
 def problem_with_url(url: str, *schemes: str) -> str | None:
     """What is wrong with a server's URL, in words that do not show it; None if nothing is."""
     wanted = f"a URL that begins with {' or '.join(f'{scheme}://' for scheme in schemes)} wanted"
-    if "${" in url:
+    if _VARIABLE.search(url):
         return None  # not known before it is expanded
     try:
         parts = urlsplit(url)

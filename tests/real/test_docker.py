@@ -86,7 +86,7 @@ async def test_a_server_in_a_container(docker, journal, monkeypatch):
     assert given == {"TOKEN": SECRET, "LEVEL": "1"}
     (run,) = docker.calls("run")
     assert run["argv"] == [
-        *("run", f"--name={name}", "-i", "--rm", "--init", "--env=TOKEN", "--env=LEVEL"),
+        *("run", f"--name={name}", "-i", "--rm", "--init", "--env=TOKEN", "--env=LEVEL", "--"),
         *("lab", f"journal={journal.path}"),
     ]
     assert SECRET not in repr((spec, status))

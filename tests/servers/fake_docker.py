@@ -39,8 +39,8 @@ def fail(code, text):
 
 def run(arguments):
     given, names = {}, []
-    while arguments[0].startswith("-"):
-        option, _, value = arguments.pop(0).partition("=")
+    while (argument := arguments.pop(0)) != "--":
+        option, _, value = argument.partition("=")
         given[option] = value
         names += [value] if option == "--env" else []
     image, *rest = arguments

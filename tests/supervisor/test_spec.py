@@ -27,7 +27,7 @@ def test_a_remote_transport_shows_no_secret(make, scheme, kind):
 
 
 @pytest.mark.parametrize(("make", "scheme", "kind"), REMOTE)
-@pytest.mark.parametrize("url", ["ftp://x", "x", "{}://", "{}://x:99999", "{}://x y", "{}://[x"])
+@pytest.mark.parametrize("url", ["ftp://x", "x", "{}://", "{}://x:99999", "{}://x y", "{}://[x", "${{"])
 def test_a_url_that_is_none(make, scheme, kind, url):
     """K2: refused at once, in one line that does not show it."""
     with pytest.raises(ConfigError, match=rf"field 'url': a URL that begins with .*{scheme}:// wanted") as caught:
@@ -62,7 +62,7 @@ def test_a_url_to_be_expanded_is_shown_as_far_as_it_can_be():
     assert "…" in repr(HttpTransport("https://[${HOST}/mcp"))
 
 
-@pytest.mark.parametrize("image", ["", " ", "-v/:/host", "--privileged", "a b", "a\nb", "/a", "é", "a;b"])
+@pytest.mark.parametrize("image", ["", " ", "-v/:/host", "--privileged", "a b", "a\nb", "/a", "é", "a;b", "-v/:/${"])
 def test_an_image_that_is_none(image):
     """K2: what could be read as an option of the client is refused, and not shown."""
     with pytest.raises(ConfigError, match="field 'image': ") as caught:

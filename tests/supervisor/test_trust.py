@@ -58,7 +58,7 @@ def test_every_command_asks():
     assert ask({"type": "docker"}).argv == ()
     container = ask({"image": "mcp/time", "args": ["--utc"], "env": {"TOKEN": "x"}}, known={*KNOWN, "image"})
     assert container.reasons == ("starts a process",)
-    assert container.argv == ("docker", "run", "-i", "--rm", "--init", "--env=TOKEN", "mcp/time", "--utc")
+    assert container.argv == ("docker", "run", "-i", "--rm", "--init", "--env=TOKEN", "--", "mcp/time", "--utc")
 
 
 def test_any_change_is_another_request(tmp_path):

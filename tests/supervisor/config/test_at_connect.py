@@ -47,6 +47,9 @@ async def test_an_env_file(tmp_path, monkeypatch):
         await resolved(spec)
     assert str(caught.value) == f"{spec.source}: server 's': field 'envFile': line 1 is not NAME=VALUE"
     assert not caught.value.retriable
+    entry["envFile"] = "${GONE}/some.env"
+    with pytest.raises(StartFailed, match=r"field 'envFile': variable \$\{GONE\} is not set"):
+        await resolved(only(tmp_path / ".cursor" / "mcp.json", {"mcpServers": {"s": entry}}))
 
 
 async def test_an_env_file_is_of_its_project(tmp_path):
