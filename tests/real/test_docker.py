@@ -128,6 +128,24 @@ async def test_a_container_that_heeds_nothing(docker, journal, caplog, leave):
     assert not caplog.records
 
 
+@pytest.mark.parametrize("leave", ["close", "stop", "timeout"])
+async def test_a_container_that_never_answers(docker, leave):
+    """K2, L9, L10: it is removed also when its start is cancelled, or out of time."""
+    spec = contained("mute=yes", *STUBBORN, policy=ONCE, connect_timeout=1.5 if leave == "timeout" else 0)
+    with trio.fail_after(20):
+        async with open_supervisor([spec], gate=0) as supervisor, supervisor.events() as events:
+            await eventually(docker.containers)
+            ((_, pid),) = docker.containers().items()
+            left = time.monotonic()
+            if leave == "stop":
+                await supervisor.stop_server("lab")
+            elif leave == "timeout":
+                await next_state(events, ServerState.FAILED)
+    assert time.monotonic() - left < 6.5
+    assert not is_alive(pid)
+    assert len(docker.calls("rm")) == 1
+
+
 async def test_a_container_that_ends_at_sigterm(docker, journal):
     """L11: the client passes it on, and nobody is killed."""
     async with supervised(contained(f"journal={journal.path}", "ignore=eof")):
