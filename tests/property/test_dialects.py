@@ -167,6 +167,7 @@ def test_one_thing_wrong_in_an_entry(folder, place):
 
 
 ODD_FILES = [
+    *(f'{{"a": "{SECRET}" oops'.encode(), f'a = "{SECRET}\n'.encode(), f"a = 1\n{SECRET}\n".encode()),
     *(b"", b"\xef\xbb\xbf", b"\0", b"\xff", b"[]", b"null", b"{", b'"x', b"a = ", b"\xef\xbb\xbf{}", b"a = 1\na = 2"),
     *(text.encode(codec) for text in ('{"mcpServers": {}}', "a = 1") for codec in ("utf-16", "utf-16-le", "utf-32")),
     *(b"[" * 100_000, b'{"a":' * 100_000, b"a = " + b"[" * 100_000, b"a = " + b"{a=" * 100_000),
