@@ -193,7 +193,7 @@ class ReplySlot:
                 self._idle.restart()
             self._wake()
 
-    async def wait(self, on_progress: ProgressCallback) -> Outcome:
+    async def wait(self, on_progress: ProgressCallback | None = None) -> Outcome:
         """Run the callback for each report in order, then return the outcome. The caller's deadline is the call's.
 
         However it is left without an outcome, the owner is told: before the frame's write begins the call is taken
@@ -202,7 +202,9 @@ class ReplySlot:
         try:
             while True:
                 while self._progress:
-                    await _report(on_progress, *self._progress.popleft())
+                    report = self._progress.popleft()
+                    if on_progress is not None:
+                        await _report(on_progress, *report)
                 if self.outcome is not None:
                     return self.outcome
                 self._task = trio.lowlevel.current_task()

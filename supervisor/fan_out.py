@@ -15,8 +15,9 @@ from mcp_nursery.actors.errors import NurseryError, SupervisorClosed
 from mcp_nursery.actors.mailbox import ProgressCallback, ReplySlot
 from mcp_nursery.actors.messages import Bulk, CallTool
 
-from .delivery import CallDelivery, Request, Resend, WhenDown, encode_arguments
+from .delivery import CallDelivery
 from .fleet import Fleet
+from .request import Request, Resend, WhenDown, encode_arguments
 from .tools.results import ToolResult
 
 Until = Literal["all", "first"] | int

@@ -1,14 +1,38 @@
 """A call whose server asks in the middle of it: the host answers, and the call is sent again, within bounds."""
 
-from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, TypeGuard
 
 import trio
-from mcp_types import ElicitationRequiredErrorData, ElicitRequest, ElicitRequestURLParams, InputRequest
-from mcp_types import InputRequiredResult as Wanted
+from mcp_types import (
+    URL_ELICITATION_REQUIRED,
+    ElicitationRequiredErrorData,
+    ElicitRequest,
+    ElicitRequestURLParams,
+    InputRequest,
+    InputRequiredResult,
+)
 from pydantic import ValidationError
 
-from mcp_nursery.actors.messages import Answered, FollowUp, Loss, Malformed, Outcome, Owner, Rejected
+from mcp_nursery.actors.messages import (
+    Answered,
+    CallTool,
+    FollowUp,
+    Loss,
+    Malformed,
+    Outcome,
+    Owner,
+    Question,
+    Rejected,
+    Round,
+)
+
+from .fleet import Fleet
+from .handover import Handover
+from .tools.tool import Tool
+from .verdicts import refused
+
+Asked = InputRequiredResult | Rejected
+"""What a server may say instead of an answer: that it needs input, or that its user has to visit a page first."""
 
 MAX_ROUNDS = 10
 """Times a call may be answered with a request for input: the MCP SDK's `DEFAULT_INPUT_REQUIRED_MAX_ROUNDS`, which the
@@ -20,24 +44,29 @@ MAX_VISITS = 3
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 0.25
 """Seconds before a round that brings nothing but the server's own state, doubled each time: the MCP SDK's too."""
 
-Ask = Callable[[str, InputRequest], Awaitable[Outcome]]
-"""Has the host asked: `Answered` with the answer as JSON, `Rejected` if it refuses, or the loss of the connection."""
-
-Again = Callable[[dict[str, Any] | None, str | None], Awaitable[Outcome]]
-"""Sends the call once more, with answers and the server's state."""
-
 
 class InputRounds:
-    """What one call has asked of its host so far. Everything happens in the caller's task, one step after another."""
+    """What one attempt has asked of its host so far. Everything happens in the caller's task, step after step."""
 
-    def __init__(self, ask: Ask, again: Again) -> None:
-        self._ask = ask
-        self._again = again
+    def __init__(self, tool: Tool, handover: Handover, fleet: Fleet) -> None:
+        self._tool = tool
+        self._handover = handover
+        self._fleet = fleet
         self._rounds = 0
         self._visits = 0
         self._pause = _FIRST_PAUSE
 
-    async def bring(self, wanted: Wanted) -> Outcome:
+    async def go_on(self, question: Asked) -> Outcome:
+        """Have the host do what the server wants of it, and send the call again; the outcome of that.
+
+        Raises:
+            ServerError: The server's refusal stands.
+            CallTimeout: The call's time is over.
+        """
+        self._handover.renew_slot()
+        return await (self._visit(question) if isinstance(question, Rejected) else self._bring(question))
+
+    async def _bring(self, wanted: InputRequiredResult) -> Outcome:
         """Answer every question of an `input_required` result, and send the call again with the answers."""
         self._rounds += 1
         if self._rounds > MAX_ROUNDS:
@@ -45,7 +74,7 @@ class InputRounds:
         if not wanted.input_requests:
             await trio.sleep(self._pause)
             self._pause = min(self._pause * 2, _LONGEST_PAUSE)
-            return await self._again(None, wanted.request_state)
+            return await self._send_again(None, wanted.request_state)
         self._pause = _FIRST_PAUSE
         responses: dict[str, Any] = {}
         for key, request in wanted.input_requests.items():  # one after another: each may be a person
@@ -53,27 +82,63 @@ class InputRounds:
             if not isinstance(said, Answered):
                 return said
             responses[key] = said.result
-        return await self._again(responses, wanted.request_state)
+        return await self._send_again(responses, wanted.request_state)
 
-    async def visit(self, refused: Rejected) -> Outcome | None:
+    async def _visit(self, refusal: Rejected) -> Outcome:
         """Offer the pages that must be visited first, and send the call again if the user agrees to all.
 
-        A page that the user declines is the tool's answer. None if there is nobody to offer them to, or it was done
-        too often: the refusal stands.
+        A page that the user declines is the tool's answer. With nobody to offer them to, or if it was done too often,
+        the refusal stands.
         """
-        pages = _pages(refused)
+        pages = _pages(refusal)
         self._visits += 1
         if not pages or self._visits > MAX_VISITS:
-            return None
+            raise refused(refusal, self._tool, self._handover, self._fleet)
         for page in pages:
             said = await self._ask(page.elicitation_id or "page", ElicitRequest(params=page))
             if isinstance(said, Rejected):
-                return None
+                raise refused(refusal, self._tool, self._handover, self._fleet)
             if not isinstance(said, Answered):
                 return said
             if said.result["action"] != "accept":
                 return _declined(said.result["action"], page.message)
-        return await self._again(None, None)
+        return await self._send_again(None, None)
+
+    async def _ask(self, key: str, request: InputRequest) -> Outcome:
+        """Have a callback of the host's answer. The time that takes is the host's: no idle limit holds.
+
+        `Answered` with the answer as JSON, `Rejected` if the host refuses, or the loss of the connection.
+        """
+        self._handover.renew_slot()
+        slot = self._handover.slot
+        follow_up(self._owner, slot.incarnation, Question(self._tool.tool, key, request, slot))
+        return await slot.wait()
+
+    async def _send_again(self, responses: dict[str, Any] | None, state: str | None) -> Outcome:
+        """Send the call once more with answers and the server's state: a part of the same attempt."""
+        asker = self._handover.slot.incarnation
+
+        def hand_on(call: CallTool) -> None:
+            follow_up(self._owner, asker, Round(call, responses, state))
+
+        return await self._handover.submit(self._tool, hand_on)
+
+    @property
+    def _owner(self) -> Owner | None:
+        cell = self._fleet.cells.get(self._tool.server)
+        return None if cell is None else cell.value.owner
+
+
+def may_be_question(outcome: Outcome | None) -> bool:
+    """Whether it may be a question of the server's instead of an answer."""
+    if isinstance(outcome, Answered):
+        return outcome.result.get("resultType") == "input_required"
+    return outcome is not None and wants_a_visit(outcome)
+
+
+def wants_a_visit(outcome: Outcome) -> TypeGuard[Rejected]:
+    """Whether a server refuses until its user has visited a page."""
+    return isinstance(outcome, Rejected) and outcome.code == URL_ELICITATION_REQUIRED
 
 
 def follow_up(owner: Owner | None, asker: int | None, message: FollowUp) -> None:
@@ -94,9 +159,9 @@ def follow_up(owner: Owner | None, asker: int | None, message: FollowUp) -> None
     slot.resolve(Loss("the connection ended while the server waited for input"))
 
 
-def _pages(refused: Rejected) -> list[ElicitRequestURLParams]:
+def _pages(refusal: Rejected) -> list[ElicitRequestURLParams]:
     try:
-        return ElicitationRequiredErrorData.model_validate(refused.data).elicitations
+        return ElicitationRequiredErrorData.model_validate(refusal.data).elicitations
     except ValidationError:
         return []
 

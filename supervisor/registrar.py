@@ -11,7 +11,7 @@ from attrs import define, field, frozen
 from mcp_nursery.actors.mailbox import Mailbox
 from mcp_nursery.actors.messages import Era
 from mcp_nursery.actors.transports.orphans import Host, Orphan, end_orphans, own_marker, this_host
-from mcp_nursery.actors.transports.process import ProcessId
+from mcp_nursery.actors.transports.process_table import ProcessId
 
 from .config.trust import TrustRequest
 from .spec import ServerSpec

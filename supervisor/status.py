@@ -5,9 +5,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 from attrs import evolve, field, frozen
 
+from mcp_nursery.actors.errors import ServerDown
 from mcp_nursery.actors.messages import Handshake, Owner, ServerState
 
 from .lifecycle import LEFT_BY_NOBODY
+from .tools.pins import UNREVIEWED, Review
 
 if TYPE_CHECKING:
     from mcp_types import Tool as Definition
@@ -52,6 +54,8 @@ class Snapshot:
     """Where calls go; set in `connected` only."""
     definitions: "tuple[Definition, ...]" = field(default=(), repr=False)
     """The tools as the server declared them, last known; which states show them is the catalogue's affair."""
+    review: Review = field(default=UNREVIEWED, repr=False)
+    """How they compare with what they were when they were first used."""
 
     @property
     def settled(self) -> bool:
@@ -142,3 +146,14 @@ def status_of(snapshot: Snapshot, *, now: float, tool_count: int, calls: CallCou
 def retry_in(snapshot: Snapshot, now: float) -> float | None:
     """Seconds from `now` until the next start; None if none is due."""
     return None if snapshot.due_at is None else max(0.0, snapshot.due_at - now)
+
+
+def server_down(snapshot: Snapshot, *, now: float, tool: str | None = None) -> ServerDown:
+    """The error of who wanted this server connected, for a call of `tool` perhaps; `now` is on Trio's clock."""
+    return ServerDown(
+        server=snapshot.spec.name,
+        tool=tool,
+        state=snapshot.state,
+        retry_in=retry_in(snapshot, now),
+        error=snapshot.error,
+    )

@@ -7,33 +7,22 @@ from typing import Any
 from attrs import field, frozen
 from mcp.client import Client, ClientSession
 
-from ..messages import Era
 from .callbacks import SessionCallbacks
 from .changes import ToolChanges
+from .driver import Driver
 from .exchange import Witness
 from .negotiation import CLIENT_INFO
 
 
 @frozen
-class ObjectDriver:
+class ObjectDriver(Driver):
     """Drives an `MCPServer` or a low-level `Server`."""
 
     server: Any = field(repr=False)
 
-    @property
-    def transport(self) -> str:
-        """`in-process`."""
-        return "in-process"
-
-    @property
-    def undoes_its_start(self) -> bool:
-        """True: a lifespan has begun."""
-        return True
-
-    @property
-    def era(self) -> Era | None:
-        """None: the SDK asks the object itself."""
-        return None
+    transport = "in-process"
+    undoes_its_start = True
+    """A lifespan has begun."""
 
     @asynccontextmanager
     async def session(

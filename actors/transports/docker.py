@@ -13,8 +13,9 @@ from attrs import evolve, frozen
 
 from ..host import NO_HOST, Host
 from ..wire.duplex import Duplex
-from .process import ProcessId, signal_group
-from .stdio import StdioConnector, child_environment
+from .process_table import ProcessId, signal_group
+from .program import child_environment
+from .stdio import StdioConnector
 
 if TYPE_CHECKING:
     from ..connection import Connection

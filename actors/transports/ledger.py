@@ -4,7 +4,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from .process import ProcessId
+    from .process_table import ProcessId
 
 
 class Ledger(Protocol):

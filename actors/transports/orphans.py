@@ -8,7 +8,7 @@ from functools import cache
 import trio
 from attrs import frozen
 
-from .process import MARKER, ProcessId, Table, identify, is_alive, read_table, signal_one, survivors
+from .process_table import MARKER, ProcessId, Table, identify, is_alive, read_aside, signal_one, survivors
 
 _PATIENCE = 2.0
 """Seconds between SIGTERM and SIGKILL."""
@@ -91,7 +91,7 @@ async def _drive_out(orphans: Sequence[Orphan], number: signal.Signals, seconds:
     since = min((orphan.since for orphan in orphans), default=0)
     told: set[ProcessId] = set()
     with trio.CancelScope() as limit:
-        while left := {process for orphan in orphans for process in left_of(orphan, await _table(since))}:
+        while left := {process for orphan in orphans for process in left_of(orphan, await read_aside(since))}:
             for process in left - told:
                 signal_one(process, number)
             if not told:
@@ -100,11 +100,6 @@ async def _drive_out(orphans: Sequence[Orphan], number: signal.Signals, seconds:
             await trio.sleep(_POLL)
         return True
     return False
-
-
-async def _table(since: int) -> Table:
-    # In a thread, and abandoned at a deadline: reading another process's environment may block.
-    return await trio.to_thread.run_sync(read_table, since, abandon_on_cancel=True)
 
 
 def left_of(orphan: Orphan, table: Table) -> list[ProcessId]:

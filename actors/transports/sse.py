@@ -12,6 +12,7 @@ from ..connection import Connection
 from ..connection.callbacks import SessionCallbacks
 from ..connection.changes import ToolChanges
 from ..connection.driven import open_driven
+from ..connection.driver import Driver
 from ..connection.exchange import Witness
 from ..connection.negotiation import CLIENT_INFO
 from ..host import NO_HOST, Host
@@ -36,23 +37,14 @@ class SseConnector:
 
 
 @frozen
-class _Sse:
+class _Sse(Driver):
     """Drives a server on SSE."""
 
     url: str = field(repr=False)
     headers: Headers = field(repr=False)
 
-    @property
-    def transport(self) -> str:
-        return "sse"
-
-    @property
-    def undoes_its_start(self) -> bool:
-        return False
-
-    @property
-    def era(self) -> Era | None:
-        return Era.HANDSHAKE
+    transport = "sse"
+    era = Era.HANDSHAKE
 
     @asynccontextmanager
     async def session(

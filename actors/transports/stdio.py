@@ -1,14 +1,6 @@
-"""The stdio transport: a server in a subprocess, frames as lines on its standard streams."""
+"""The stdio transport: a server in a subprocess."""
 
-import errno
-import fcntl
-import os
-import select
-import shutil
-import signal
-import sys
-import termios
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -16,60 +8,18 @@ import trio
 from attrs import field, frozen
 
 from ..alongside import run_alongside
-from ..errors import StartFailed
 from ..host import NO_HOST, Host
-from ..messages import Loss
 from ..wire.duplex import FRAME_LIMIT, Duplex
-from .process import CHUNK, ProcessTree, read_some, start_process
+from .process import ProcessTree, start_process
+from .program import Shown, child_environment, find_program, start_failed
+from .stdio_duplex import StdioDuplex
 
 if TYPE_CHECKING:
     from ..connection import Connection
 
-INHERITED = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "LANG", "LC_ALL", "TMPDIR", "TEMP", "TMP")
-"""The host's variables that a server gets. Nothing else is passed on: the rest may hold secrets."""
-
-DRAIN = 0.05
-"""Seconds that reading goes on after the process has exited: a descendant may hold the pipe open for ever."""
-
-EVIDENCE = 0.05
-"""Seconds that a loss report waits for the exit code and the rest of stderr."""
-
-_WRITE_MOST = 256 << 10
-"""Bytes joined for one write: a pipe takes 64 KiB by default, and what it does not take was joined for nothing."""
-
-_READ_MOST = 1 << 20
-"""Bytes read in one go; no less than a pipe can hold, so that one go empties the pipe of a dead process."""
-
-_LASTING = frozenset(
-    {
-        errno.E2BIG,
-        errno.EACCES,
-        errno.EISDIR,
-        errno.ELOOP,
-        errno.ENAMETOOLONG,
-        errno.ENOENT,
-        errno.ENOEXEC,
-        errno.ENOTDIR,
-        errno.EPERM,
-    }
-)
-"""Errors of a start that the next try would meet again."""
-
 
 def _names_only(values: Mapping[str, str]) -> str:
     return "{" + ", ".join(f"{name}=…" for name in values) + "}"
-
-
-@frozen
-class Shown:
-    """What errors may show of a command whose text was resolved from something else."""
-
-    command: str
-    """As written."""
-    cwd: str | None
-    """As written."""
-    secrets: tuple[str, ...] = field(default=(), repr=lambda secrets: f"<{len(secrets)} values>")
-    """Values that are taken out of what the process says."""
 
 
 @frozen
@@ -116,7 +66,7 @@ class StdioConnector:
         tree = await self._start()
         duplex = StdioDuplex(tree, frame_limit=self.frame_limit)
         try:
-            async with run_alongside(tree.pump_stderr, duplex.watch_exit, duplex.end_reading):
+            async with run_alongside(tree.stderr.pump, duplex.watch_exit, duplex.end_reading):
                 yield duplex
         finally:
             duplex.retire()
@@ -131,279 +81,4 @@ class StdioConnector:
                 self.command, self.args, executable=program, env=env, cwd=self.cwd, secrets=shown.secrets
             )
         except (OSError, ValueError, RuntimeError) as error:
-            at_cwd = isinstance(error, OSError) and self.cwd is not None and error.filename == self.cwd
-            raise _start_failed(shown, error, at_cwd=at_cwd) from error
-
-
-class StdioDuplex:
-    """Newline-delimited frames over a process's stdin and stdout: a `Duplex`."""
-
-    def __init__(self, tree: ProcessTree, *, frame_limit: int = FRAME_LIMIT) -> None:
-        self._tree = tree
-        self._lines = _Lines(frame_limit)
-        self._torn = memoryview(b"")
-        self._first_size = 0
-        self._written = 0
-        self._deaf = False
-        self._retired = False
-        self._unheard = False
-        self._suspicion = trio.Event()
-        self._ending = False
-        self._ended = False
-
-    @property
-    def pid(self) -> int | None:
-        """The process."""
-        return self._tree.pid
-
-    @property
-    def unfinished(self) -> bool:
-        """Whether a frame was begun whose rest waits for `writable()`."""
-        return bool(self._torn)
-
-    def write_nowait(self, frames: Sequence[bytes]) -> int:
-        """Take as many frames as the pipe takes now and say how many were begun. Never waits.
-
-        Raises:
-            trio.BrokenResourceError: The process reads no more. No frame of this call was begun.
-        """
-        if self._deaf:
-            raise trio.BrokenResourceError("the process reads no more")
-        if self._torn or not frames:
-            return 0
-        batch = _worth_joining(frames)
-        data = b"\n".join([*batch, b""])
-        written = self._write(data)
-        if written and not self._first_size:
-            self._first_size = len(batch[0]) + 1
-        end = 0
-        for begun, frame in enumerate(batch):
-            if end >= written:
-                return begun
-            end += len(frame) + 1
-            if end > written:
-                self._torn = memoryview(data)[written:end]
-        return len(batch)
-
-    async def writable(self) -> None:
-        """Finish the frame that was begun, then wait until the pipe takes more.
-
-        Raises:
-            trio.BrokenResourceError: The process reads no more.
-        """
-        await self._room()
-        while self._torn:
-            self._torn = self._torn[self._write(self._torn) :] or memoryview(b"")  # an empty view holds the frame
-            await self._room()
-
-    async def _room(self) -> None:
-        if self._deaf:
-            raise trio.BrokenResourceError("the process reads no more")
-        try:
-            await trio.lowlevel.wait_writable(self._tree.stdin.fileno())
-        except trio.ClosedResourceError as error:
-            raise trio.BrokenResourceError("the connection was closed") from error
-
-    def _write(self, data: bytes | memoryview) -> int:
-        try:
-            written = os.write(self._tree.stdin.fileno(), data)
-        except BlockingIOError:
-            return 0
-        except OSError as error:
-            self._deaf = True
-            self._suspicion.set()
-            raise trio.BrokenResourceError("the process reads no more") from error
-        self._written += written
-        return written
-
-    async def read(self) -> list[bytes]:
-        """The next whole lines, in order, never none; an empty list once the process is gone, and from then on.
-
-        A carriage return before the newline is taken off and blank lines are left out. A last line without a newline
-        is no frame.
-        """
-        while not self._ended:
-            await self._output()
-            lines = self._lines.split(self._take())
-            self._ended = self._ended or self._lines.overlong
-            if lines:
-                return lines
-        await trio.lowlevel.checkpoint()
-        return []
-
-    async def _output(self) -> None:
-        if not self._ending:
-            try:
-                await trio.lowlevel.wait_readable(self._tree.stdout.fileno())
-            except trio.ClosedResourceError:  # told so by `end_reading`
-                self._ending = True
-
-    def _take(self) -> bytes:
-        chunks: list[bytes] = []
-        last = False
-        while not last and len(chunks) * CHUNK < _READ_MOST:
-            data = read_some(self._tree.stdout.fileno())
-            self._ended = self._ended or data == b""
-            chunks.append(data or b"")
-            last = len(chunks[-1]) < CHUNK
-        self._ended = self._ended or self._ending
-        return b"".join(chunks)
-
-    async def loss(self) -> Loss:
-        """How it ended. Waits at most 0.05 s for the exit code and the rest of stderr."""
-        # Once reading was ended for an exit, the time for evidence has gone by.
-        with trio.move_on_after(0 if self._ending else EVIDENCE):
-            await self._tree.wait()
-            await self._tree.stderr_ended.wait()
-        return Loss(
-            message=self._what_happened(),
-            exit_code=self._tree.exit_code,
-            stderr_tail=self._tree.stderr_tail,
-            unheard=self._unheard if self._retired else self._ask_unheard(),
-        )
-
-    def _what_happened(self) -> str:
-        code = self._tree.exit_code
-        if self._lines.overlong:
-            return f"sent a line of more than {_size(self._lines.limit)}"
-        if code is not None:
-            return f"exited with code {code}" if code >= 0 else f"killed by {_signal_name(-code)}"
-        if self._deaf:
-            return "closed its input"
-        return "closed its output" if self._ended else "closed"
-
-    def _ask_unheard(self) -> bool:
-        if not self._written:
-            return True
-        if sys.platform != "linux":
-            return False  # elsewhere a pipe does not tell its writing end what is left in it
-        fd = self._tree.stdin.fileno()
-        end = select.poll()
-        end.register(fd, 0)
-        if not end.poll(0):
-            return False  # somebody still holds the reading end: a descendant may read on
-        unread = int.from_bytes(fcntl.ioctl(fd, termios.FIONREAD, bytes(4)), sys.byteorder)
-        return self._written - unread < self._first_size
-
-    async def watch_exit(self) -> None:
-        """Notice the process's exit. To be run as long as the process is used."""
-        await self._tree.wait()
-        self._suspicion.set()
-
-    async def end_reading(self) -> None:
-        """End `read()` soon after the process has exited or refused its input. To be run as `watch_exit` is."""
-        await self._suspicion.wait()
-        await trio.sleep(DRAIN)
-        self._ending = True
-        trio.lowlevel.notify_closing(self._tree.stdout.fileno())
-
-    def retire(self) -> None:
-        """Refuse to write and to read from now on. Comes before the pipes are closed."""
-        self._unheard = self._ask_unheard()
-        self._retired = self._deaf = self._ended = True
-
-
-class _Lines:
-    """Cuts what is read at its newlines; looks at every byte once, however long a line gets."""
-
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
-        self.overlong = False
-        self._begun: list[bytes] = []
-        self._size = 0
-
-    def split(self, data: bytes) -> list[bytes]:
-        """The lines that `data` completes, but for blank ones; none from an overlong one on."""
-        longest = self._size + len(data)
-        lines = data.split(b"\n") if b"\n" in data else [data]  # without a copy, where it is a part of a long line
-        self._begun.append(lines[0])
-        if len(lines) == 1:
-            self._size, lines = longest, []
-        else:
-            lines[0] = b"".join(self._begun)
-            self._begun = [lines.pop()]
-            self._size = len(self._begun[0])
-        if longest > self.limit:
-            lines = self._up_to_overlong(lines)
-        return [frame for line in lines if (frame := line.removesuffix(b"\r")) and not frame.isspace()]
-
-    def _up_to_overlong(self, lines: list[bytes]) -> list[bytes]:
-        sizes = [*map(len, lines), self._size]
-        fine = next((index for index, size in enumerate(sizes) if size > self.limit), None)
-        if fine is None:
-            return lines
-        self.overlong = True
-        self._begun.clear()
-        return lines[:fine]
-
-
-def child_environment(extra: Mapping[str, str]) -> dict[str, str]:
-    """What a server's process gets: the inherited few, and `extra` above them."""
-    return {**{name: os.environ[name] for name in INHERITED if name in os.environ}, **extra}
-
-
-def find_program(command: str, env: Mapping[str, str], cwd: str | None, shown: Shown | None = None) -> str:
-    """Path of the program that `command` names for a process with this environment and working directory.
-
-    Args:
-        command: The program.
-        env: The process's environment.
-        cwd: Its working directory.
-        shown: What errors call these; their own text if None.
-
-    Raises:
-        StartFailed: There is none that could be run, or the working directory does not exist.
-    """
-    shown = shown or Shown(command, cwd)
-    if cwd is not None and not os.path.isdir(cwd):
-        problem = "is not a directory" if os.path.exists(cwd) else "does not exist"
-        raise StartFailed(f"cwd {shown.cwd!r} {problem}", retriable=False)
-    base = "" if cwd is None else os.path.abspath(cwd)
-    if os.path.dirname(command):
-        path = os.path.join(base, command)
-        if shutil.which(path) is None:
-            raise StartFailed(f"command {shown.command!r} {_why_not(path)}", retriable=False)
-        return path
-    places = (os.path.join(base, place) for place in env.get("PATH", os.defpath).split(os.pathsep))
-    found = shutil.which(command, path=os.pathsep.join(places))
-    if found is None:
-        raise StartFailed(f"command {shown.command!r} was not found on PATH", retriable=False)
-    return found
-
-
-def _why_not(path: str) -> str:
-    if os.path.isdir(path):
-        return "is a directory"
-    return "is not executable" if os.path.exists(path) else "does not exist"
-
-
-def _start_failed(shown: Shown, error: Exception, *, at_cwd: bool) -> StartFailed:
-    command = f"command {shown.command!r}"
-    if isinstance(error, OSError):
-        subject = f"cwd {shown.cwd!r}" if at_cwd else command
-        # The file itself was found a moment ago.
-        missing = "its interpreter does not exist" if error.errno == errno.ENOENT and not at_cwd else None
-        problem = missing or (os.strerror(error.errno) if error.errno else str(error))
-        return StartFailed(f"{subject} cannot be started: {problem}", retriable=error.errno not in _LASTING)
-    # ValueError: a string no process can be given. RuntimeError: no thread can be started, the host is out of them.
-    return StartFailed(f"{command} cannot be started: {error}", retriable=isinstance(error, RuntimeError))
-
-
-def _worth_joining(frames: Sequence[bytes]) -> Sequence[bytes]:
-    size = 0
-    for count, frame in enumerate(frames):
-        size += len(frame)
-        if size > _WRITE_MOST:
-            return frames[: count + 1]
-    return frames
-
-
-def _size(count: int) -> str:
-    return f"{count >> 20} MiB" if count and count % (1 << 20) == 0 else f"{count} bytes"
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:  # a real-time signal
-        return f"signal {number}"
+            raise start_failed(shown, error, self.cwd) from error

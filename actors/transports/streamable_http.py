@@ -12,10 +12,10 @@ from ..connection import Connection
 from ..connection.callbacks import SessionCallbacks
 from ..connection.changes import ToolChanges
 from ..connection.driven import open_driven
+from ..connection.driver import Driver
 from ..connection.exchange import Witness
 from ..connection.negotiation import CLIENT_INFO
 from ..host import NO_HOST, Host
-from ..messages import Era
 from .headers import Headers, resolve
 from .http_address import Address
 from .http_client import ANSWER_LIMIT, HttpClient
@@ -36,23 +36,13 @@ class StreamableHttpConnector:
 
 
 @frozen
-class _Http:
+class _Http(Driver):
     """Drives a server on streamable HTTP."""
 
     url: str = field(repr=False)
     headers: Headers = field(repr=False)
 
-    @property
-    def transport(self) -> str:
-        return "http"
-
-    @property
-    def undoes_its_start(self) -> bool:
-        return False
-
-    @property
-    def era(self) -> Era | None:
-        return None
+    transport = "http"
 
     @asynccontextmanager
     async def session(

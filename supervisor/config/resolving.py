@@ -13,9 +13,10 @@ from attrs import define, evolve, field, frozen
 from mcp_nursery.actors.errors import ConfigError, StartFailed
 from mcp_nursery.actors.host import NO_HOST, Host
 from mcp_nursery.actors.transports.docker import DockerConnector
-from mcp_nursery.actors.transports.process import ProcessId, signal_group
+from mcp_nursery.actors.transports.process_table import ProcessId, signal_group
+from mcp_nursery.actors.transports.program import INHERITED, Shown
 from mcp_nursery.actors.transports.secrets import TELL_SECRETS
-from mcp_nursery.actors.transports.stdio import INHERITED, Shown, StdioConnector
+from mcp_nursery.actors.transports.stdio import StdioConnector
 
 from .env_file import EnvFileError, read_env_file
 from .expansion import Find, Surroundings, UnresolvedVariable, command_of, expand, expand_header

@@ -18,7 +18,7 @@ import pytest
 import trio
 
 from mcp_nursery.actors.transports.orphans import Orphan, end_orphans, this_host
-from mcp_nursery.actors.transports.process import MARKER, ProcessId, identify
+from mcp_nursery.actors.transports.process_table import MARKER, ProcessId, identify
 from mcp_nursery.supervisor import open_supervisor
 
 from .harness import eventually, is_alive, lab, supervised

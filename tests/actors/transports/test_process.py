@@ -1,8 +1,6 @@
 import logging
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 
@@ -11,18 +9,9 @@ import pytest
 import trio
 import trio.testing
 
-from mcp_nursery.actors.transports import process as module
-from mcp_nursery.actors.transports.process import ProcessId, identify, signal_group, signal_one, start_process
-
-
-@pytest.fixture
-def stranger():
-    """A process group that is not of any tree."""
-    with subprocess.Popen(
-        [sys.executable, "-c", "print(input())"], stdin=-1, stdout=-1, start_new_session=True
-    ) as process:
-        yield process
-        process.kill()
+from mcp_nursery.actors.transports import process, process_table
+from mcp_nursery.actors.transports.process import start_process
+from mcp_nursery.actors.transports.process_table import identify
 
 
 async def closed_in(opening):
@@ -64,7 +53,7 @@ async def test_each_process_gets_one_sigterm(child):
     async with child("counts_terms", grace=0.5) as duplex:
         assert await duplex.read() == [b"ready"]
     assert duplex._tree.exit_code == 0
-    assert duplex._tree.stderr_tail == "term"
+    assert duplex._tree.stderr.text == "term"
 
 
 async def test_a_child_blocked_on_its_output_is_heard_out(child):
@@ -79,7 +68,7 @@ async def test_a_child_blocked_on_its_output_is_heard_out(child):
 async def test_the_tail_has_what_nobody_pumped_yet():
     tree = await start_process("sh", ("-c", "echo oops >&2"), executable="/bin/sh", env={}, cwd=None)
     await tree.wait()
-    assert tree.stderr_tail == "oops"
+    assert tree.stderr.text == "oops"
     await tree.end(1)
 
 
@@ -120,7 +109,7 @@ async def test_who_is_forked_during_the_termination_goes_too(child, gone, behavi
         assert await duplex.read() == [b"ready"]
         leaving = trio.current_time()
     assert duplex._tree.exit_code == 0
-    assert gone(duplex._tree.stderr_tail)
+    assert gone(duplex._tree.stderr.text)
     assert least <= trio.current_time() - leaving < least + 0.5
 
 
@@ -194,65 +183,12 @@ async def test_fifty_cycles_leave_neither_files_nor_zombies(child):
     assert [one.status() for one in psutil.Process().children()] == []
 
 
-async def test_a_look_serves_all_who_asked_before_it_began(monkeypatch):
-    begun, permits = [], threading.Semaphore(0)
-
-    def read_table(since):
-        begun.append(since)
-        permits.acquire()
-        return {"look": len(begun)}
-
-    async def ask(since):
-        seen.append((since, (await looks.look(since))["look"]))
-
-    monkeypatch.setattr(module, "read_table", read_table)
-    seen, looks = [], module._Looks()
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(ask, 5)
-        await trio.testing.wait_all_tasks_blocked()
-        for since in (9, 4, 7):
-            nursery.start_soon(ask, since)
-        await trio.testing.wait_all_tasks_blocked()
-        permits.release(4)
-    assert begun == [5, 4]
-    assert sorted(seen) == [(4, 2), (5, 1), (7, 2), (9, 2)]
-
-
-async def test_a_look_that_was_given_up_leaves_the_next_to_look(monkeypatch):
-    let_go, looks = threading.Event(), module._Looks()
-    monkeypatch.setattr(module, "read_table", lambda _: let_go.wait() and {})
-    with trio.move_on_after(0.05):
-        await looks.look(1)
-    monkeypatch.setattr(module, "read_table", lambda _: {"fresh": 1})
-    assert await looks.look(1) == {"fresh": 1}
-    let_go.set()
-
-
-# whom not to touch
-
-
-async def test_a_number_that_was_given_to_somebody_else_is_not_signalled(stranger):
-    assert not signal_group(identify(stranger.pid), signal.SIGKILL, reaped=True)
-    earlier = ProcessId(stranger.pid, identify(stranger.pid).started - 1)
-    signal_one(earlier, signal.SIGKILL)
-    assert module.survivors(earlier, "no marker", module.read_table(0)) == []
-    assert stranger.communicate(b"alive\n")[0] == b"alive\n"
-
-
-async def test_a_process_that_is_gone_is_no_error(stranger):
-    known = identify(stranger.pid)
-    stranger.kill()
-    stranger.wait()
-    assert not signal_group(known, signal.SIGTERM, reaped=True)
-    signal_one(known, signal.SIGTERM)
-
-
 # without /proc, and when all fails
 
 
 @pytest.fixture
 def no_proc(monkeypatch):
-    monkeypatch.setattr(module, "_read_stat", lambda _: None)
+    monkeypatch.setattr(process_table, "_read_stat", lambda _: None)
 
 
 @pytest.mark.usefixtures("no_proc")
@@ -266,8 +202,8 @@ async def test_without_a_process_table_the_group_is_ended(child, behaviour, sign
 async def test_a_tree_that_outlives_sigkill_is_left_behind_and_reported(child, monkeypatch, caplog):
     # No process does so at will: the look at the process table sees one that is not there.
     phantom = identify(os.getpid())
-    monkeypatch.setattr(module, "survivors", lambda *_: [phantom])
-    monkeypatch.setattr(module, "signal_one", lambda *_: None)
+    monkeypatch.setattr(process, "survivors", lambda *_: [phantom])
+    monkeypatch.setattr(process, "signal_one", lambda *_: None)
     with caplog.at_level(logging.WARNING):
         took, code, _ = await closed_in(child("polite", grace=0.2))
     assert code == 0
@@ -277,7 +213,7 @@ async def test_a_tree_that_outlives_sigkill_is_left_behind_and_reported(child, m
 
 async def test_a_look_that_hangs_saves_nobody(child, monkeypatch):
     let_go = threading.Event()
-    monkeypatch.setattr(module, "read_table", lambda _: let_go.wait() and {})
+    monkeypatch.setattr(process_table, "read_table", lambda _: let_go.wait() and {})
     took, code, _ = await closed_in(child("ignores_all", grace=0.2))
     let_go.set()
     assert code == -signal.SIGKILL

@@ -1,0 +1,184 @@
+"""The processes of this machine: which is which, who belongs to a tree, and signals that reach nobody else."""
+
+import math
+import os
+import sys
+from collections.abc import Mapping
+
+import trio
+from attrs import evolve, field, frozen
+from trio.lowlevel import RunVar
+
+MARKER = "MCP_NURSERY_INCARNATION"
+"""The variable that every process of one tree inherits, so that those who left its session can be found."""
+
+_PROC = "/proc"
+
+
+@frozen
+class ProcessId:
+    """A process for certain: its number may be reused, the pair is not."""
+
+    pid: int
+    started: int
+    """Clock ticks after the machine's boot; 0 where there is no /proc to tell."""
+    in_group: bool = field(default=True, eq=False)
+    """Whether a signal to the leader's group reaches it."""
+
+
+@frozen
+class Stat:
+    """What the kernel tells of a process."""
+
+    state: str
+    group: int
+    session: int
+    started: int
+    marker: str | None = None
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs: a zombie does not, and only its parent can remove it."""
+        return self.state not in "ZX"
+
+
+Table = Mapping[int, Stat]
+"""Processes by number."""
+
+
+def read_table(since: float) -> Table:
+    """Every process of the machine, with the markers of those started `since`. Some 20 us a process."""
+    with os.scandir(_PROC) as entries:
+        pids = [int(entry.name) for entry in entries if entry.name.isdigit()]
+    table: dict[int, Stat] = {}
+    for pid in pids:
+        stat = _read_stat(pid)
+        if stat is not None:
+            young = stat.alive and stat.started >= since
+            table[pid] = evolve(stat, marker=_read_marker(pid)) if young else stat
+    return table
+
+
+async def read_aside(since: float) -> Table:
+    """`read_table` in a thread, abandoned when cancelled: reading another process's environment may block."""
+    return await trio.to_thread.run_sync(read_table, since, abandon_on_cancel=True)
+
+
+async def look(since: int) -> Table:
+    """The process table as it is some time after the call, with the markers of all processes started `since`.
+
+    One look serves all who asked before it began: many trees may be ended at once.
+    """
+    try:
+        looks = _LOOKS.get()
+    except LookupError:
+        looks = _Looks()
+        _LOOKS.set(looks)
+    return await looks.look(since)
+
+
+class _Looks:
+    """The looks of one run, numbered."""
+
+    def __init__(self) -> None:
+        self._lock = trio.Lock()
+        self._begun = 0
+        self._read = 0
+        self._since = math.inf
+        self._table: Table = {}
+
+    async def look(self, since: int) -> Table:
+        """See `look`."""
+        asked = self._begun
+        self._since = min(self._since, since)
+        async with self._lock:
+            if self._read <= asked:
+                self._begun = number = self._begun + 1
+                self._table = await read_aside(self._since)
+                self._read = number
+            return self._table
+
+
+_LOOKS: RunVar[_Looks] = RunVar("mcp_nursery_looks")
+
+
+def survivors(leader: ProcessId, marker: str, table: Table) -> list[ProcessId]:
+    """All that live of the leader's group and session, and all that carry the marker."""
+    holder = table.get(leader.pid)
+    ours = 0 if holder is not None and holder.started != leader.started else leader.pid
+    return [
+        ProcessId(pid, stat.started, in_group=stat.group == ours)
+        for pid, stat in table.items()
+        if stat.alive
+        and stat.started >= leader.started
+        and (stat.marker == marker or (ours and ours in (stat.group, stat.session)))
+    ]
+
+
+def identify(pid: int) -> ProcessId:
+    """The process that has this number now, dead or alive, provided nobody has reaped it."""
+    stat = _read_stat(pid)
+    return ProcessId(pid, stat.started if stat else 0)
+
+
+def is_alive(process: ProcessId) -> bool:
+    """Whether this very process still runs."""
+    if not process.started:
+        return _exists(process.pid)
+    stat = _read_stat(process.pid)
+    return stat is not None and stat.alive and stat.started == process.started
+
+
+def signal_group(leader: ProcessId, number: int, *, reaped: bool) -> bool:
+    """Signal the process group; False if it has no member that could get the signal. Signal 0 only asks."""
+    if reaped and _exists(leader.pid):
+        # The kernel keeps a number out of use while a group bears it: this is somebody else's process.
+        return False
+    try:
+        os.killpg(leader.pid, number)
+    except (ProcessLookupError, PermissionError):  # gone, or (macOS) only zombies, or another user's by now
+        return False
+    return True
+
+
+def signal_one(process: ProcessId, number: int) -> None:
+    """Signal one process unless it is gone."""
+    if not is_alive(process):
+        return
+    try:
+        os.kill(process.pid, number)
+    except (ProcessLookupError, PermissionError):  # it ended meanwhile, or runs as another user by now
+        return
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _read_stat(pid: int) -> Stat | None:
+    if sys.platform != "linux":
+        return None
+    try:
+        with open(f"{_PROC}/{pid}/stat", "rb", buffering=0) as file:
+            text = file.read(4096)
+    except OSError:  # it ended, or /proc hides other users' processes (hidepid)
+        return None
+    # proc(5): field 2, the name, stands in parentheses and may hold any byte.
+    fields = text[text.rfind(b")") + 1 :].split()
+    return Stat(fields[0].decode("ascii"), int(fields[2]), int(fields[3]), int(fields[19]))
+
+
+def _read_marker(pid: int) -> str | None:
+    try:
+        with open(f"{_PROC}/{pid}/environ", "rb", buffering=0) as file:
+            environment = file.readall()
+    except OSError:  # it ended, or is another user's
+        return None
+    _, found, rest = (b"\0" + environment).partition(f"\0{MARKER}=".encode())
+    return rest.partition(b"\0")[0].decode(errors="replace") if found else None

@@ -1,0 +1,55 @@
+"""What a caller asks for: one tool call, its arguments encoded once."""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from attrs import field, frozen
+
+from mcp_nursery.actors.errors import InvalidArguments
+from mcp_nursery.actors.mailbox import ProgressCallback
+from mcp_nursery.actors.messages import RouteKey
+from mcp_nursery.actors.wire.frames import encode
+
+WhenDown = Literal["wait", "fail"]
+Resend = Literal["safe", "always", "never"]
+
+
+@frozen
+class Request:
+    """What a caller asked for."""
+
+    key: RouteKey
+    arguments: bytes | None = field(repr=False)
+    timeout: float | None
+    """Seconds for all of it; None takes the server's."""
+    idle_timeout: float | None
+    when_down: WhenDown | None
+    resend: Resend
+    on_progress: ProgressCallback | None
+    meta: Mapping[str, Any] | None = field(repr=False)
+
+    @property
+    def server(self) -> str | None:
+        """The server that was named, if one was."""
+        return None if isinstance(self.key, str) else self.key[0]
+
+    @property
+    def name(self) -> str:
+        """The tool as it was named."""
+        return self.key if isinstance(self.key, str) else self.key[1]
+
+
+def encode_arguments(arguments: object) -> bytes | None:
+    """Arguments as they go over the wire; None for none.
+
+    Raises:
+        InvalidArguments: They are no JSON object.
+    """
+    if arguments is None:
+        return None
+    if not isinstance(arguments, Mapping):
+        raise InvalidArguments(f"the arguments of a tool are an object, not {type(arguments).__name__}")
+    try:
+        return encode(dict(arguments))  # pyright: ignore[reportUnknownArgumentType]
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidArguments(f"the arguments cannot be sent as JSON: {error}") from None

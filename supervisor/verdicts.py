@@ -1,0 +1,113 @@
+"""From what became of an attempt to what its caller gets: the result, or an error that says what may have happened."""
+
+from typing import assert_never
+
+from mcp_nursery.actors.connection.tool_calls import BadResult
+from mcp_nursery.actors.errors import (
+    CallError,
+    ConnectionLost,
+    InvalidArguments,
+    InvalidResult,
+    ServerBusy,
+    ServerError,
+)
+from mcp_nursery.actors.messages import Answered, Busy, Dropped, Expired, Loss, Malformed, Rejected, Unsendable
+
+from .fleet import Fleet
+from .handover import Handover
+from .tools.results import ToolResult, tool_result
+from .tools.signals import scan
+from .tools.tool import Tool
+
+Final = Answered | Rejected | Malformed | Unsendable | Busy | Expired
+"""What no other attempt could change."""
+
+
+def judge(outcome: Final, tool: Tool, handover: Handover, fleet: Fleet) -> ToolResult:
+    """The result that the outcome means.
+
+    Raises:
+        InputWanted: There is none yet: the answer is a question.
+        CallError: The call failed.
+        InvalidArguments: The call has no JSON form.
+    """
+    match outcome:
+        case Answered():
+            return _result(outcome, tool, handover, fleet)
+        case Rejected():
+            raise refused(outcome, tool, handover, fleet)
+        case Malformed():
+            raise _invalid(outcome.problem, tool, handover, fleet)
+        case Unsendable():
+            raise InvalidArguments(f"the call cannot be sent as JSON: {outcome.problem}")
+        case Busy():
+            raise _busy(tool, handover)
+        case Expired():
+            raise handover.timed_out()
+        case _:
+            assert_never(outcome)
+
+
+def lost(outcome: Loss | Dropped, tool: Tool, handover: Handover, fleet: Fleet) -> CallError:
+    """The error of an attempt that got no answer, whether or not another may follow."""
+    if isinstance(outcome, Loss):
+        return _connection_lost(outcome, tool, handover, fleet)
+    if outcome.status is None:
+        return _connection_lost(Loss(outcome.problem), tool, handover, fleet)
+    return _server_error(Rejected(outcome.status, outcome.problem), tool, handover, fleet)
+
+
+def refused(refusal: Rejected, tool: Tool, handover: Handover, fleet: Fleet) -> ServerError:
+    """The error of a call that its server answered with an error."""
+    if signals := scan(f"{refusal.message}\n{refusal.data or ''}"):
+        fleet.suspect(tool, signals)
+    return _server_error(refusal, tool, handover, fleet)
+
+
+def _server_error(refusal: Rejected, tool: Tool, handover: Handover, fleet: Fleet) -> ServerError:
+    redactor = fleet.redactor(tool.server)
+    return ServerError(
+        server=tool.server,
+        tool=tool.tool,
+        incarnation=handover.slot.incarnation,
+        code=refusal.code,
+        message=redactor.text(refusal.message),
+        data=redactor.value(refusal.data),
+    )
+
+
+def _result(answer: Answered, tool: Tool, handover: Handover, fleet: Fleet) -> ToolResult:
+    slot = handover.slot
+    assert slot.tool is not None  # who answers
+    assert slot.incarnation is not None  # has noted both
+    try:
+        result = slot.tool.result(answer.result)
+    except BadResult as error:
+        raise _invalid(str(error), tool, handover, fleet) from None
+    given = tool_result(result, tool, duration=handover.elapsed, incarnation=slot.incarnation)
+    if given.signals:
+        fleet.suspect(tool, given.signals)
+    return given
+
+
+def _invalid(problem: str, tool: Tool, handover: Handover, fleet: Fleet) -> InvalidResult:
+    problem = fleet.redactor(tool.server).text(problem)
+    return InvalidResult(problem, server=tool.server, tool=tool.tool, incarnation=handover.slot.incarnation)
+
+
+def _busy(tool: Tool, handover: Handover) -> ServerBusy:
+    incarnation, delivery = handover.slot.incarnation, handover.delivery
+    return ServerBusy(server=tool.server, tool=tool.tool, incarnation=incarnation, delivery=delivery)
+
+
+def _connection_lost(loss: Loss, tool: Tool, handover: Handover, fleet: Fleet) -> ConnectionLost:
+    redactor = fleet.redactor(tool.server)
+    return ConnectionLost(
+        redactor.text(loss.message),
+        server=tool.server,
+        tool=tool.tool,
+        incarnation=handover.slot.incarnation,
+        delivery=handover.delivery,
+        exit_code=loss.exit_code,
+        stderr_tail=redactor.text(loss.stderr_tail),
+    )
