@@ -23,7 +23,7 @@ async def served(peer, on_request, *messages):
         peer.say(*messages)
         await wait_all_tasks_blocked()
         assert not endpoint.lost.is_set()
-        assert endpoint._inbound == {}
+        assert len(endpoint._requests) == 0
         return peer.heard
 
 
