@@ -27,7 +27,7 @@ from ..mailbox import ReplySlot
 from ..messages import Answered, Busy, Loss, Outcome, Rejected, Unsendable
 from . import frames
 from .calls import CallTable, outcome_of
-from .duplex import Duplex
+from .duplex import FRAME_LIMIT, Duplex
 from .inbound import Inbound
 from .notices import Notices
 from .outbox import Outbox
@@ -73,7 +73,7 @@ class Endpoint:
         self._calls: set[ReplySlot] = set()
         self._settled = trio.lowlevel.ParkingLot()
         self._notices = Notices()
-        self._requests = PeerRequests(self, self._send)
+        self._requests = PeerRequests(self, self._respond)
         self._running = False
 
     # -- calls ----------------------------------------------------------------------------------------------------
@@ -214,6 +214,11 @@ class Endpoint:
 
     def _closed(self) -> ConnectionClosed:
         return ConnectionClosed(CONNECTION_CLOSED, self.loss.message)
+
+    def _respond(self, frame: bytes) -> None:
+        if self._outbox.size > FRAME_LIMIT:
+            self.lose(Loss(f"asked for more than {FRAME_LIMIT >> 20} MiB and did not read it"))
+        self._send(frame)
 
     def _send(self, frame: bytes) -> None:
         if not self.lost.is_set():

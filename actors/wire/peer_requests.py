@@ -14,6 +14,9 @@ from .inbound import BackChannel, Inbound
 
 logger = logging.getLogger(__name__)
 
+MOST_SERVED = 1024
+"""Requests that are served at once: more than any peer can mean to have answered by one user."""
+
 
 class PeerRequests:
     """The requests that are being served, by id."""
@@ -22,9 +25,11 @@ class PeerRequests:
         self._back = back
         self._send = send
         self._serving: dict[RequestId, Inbound] = {}
+        self._tasks = 0
+        """Not the length of the table: a peer may use an id twice."""
 
     def __len__(self) -> int:
-        return len(self._serving)
+        return self._tasks
 
     def begin(
         self,
@@ -35,6 +40,10 @@ class PeerRequests:
         params: dict[str, Any] | None,
     ) -> None:
         """Serve a request in the nursery."""
+        if self._tasks == MOST_SERVED:
+            self._send(frames.error(request_id, INTERNAL_ERROR, "too many requests at once"))
+            return
+        self._tasks += 1
         inbound = Inbound(self._back, request_id, params)
         self._serving[coerce_request_id(request_id)] = inbound  # before its task runs: its cancel may be in this batch
         nursery.start_soon(self._serve, inbound, request_id, method, params, on_request)
@@ -65,6 +74,7 @@ class PeerRequests:
         try:
             await inbound.serve(answer)
         finally:
+            self._tasks -= 1
             if self._serving.get(key := coerce_request_id(request_id)) is inbound:
                 del self._serving[key]
 
