@@ -66,8 +66,8 @@ class ScriptedServer:
             annotations: Of each tool, with the protocol's keys, such as `readOnlyHint`.
             declared: More of each tool's definition, with the protocol's keys, such as `inputSchema`.
         """
-        given = (lives or (Life(),), tools or {"echo": _echo}, annotations or {}, declared or {})
-        self.__attrs_init__(*given)  # type: ignore[attr-defined]
+        offered = {"echo": _echo} if tools is None else tools
+        self.__attrs_init__(lives or (Life(),), offered, annotations or {}, declared or {})  # type: ignore[attr-defined]
 
     @property
     def transport(self) -> "ScriptedTransport":
