@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from .config import Config, discover_config, load_config
     from .config.trust import TrustRequest
     from .events import (
+        DefinitionChanged,
         Event,
         EventStream,
         InjectionSuspected,
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from .tools.approval import Approval, ApprovalRequest, ApprovalRules
     from .tools.error_content import error_content
     from .tools.hints import ToolHints
+    from .tools.pins import DefinitionChange
     from .tools.redaction import Redactor
     from .tools.results import ToolResult
     from .tools.tool import Tool
@@ -82,6 +84,7 @@ _HOMES = {
     ".config": ("Config", "discover_config", "load_config"),
     ".config.trust": ("TrustRequest",),
     ".events": (
+        "DefinitionChanged",
         "Event",
         "EventStream",
         "InjectionSuspected",
@@ -107,6 +110,7 @@ _HOMES = {
     ".tools.approval": ("Approval", "ApprovalRequest", "ApprovalRules"),
     ".tools.error_content": ("error_content",),
     ".tools.hints": ("ToolHints",),
+    ".tools.pins": ("DefinitionChange",),
     ".tools.redaction": ("Redactor",),
     ".tools.results": ("ToolResult",),
     ".tools.tool": ("Tool",),
@@ -128,6 +132,8 @@ __all__ = [
     "Config",
     "ConfigError",
     "ConnectionLost",
+    "DefinitionChange",
+    "DefinitionChanged",
     "Delivery",
     "Event",
     "EventStream",

@@ -11,9 +11,19 @@ from mcp_nursery.actors.messages import Owner, RouteKey, ServerState
 
 from .lifecycle import KEEPS_TOOLS
 from .status import Snapshot
-from .tools.filters import is_offered
 from .tools.naming import public_names
 from .tools.tool import Invoke, Tool, definition_hash
+
+
+@frozen
+class HeldBack:
+    """A tool that is not what it was when it was first used."""
+
+    server: str
+    tool: str
+    """The server's own name of it."""
+    why: str
+    """One line."""
 
 
 @frozen
@@ -23,6 +33,8 @@ class ServerTools:
     server: str
     tools: tuple[Tool, ...] = ()
     """Empty in the states that show none."""
+    held: Mapping[RouteKey, HeldBack] = field(factory=dict[RouteKey, HeldBack])
+    """What is not shown until a person accepts how it has changed."""
     departed: Collection[RouteKey] = frozenset()
     """What it offered before it came to a state that shows none: a call gets the server's state, not `UnknownTool`."""
     owner: Owner | None = field(default=None, repr=False)
@@ -48,23 +60,41 @@ def build_part(
         before: The server's earlier snapshot and part; named tools are taken from it where nothing changed.
     """
     name = snapshot.spec.name
-    tools = _kept_tools(snapshot, before)
-    if tools is None:
-        tools = _named_tools(snapshot, servers, template, reserved, invoke)
+    kept = _kept(snapshot, before)
+    tools, held = kept or _named(snapshot, servers, template, reserved, invoke)
     if snapshot.state not in KEEPS_TOOLS:
-        return ServerTools(name, departed=frozenset(key for tool in tools for key in _keys(tool)))
+        return ServerTools(name, departed=frozenset([*held, *(key for tool in tools for key in _keys(tool))]))
     available = snapshot.state is ServerState.CONNECTED
     return ServerTools(
         name,
         tools=tuple(tool if tool.available is available else evolve(tool, available=available) for tool in tools),
+        held=held,
         owner=snapshot.owner,
     )
 
 
-def _kept_tools(snapshot: Snapshot, before: tuple[Snapshot, ServerTools] | None) -> Sequence[Tool] | None:
-    if before is not None and before[0].definitions is snapshot.definitions and before[1].tools:
-        return before[1].tools
-    return None
+_Parted = tuple[Sequence[Tool], Mapping[RouteKey, HeldBack]]
+"""The tools that are offered, and those that are held back."""
+
+
+def _kept(snapshot: Snapshot, before: tuple[Snapshot, ServerTools] | None) -> _Parted | None:
+    if before is None or before[1].departed or before[0].definitions is not snapshot.definitions:
+        return None
+    return (before[1].tools, before[1].held) if before[0].review == snapshot.review else None
+
+
+def _named(
+    snapshot: Snapshot, servers: Collection[str], template: str, reserved: Collection[str], invoke: Invoke | None
+) -> _Parted:
+    tools = _named_tools(snapshot, servers, template, reserved, invoke)
+    reasons = snapshot.review.held
+    held = {
+        key: HeldBack(tool.server, tool.tool, reasons[tool.tool])
+        for tool in tools
+        if tool.tool in reasons
+        for key in _keys(tool)
+    }
+    return [tool for tool in tools if tool.tool not in reasons], held
 
 
 def _named_tools(
@@ -83,10 +113,11 @@ def _named_tools(
             trusted_hints=spec.trust_hints,
             definition_hash=definition_hash(definition),
             max_result_chars=spec.max_result_chars,
+            change=snapshot.review.changes.get(definition.name),
             invoke=invoke,
         )
         for definition in snapshot.definitions
-        if is_offered(definition.name, allow=spec.allow, deny=spec.deny, disabled=spec.disabled_tools)
+        if spec.offers(definition.name)
     ]
 
 
@@ -120,6 +151,10 @@ class Catalogue:
     def departed_from(self, key: RouteKey) -> str | None:
         """The server that offered this tool until it came to its present state."""
         return next((name for name, part in self.parts.items() if key in part.departed), None)
+
+    def held_back(self, key: RouteKey) -> HeldBack | None:
+        """The tool of this name that is not shown until a person accepts how it has changed."""
+        return next((part.held[key] for part in self.parts.values() if key in part.held), None)
 
     def near(self, name: str, server: str | None = None) -> list[str]:
         """Names that may have been meant."""

@@ -2,7 +2,7 @@
 
 import trio
 
-from mcp_nursery.actors.errors import ServerDown, UnknownTool
+from mcp_nursery.actors.errors import NotApproved, ServerDown, UnknownTool
 from mcp_nursery.actors.messages import ServerState
 
 from .catalogue import Catalogue
@@ -40,6 +40,7 @@ class Destination:
 
         Raises:
             UnknownTool: Nobody has it, now that every first attempt is settled.
+            NotApproved: It is held back.
             ServerDown: Its server is not connected, and the call does not wait for that.
             UnknownServer: The server that was named is none.
             SupervisorClosed: The block is being left.
@@ -50,6 +51,8 @@ class Destination:
         if tool is not None:
             self._tool = tool
             return tool
+        if held := catalogue.held_back(request.key):
+            raise NotApproved(held.server, held.tool, held.why)
         owner = request.server or catalogue.departed_from(request.key)
         if owner is not None and not self._is_connected(self._fleet.cell(owner).value, self._waits(patient=False)):
             return None

@@ -11,6 +11,7 @@ from mcp_nursery.actors.messages import ServerState
 
 from .catalogue import ServerTools
 from .status import ServerStatus, Snapshot, retry_in
+from .tools.pins import DefinitionChange
 
 EVENT_BUFFER = 100
 """Events a reader may fall behind before it gets `Lagged` and snapshots instead."""
@@ -71,6 +72,20 @@ class InjectionSuspected:
 
 
 @frozen
+class DefinitionChanged:
+    """A tool is not what it was when it was first used. Told once for each new difference."""
+
+    server: str
+    tool: str
+    """The server's own name of it."""
+    change: DefinitionChange
+    """How it differs: `change.fields`, `change.diff`."""
+    held: bool
+    """Whether it is held back until a person accepts it."""
+    at: float
+
+
+@frozen
 class Lagged:
     """The reader fell behind: this many events were dropped. A `SnapshotEvent` for each server follows."""
 
@@ -84,7 +99,7 @@ class SnapshotEvent:
     status: ServerStatus
 
 
-Event = StateChanged | ToolsChanged | ServerRemoved | InjectionSuspected | Lagged | SnapshotEvent
+Event = StateChanged | ToolsChanged | ServerRemoved | InjectionSuspected | DefinitionChanged | Lagged | SnapshotEvent
 
 
 def state_event(old: Snapshot | None, new: Snapshot, now: float) -> StateChanged | None:
@@ -122,6 +137,16 @@ def tools_event(old: ServerTools | None, new: ServerTools, now: float) -> ToolsC
         changed=tuple(sorted(name for name in before.keys() & after.keys() if before[name] != after[name])),
         at=now,
     )
+
+
+def definition_events(old: Snapshot, new: Snapshot, now: float) -> list[DefinitionChanged]:
+    """The events that tell which tools are found to differ from what they were when they were first used."""
+    known, server = old.review.changes, new.spec.name
+    return [
+        DefinitionChanged(server, tool, change, tool in new.review.held, now)
+        for tool, change in new.review.changes.items()
+        if known.get(tool) != change
+    ]
 
 
 class EventStream(trio.abc.ReceiveChannel[Event]):

@@ -19,13 +19,16 @@ from mcp_nursery.actors.transports.secrets import TELL_SECRETS
 from .catalogue import NO_TOOLS, Catalogue, build_catalogue, build_part, near_names, replace_part
 from .cell import Cell
 from .config.environment import call_timeout, connect_timeout
-from .events import EventHub, InjectionSuspected, ServerRemoved, state_event, tools_event
+from .events import EventHub, InjectionSuspected, ServerRemoved, definition_events, state_event, tools_event
 from .keeper import Keeper, KeeperSettings, initial_snapshot
-from .orders import Command, Order
+from .orders import Acceptance, Command, Order
+from .pinning import PinBook, PinMode
 from .policy import RestartPolicy
 from .registrar import Registrar
 from .spec import REMOTE_KINDS, ServerSpec
 from .status import CallCounts, ServerStatus, Snapshot, status_of
+from .store import StoreUnreadable
+from .tools.pins import DefinitionChange
 from .tools.redaction import PLAIN, Redactor
 from .tools.signals import prepare
 from .tools.tool import Invoke, Tool
@@ -55,6 +58,8 @@ class FleetSettings:
     """What earlier runs found, what the user agreed to, and who is told of processes."""
     callbacks: Callbacks = NO_CALLBACKS
     """What servers may ask of the host."""
+    pins: PinMode = "report"
+    """What becomes of tools that are not what they were when they were first used."""
 
 
 LOCAL_STARTS = 3
@@ -182,6 +187,21 @@ class Fleet:
         await command.done.wait()
         return command
 
+    async def accept(self, change: DefinitionChange) -> None:
+        """Have a server's keeper pin a tool as it is after the change.
+
+        Raises:
+            UnknownServer: No server of that name.
+            SupervisorClosed: The block was left.
+            StoreUnreadable: It cannot be written down.
+        """
+        self.cell(change.server)
+        request = Acceptance(change)
+        self._keepers[change.server].tell(request)
+        await request.done.wait()
+        if request.error is not None:
+            raise StoreUnreadable(request.error)
+
     async def relist(self, servers: Iterable[str]) -> None:
         """Have servers asked for their tools again, all at once. One that has gone meanwhile is passed over."""
         commands = [self._tell(name, Command(Order.RELIST)) for name in servers if name in self._keepers]
@@ -247,6 +267,7 @@ class Fleet:
             callbacks=self._settings.callbacks,
             permit=None if spec.consent is None else partial(self._settings.registrar.permit, spec.consent),
             notes=self._settings.registrar.notes(spec),
+            pins=PinBook(self._settings.registrar, spec, self._settings.pins),
         )
         snapshot = initial_snapshot(spec, self._settings.policy)
         self.cells[spec.name] = Cell(snapshot)
@@ -319,6 +340,21 @@ class Fleet:
         self.cells[name].set(new)
         self.events.publish(state_event(old, new, now))
         self.events.publish(tools_event(before, part, now))
+        if new.review != old.review:
+            self._tell_review(old, new)
+
+    def _tell_review(self, old: Snapshot, new: Snapshot) -> None:
+        """Tell which tools are not what they were; a server's words stand in the events alone, not in the log."""
+        differing = definition_events(old, new, trio.current_time())
+        for event in differing:
+            self.events.publish(event)
+        if differing:
+            tools = ", ".join(clean_name(event.tool) for event in differing)
+            held = " and are held back" if differing[0].held else ""
+            told = f"have changed since they were first used{held}: {tools}; see `mcp-nursery pins`"
+            logger.warning("%s: definitions of tools %s", clean_name(new.spec.name), told)
+        elif unknown := set(new.review.held.values()) - set(old.review.held.values()):
+            logger.warning("%s: its tools are held back: %s", clean_name(new.spec.name), unknown.pop())
 
     def _rebuild(self) -> None:
         """The set of servers changed, and with it perhaps any name."""

@@ -1,8 +1,8 @@
 """The keeper: one task a server. It runs incarnations, asks the policy what follows, and writes the state cell."""
 
 import math
-from collections.abc import Callable
-from typing import assert_never
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, assert_never
 
 import trio
 from attrs import evolve, frozen
@@ -28,12 +28,18 @@ from mcp_nursery.actors.start_pool import NO_POOL, StartPool
 
 from .aftermath import snapshot_after
 from .lifecycle import check_transition
-from .orders import Command, Order
+from .orders import Acceptance, Command, Order, Request
+from .pinning import PinBook
 from .policy import RestartPolicy, RestartTracker
 from .registrar import EraNotes
 from .spec import ServerSpec
 from .status import Snapshot
+from .store import StoreUnreadable
+from .tools.pins import UNREVIEWED, Review
 from .tools.redaction import PLAIN
+
+if TYPE_CHECKING:
+    from mcp_types import Tool as Definition
 
 _NEVER = math.inf
 _LEFT = "the server was removed"
@@ -60,6 +66,8 @@ class KeeperSettings:
     """Asked before every start."""
     notes: EraNotes | None = None
     """Where the era found is written down for later runs."""
+    pins: PinBook | None = None
+    """What holds its tools against what they were when they were first used."""
 
 
 def initial_snapshot(spec: ServerSpec, policy: RestartPolicy) -> Snapshot:
@@ -88,7 +96,7 @@ class Keeper:
         self._settings = settings
         self._redact = settings.redact
         self._publish = publish
-        self._mailbox: Mailbox[Command | Report] = Mailbox(_NEVER)
+        self._mailbox: Mailbox[Command | Acceptance | Report] = Mailbox(_NEVER)
         self._tracker = RestartTracker(self._spec.policy or settings.policy, self._spec.restart)
         self._era: Era | None = None
         self._due = trio.current_time() if snapshot.state is ServerState.CONNECTING else _NEVER
@@ -101,7 +109,7 @@ class Keeper:
         """For whom the next connection's list is fresh enough."""
         self._left = False
 
-    def tell(self, command: Command) -> None:
+    def tell(self, command: Command | Acceptance) -> None:
         """Leave an order. Never waits; one that comes after the keeper has left is answered at once."""
         try:
             self._mailbox.put_nowait(command)
@@ -118,19 +126,28 @@ class Keeper:
                 if not self._left:
                     await self._incarnate()
         finally:
-            unheard = [message for message in self._mailbox.close() if isinstance(message, Command)]
-            for commands in (self._askers, self._stoppers, self._relisters, self._first_listers, unheard):
+            for commands in (self._askers, self._stoppers, self._relisters, self._first_listers):
                 self._settle(commands, _LEFT)
+            for message in self._mailbox.close():
+                if isinstance(message, Request):
+                    message.settle(self._snapshot, _LEFT)
 
     # -- at rest --------------------------------------------------------------------------------------------------
 
     async def _rest(self) -> None:
         """Wait for the time of the next start; an order may set it, or unset it."""
         while not self._left and trio.current_time() < self._due:
+            messages: list[Command | Acceptance | Report] = []
             with trio.move_on_at(self._due):
-                for message in await self._mailbox.take(1):
-                    assert isinstance(message, Command)  # no incarnation lives that could report
-                    self._heed_at_rest(message)
+                messages = await self._mailbox.take(1)
+            for message in messages:
+                match message:
+                    case Command():
+                        self._heed_at_rest(message)
+                    case Acceptance():
+                        await self._accept(message)
+                    case _:
+                        raise AssertionError(message)  # no incarnation lives that could report
         if self._snapshot.state is ServerState.FAILED:
             self._start_fresh()  # revived: its time has come
 
@@ -198,10 +215,12 @@ class Keeper:
                         return
                     case Command():
                         self._heed(message, actor)
+                    case Acceptance():
+                        await self._accept(message)
                     case _:
-                        self._hear(message)
+                        await self._hear(message)
 
-    def _hear(self, report: Opened | Connected | Relisted | Ending) -> None:
+    async def _hear(self, report: Opened | Connected | Relisted | Ending) -> None:
         """A report of the living incarnation. Once an order has settled its fate, what it says changes nothing."""
         match report:
             case Ending():
@@ -214,10 +233,10 @@ class Keeper:
                 self._show(evolve(self._snapshot, pid=report.pid))
             case Connected():
                 self._learn(report.handshake.era)
-                self._show_connected(report)
+                self._show_connected(report, await self._review(report.definitions))
             case Relisted():
-                if report.definitions is not None:
-                    self._show(evolve(self._snapshot, definitions=report.definitions))
+                if (found := report.definitions) is not None:
+                    self._show(evolve(self._snapshot, definitions=found, review=await self._review(found)))
                 self._settle(self._relisters, None if report.error is None else self._redact(report.error))
             case _:
                 assert_never(report)
@@ -309,6 +328,26 @@ class Keeper:
             if self._settings.notes is not None:
                 self._settings.notes.remember(era)
 
+    # -- pins -----------------------------------------------------------------------------------------------------
+
+    async def _review(self, definitions: "Sequence[Definition]") -> Review:
+        """Before anybody sees tools, they are held against what they were when they were first used."""
+        pins = self._settings.pins
+        return UNREVIEWED if pins is None else await pins.review(definitions)
+
+    async def _accept(self, request: Acceptance) -> None:
+        pins = self._settings.pins
+        assert pins is not None  # or nothing would have been found to differ
+        try:
+            await pins.accept(request.change)
+        except StoreUnreadable as error:
+            request.settle(self._snapshot, str(error))
+            return
+        review = await pins.review(self._snapshot.definitions)
+        if review != self._snapshot.review:
+            self._show(evolve(self._snapshot, review=review))
+        request.settle(self._snapshot)
+
     # -- the state cell -------------------------------------------------------------------------------------------
 
     def _show(self, snapshot: Snapshot) -> None:
@@ -331,7 +370,7 @@ class Keeper:
     def _show_connecting(self) -> None:
         self._show(evolve(self._connecting(), pid=None))
 
-    def _show_connected(self, report: Connected) -> None:
+    def _show_connected(self, report: Connected, review: Review) -> None:
         now = trio.current_time()
         self._tracker = self._tracker.on_connected(now)
         self._show(
@@ -343,6 +382,7 @@ class Keeper:
                 handshake=report.handshake,
                 owner=report.owner,
                 definitions=report.definitions,
+                review=review,
             )
         )
         self._settle(self._first_listers)

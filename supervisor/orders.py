@@ -6,6 +6,7 @@ import trio
 from attrs import define, field
 
 from .status import Snapshot
+from .tools.pins import DefinitionChange
 
 
 class Order(Enum):
@@ -26,19 +27,32 @@ class Order(Enum):
 
 
 @define(eq=False)
-class Command:
-    """An order to a keeper, and where its answer appears."""
+class Request:
+    """What a keeper is asked, and where its answer appears."""
 
-    order: Order
-    drain: float = 0.0
-    """Seconds that calls already sent may still take."""
-    done: trio.Event = field(factory=trio.Event)
-    outcome: Snapshot | None = None
+    done: trio.Event = field(factory=trio.Event, init=False)
+    outcome: Snapshot | None = field(default=None, init=False)
     """How the server stood when it was done; set before `done`."""
-    error: str | None = None
+    error: str | None = field(default=None, init=False)
 
     def settle(self, outcome: Snapshot, error: str | None = None) -> None:
         """Answer."""
         self.outcome = outcome
         self.error = error
         self.done.set()
+
+
+@define(eq=False)
+class Command(Request):
+    """An order to a keeper."""
+
+    order: Order
+    drain: float = 0.0
+    """Seconds that calls already sent may still take."""
+
+
+@define(eq=False)
+class Acceptance(Request):
+    """A person accepts how a tool has changed: it is pinned so, and the tools are looked at again."""
+
+    change: DefinitionChange

@@ -12,6 +12,7 @@ from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.actors.liveness import Liveness
 
 from .policy import RestartMode, RestartPolicy, Revive
+from .tools.filters import is_offered
 from .tools.truncation import MAX_RESULT_CHARS
 
 if TYPE_CHECKING:
@@ -318,6 +319,10 @@ class ServerSpec:
     """What its entry says that means nothing here; for the host."""
     consent: "TrustRequest | None" = field(default=None, kw_only=True)
     """What its user has to agree to before it starts; None for specs given by code and by trusted files."""
+
+    def offers(self, tool: str) -> bool:
+        """Whether its user wants this tool, by the server's own name of it."""
+        return is_offered(tool, allow=self.allow, deny=self.deny, disabled=self.disabled_tools)
 
     @property
     def label(self) -> str:

@@ -8,6 +8,7 @@ from mcp_nursery.actors.errors import ServerDown
 from mcp_nursery.actors.messages import Handshake, Owner, ServerState
 
 from .lifecycle import LEFT_BY_NOBODY
+from .tools.pins import UNREVIEWED, Review
 
 if TYPE_CHECKING:
     from mcp_types import Tool as Definition
@@ -52,6 +53,8 @@ class Snapshot:
     """Where calls go; set in `connected` only."""
     definitions: "tuple[Definition, ...]" = field(default=(), repr=False)
     """The tools as the server declared them, last known; which states show them is the catalogue's affair."""
+    review: Review = field(default=UNREVIEWED, repr=False)
+    """How they compare with what they were when they were first used."""
 
     @property
     def settled(self) -> bool:

@@ -1,4 +1,4 @@
-"""What is remembered between runs: eras, processes and consents, in one SQLite file of the user's.
+"""What is remembered between runs: eras, processes, consents and pins, in one SQLite file of the user's.
 
 All of it is synchronous; whoever owns a store decides in which thread.
 """
@@ -9,7 +9,7 @@ import os
 import sqlite3
 import stat
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -23,12 +23,14 @@ from mcp_nursery.actors.transports.process_table import ProcessId
 
 from .config.trust import TrustRequest
 from .spec import ServerSpec
+from .tools.pins import DefinitionChange, Pins, UnusablePins
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_FORMAT = 1
+_FORMAT = 2
+"""Format 1 had no pins; whatever is not there is added."""
 _BUSY = 1.0
 """Seconds to wait for another process that is writing."""
 _MEMORY = 30 * 24 * 3600.0
@@ -45,16 +47,19 @@ CREATE TABLE IF NOT EXISTS processes (
 CREATE TABLE IF NOT EXISTS consents (
     digest TEXT PRIMARY KEY, server TEXT NOT NULL, file TEXT NOT NULL, at REAL NOT NULL
 );
+CREATE TABLE IF NOT EXISTS pins (
+    server TEXT NOT NULL, spec TEXT NOT NULL, pins TEXT NOT NULL, at REAL NOT NULL, PRIMARY KEY (server, spec)
+);
 PRAGMA user_version = {_FORMAT};
 """
 
 
 class StoreUnreadable(NurseryError):
-    """The user's state file cannot be used, and so nobody has agreed to anything."""
+    """The user's state file cannot be used, and so nobody has agreed to anything, and nothing is known of tools."""
 
 
 class Store(Protocol):
-    """Remembers. Eras and processes that cannot be read or written are as good as lost; consents are not."""
+    """Remembers. Eras and processes that cannot be read or written are as good as lost; consents and pins are not."""
 
     @property
     def blocking(self) -> bool:
@@ -106,6 +111,38 @@ class Store(Protocol):
         """
         ...
 
+    def pin(self, server: str, spec: str, declared: Mapping[str, str]) -> Mapping[str, str]:
+        """Pin what a server with this digest of its spec declares now, where it is new, and note where it differs.
+
+        Args:
+            server: Its name.
+            spec: The digest.
+            declared: `tools.pins.pinned_text` of its tools, by its own names of them.
+
+        Returns:
+            What these tools were when they were first used.
+
+        Raises:
+            StoreUnreadable: It cannot be told, or not be written down.
+        """
+        ...
+
+    def accept_change(self, spec: str, change: DefinitionChange) -> None:
+        """From now on the tool is pinned as it is after this change.
+
+        Raises:
+            StoreUnreadable: It cannot be written down.
+        """
+        ...
+
+    def open_changes(self) -> list[tuple[str, DefinitionChange]]:
+        """What differed when it was last seen, and was not accepted since, each with the digest of its server's spec.
+
+        Raises:
+            StoreUnreadable: It cannot be told.
+        """
+        ...
+
     def close(self) -> None:
         """Let go of everything."""
         ...
@@ -118,6 +155,7 @@ class MemoryStore:
     blocking: bool = field(default=False, init=False)
     _eras: dict[tuple[str, str], Era] = field(factory=dict[tuple[str, str], Era], init=False)
     _consents: set[str] = field(factory=set[str], init=False)
+    _pins: dict[tuple[str, str], Pins] = field(factory=dict[tuple[str, str], Pins], init=False)
 
     def era(self, server: str, spec: str) -> Era | None:
         """See `Store`."""
@@ -148,6 +186,20 @@ class MemoryStore:
     def agree(self, request: TrustRequest) -> None:
         """See `Store`."""
         self._consents.add(request.digest)
+
+    def pin(self, server: str, spec: str, declared: Mapping[str, str]) -> Mapping[str, str]:
+        """See `Store`."""
+        pins = self._pins.setdefault((server, spec), Pins())
+        pins.see(declared)
+        return pins.of(declared)
+
+    def accept_change(self, spec: str, change: DefinitionChange) -> None:
+        """See `Store`."""
+        self._pins.setdefault((change.server, spec), Pins()).accept(change)
+
+    def open_changes(self) -> list[tuple[str, DefinitionChange]]:
+        """See `Store`."""
+        return [(spec, change) for (server, spec), pins in self._pins.items() for change in pins.changes(server)]
 
     def close(self) -> None:
         """Nothing."""
@@ -218,6 +270,25 @@ class SqliteStore:
         row = (request.digest, request.server, request.file, time.time())
         self._certain(lambda db: db.execute("INSERT OR REPLACE INTO consents VALUES (?, ?, ?, ?)", row))
 
+    def pin(self, server: str, spec: str, declared: Mapping[str, str]) -> Mapping[str, str]:
+        """See `Store`."""
+
+        def see(pins: Pins) -> Mapping[str, str]:
+            pins.see(declared)
+            return pins.of(declared)
+
+        return self._certain(lambda db: _change_pins(db, server, spec, see))
+
+    def accept_change(self, spec: str, change: DefinitionChange) -> None:
+        """See `Store`."""
+        self._certain(lambda db: _change_pins(db, change.server, spec, lambda pins: pins.accept(change)))
+
+    def open_changes(self) -> list[tuple[str, DefinitionChange]]:
+        """See `Store`. A file that is not there is not made: nothing was ever used."""
+        if self._connection is None and not os.path.lexists(self.path):
+            return []
+        return self._certain(_open_changes)
+
     def close(self) -> None:
         """See `Store`."""
         if self._connection is not None:
@@ -238,7 +309,7 @@ class SqliteStore:
             if self._connection is None:
                 self._connection = _open(self.path)
             return work(self._connection)
-        except (sqlite3.Error, OSError) as error:
+        except (sqlite3.Error, OSError, UnicodeError, UnusablePins) as error:
             reason = getattr(error, "strerror", None) or str(error)
         raise StoreUnreadable(f"{self.path}: the state file cannot be used: {reason}; mend or remove it")
 
@@ -255,16 +326,46 @@ def _open(path: Path) -> sqlite3.Connection:
     db = sqlite3.connect(path, timeout=_BUSY, isolation_level=None, check_same_thread=False)
     try:
         (version,) = db.execute("PRAGMA user_version").fetchone()
-        if version not in (0, _FORMAT):
+        if version not in range(_FORMAT + 1):
             raise sqlite3.DatabaseError("another version of mcp-nursery wrote it")
         db.execute("PRAGMA journal_mode = WAL")
         db.execute("PRAGMA synchronous = NORMAL")
-        if version == 0:
+        if version < _FORMAT:
             db.executescript(f"BEGIN IMMEDIATE;{_SCHEMA}COMMIT;")
     except BaseException:
         db.close()
         raise
     return db
+
+
+def _change_pins(db: sqlite3.Connection, server: str, spec: str, change: Callable[[Pins], T]) -> T:
+    """Read the pins of one server, change them, and write them down if that made a difference."""
+    found, before, after = _changed_pins(db, server, spec, change)
+    if after == before:
+        return found
+    db.execute("BEGIN IMMEDIATE")  # looked at again: another host may have been quicker
+    try:
+        found, _, after = _changed_pins(db, server, spec, change)
+        db.execute("INSERT OR REPLACE INTO pins VALUES (?, ?, ?, ?)", (server, spec, after, time.time()))
+    except BaseException:
+        db.execute("ROLLBACK")
+        raise
+    db.execute("COMMIT")
+    return found
+
+
+def _changed_pins(
+    db: sqlite3.Connection, server: str, spec: str, change: Callable[[Pins], T]
+) -> tuple[T, str | None, str]:
+    row = db.execute("SELECT pins FROM pins WHERE server = ? AND spec = ?", (server, spec)).fetchone()
+    pins = Pins() if row is None else Pins.from_json(row[0])
+    found = change(pins)
+    return found, None if row is None else row[0], pins.to_json()
+
+
+def _open_changes(db: sqlite3.Connection) -> list[tuple[str, DefinitionChange]]:
+    rows = db.execute("SELECT server, spec, pins FROM pins ORDER BY server, at").fetchall()
+    return [(spec, change) for server, spec, pins in rows for change in Pins.from_json(pins).changes(server)]
 
 
 def _adopt_orphans(db: sqlite3.Connection, host: Host, but: str | None) -> list[Orphan]:
@@ -300,9 +401,12 @@ def spec_digest(spec: ServerSpec) -> str | None:
     """SHA-256 of how a server is reached, unresolved; None if that is an object in memory and has no lasting value."""
     transport = spec.transport
     try:
-        value = [type(transport).__name__, asdict(transport)]
+        fields = asdict(transport)
+        if callable(fields.get("headers")):  # computed anew at each connect
+            fields["headers"] = None
+        value = [type(transport).__name__, fields]
         return sha256(json.dumps(value, sort_keys=True, default=_plain).encode()).hexdigest()
-    except (TypeError, ValueError):  # no JSON, or no attrs class
+    except (TypeError, ValueError, RecursionError):  # no JSON, or no attrs class
         return None
 
 

@@ -3,12 +3,12 @@
 import os
 from collections.abc import AsyncGenerator, Collection, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any, final
+from typing import Any, final, get_args
 
 import trio
 from attrs import frozen
 
-from mcp_nursery.actors.errors import NotApproved, NurseryError, UnknownTool, leaves, one_line
+from mcp_nursery.actors.errors import ConfigError, NotApproved, NurseryError, UnknownTool, leaves, one_line
 from mcp_nursery.actors.host import NO_CALLBACKS, Callbacks
 from mcp_nursery.actors.mailbox import MailboxStatistics, ProgressCallback
 from mcp_nursery.actors.messages import ServerState
@@ -20,6 +20,7 @@ from .fan_out import Call, FanOut, Until, open_fan_out
 from .fleet import Fleet, FleetSettings
 from .lifecycle import LEFT_BY_NOBODY
 from .orders import Order
+from .pinning import PinMode
 from .policy import RestartPolicy
 from .registrar import Registrar, Trust
 from .request import Request, Resend, WhenDown, encode_arguments
@@ -30,6 +31,7 @@ from .store import SqliteStore, Store
 from .tools.approval import Approval, ApprovalRequest, ApprovalRules, Approve
 from .tools.arguments import without_placeholders
 from .tools.naming import DEFAULT_TEMPLATE, check_template
+from .tools.pins import DefinitionChange
 from .tools.results import ToolResult
 from .tools.tool import Tool
 from .toolset import Toolset
@@ -173,6 +175,7 @@ class Supervisor:
         Raises:
             InvalidArguments: `arguments` is no JSON object.
             UnknownServer, UnknownTool: Nothing of that name, now that all first attempts are settled.
+            NotApproved: The tool is held back: see `open_supervisor(pins=…)`.
             ServerDown, ServerBusy: Not sent.
             ConnectionLost, CallTimeout: See their `delivery`.
             ServerError, InvalidResult: The server answered, and not with a result; or it asked the host for something
@@ -268,8 +271,15 @@ class Supervisor:
         return await self.call_tool(tool.tool, arguments, server=tool.server)
 
     def _as_declared_now(self, tool: Tool) -> Tool:
-        """What the server has under this name now: what would be called, and so what is asked about."""
-        return self._fleet.catalogue.value.find((tool.server, tool.tool)) or tool
+        """What the server has under this name now: what would be called, and so what is asked about.
+
+        Raises:
+            NotApproved: It is held back.
+        """
+        catalogue, key = self._fleet.catalogue.value, (tool.server, tool.tool)
+        if held := catalogue.held_back(key):
+            raise NotApproved(held.server, held.tool, held.why)
+        return catalogue.find(key) or tool
 
     async def _ask(self, tool: Tool, arguments: Mapping[str, Any] | None) -> Approval:
         approve = self._approve
@@ -278,6 +288,27 @@ class Supervisor:
         given = dict(arguments or {})
         shown = self._fleet.redactor(tool.server).value(given)
         return Approval(await approve(ApprovalRequest(tool, given, shown)))
+
+    # -- pinned definitions ---------------------------------------------------------------------------------------
+
+    @property
+    def definition_changes(self) -> tuple[DefinitionChange, ...]:
+        """The tools that are not what they were when they were first used, sorted by server and tool."""
+        reviews = [cell.value.review for cell in self._fleet.cells.values()]
+        changes = [change for review in reviews for change in review.changes.values()]
+        return tuple(sorted(changes, key=lambda change: (change.server, change.tool)))
+
+    async def accept_change(self, change: DefinitionChange) -> None:
+        """Accept how a tool has changed: it is pinned as it is after the change, and no longer held back.
+
+        What was shown is accepted, and no more: if the tool has changed again meanwhile, it still differs.
+
+        Raises:
+            UnknownServer: No server of that name.
+            NurseryError: It cannot be written down.
+            SupervisorClosed: The block was left.
+        """
+        await self._fleet.accept(change)
 
     # -- servers --------------------------------------------------------------------------------------------------
 
@@ -387,6 +418,12 @@ def _kept_names(reserved: Collection[str], *, override: bool | Collection[str]) 
     return frozenset(reserved) - frozenset(given_up)
 
 
+def _checked(pins: PinMode) -> PinMode:
+    if pins not in get_args(PinMode):
+        raise ConfigError(f"'report' or 'block' wanted, not {pins!r}", field="pins")
+    return pins
+
+
 def _store(state: str | os.PathLike[str] | Store | None) -> Store:
     return SqliteStore(state) if state is None or isinstance(state, str | os.PathLike) else state
 
@@ -404,6 +441,7 @@ async def open_supervisor(
     template: str = DEFAULT_TEMPLATE,
     reserved: Collection[str] = frozenset(),
     override: bool | Collection[str] = False,
+    pins: PinMode = "report",
     drop_placeholders: bool = False,
     gate: float = GATE,
     drain: float = 0.0,
@@ -427,6 +465,10 @@ async def open_supervisor(
         template: How public tool names are made, with `{tool}` and, usually, `{server}`.
         reserved: Names of the host's own tools. A tool that would have one of them gets a hash after its name.
         override: Reserved names that servers may take over after all; True: all of them.
+        pins: What becomes of a tool whose title, description, schemas or hints are not what they were when it was first
+            used, with this server and spec. `"report"`: an event, a line in the log, `Tool.change`. `"block"`: it is
+            held back as well, until `accept_change` or `mcp-nursery pins`; so is everything while the state file cannot
+            be read or written.
         drop_placeholders: Whether empty optional arguments of a model's call (`null`, `""`, `[]`, `{}`) are left out.
         gate: Seconds.
         drain: Seconds that calls already sent may still take when the block is left; those not sent fail at once.
@@ -434,7 +476,7 @@ async def open_supervisor(
             to end is told twice and then killed within it.
 
     Raises:
-        ConfigError: Two servers of one name, a template or an environment variable that cannot work.
+        ConfigError: Two servers of one name; a template, `pins` or an environment variable that cannot work.
         NurseryError: On leaving, when a task of the supervisor itself crashed: a bug of ours.
     """
     specs = config_or_specs.servers if isinstance(config_or_specs, Config) else tuple(config_or_specs)
@@ -446,6 +488,7 @@ async def open_supervisor(
         shutdown_timeout=shutdown_timeout,
         environ=dict(os.environ),
         callbacks=callbacks,
+        pins=_checked(pins),
         registrar=Registrar(_store(state), trust),
     )
     raised: BaseException | None = None

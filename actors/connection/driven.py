@@ -7,9 +7,7 @@ from typing import TypeVar
 import trio
 from attrs import evolve
 from mcp.client import ClientSession
-from mcp.shared.exceptions import MCPError
 from mcp_types import Tool
-from pydantic import ValidationError
 
 from ..failures import Phase
 from ..host import NO_HOST, Host
@@ -24,7 +22,7 @@ from .exchange import Exchange
 from .fate import CLOSED, Fate, is_of_the_server, is_refusal
 from .input_rounds import answer
 from .listing import list_tools
-from .negotiation import facts, negotiate, probe
+from .negotiation import BAD_ANSWER, facts, negotiate, probe
 from .tool_calls import PreparedTool
 
 T = TypeVar("T")
@@ -140,7 +138,7 @@ class DrivenConnection:
         try:
             with exchange.under_way():
                 return await request()
-        except (MCPError, ValidationError, RuntimeError) as problem:
+        except BAD_ANSWER as problem:
             error = problem
         finally:
             self._requests.discard(exchange)

@@ -115,4 +115,4 @@ def is_refusal(error: BaseException | None) -> bool:
     """Whether the server itself has answered, although not with what was asked for."""
     if isinstance(error, MCPError):
         return error.code < 0 and error.code not in (CONNECTION_CLOSED, REQUEST_TIMEOUT)
-    return isinstance(error, ValidationError)
+    return isinstance(error, ValueError)  # an answer that nobody can read

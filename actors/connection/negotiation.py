@@ -24,8 +24,9 @@ CLIENT_INFO = Implementation(name="mcp-nursery", version=version("mcp-nursery"))
 PATIENCE = 1.0
 """Seconds a probe may stay mute before `initialize` is sent as well."""
 
-_ATTEMPT_ERRORS = (MCPError, ValidationError, RuntimeError)
-"""What the session raises for a refusal, an answer it cannot read, and a version it does not share."""
+BAD_ANSWER = (MCPError, ValueError, RuntimeError)
+"""What the session raises for a refusal, an answer it cannot read (pydantic's `ValidationError` is a `ValueError`; what
+is nested too deep is another, or a `RecursionError`), and a version it does not share."""
 
 
 async def negotiate(session: ClientSession, remembered: Era | None) -> Handshake:
@@ -139,7 +140,7 @@ class _Attempt:
     async def make(self) -> None:
         try:
             await self._attempt()
-        except _ATTEMPT_ERRORS as error:
+        except BAD_ANSWER as error:
             self.error = error
         self.done.set()
 

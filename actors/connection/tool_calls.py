@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from ..errors import one_line
 from ..messages import CallTool, Rejected
+from ..nesting import MAX_NESTING, nested_too_deep
 from ..wire.frames import encode
 
 
@@ -63,6 +64,8 @@ class PreparedTool:
             BadResult: It is no result of this protocol version, or not what the output schema promises.
             InputWanted: It is a question.
         """
+        if nested_too_deep(raw):
+            raise BadResult(f"nested deeper than {MAX_NESTING} levels")
         self._check_kind(raw)
         try:
             result = CallToolResult.model_validate(raw, by_name=False)

@@ -4,7 +4,6 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from mcp.client import ClientSession
-from mcp.shared.exceptions import MCPError
 from mcp_types import Tool
 from pydantic import ValidationError
 
@@ -20,7 +19,7 @@ from .callbacks import open_callbacks
 from .changes import ToolChanges
 from .input_rounds import answer, round_params
 from .listing import list_tools
-from .negotiation import CLIENT_INFO, negotiate, probe
+from .negotiation import BAD_ANSWER, CLIENT_INFO, negotiate, probe
 from .tool_calls import PreparedTool, unknown_tool
 
 
@@ -71,7 +70,7 @@ class WiredConnection:
         """Open the conversation. See `Connection`."""
         try:
             handshake = await negotiate(self._session, era)
-        except (MCPError, ValidationError, RuntimeError) as error:
+        except BAD_ANSWER as error:
             raise self._failed(error, probing=era is None) from error
         self._era = handshake.era
         return handshake
@@ -81,7 +80,7 @@ class WiredConnection:
         self._changes.listed()
         try:
             tools = await list_tools(self._session)
-        except (MCPError, ValidationError) as error:
+        except BAD_ANSWER as error:
             raise self._failed(error, probing=False) from error
         version = self._session.protocol_version
         assert version is not None  # the handshake came first
@@ -139,7 +138,7 @@ class WiredConnection:
         """Ping, or discover where there is no ping. See `Connection`."""
         try:
             await probe(self._session)
-        except (MCPError, ValidationError) as error:
+        except BAD_ANSWER as error:
             raise HandshakeFailed(Loss(f"the probe failed: {_told(error)}"), era=self._era) from error
 
     def lose(self, loss: Loss) -> None:

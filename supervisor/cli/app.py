@@ -255,6 +255,22 @@ def trust(
     _execute(lambda options: command(options, wanted), _options(None, as_json=as_json, verbose=verbose))
 
 
+@app.command()
+def pins(
+    server: Annotated[str | None, typer.Argument(metavar="[SERVER]", help="Whose tools.", show_default=False)] = None,
+    *,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Accept all of it without being asked.")] = False,
+    as_json: AsJson = False,
+    verbose: Verbose = False,
+) -> None:
+    """Show how tools have changed since they were first used, and write down what you accept. Starts nothing."""
+    from .pins import PinsOptions
+    from .pins import pins as command
+
+    wanted = PinsOptions(server=server, yes=yes)
+    _execute(lambda options: command(options, wanted), _options(None, as_json=as_json, verbose=verbose))
+
+
 def run_command_line(argv: Sequence[str]) -> int:
     """Run one command line to its exit code."""
     _tolerate_narrow_encodings()

@@ -10,7 +10,7 @@ from typing import Any, NoReturn, cast
 import trio
 
 from mcp_nursery.actors.errors import InvalidArguments, NotApproved
-from mcp_nursery.supervisor import Tool, ToolResult
+from mcp_nursery.supervisor import DefinitionChange, Tool, ToolResult
 
 from .output import literal_line, safe_line
 
@@ -71,10 +71,15 @@ def _question(tools: Sequence[Tool], arguments: Mapping[str, Any]) -> str:
     lines = (
         *(f"server:    {literal_line(tool.server)}" for tool in tools),
         f"tool:      {literal_line(tools[0].tool)}",
+        *(f"changed:   {_differs(tool.change)}" for tool in tools if tool.change is not None),
         f"arguments: {literal_line(json.dumps(arguments, ensure_ascii=False))}",
         "Call it? [y/N] " if len(tools) == 1 else f"Call it on these {len(tools)} servers? [y/N] ",
     )
     return "\n".join(lines)
+
+
+def _differs(change: DefinitionChange) -> str:
+    return f"{literal_line(change.server)}: {', '.join(change.fields)} since it was first used; see mcp-nursery pins"
 
 
 def can_ask() -> bool:

@@ -4,6 +4,7 @@ from typing import assert_never
 
 from mcp_nursery.actors.messages import ServerState
 from mcp_nursery.supervisor import (
+    DefinitionChanged,
     Event,
     InjectionSuspected,
     Lagged,
@@ -25,17 +26,26 @@ def line_of_event(event: Event) -> str:
     match event:
         case StateChanged():
             return _line(event.server, event.new, event)
-        case ToolsChanged():
-            kinds = (("added", event.added), ("removed", event.removed), ("changed", event.changed))
-            return f"{event.server}: tools {', '.join(f'{kind} {len(names)}' for kind, names in kinds if names)}"
-        case ServerRemoved():
-            return f"{event.server}: removed"
-        case InjectionSuspected():
-            return f"{event.server}: {event.tool}: suspicious output ({', '.join(event.signals)})"
         case Lagged():
             return f"{event.missed} events were missed"
         case SnapshotEvent():
             return line_of_status(event.status)
+        case _:
+            return f"{event.server}: {_told(event)}"
+
+
+def _told(event: ToolsChanged | ServerRemoved | InjectionSuspected | DefinitionChanged) -> str:
+    match event:
+        case ToolsChanged():
+            kinds = (("added", event.added), ("removed", event.removed), ("changed", event.changed))
+            return f"tools {', '.join(f'{kind} {len(names)}' for kind, names in kinds if names)}"
+        case ServerRemoved():
+            return "removed"
+        case InjectionSuspected():
+            return f"{event.tool}: suspicious output ({', '.join(event.signals)})"
+        case DefinitionChanged():
+            differs = ", ".join(event.change.fields)
+            return f"{event.tool}: not what it was when first used ({differs}){', held back' if event.held else ''}"
         case _:
             assert_never(event)
 

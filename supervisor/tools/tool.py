@@ -1,14 +1,14 @@
 """A tool as the host sees it: a definition, named, with whoever calls it. Pure."""
 
-import hashlib
-import json
 from collections.abc import Awaitable, Callable, Mapping
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from attrs import field, frozen
 
 from .adapters import as_anthropic, as_langchain, as_openai
 from .hints import ToolHints, always_load, describe, hints_of, search_hint
+from .pins import DefinitionChange, pinned_text
 from .truncation import MAX_RESULT_CHARS
 
 if TYPE_CHECKING:
@@ -37,11 +37,13 @@ class Tool:
     trusted_hints: bool = field(repr=False)
     """Whether its hints are believed: they may then decide that a lost call is sent again."""
     definition_hash: str = field(repr=False)
-    """SHA-256 of what the server declared; approval for good holds for this."""
+    """SHA-256 of its name, title, description, schemas and hints; approval for good holds for this."""
     requires_approval: bool = True
     """Calls that a model asks for go through `approve`."""
     max_result_chars: int = field(default=MAX_RESULT_CHARS, repr=False)
     """Characters of a result that a model is shown."""
+    change: DefinitionChange | None = field(default=None, repr=False)
+    """How it differs from what it was when it was first used; None if it does not."""
     _invoke: Invoke | None = field(default=None, repr=False, eq=False, alias="invoke")
 
     @property
@@ -109,6 +111,5 @@ class Tool:
 
 
 def definition_hash(definition: "Definition") -> str:
-    """SHA-256 over everything the server declared of a tool."""
-    declared = definition.model_dump(by_alias=True, mode="json", exclude_none=True)
-    return hashlib.sha256(json.dumps(declared, sort_keys=True).encode()).hexdigest()
+    """SHA-256 of what of a definition is pinned."""
+    return sha256(pinned_text(definition).encode()).hexdigest()

@@ -8,7 +8,14 @@ from mcp_types import Tool as Definition
 
 from mcp_nursery.actors.errors import ServerDown, UnknownServer, UnknownTool
 from mcp_nursery.actors.messages import ServerState
-from mcp_nursery.supervisor import RestartPolicy, ServerSpec, Supervisor, ToolsChanged, open_supervisor
+from mcp_nursery.supervisor import (
+    DefinitionChanged,
+    RestartPolicy,
+    ServerSpec,
+    Supervisor,
+    ToolsChanged,
+    open_supervisor,
+)
 from mcp_nursery.supervisor.catalogue import build_catalogue
 from mcp_nursery.supervisor.status import Snapshot
 from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual
@@ -322,6 +329,7 @@ async def test_refresh(autojump_clock):
         assert [tool.tool for tool in supervisor.tools] == ["three", "two"]
         event = await events.receive()
         assert event == ToolsChanged("lab", ("mcp_lab_three",), ("mcp_lab_one",), ("mcp_lab_two",), at=0)
+        assert isinstance(await events.receive(), DefinitionChanged)
         assert (await supervisor.call_tool("mcp_lab_three")).full_text == "done"
         with pytest.raises(UnknownTool):
             await supervisor.call_tool("mcp_lab_one")

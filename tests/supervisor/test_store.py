@@ -5,6 +5,7 @@ import stat
 import subprocess
 import sys
 import time
+from collections import UserDict
 from types import SimpleNamespace
 
 import pytest
@@ -13,11 +14,22 @@ from mcp_nursery.actors.messages import Era
 from mcp_nursery.actors.transports import orphans
 from mcp_nursery.actors.transports.orphans import Host, Orphan, this_host
 from mcp_nursery.actors.transports.process_table import ProcessId, identify
-from mcp_nursery.supervisor import InProcessTransport, MemoryStore, ServerSpec, StdioTransport, TrustRequest
+from mcp_nursery.supervisor import (
+    DefinitionChange,
+    HttpTransport,
+    InProcessTransport,
+    MemoryStore,
+    ServerSpec,
+    StdioTransport,
+    TrustRequest,
+)
 from mcp_nursery.supervisor import store as store_module
 from mcp_nursery.supervisor.store import SqliteStore, StoreUnreadable, spec_digest
 from mcp_nursery.supervisor.testing import ScriptedServer
 
+DECLARED = {"add": '{"description":"Adds."}', "odd \ud800": "{}"}
+CHANGED = {**DECLARED, "add": '{"description":"Adds, and more."}'}
+CHANGE = DefinitionChange("s", "add", DECLARED["add"], CHANGED["add"])
 REQUEST = TrustRequest("s", "/p/.mcp.json", ("starts a process",), {"command": "hunter2"}, "digest")
 
 
@@ -87,6 +99,85 @@ def test_consent(either):
     assert not either.agreed("other")
 
 
+def test_pins(either):
+    """The first use counts, for server and spec; what differs is noted until it is accepted."""
+    assert either.open_changes() == []
+    assert either.pin("s", "d", DECLARED) == DECLARED
+    assert either.pin("s", "d", CHANGED) == DECLARED
+    assert either.open_changes() == [("d", CHANGE)]
+    assert either.pin("s", "e", CHANGED) == either.pin("t", "d", CHANGED) == CHANGED
+    assert either.pin("s", "d", {"new": "{}"}) == {"new": "{}"}
+    assert either.open_changes() == [("d", CHANGE)]
+    either.accept_change("d", CHANGE)
+    assert either.open_changes() == []
+    assert either.pin("s", "d", DECLARED) == CHANGED
+    assert either.open_changes() == [("d", DefinitionChange("s", "add", CHANGED["add"], DECLARED["add"]))]
+    assert either.pin("s", "d", CHANGED) == CHANGED
+    assert either.open_changes() == []
+
+
+def test_pins_outlast_a_run(store, file):
+    store.pin("s", "d", DECLARED)
+    store.close()
+    assert SqliteStore(file).pin("s", "d", CHANGED) == DECLARED
+    assert SqliteStore(file).open_changes() == [("d", CHANGE)]
+
+
+def test_looking_for_changes_makes_no_file(store, file):
+    assert store.open_changes() == []
+    assert not file.parent.exists()
+
+
+def test_pins_that_are_damaged_are_none(store, file):
+    """They refuse, and are not overwritten."""
+    store.pin("s", "d", DECLARED)
+    with sqlite3.connect(file) as other:
+        other.execute("UPDATE pins SET pins = '[{\"add\": 1}, {}]'")
+    other.close()
+    for ask in (lambda: store.pin("s", "d", DECLARED), store.open_changes, lambda: store.accept_change("d", CHANGE)):
+        with pytest.raises(StoreUnreadable, match="the pins in it are damaged; mend or remove it"):
+            ask()
+
+
+class Overtaken(UserDict):
+    """What a server declares to one host, while another is quicker to write down what it declared there."""
+
+    def __init__(self, file):
+        super().__init__(DECLARED)
+        self._file = file
+
+    def __iter__(self):
+        if self._file is not None:
+            quicker, self._file = SqliteStore(self._file), None
+            quicker.pin("s", "d", CHANGED)
+            quicker.close()
+        return super().__iter__()
+
+
+def test_hosts_that_use_a_server_for_the_first_time_at_once(store, file):
+    """They agree on what it was: whoever writes first."""
+    assert store.pin("s", "d", Overtaken(file)) == CHANGED
+
+
+def test_a_name_that_no_file_can_hold(store):
+    """It is refused like everything that cannot be written down."""
+    assert store.era("\ud800", "d") is None
+    with pytest.raises(StoreUnreadable):
+        store.pin("\ud800", "d", DECLARED)
+
+
+def test_a_file_of_the_first_format_gets_pins(store, file):
+    """What it held stays."""
+    store.agree(REQUEST)
+    store.close()
+    with sqlite3.connect(file) as other:
+        other.executescript("DROP TABLE pins; PRAGMA user_version = 1;")
+    other.close()
+    again = SqliteStore(file)
+    assert again.agreed("digest")
+    assert again.pin("s", "d", DECLARED) == DECLARED
+
+
 def test_what_is_kept_between_runs(store, file):
     """K7, P7; and L17: of an entry, its hash alone."""
     store.agree(REQUEST)
@@ -113,7 +204,7 @@ def damage(file, how):
             other.close()
         case "tables":
             with sqlite3.connect(file) as other:
-                for table in ("eras", "processes", "consents"):
+                for table in ("eras", "processes", "consents", "pins"):
                     other.execute(f"ALTER TABLE {table} RENAME TO lost_{table}")
             other.close()
 
@@ -139,7 +230,13 @@ def test_what_cannot_be_read(store, file, how, caplog):
     assert store.adopt_orphans(host, but=None) == []
     (record,) = caplog.records
     assert record.getMessage().startswith(f"{file}: the state file cannot be used: ")
-    for ask in (lambda: store.agreed("digest"), lambda: store.agree(REQUEST)):
+    for ask in (
+        lambda: store.agreed("digest"),
+        lambda: store.agree(REQUEST),
+        lambda: store.pin("s", "d", DECLARED),
+        lambda: store.accept_change("d", CHANGE),
+        store.open_changes,
+    ):
         with pytest.raises(StoreUnreadable, match="mend or remove it"):
             ask()
     assert before == (None if how == "directory" else file.read_bytes())
@@ -245,6 +342,10 @@ def test_digests():
     )
     assert len(digest) == 64
     assert digest != spec_digest(ServerSpec("s", StdioTransport("x", ["a"], env={"A": "hunter3"}, cwd="/tmp")))
+    computed = [HttpTransport("https://x/mcp", headers=function) for function in (dict, lambda: {"A": "1"})]
+    first, second = (spec_digest(ServerSpec("s", transport)) for transport in computed)
+    assert first == second  # computed anew at each connect, they are no part of what lasts
+    assert first != spec_digest(ServerSpec("s", HttpTransport("https://y/mcp", headers=dict)))
     assert spec_digest(ServerSpec("s", InProcessTransport(object()))) is None
     assert spec_digest(ServerSpec("s", ScriptedServer().transport)) is None
     assert spec_digest(ServerSpec("s", SimpleNamespace(kind="own"))) is None

@@ -89,3 +89,22 @@ async def test_a_page_that_is_refused_is_the_end_of_the_listing(opening):
 @pytest.mark.parametrize("page", [{}, {"tools": "none"}, {"tools": [{"title": "nameless"}]}])
 async def test_a_page_that_is_none_is_the_end_of_the_listing(page, opening):
     await failed(ValidationError, answers({**page, **CACHING}), **opening)
+
+
+def nested(levels):
+    value = {}
+    for _ in range(levels - 1):
+        value = {"a": value}
+    return value
+
+
+@pytest.mark.parametrize("where", ["inputSchema", "outputSchema", "_meta"])
+async def test_a_tool_that_is_nested_too_deep_is_left_out(where, opening, caplog):
+    """Nobody could hash, show or pass on its definition."""
+    tools = [
+        {"name": name, "inputSchema": {"type": "object"}, where: {"type": "object", "a": nested(levels)}}
+        for name, levels in (("deep", 199), ("fits", 197))
+    ]
+    assert await listed(answers({"tools": tools, **CACHING}), **opening) == (["fits"], [None])
+    (record,) = [record for record in caplog.records if record.levelno == logging.WARNING]
+    assert record.getMessage() == "dropped a tool named 'deep': it is nested deeper than 200 levels"

@@ -307,3 +307,19 @@ def test_any_result_is_a_result_or_a_bad_one(value):
     for raw in ({"content": value}, {"content": [value]}, structured(value), {"resultType": value}):
         with suppress(BadResult):
             assert isinstance(prepared(SUM).result(orjson.loads(json.dumps(raw))), CallToolResult)
+
+
+@pytest.mark.parametrize(("levels", "fits"), [(198, True), (199, False), (900, False)])
+@pytest.mark.parametrize("where", ["structuredContent", "_meta"])
+def test_a_result_that_is_nested_too_deep_is_a_bad_one(where, levels, fits):
+    """It could be neither rendered nor written out by its caller."""
+    value = {}
+    for _ in range(levels):
+        value = {"a": value}
+    prepared = PreparedTool(Tool(name="t", input_schema={}), protocol_version=HANDSHAKE, stamp={})
+    raw = {"content": [], where: value}
+    if fits:
+        prepared.result(raw).model_dump_json()
+    else:
+        with pytest.raises(BadResult, match="nested deeper than 200 levels"):
+            prepared.result(raw)

@@ -16,7 +16,7 @@ from mcp_nursery.actors.messages import Answered, CallTool, Delivery, Era, Loss,
 
 from ..wire.bridge import bridged
 from ..wire.peer import GONE, error, no_progress, result
-from .lab import MUTE, answers, connection, discovery, greeting, listing, refuses
+from .lab import CACHING, MUTE, answers, connection, discovery, greeting, listing, refuses
 
 STAMP = "io.modelcontextprotocol/"
 READY = {"server_discover": answers(discovery()), "tools_list": listing("echo", "add"), "tools_call": MUTE}
@@ -127,6 +127,17 @@ async def test_a_listing_that_fails_leaves_the_tools_as_they_were():
         assert not caught.value.probe_refused
         opening.submit([call()])
         assert len(lab.heard_of("tools/call")) == 1
+
+
+async def test_a_listing_nobody_can_read_is_told():
+    """T1: the SDK raises none of the errors it documents."""
+    schema = {"type": "object"}
+    for _ in range(150):
+        schema = {"type": "object", "properties": {"a": schema}}
+    script = READY | {"tools_list": [answers({"tools": [{"name": "deep", "inputSchema": schema}], **CACHING})]}
+    async with connection(**script) as (_, opening):
+        with pytest.raises(HandshakeFailed, match=r"(?i)depth"):
+            await made_ready(opening)
 
 
 # room

@@ -1,0 +1,22 @@
+"""How deep a JSON value may be nested before it is refused at the border."""
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+MAX_NESTING: Final = 200
+"""Levels. Reading takes a thousand, but writing fails at about 250 (orjson, pydantic) or ends in a `RecursionError`: a
+value that was let in could then neither be hashed, shown nor passed on, wherever that is tried."""
+
+
+def nested_too_deep(value: dict[str, Any]) -> bool:
+    """Whether there are objects or arrays more than `MAX_NESTING` levels down."""
+    level: list[Any] = [value]
+    for _ in range(MAX_NESTING):
+        level = [child for item in level for child in _children(item) if type(child) in (dict, list)]
+        if not level:
+            return False
+    return True
+
+
+def _children(item: dict[str, Any] | list[Any]) -> Iterable[Any]:
+    return item.values() if isinstance(item, dict) else item
