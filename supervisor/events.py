@@ -126,8 +126,8 @@ def _position(snapshot: Snapshot) -> tuple[ServerState, int, int]:
 
 def tools_event(old: ServerTools | None, new: ServerTools, now: float) -> ToolsChanged | None:
     """The event that tells one part of the catalogue from the next, if its tools differ."""
-    before = {} if old is None else {tool.name: tool.definition_hash for tool in old.tools if tool.name}
-    after = {tool.name: tool.definition_hash for tool in new.tools if tool.name}
+    before = {} if old is None else {tool.name: tool.definition for tool in old.tools if tool.name}
+    after = {tool.name: tool.definition for tool in new.tools if tool.name}
     if before == after:
         return None
     return ToolsChanged(

@@ -1,45 +1,47 @@
 """Pins at work: the tools of one server are held against what they were when they were first used."""
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from .registrar import Registrar
 from .spec import ServerSpec
-from .store import MemoryStore, StoreUnreadable, spec_digest
+from .store import MemoryStore, Store, StoreUnreadable, spec_digest
 from .tools.pins import DefinitionChange, Review, changes_between, pinned_text
 
 if TYPE_CHECKING:
     from mcp_types import Tool as Definition
 
+T = TypeVar("T")
+
 PinMode = Literal["report", "block"]
 """What becomes of a tool that is not what it was when it was first used. `report`: it is told. `block`: it is held back
 as well until a person accepts it, and so is everything while nobody can tell."""
 
-_CHANGED = "its definition has changed since it was first used; `mcp-nursery pins` shows how, and accepts it"
-_THIS_RUN = "this run"
-"""In the place of the digest of a spec that has no lasting value."""
+_CHANGED = "its definition has changed since it was first used; see `mcp-nursery pins`, or Supervisor.accept_change"
 
 
 class PinBook:
-    """The pins of one server, for its keeper: in the store, or with it where the spec has no lasting value."""
+    """The pins of one server, for its keeper: in the store, or in memory where the spec has no lasting value."""
 
     def __init__(self, registrar: Registrar, spec: ServerSpec, mode: PinMode) -> None:
+        digest = spec_digest(spec)
         self._registrar = registrar
         self._spec = spec
         self._mode: PinMode = mode
-        self._digest = spec_digest(spec)
-        self._own = MemoryStore()
+        self._digest = digest or "this run"
+        self._own = MemoryStore() if digest is None else None
 
     async def review(self, definitions: Iterable["Definition"]) -> Review:
         """Pin what is new, and say what differs. What is not offered anyway is not looked at."""
+        name, digest = self._spec.name, self._digest
         declared = {each.name: pinned_text(each) for each in definitions if self._spec.offers(each.name)}
         try:
-            pinned = await self._pin(declared)
+            pinned = await self._ask(lambda store: store.pin(name, digest, declared))
         except StoreUnreadable as error:
             if self._mode == "report":
                 return Review()
             return Review(held=dict.fromkeys(declared, f"nobody can tell whether it is what it was: {error}"))
-        changes = changes_between(self._spec.name, pinned, declared)
+        changes = changes_between(name, pinned, declared)
         return Review(changes, held=dict.fromkeys(changes, _CHANGED) if self._mode == "block" else {})
 
     async def accept(self, change: DefinitionChange) -> None:
@@ -49,13 +51,7 @@ class PinBook:
             StoreUnreadable: It cannot be written down.
         """
         digest = self._digest
-        if digest is None:
-            self._own.accept_change(_THIS_RUN, change)
-        else:
-            await self._registrar.ask(lambda store: store.accept_change(digest, change))
+        await self._ask(lambda store: store.accept_change(digest, change))
 
-    async def _pin(self, declared: Mapping[str, str]) -> Mapping[str, str]:
-        digest, name = self._digest, self._spec.name
-        if digest is None:
-            return self._own.pin(name, _THIS_RUN, declared)
-        return await self._registrar.ask(lambda store: store.pin(name, digest, declared))
+    async def _ask(self, question: Callable[[Store], T]) -> T:
+        return await self._registrar.ask(question) if self._own is None else question(self._own)

@@ -192,3 +192,17 @@ async def test_no_event_for_what_nobody_would_care_for(autojump_clock):
             raise AssertionError(await events.receive())
         await trio.sleep_until(40)  # lost and connected again, with the same tools
         assert [event.new for event in await read(events, 3)] == [S.WAITING, S.CONNECTING, S.CONNECTED]
+
+
+async def test_a_tool_that_changed_in_what_is_not_pinned(autojump_clock):
+    """P2: a host may use all of `_meta`; no pin and no approval minds it."""
+    server = ScriptedServer(declared={"echo": {"_meta": {"seen": 1}}})
+    async with open_supervisor([ServerSpec("lab", server.transport)]) as supervisor, supervisor.events() as events:
+        before = supervisor.tool("mcp_lab_echo")
+        server.declared = {"echo": {"_meta": {"seen": 2}}}
+        await supervisor.list_tools(refresh=True)
+        after = supervisor.tool("mcp_lab_echo")
+        assert await events.receive() == ToolsChanged("lab", (), (), ("mcp_lab_echo",), at=0)
+        assert before.definition_hash == after.definition_hash
+        assert after.definition.meta == {"seen": 2}
+        assert after.change is None

@@ -132,7 +132,7 @@ def test_a_changed_tool_is_held_back_until_it_is_accepted():
 
 async def allow(request) -> Approval:
     await trio.lowlevel.checkpoint()
-    return Approval.ALLOW_ALWAYS
+    return Approval.ALLOW
 
 
 @pytest.mark.parametrize("lasting", [True, False], ids=["a command", "an object in memory"])
@@ -140,9 +140,15 @@ def test_a_change_while_it_runs(lasting):
     """At a restart and at a changed list alike; also for servers whose spec has no lasting value."""
 
     async def main():
+        asked = []
+
+        async def approve(request):
+            asked.append(request.tool.tool)
+            return await allow(request)
+
         server = lab(Life(dies_after=10), Life(), add=FIRST)
         one = spec() if lasting else ServerSpec("lab", server.transport)
-        async with open_supervisor([one], state=MemoryStore(), pins="block", approve=allow) as supervisor:
+        async with open_supervisor([one], state=MemoryStore(), pins="block", approve=approve) as supervisor:
             tool = supervisor.tool("mcp_lab_add")
             await tool()
             server.declared = {"add": EVIL}
@@ -151,7 +157,8 @@ def test_a_change_while_it_runs(lasting):
             assert server.starts == [0, 12]
             assert names(supervisor) == ["other"]
             with pytest.raises(NotApproved, match="has changed"):
-                await tool()  # what was allowed for good was another definition
+                await tool()
+            assert asked == ["add"]  # nobody is asked about what cannot be called
             server.declared = {"add": FIRST}
             await supervisor.list_tools(refresh=True)
             assert names(supervisor) == ["add", "other"]
