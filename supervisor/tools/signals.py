@@ -8,13 +8,14 @@ stem: three letters that are rare elsewhere, which are found at ten gigabytes a 
 where it stands, and only if that fits, what comes before it.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from itertools import product
 from typing import Final
 
-import jsonschema_rs
 from attrs import frozen
+
+from .finding import Finder, finder
 
 SIGNALS: Final = (
     "ignore-previous",
@@ -172,19 +173,16 @@ def prepare() -> None:
     _suspect()
 
 
-_Finder = Callable[[str], bool]
-
-
 def _signs(text: str) -> tuple[str, ...]:
-    signs = (sign for group in _GROUPS if _finder(_ends(group))(text) for sign in group)
-    found = {sign.name for sign in signs if _finder(sign.end)(text) and _finder(sign.before + sign.end)(text)}
+    signs = (sign for group in _GROUPS if finder(_ends(group))(text) for sign in group)
+    found = {sign.name for sign in signs if finder(sign.end)(text) and finder(sign.before + sign.end)(text)}
     return tuple(sorted(found, key=SIGNALS.index)) if found else ()
 
 
 @cache
-def _suspect() -> _Finder:
+def _suspect() -> Finder:
     """Whether a text has the end of any sign, or something like it."""
-    return _finder(*map(_ends, _GROUPS))
+    return finder(*map(_ends, _GROUPS))
 
 
 def _ends(group: Sequence[_Sign]) -> str:
@@ -206,12 +204,3 @@ def _spellings(stems: Iterable[str]) -> str:
     ]
     one_case_after_another = (spelled for one_case in zip(*of_each, strict=True) for spelled in one_case)
     return f"(?-i:{'|'.join(dict.fromkeys(one_case_after_another))})"
-
-
-@cache
-def _finder(*patterns: str) -> _Finder:
-    """Whether any of the patterns is in a text, in any case."""
-    # A validator for the sake of its regular expressions: one linear pass, at best a tenth of a millisecond a megabyte,
-    # where `re` takes a tenth of a second.
-    schema = {"anyOf": [{"pattern": f"(?i){pattern}"} for pattern in patterns]}
-    return jsonschema_rs.validator_for(schema, pattern_options=jsonschema_rs.RegexOptions()).is_valid
