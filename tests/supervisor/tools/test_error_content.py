@@ -118,6 +118,21 @@ def test_caps():
     assert len(long.split("\n")[-2]) == len("data: ") + 2000
 
 
+def test_at_the_cap_nothing_is_cut():
+    """T14: 1000 characters are shown whole, of one more all but the last."""
+    said = [error_content(NurseryError("m" * length)).split("\n")[-2] for length in (1000, 1001)]
+    assert said == ["m" * 1000, "m" * 999 + "…"]
+
+
+def test_secrets_in_a_message():
+    """T9, T14: are replaced, whatever the error."""
+    key = "ghp_" + "a1B2" * 9
+    for error in (InvalidResult(f"no {key}", **WHERE), ConnectionLost(key, **WHERE, delivery=Delivery.UNKNOWN)):
+        content = error_content(error)
+        assert key not in content
+        assert "[REDACTED:github-token]" in content
+
+
 def test_cancellation_is_no_error():
     """T14: `Cancelled` is no NurseryError, so no content is made of it."""
     assert not issubclass(trio.Cancelled, NurseryError)
