@@ -114,6 +114,7 @@ def test_caps():
     shown = json.loads(data.removeprefix("data: "))
     assert shown["deep"] == {"in": [{"in": ["…"]}]}
     assert key not in content
+    assert "\ndata: []\n" in error_content(ServerError(**WHERE, code=1, message="m", data=[]))
     long = error_content(ServerError(**WHERE, code=1, message="m", data="d" * 5000))
     assert len(long.split("\n")[-2]) == len("data: ") + 2000
 
