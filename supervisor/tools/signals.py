@@ -30,6 +30,7 @@ SIGNALS: Final = (
 """The names of all signs."""
 
 _SPACE = r"\s\x1c-\x1f\x85\u200b\ufeff"
+"""White space as ECMA-262 and as Unicode have it, and what has no width."""
 _GAP = rf"[{_SPACE}*_>#\"'`,.:;-]+"
 _OPENING = rf"(?m:^|\\[nrt]|[.!?:>*#\"'`)\]}}-])[{_SPACE}*_>#\"'`-]*"
 _FEW = rf"[{_SPACE}]{{0,4}}"
