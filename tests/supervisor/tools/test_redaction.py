@@ -230,6 +230,12 @@ def test_what_a_transport_was_given():
     assert Redactor.of_transport(WithHeaders()).text("tok-1234") == "[REDACTED:config]"
     assert Redactor.of_transport(object()).text("tok-1234") == "tok-1234"
 
+    class Unresolved:
+        literals = ("Bearer opensesame",)
+        env = {"KEY": "${HOME}/x"}  # noqa: RUF012 - as transports have them
+
+    assert Redactor.of_transport(Unresolved()).text("opensesame ${HOME}/x") == "[REDACTED:config] ${HOME}/x"
+
 
 def test_json_values():
     """T9: every text in them, names too; whatever stands under a secret name; numbers and shape stay."""
