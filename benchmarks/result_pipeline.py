@@ -29,35 +29,49 @@ TOOL = Tool(
 )
 
 
+GERMAN = (
+    "Grüße aus Zürich, das Wetter ist schön und die Berge sind nah. Der Dienst wurde gestern geändert: Anfragen von "
+    "außen werden nun über eine Warteschlange geführt und der Reihe nach beantwortet. Bei Störungen hilft es, den "
+    "Server neu zu starten, die Einstellungen zu prüfen und das Protokoll der letzten Stunde zu lesen. Für größere "
+    "Mengen genügt ein zweiter Rechner; die Kosten dafür bleiben überschaubar.\n"
+)
+
+
 def texts() -> dict[str, str]:
     """A megabyte of each kind of text that tools return."""
     root = Path(__file__).parent.parent
     code = "".join(path.read_text() for path in sorted((root / "supervisor").rglob("*.py")))
     rows = [{"id": n, "name": f"user {n}", "note": "lorem ipsum dolor sit amet"} for n in range(20_000)]
+    documents = "".join(path.read_text() for path in sorted(Path(__file__).parent.parent.rglob("*.md")))
     kinds = {
         "source code": code,
+        "documentation": documents.encode("ascii", "ignore").decode(),
         "JSON in text": json.dumps(rows),
         "HTML": '<div class="row"><span>user</span><a href="/orders/311">order</a></div>\n',
         "a log": "2026-11-22 10:00:00 INFO [http] GET /users/311 200 12 ms bytes=1024 agent=curl/8\n",
         "a log made to be slow": "2026-11-22 10:00:00 INFO [system] request 311 approved by user in 12 ms\n",
-        "German": "Grüße aus Zürich, das Wetter ist schön und die Berge sind nah. ",
+        "German": GERMAN,
         "Chinese": "今天天气很好。我们去公园散步。",
     }
     return {kind: (text * (SIZE // len(text) + 1))[:SIZE] for kind, text in kinds.items()}
 
 
-def steps(text: str) -> dict[str, Callable[[], object]]:
+def steps(text: str) -> dict[str, Callable[[], Callable[[], object]]]:
+    """What is to be timed. Each is made ready first: a text that was scanned once keeps its UTF-8 for the next time."""
     frame = orjson.dumps({"jsonrpc": "2.0", "id": 1, "result": {"content": [{"type": "text", "text": text}]}})
 
     def parse() -> CallToolResult:
         return CallToolResult.model_validate(orjson.loads(frame)["result"], by_name=False)
 
-    result = parse()
-    return {
-        PARSE: parse,
-        PIPELINE: lambda: tool_result(result, TOOL, duration=0.0, incarnation=1),
-        SCAN: lambda: scan(text),
-    }
+    def pipeline() -> Callable[[], object]:
+        result = parse()
+        return lambda: tool_result(result, TOOL, duration=0.0, incarnation=1).text
+
+    def scanning() -> Callable[[], object]:
+        fresh = parse().content[0].text  # type: ignore[union-attr]  # a text block, as above
+        return lambda: scan(fresh)
+
+    return {PARSE: lambda: parse, PIPELINE: pipeline, SCAN: scanning}
 
 
 def take(step: Callable[[], object], samples: Samples) -> None:
@@ -71,11 +85,11 @@ def subject(options: argparse.Namespace) -> Iterator[Table]:
     for kind, text in texts().items():
         todo = steps(text)
         samples = {name: Samples() for name in todo}
-        for step in todo.values():
-            take(step, Samples())
+        for ready in todo.values():
+            take(ready(), Samples())
         for _ in range(options.rounds):
             for name in random.sample(list(todo), len(todo)):
-                take(todo[name], samples[name])
+                take(todo[name](), samples[name])
         figures = {name: one.summary() for name, one in samples.items()}
         table = ratio_table(f"One result of 1 MB: {kind}", figures, base=PARSE)
         ratio = figures[PIPELINE]["cpu_p25"] / figures[PARSE]["cpu_p25"]

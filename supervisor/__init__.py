@@ -40,14 +40,7 @@ if TYPE_CHECKING:
     )
     from .fan_out import Call, CallOutcome, FanOut
     from .policy import RestartPolicy
-    from .spec import (
-        HttpTransport,
-        InProcessTransport,
-        ServerSpec,
-        SseTransport,
-        StdioTransport,
-        WebSocketTransport,
-    )
+    from .spec import ServerSpec
     from .status import CallCounts, ServerStatus
     from .store import MemoryStore
     from .supervisor import Supervisor, SupervisorStatistics, open_supervisor
@@ -59,6 +52,14 @@ if TYPE_CHECKING:
     from .tools.results import ToolResult
     from .tools.tool import Tool
     from .toolset import Toolset
+    from .transports import (
+        DockerTransport,
+        HttpTransport,
+        InProcessTransport,
+        SseTransport,
+        StdioTransport,
+        WebSocketTransport,
+    )
 
 _HOMES = {
     "mcp_nursery.actors.errors": (
@@ -96,14 +97,7 @@ _HOMES = {
     ),
     ".fan_out": ("Call", "CallOutcome", "FanOut"),
     ".policy": ("RestartPolicy",),
-    ".spec": (
-        "HttpTransport",
-        "InProcessTransport",
-        "ServerSpec",
-        "SseTransport",
-        "StdioTransport",
-        "WebSocketTransport",
-    ),
+    ".spec": ("ServerSpec",),
     ".status": ("CallCounts", "ServerStatus"),
     ".store": ("MemoryStore",),
     ".supervisor": ("Supervisor", "SupervisorStatistics", "open_supervisor"),
@@ -115,6 +109,14 @@ _HOMES = {
     ".tools.results": ("ToolResult",),
     ".tools.tool": ("Tool",),
     ".toolset": ("Toolset",),
+    ".transports": (
+        "DockerTransport",
+        "HttpTransport",
+        "InProcessTransport",
+        "SseTransport",
+        "StdioTransport",
+        "WebSocketTransport",
+    ),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -135,6 +137,7 @@ __all__ = [
     "DefinitionChange",
     "DefinitionChanged",
     "Delivery",
+    "DockerTransport",
     "Event",
     "EventStream",
     "FanOut",

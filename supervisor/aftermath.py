@@ -44,5 +44,6 @@ def _given_up(ended: Snapshot, reason: ExitReason) -> Snapshot:
 
 def _told(loss: Loss, redact: Callable[[str], str]) -> str:
     """The failure in one line, with what the process said last. Nothing is cut before the secrets are out."""
-    last = redact(loss.stderr_tail).strip().splitlines()[-1:]
-    return ": ".join([redact(loss.message), *(line.strip()[:200] for line in last)])
+    said = (line.strip() for line in redact(loss.stderr_tail).splitlines())
+    telling = [line for line in said if line and "--help" not in line]  # where to find help is not what went wrong
+    return ": ".join([redact(loss.message), *(line[:200] for line in telling[-1:])])

@@ -33,7 +33,7 @@ from .pinning import PinBook
 from .policy import RestartPolicy, RestartTracker
 from .registrar import EraNotes
 from .standing import renewed_snapshot
-from .status import Snapshot
+from .status import Snapshot, discreet
 from .store import StoreUnreadable
 from .tools.pins import UNREVIEWED, Review
 from .tools.redaction import PLAIN
@@ -442,7 +442,7 @@ class Keeper:
                 state=ServerState.CONNECTED,
                 connected_at=now,
                 error=None,
-                handshake=report.handshake,
+                handshake=discreet(report.handshake, self._settings.redact),
                 owner=report.owner,
                 definitions=report.definitions,
                 review=review,

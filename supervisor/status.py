@@ -1,8 +1,9 @@
 """Where a server stands: the snapshot its keeper writes, and the status a user reads. Pure."""
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, cast
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from mcp_nursery.actors.errors import ServerDown
 from mcp_nursery.actors.messages import Handshake, Owner, ServerState
@@ -76,7 +77,7 @@ class ServerStatus:
     name: str
     state: ServerState
     transport: str | None
-    """`stdio` or `in-process`."""
+    """`stdio`, `docker`, `in-process`, `http`, `sse` or `ws`."""
     tool_count: int
     """Tools in the catalogue, callable now or not."""
     error: str | None
@@ -99,6 +100,26 @@ class ServerStatus:
     instructions: str | None
     """What the server wants a model to know."""
     calls: CallCounts
+
+
+def discreet(handshake: Handshake, redact: Callable[[str], str]) -> Handshake:
+    """What a server said of itself, without secrets. To be done once a connection: it takes a while."""
+    info, instructions = handshake.server_info, handshake.instructions
+    if info is not None:
+        info = type(info).model_validate(_each_text(info.model_dump(mode="json"), redact))
+    return evolve(handshake, server_info=info, instructions=None if instructions is None else redact(instructions))
+
+
+def _each_text(value: object, change: Callable[[str], str]) -> Any:
+    match value:
+        case str():
+            return change(value)
+        case list():
+            return [_each_text(item, change) for item in cast("list[object]", value)]
+        case dict():
+            return {key: _each_text(part, change) for key, part in cast("dict[str, object]", value).items()}
+        case _:
+            return value
 
 
 def status_of(snapshot: Snapshot, *, now: float, tool_count: int, calls: CallCounts) -> ServerStatus:

@@ -14,7 +14,8 @@ from .keeper import KeeperSettings
 from .pinning import PinBook, PinMode
 from .policy import RestartPolicy
 from .registrar import Registrar
-from .spec import REMOTE_KINDS, ServerSpec
+from .spec import ServerSpec
+from .transports import LOCAL_KINDS, REMOTE_KINDS
 from .usage import Usage
 
 LOCAL_STARTS = 3
@@ -62,9 +63,9 @@ class Terms:
         self._settings = settings
         self._usage = usage
         self._redact = redact
-        remote = StartPool(REMOTE_STARTS)
+        local, remote = StartPool(LOCAL_STARTS), StartPool(REMOTE_STARTS)
         self._pools: dict[str | None, StartPool] = {
-            "stdio": StartPool(LOCAL_STARTS),
+            **dict.fromkeys(LOCAL_KINDS, local),
             **dict.fromkeys(REMOTE_KINDS, remote),
         }
 

@@ -22,9 +22,11 @@ from mcp_types import (
     SamplingCapability,
     SamplingToolsCapability,
 )
+from pydantic import BaseModel
 
 from ..alongside import run_alongside
 from ..host import Host, Log, ServerMessage
+from ..wire.frames import encode
 
 logger = logging.getLogger(__name__)
 
@@ -81,7 +83,7 @@ class _Answering:
 
     server: str
     callback: Callable[[ServerMessage[Any]], Awaitable[Any]]
-    results: tuple[type, ...]
+    results: tuple[type[BaseModel], ...]
 
     async def __call__(self, context: ClientRequestContext, params: Any) -> Any:
         tool = context.tool if isinstance(context, CallContext) else None
@@ -91,10 +93,22 @@ class _Answering:
             logger.exception("%s: a callback of the host's raised; the server gets an error", self.server)
             return ErrorData(code=INTERNAL_ERROR, message="the host's callback failed")
         if isinstance(answer, self.results):
-            return answer
+            return answer if _can_be_written(answer) else self._no_answer("what has no JSON form")
         wanted = " or ".join(result.__name__ for result in self.results)
-        logger.error("%s: a callback returned %s, not %s", self.server, type(answer).__name__, wanted)
+        return self._no_answer(f"{type(answer).__name__}, not {wanted}")
+
+    def _no_answer(self, what: str) -> ErrorData:
+        logger.error("%s: a callback returned %s", self.server, what)
         return ErrorData(code=INTERNAL_ERROR, message="the host's callback returned no answer")
+
+
+def _can_be_written(answer: BaseModel) -> bool:
+    """Whether it has a JSON form: the SDK would find out in a task that must not fail."""
+    try:
+        encode(answer.model_dump(by_alias=True, mode="json", exclude_none=True))
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 class _Logs:

@@ -12,6 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 from ..errors import one_line
 from ..mailbox import ReplySlot
 from ..messages import Answered, Loss, Malformed, Outcome, Round, Unsendable
+from ..wire import frames
 from .exchange import Exchange
 from .fate import Fate
 from .input_rounds import round_params
@@ -97,9 +98,8 @@ class DrivenCalls:
             call.slot.report(progress, total, message)
 
         try:
-            params = round_params(call, call.call.meta)
-            request = CallToolRequest(params=CallToolRequestParams.model_validate(params))
-        except ValueError as error:
+            request = _request(call)
+        except (TypeError, ValueError) as error:
             return Unsendable(one_line(error))
         try:
             raw = await self._session.send_request(
@@ -110,3 +110,15 @@ class DrivenCalls:
         except ValidationError as error:
             return Malformed(f"not a tools/call result: {error.errors()[0]['msg']}")
         return Answered(raw)
+
+
+def _request(call: Round) -> CallToolRequest:
+    """What the SDK is given to send.
+
+    Raises:
+        TypeError, ValueError: It cannot be written.
+    """
+    params = round_params(call, call.call.meta)
+    # The SDK would find out in a task that must not fail. The arguments were written once, in the caller's task.
+    frames.encode({"params": params | {"arguments": None}})
+    return CallToolRequest(params=CallToolRequestParams.model_validate(params))

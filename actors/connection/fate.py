@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import trio
 from mcp.shared.exceptions import MCPError
-from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, REQUEST_TIMEOUT
+from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, PARSE_ERROR, REQUEST_TIMEOUT
 from pydantic import ValidationError
 
 from ..errors import StartFailed, leaves, one_line
@@ -74,7 +74,7 @@ class Fate:
             return Dropped(evidence.told, status=evidence.status, again=verdict.again)
         if error is None or (evidence.status is not None and evidence.code is None):
             return Rejected(evidence.code or evidence.status or INTERNAL_ERROR, evidence.told)
-        return Rejected(error.code, error.message, error.data)
+        return Rejected(error.code, _words_of(error), error.data)
 
     def why(self, exchange: Exchange, error: Exception | None, failed: str) -> Loss:
         """How the connection stands after a request that is no call has `failed`; its loss, if it is lost."""
@@ -100,10 +100,16 @@ class Fate:
     def _evidence_in(self, error: Exception | None) -> Evidence:
         """What an answer shows that came without a fault of HTTP."""
         if isinstance(error, MCPError):
-            return Evidence(one_line(error.message), code=error.code, in_session=self._in_session)
+            return Evidence(one_line(_words_of(error)), code=error.code, in_session=self._in_session)
         if isinstance(error, ValidationError):
             return Evidence(f"an answer that is none of the protocol: {error.errors()[0]['msg']}")
         return Evidence(one_line(error) if error is not None else "no answer")
+
+
+def _words_of(error: MCPError) -> str:
+    """The server's; the SDK's own about what it could not parse are replaced, since they quote pieces of it."""
+    quotes = error.code == PARSE_ERROR and "validation error" in error.message
+    return "an answer that is none of the protocol" if quotes else error.message
 
 
 def is_of_the_server(error: BaseException) -> bool:

@@ -44,6 +44,8 @@ class Tail:
         self._pipe = pipe
         self._secrets = sorted(secrets, key=len, reverse=True)
         self._kept = bytearray()
+        self._cut = False
+        """Whether what is kept is not all that was written."""
         self.ended = trio.Event()
         """Set once nobody can write any more."""
 
@@ -51,7 +53,7 @@ class Tail:
     def text(self) -> str:
         """The last lines written so far, also those nobody has pumped yet, without the secrets."""
         self._sweep()
-        text = self._kept.decode(errors="replace")
+        text = self._kept[self._torn() :].decode(errors="replace")
         for secret in self._secrets:
             text = text.replace(secret, "[REDACTED]")
         return "\n".join(text.splitlines()[-_TAIL_LINES:])
@@ -65,8 +67,17 @@ class Tail:
         """Close the pipe; what is kept stays."""
         self._pipe.close()
 
+    def _torn(self) -> int:
+        """How many bytes at the beginning may be what is left of a secret: nobody would find them."""
+        if not self._cut:
+            return 0
+        whole = [secret.encode(errors="surrogateescape") for secret in self._secrets]
+        rests = (secret[start:] for secret in whole for start in range(1, len(secret)))
+        return max((len(rest) for rest in rests if self._kept.startswith(rest)), default=0)
+
     def _keep(self, data: bytes) -> None:
         self._kept += data
+        self._cut = self._cut or len(self._kept) > KEPT
         del self._kept[:-KEPT]
 
     def _sweep(self) -> None:

@@ -4,7 +4,6 @@ trio-websocket speaks the protocol. It sits on a stream of ours, so that no writ
 failed write ends its reading, and the answer to its handshake is judged before it reads it.
 """
 
-import os
 from collections import deque
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
@@ -19,12 +18,8 @@ from trio_websocket import CloseReason, ConnectionClosed, WebSocketConnection, w
 from ..alongside import run_alongside
 from ..errors import leaves, one_line
 from ..messages import Loss
-from .upgrade import SUBPROTOCOL, Refusal, is_decidable, judged
-
-_WRITE_MOST = 64 << 10
-"""Bytes handed over for one write, one larger frame excepted: what was handed over can be withdrawn no more."""
-
-_READ_MOST = 64 << 10
+from .upgrade import SUBPROTOCOL, Refusal
+from .websocket_line import READ_MOST, WRITE_MOST, Line
 
 _NO_STATUS, _ABNORMAL = 1005, 1006
 
@@ -60,7 +55,7 @@ async def open_duplex(
     Raises:
         NoWebSocket: On entering.
     """
-    line = _Line(stream)
+    line = Line(stream)
     opening = _Opening(line, request, frame_limit)
     async with run_alongside(line.pump, opening.run):
         connection = await opening.done()
@@ -81,7 +76,7 @@ class WebSocketDuplex:
     pid = None
     """The process behind it is not ours to see."""
 
-    def __init__(self, line: "_Line", connection: WebSocketConnection) -> None:
+    def __init__(self, line: Line, connection: WebSocketConnection) -> None:
         self._line = line
         self._connection = connection
         self._batch: deque[bytes] = deque()
@@ -152,7 +147,7 @@ class WebSocketDuplex:
 class _Opening:
     """Runs trio-websocket, whose reader may crash on what a peer sends."""
 
-    def __init__(self, line: "_Line", request: Request, frame_limit: int) -> None:
+    def __init__(self, line: Line, request: Request, frame_limit: int) -> None:
         self._line = line
         self._request = request
         self._frame_limit = frame_limit
@@ -182,7 +177,7 @@ class _Opening:
                     extra_headers=list(self._request.headers),
                     message_queue_size=0,  # what waits in its queue is lost when it closes for an overlong message
                     max_message_size=self._frame_limit,
-                    receive_buffer_size=_READ_MOST,
+                    receive_buffer_size=READ_MOST,
                 )
                 self._line.settled.set()
         except* (wsproto.utilities.ProtocolError, h11.ProtocolError, UnicodeError) as broken:
@@ -193,95 +188,11 @@ class _Opening:
             self._line.settled.set()
 
 
-class _Line:
-    """The stream as trio-websocket sees it: judged on the way in, buffered on the way out."""
-
-    def __init__(self, stream: trio.abc.Stream) -> None:
-        self.settled = trio.Event()
-        """Set once it is known whether there is a WebSocket."""
-        self.refusal: Refusal | None = None
-        """Why there is none."""
-        self.fate: str | None = None
-        """How the stream ended."""
-        self.deaf = False
-        """A write failed; what is written now is dropped, and reading goes on to the end."""
-        self._stream = stream
-        self._answered = False
-        self._out = bytearray()
-        self._writing = False
-        self._filled = trio.Event()
-        self._progress = trio.lowlevel.ParkingLot()
-
-    @property
-    def backlog(self) -> bool:
-        """Whether something waits to be taken by the peer."""
-        return bool(self._writing or self._out)
-
-    async def drained(self) -> None:
-        """Wait until the peer has taken everything, or takes nothing more."""
-        while self.backlog and not self.deaf:
-            await self._progress.park()
-
-    async def pump(self) -> None:
-        """Write what was sent. To be run as long as the stream is used."""
-        while not self.deaf:
-            await self._filled.wait()
-            self._filled = trio.Event()
-            data, self._out = self._out, bytearray()
-            self._writing = True
-            try:
-                await self._stream.send_all(data)
-            except (trio.BrokenResourceError, trio.ClosedResourceError):
-                self.deaf = True  # the reader will see the end
-            self._writing = False
-            self._progress.unpark_all()
-
-    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        """Queue for `pump`. Waits only when much is queued already: a peer that pings and does not read."""
-        while len(self._out) > _WRITE_MOST and not self.deaf:
-            await self._progress.park()
-        if not self.deaf:
-            self._out += data
-            self._filled.set()
-
-    async def receive_some(self, max_bytes: int | None = None) -> bytes:
-        """What comes from the peer; nothing once it is gone, however it went."""
-        try:
-            data = await self._stream.receive_some(max_bytes) if self._answered else await self._answer()
-        except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
-            return self._end(f"the connection broke: {_cause(error)}")
-        if not data:
-            return self._end("the connection ended without a close frame")
-        return bytes(data)
-
-    async def _answer(self) -> bytes:
-        """The answer to the handshake, if there is nothing against it, with whatever followed it at once."""
-        head = b""
-        while not is_decidable(head):
-            data = await self._stream.receive_some(_READ_MOST)
-            if not data:
-                self.refusal = Refusal("closed the connection before it answered")
-                return b""
-            head += data
-        self._answered = True
-        self.refusal = judged(head)
-        return b"" if self.refusal else head
-
-    def _end(self, fate: str) -> bytes:
-        self.fate = self.fate or fate
-        self.settled.set()
-        return b""
-
-    async def aclose(self) -> None:
-        """Nothing: the stream belongs to who opened it."""
-        await trio.lowlevel.checkpoint()
-
-
 def _one_write(frames: Sequence[bytes]) -> Sequence[bytes]:
     size = 0
     for count, frame in enumerate(frames):
         size += len(frame)
-        if size > _WRITE_MOST:
+        if size > WRITE_MOST:
             return frames[: max(count, 1)]
     return frames
 
@@ -294,11 +205,6 @@ def _breach(group: BaseExceptionGroup[Exception]) -> BaseException:
             return first
         error = error.__context__
     return error
-
-
-def _cause(error: BaseException) -> str:
-    cause = error.__cause__
-    return os.strerror(cause.errno) if isinstance(cause, OSError) and cause.errno else one_line(cause or error)
 
 
 def _told(closed: CloseReason) -> str:

@@ -17,22 +17,21 @@ from mcp.shared.dispatcher import (
     OnNotifyIntercept,
     OnRequest,
     as_request_id,
-    coerce_request_id,
     run_notify_intercept,
 )
 from mcp.shared.exceptions import MCPError
-from mcp.shared.jsonrpc_dispatcher import cancelled_request_id_from_params, handler_exception_to_error_data
-from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, REQUEST_TIMEOUT, RequestId
+from mcp_types import CONNECTION_CLOSED, REQUEST_TIMEOUT, RequestId
 from opentelemetry.propagate import inject
 
-from ..mailbox import ProgressCallback, ReplySlot
+from ..mailbox import ReplySlot
 from ..messages import Answered, Busy, Loss, Outcome, Rejected, Unsendable
 from . import frames
 from .calls import CallTable, outcome_of
-from .duplex import Duplex
+from .duplex import FRAME_LIMIT, Duplex
 from .inbound import Inbound
 from .notices import Notices
 from .outbox import Outbox
+from .peer_requests import PeerRequests
 
 logger = logging.getLogger(__name__)
 
@@ -74,7 +73,7 @@ class Endpoint:
         self._calls: set[ReplySlot] = set()
         self._settled = trio.lowlevel.ParkingLot()
         self._notices = Notices()
-        self._inbound: dict[RequestId, Inbound] = {}
+        self._requests = PeerRequests(self, self._respond)
         self._running = False
 
     # -- calls ----------------------------------------------------------------------------------------------------
@@ -160,12 +159,11 @@ class Endpoint:
             raise self._closed()
         if not self._running:
             raise RuntimeError("the endpoint is not running")
-        on_progress = opts.get("on_progress")
-        slot = ReplySlot(wants_progress=on_progress is not None)
+        slot = ReplySlot(wants_progress=opts.get("on_progress") is not None)
         request_id = self._table.open(slot, opts.get("request_id"))
         self._outbox.push(frames.request(request_id, method, self._prepared(method, params, request_id, slot)), slot)
         self._outbox.flush()
-        return await self._reply(slot, method, opts, on_progress or _ignore)
+        return await self._reply(slot, method, opts)
 
     async def notify(self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None) -> None:
         """Send a notification of the session; dropped once the connection is lost."""
@@ -184,14 +182,12 @@ class Endpoint:
         inject(meta)
         return prepared | {"_meta": meta} if meta else prepared
 
-    async def _reply(
-        self, slot: ReplySlot, method: str, opts: CallOptions, on_progress: ProgressCallback
-    ) -> dict[str, Any]:
+    async def _reply(self, slot: ReplySlot, method: str, opts: CallOptions) -> dict[str, Any]:
         timeout = opts.get("timeout", math.inf)
         outcome: Outcome | None = None
         try:
             with trio.move_on_after(timeout):
-                outcome = await slot.wait(on_progress)
+                outcome = await slot.wait(opts.get("on_progress"))
         finally:
             if outcome is None:
                 self._give_up(slot, tell=opts.get("cancel_on_abandon", True))
@@ -218,6 +214,11 @@ class Endpoint:
 
     def _closed(self) -> ConnectionClosed:
         return ConnectionClosed(CONNECTION_CLOSED, self.loss.message)
+
+    def _respond(self, frame: bytes) -> None:
+        if self._outbox.size > FRAME_LIMIT:
+            self.lose(Loss(f"asked for more than {FRAME_LIMIT >> 20} MiB and did not read it"))
+        self._send(frame)
 
     def _send(self, frame: bytes) -> None:
         if not self.lost.is_set():
@@ -270,7 +271,7 @@ class Endpoint:
                 elif not isinstance(method, str):
                     raise ValueError("a method that is no string")  # like any other broken frame
                 elif (request_id := as_request_id(message.get("id"))) is not None:
-                    self._ask(request_id, method, _object(message.get("params")), nursery, on_request)
+                    self._requests.begin(nursery, on_request, request_id, method, _object(message.get("params")))
                 elif "id" not in message:
                     self._notice(method, _object(message.get("params")), intercept)
         except ValueError:
@@ -284,50 +285,11 @@ class Endpoint:
         self._settle(slot)
         slot.resolve(outcome_of(message))
 
-    def _ask(
-        self,
-        request_id: RequestId,
-        method: str,
-        params: dict[str, Any] | None,
-        nursery: trio.Nursery,
-        on_request: OnRequest,
-    ) -> None:
-        inbound = Inbound(self, request_id, params)
-        self._inbound[coerce_request_id(request_id)] = inbound  # before its task runs: its cancel may be in this batch
-        nursery.start_soon(self._serve, inbound, request_id, method, params, on_request)
-
-    async def _serve(
-        self,
-        inbound: Inbound,
-        request_id: RequestId,
-        method: str,
-        params: Mapping[str, Any] | None,
-        on_request: OnRequest,
-    ) -> None:
-        """Answer one request of the peer, unless the peer cancels it first."""
-
-        async def answer() -> None:
-            try:
-                reply = frames.result(request_id, await on_request(inbound, method, params))
-            except Exception as raised:
-                reply = _error_frame(request_id, method, raised)
-            if not inbound.cancel_requested.is_set():
-                self._send(reply)
-
-        try:
-            await inbound.serve(answer)
-        finally:
-            if self._inbound.get(key := coerce_request_id(request_id)) is inbound:
-                del self._inbound[key]
-
     def _notice(self, method: str, params: dict[str, Any] | None, intercept: OnNotifyIntercept | None) -> None:
         if method == "notifications/progress" and params is not None:
             self._table.report(params)
         elif method == "notifications/cancelled":
-            request_id = cancelled_request_id_from_params(params)
-            inbound = None if request_id is None else self._inbound.get(coerce_request_id(request_id))
-            if inbound is not None:
-                inbound.cancel()
+            self._requests.cancel(params)
         if not run_notify_intercept(intercept, method, params):
             self._notices.put(method, params)
 
@@ -357,21 +319,5 @@ class Post:
     encode: Callable[[RequestId], bytes]
 
 
-def _error_frame(request_id: RequestId, method: str, raised: Exception) -> bytes:
-    described = handler_exception_to_error_data(raised)
-    if described is not None:
-        try:
-            return frames.error(request_id, described.code, described.message, described.data)
-        except TypeError:
-            logger.warning("the error of the handler for %r has no JSON form", method)
-    else:
-        logger.error("the handler for %r raised", method, exc_info=raised)
-    return frames.error(request_id, INTERNAL_ERROR, "Internal error")
-
-
 def _object(params: object) -> dict[str, Any] | None:
     return cast("dict[str, Any]", params) if type(params) is dict else None
-
-
-async def _ignore(progress: float, total: float | None, message: str | None) -> None:
-    """For requests that report no progress."""

@@ -12,6 +12,8 @@ _OPTIONS = orjson.OPT_UTC_Z | orjson.OPT_NON_STR_KEYS
 _DIGITS = bytes(ord("0") if ord("0") <= byte <= ord("9") else 0 for byte in range(256))
 _LONG_INTEGER = b"0" * 19
 """The digits of 2**63: an integer with fewer fits into 64 bits. Found at the speed of memory, unlike a pattern."""
+_LOOKS = 100
+"""Places looked at one by one, before it is quicker to look everywhere."""
 
 
 def encode(value: object) -> bytes:
@@ -81,8 +83,16 @@ def messages(frame: bytes) -> Iterator[dict[str, Any]]:
 
 
 def _may_hold_a_long_integer(frame: bytes) -> bool:
-    """Whether 19 digits stand in a row. Of every sixth byte such a row holds three: few texts need a second look."""
-    return b"000" in frame[::6].translate(_DIGITS) and _LONG_INTEGER in frame.translate(_DIGITS)
+    """Whether 19 digits stand in a row. Of every fourth byte such a row holds four, and few other places do."""
+    fourths = frame[::4].translate(_DIGITS)
+    at = fourths.find(b"0000")  # `in` is slow for bytes: it takes them for a number first
+    looks = 0
+    while at >= 0 and looks < _LOOKS:
+        if _LONG_INTEGER in frame[max(0, 4 * at - 6) : 4 * at + 19].translate(_DIGITS):
+            return True
+        at = fourths.find(b"0000", at + 1)
+        looks += 1
+    return at >= 0 and _LONG_INTEGER in frame.translate(_DIGITS)
 
 
 def decode(frame: bytes) -> Any:

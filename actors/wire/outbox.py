@@ -25,17 +25,18 @@ class Outbox:
         self._duplex = duplex
         self._limit = limit
         self._queue: deque[_Queued] = deque()
-        self._size = 0
+        self.size = 0
+        """Bytes that wait."""
         self._blocked = trio.Event()
 
     def push(self, frame: bytes, slot: ReplySlot | None = None) -> None:
         """Queue a frame; `flush` sends it."""
         self._queue.append(_Queued(frame, slot))
-        self._size += len(frame)
+        self.size += len(frame)
 
     def has_room(self, frame: bytes) -> bool:
         """Whether a call's frame may be queued. Others are few, and no peer that has stopped reading may lose them."""
-        return not self._queue or self._size + len(frame) <= self._limit
+        return not self._queue or self.size + len(frame) <= self._limit
 
     def flush(self) -> None:
         """Write as much as the peer takes now; `run` sees to the rest. Never waits."""
@@ -48,7 +49,7 @@ class Outbox:
             return
         for _ in range(begun):
             queued = self._queue.popleft()
-            self._size -= len(queued.frame)
+            self.size -= len(queued.frame)
             if queued.slot is not None:
                 queued.slot.sent = True
         if self._queue or self._duplex.unfinished:
@@ -59,7 +60,7 @@ class Outbox:
         for queued in self._queue:
             if queued.slot is slot:
                 self._queue.remove(queued)
-                self._size -= len(queued.frame)
+                self.size -= len(queued.frame)
                 return True
         return False
 

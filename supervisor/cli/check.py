@@ -6,8 +6,8 @@ from typing import Any
 
 from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.supervisor import Config, ServerSpec, load_config
-from mcp_nursery.supervisor.spec import UnusableTransport
 from mcp_nursery.supervisor.store import SqliteStore, StoreUnreadable
+from mcp_nursery.supervisor.transports import UnusableTransport
 
 from .failures import OK, USAGE
 from .output import warn, write_json, write_line, write_rows

@@ -14,7 +14,7 @@ from mcp_nursery.supervisor.config.loader import File, read_file, read_found
 from mcp_nursery.supervisor.config.places import own_file, user_files
 from mcp_nursery.supervisor.config.trust import texts_of
 from mcp_nursery.supervisor.config.unresolved import Origin
-from mcp_nursery.supervisor.spec import UnusableTransport
+from mcp_nursery.supervisor.transports import UnusableTransport
 
 from .failures import OK
 from .output import warn, write_json, write_line

@@ -20,6 +20,9 @@ from .output import StdoutClosed, safe_text, warn, write_json
 
 T = TypeVar("T")
 
+_OURS = "mcp_nursery"
+"""The logger of everything here."""
+
 
 class Interrupted(Exception):
     """A signal asked the command to end; its servers have ended."""
@@ -157,13 +160,22 @@ class _CurrentStderr:
 
 
 class _Formatter(logging.Formatter):
-    # Records quote servers.
+    # Records quote servers; a library's tracebacks quote what could not be parsed, secrets included.
     def format(self, record: logging.LogRecord) -> str:
+        if not _is_ours(record):
+            record = logging.makeLogRecord({**record.__dict__, "exc_info": None, "exc_text": None, "stack_info": None})
         return safe_text(super().format(record))
 
 
+def _is_ours(record: logging.LogRecord) -> bool:
+    return record.name.partition(".")[0] == _OURS
+
+
 def _set_up_logging(*, verbose: bool) -> None:
+    """Our warnings go to standard error; with `verbose` all that we log, and libraries' warnings, a line each."""
     handler = logging.StreamHandler(_CurrentStderr())
     handler.setFormatter(_Formatter("%(levelname)s %(name)s: %(message)s"))
+    if not verbose:
+        handler.addFilter(_is_ours)
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
-    logging.getLogger("mcp_nursery").setLevel(logging.DEBUG if verbose else logging.WARNING)
+    logging.getLogger(_OURS).setLevel(logging.DEBUG if verbose else logging.WARNING)

@@ -66,9 +66,10 @@ def _project(file: Path | None) -> Config:
 
 
 def _show(requests: Sequence[TrustRequest], open_ones: Sequence[TrustRequest], config: Config) -> None:
-    for request in requests:
-        write_line("\n".join([*_lines(request), "" if request in open_ones else "(trusted already)\n"]))
-    if not requests:
+    told = [[*_lines(request), *([] if request in open_ones else ["(trusted already)"])] for request in requests]
+    if told:
+        write_line("\n\n".join("\n".join(lines) for lines in told))
+    else:
         write_line("\n".join(f"{literal_line(file)}: nothing in it needs to be agreed to" for file in config.files))
 
 
@@ -85,10 +86,10 @@ def _ask(requests: Sequence[TrustRequest]) -> None:
 
 
 def _lines(request: TrustRequest) -> list[str]:
-    """All of an entry, to the letter: nothing is left out, shortened or resolved."""
-    entry = {key: json.dumps(value, ensure_ascii=False) for key, value in request.entry.items()}
-    said = {"server": request.server, "file": request.file, "it": ", ".join(request.reasons), **entry}
-    return [literal_line(f"{key}: {value}") for key, value in said.items()]
+    """All of an entry, to the letter, nothing left out or resolved; indented, so that no key of it speaks for us."""
+    said = [f"server: {request.server}", f"file: {request.file}", f"it: {', '.join(request.reasons)}"]
+    entry = [f"  {key}: {json.dumps(value, ensure_ascii=False)}" for key, value in request.entry.items()]
+    return [literal_line(line) for line in (*said, *entry)]
 
 
 def _document(request: TrustRequest) -> dict[str, Any]:

@@ -2,7 +2,9 @@
 
 import datetime
 import json
+import os
 import re
+import stat
 import tomllib
 from collections import Counter
 from typing import Any, NoReturn, cast
@@ -15,20 +17,28 @@ _TRAILING_COMMAS = re.compile(rf"{_STRING}|(?:[\[{{:,][ \t\r\n]*+)?,(?=[ \t\r\n]
 _NOT_A_LINE_END = re.compile(r"[^\r\n]")
 
 
+LIMIT = 64 << 20
+"""Bytes of a file: what is larger was not written by hand, and is not read."""
+
+
 class _RefusedError(Exception):
     """Valid for Python's parser, not for us."""
 
 
-def read_document(file: str) -> dict[str, Any]:
+def read_document(file: str, *, found: bool = False) -> dict[str, Any]:
     """The object in a file: TOML if its name ends so, else JSON. In UTF-8 with or without a byte order mark.
 
     In JSON, comments and commas after a last item are left out, as editors write them.
 
+    Args:
+        file: Its path.
+        found: Nobody named it. Then it has to be a regular file: a pipe would be waited for.
+
     Raises:
-        ConfigError: The file cannot be read, is not UTF-8, not JSON or not an object, or a key of one of its objects
-            stands there twice.
+        ConfigError: The file cannot be read, has more than 64 MiB, is not UTF-8, not JSON or not an object, or a key of
+            one of its objects stands there twice.
     """
-    text = _decode(_read(file), file)
+    text = _decode(_read(file, found=found), file)
     document = _parse_toml(text, file) if file.endswith(".toml") else _parse(text, file)
     top = as_object(document)
     if top is None:
@@ -67,15 +77,25 @@ def is_unicode(text: str) -> bool:
 # the whole text, secrets included.
 
 
-def _read(file: str) -> bytes:
+def _read(file: str, *, found: bool) -> bytes:
     try:
-        with open(file, "rb") as stream:
-            return stream.read()
+        with open(file, "rb", opener=_open_at_once if found else None) as stream:
+            if found and not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+                raise OSError(0, "not a regular file")
+            data = stream.read(LIMIT + 1)
     except OSError as error:
         problem = error.strerror or type(error).__name__
     except ValueError:
         problem = "not a file name"
+    else:
+        if len(data) <= LIMIT:
+            return data
+        problem = f"more than {LIMIT >> 20} MiB"
     raise ConfigError(f"cannot be read: {problem}", file=file)
+
+
+def _open_at_once(file: str, flags: int) -> int:
+    return os.open(file, flags | os.O_NONBLOCK)
 
 
 def _decode(data: bytes, file: str) -> str:

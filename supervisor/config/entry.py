@@ -6,10 +6,13 @@ from typing import Any
 from attrs import evolve, field, fields, frozen
 
 from mcp_nursery.actors.errors import ConfigError
+from mcp_nursery.supervisor.docker import problem_with_image
 from mcp_nursery.supervisor.policy import RestartMode, RestartPolicy, Revive
-from mcp_nursery.supervisor.spec import (
+from mcp_nursery.supervisor.spec import ServerSpec
+from mcp_nursery.supervisor.transports import (
+    DockerTransport,
     HttpTransport,
-    ServerSpec,
+    RemoteTransport,
     SseTransport,
     StdioTransport,
     UnusableTransport,
@@ -31,10 +34,12 @@ NAMELESS = "(nameless)"
 _KINDS = {
     "stdio": "stdio",
     "local": "stdio",
+    "docker": "docker",
     "http": "http",
     "streamable-http": "http",
     "streamable_http": "http",
     "streamableHttp": "http",
+    "remote": "http",
     "sse": "sse",
     "sse-ide": "sse",
     "ws": "ws",
@@ -43,14 +48,17 @@ _KINDS = {
 }
 """Transports by the words that `type` may name them with."""
 
-_Remote = HttpTransport | SseTransport | WebSocketTransport
+_IN_PROCESS = ("in-process", "sdk")
 
-_REMOTE: dict[str | None, tuple[type[_Remote], tuple[str, ...]]] = {
-    "http": (HttpTransport, ("http", "https")),
-    "sse": (SseTransport, ("http", "https")),
-    "ws": (WebSocketTransport, ("ws", "wss")),
+_REMOTE: dict[str | None, type[RemoteTransport]] = {
+    "http": HttpTransport,
+    "sse": SseTransport,
+    "ws": WebSocketTransport,
 }
-"""Transports with a URL, and its schemes."""
+"""Transports with a URL."""
+
+_MEANT_BY = {"command": "stdio", "image": "docker", "url": "http"}
+"""What a key of an entry says about how the server is reached."""
 
 
 @frozen(kw_only=True)
@@ -59,6 +67,7 @@ class _Entry:
 
     type: str | None = None
     command: str | None = None
+    image: str | None = None
     args: tuple[str, ...] = ()
     env: dict[str, str] = field(factory=dict[str, str])
     env_file: str | None = field(default=None, alias="envFile")
@@ -72,6 +81,7 @@ class _Entry:
     # The rest goes to fields of the same names in ServerSpec, which has the defaults.
     description: str | None = None
     lazy: bool | None = None
+    stop_idle_after: float | None = field(default=None, alias="idleSeconds")
     restart: RestartMode | None = None
     revive: Revive | None = None
     connect_timeout: float | None = field(default=None, alias="connectSeconds")
@@ -90,6 +100,7 @@ KEYS = frozenset(str(attribute.alias) for attribute in fields(_Entry))
 _OWN_FIELDS = (
     "description",
     "lazy",
+    "stop_idle_after",
     "restart",
     "revive",
     "connect_timeout",
@@ -127,9 +138,15 @@ class Entry:
 
 
 def read_entry(
-    name: str, value: object, *, origin: Origin, dialect: Dialect = OWN, inputs: Mapping[str, str] | None = None
+    name: str,
+    value: object,
+    *,
+    number: int,
+    origin: Origin,
+    dialect: Dialect = OWN,
+    inputs: Mapping[str, str] | None = None,
 ) -> Entry:
-    """The spec of one server, unresolved, out of an entry in the words of the dialect.
+    """The spec of one server, unresolved, out of an entry in the words of the dialect; its file's `number`th, from 1.
 
     A key whose value is null counts as absent. The server is off if either `enabled` or `disabled` says so.
     `restartDelays` and `stableAfterSeconds` make a policy of its own; if one is missing, `RestartPolicy` has it.
@@ -143,7 +160,7 @@ def read_entry(
     said = Translation({})
     try:
         if not name.strip():
-            raise FieldError("a server needs a name", origin.root)
+            raise FieldError(f"entry {number} needs a name", origin.root)
         if entry is None:
             raise FieldError(f"an object wanted, not {json_type(value)}")
         said = dialect.translate(written)
@@ -167,6 +184,8 @@ def _kind(written: dict[str, Any]) -> str | None:
         return _KINDS.get(named) if isinstance(named, str) else None
     if "command" in written:
         return "stdio"
+    if "image" in written:
+        return "docker"
     if "url" not in written:
         return None
     return "ws" if _is_of_websocket(written["url"]) else "http"
@@ -188,6 +207,8 @@ def _consent(name: str, written: dict[str, Any], said: Translation, origin: Orig
 def _spec(name: str, said: Translation, origin: Origin, inputs: Mapping[str, str]) -> ServerSpec:
     entry = _structure(said.own)
     transport = _transport(entry, _kind(said.own))
+    if entry.env_file is not None and not entry.env_file.strip():
+        raise FieldError("must not be empty", "envFile")
     _check_inputs(said.own, inputs)
     own = {field: value for field in _OWN_FIELDS if (value := getattr(entry, field)) is not None}
     return ServerSpec(
@@ -202,11 +223,12 @@ def _spec(name: str, said: Translation, origin: Origin, inputs: Mapping[str, str
 
 
 def _check_inputs(own: Mapping[str, Any], inputs: Mapping[str, str]) -> None:
-    for key in ("command", "args", "cwd", "url", "env", "envFile", "headers"):
+    for key in ("command", "image", "args", "cwd", "url", "env", "envFile", "headers"):
         asked = (name for text in texts_of(own.get(key)) for name in inputs_in(text))
         missing = next((name for name in asked if name not in inputs), None)
         if missing is not None:
-            raise FieldError(f"the input {missing[:80]!r} has no value; load_config(inputs=…) takes it", key)
+            way = "load_config(inputs=…) takes one, and ${env:NAME} needs none"
+            raise FieldError(f"the input {missing[:80]!r} has no value; {way}", key)
 
 
 def _filters(written: object) -> dict[str, Any]:
@@ -227,28 +249,46 @@ def _filters(written: object) -> dict[str, Any]:
     return {name: value for name, value in filters.items() if value is not None}
 
 
-def _transport(entry: _Entry, kind: str | None) -> StdioTransport | _Remote:
+def _transport(entry: _Entry, kind: str | None) -> StdioTransport | DockerTransport | RemoteTransport:
+    if entry.type in _IN_PROCESS:
+        raise FieldError("a server in this process is given by code, not by a file", "type")
     if entry.type is not None and kind is None:
         raise FieldError(f"unknown transport; known are {', '.join(_KINDS)}", "type")
-    if entry.command is not None and entry.url is not None:
-        raise FieldError("both command (stdio) and url (http) are given, one of them is wanted", "url")
-    return _remote(entry, kind) if kind in _REMOTE else _local(entry)
+    given = [(key, meant) for key, meant in _MEANT_BY.items() if getattr(entry, key) is not None]
+    if len(given) > 1:
+        (one, this), (other, that), *_ = given
+        raise FieldError(f"both {one} ({this}) and {other} ({that}) are given, one of them is wanted", other)
+    if kind in _REMOTE:
+        return _remote(entry, kind)
+    return _container(entry) if kind == "docker" else _local(entry, kind)
 
 
-def _remote(entry: _Entry, kind: str | None) -> _Remote:
-    transport, schemes = _REMOTE[kind]
+def _remote(entry: _Entry, kind: str | None) -> RemoteTransport:
+    transport = _REMOTE[kind]
     if entry.url is None:
         raise FieldError(f"missing url ({kind})", "url")
-    problem = problem_with_url(entry.url, *schemes)
+    problem = problem_with_url(entry.url, *transport.schemes)
     if problem is not None:
         raise FieldError(problem, "url")
     return transport(entry.url, headers=entry.headers)
 
 
-def _local(entry: _Entry) -> StdioTransport:
+def _container(entry: _Entry) -> DockerTransport:
+    if entry.image is None:
+        raise FieldError("missing image (docker)", "image")
+    problem = problem_with_image(entry.image)
+    if problem is not None:
+        raise FieldError(problem, "image")
+    if entry.cwd is not None:
+        raise FieldError("a container has the working directory of its image", "cwd")
+    return DockerTransport(entry.image, args=entry.args, env=entry.env)
+
+
+def _local(entry: _Entry, kind: str | None) -> StdioTransport:
     if entry.command is None:
-        raise FieldError("missing command (stdio)", "command")
-    for key, text in (("command", entry.command), ("cwd", entry.cwd), ("envFile", entry.env_file)):
+        others = "" if kind else ", image (docker) or url (http)"
+        raise FieldError(f"missing command (stdio){others}", "command")
+    for key, text in (("command", entry.command), ("cwd", entry.cwd)):
         if text is not None and not text.strip():
             raise FieldError("must not be empty", key)
     return StdioTransport(entry.command, args=entry.args, env=entry.env, cwd=entry.cwd)

@@ -11,7 +11,7 @@ from mcp_nursery.supervisor.spec import ServerSpec
 
 from .dialects import entries_of, recognise
 from .document import read_document
-from .entry import Entry, read_entry
+from .entry import NAMELESS, Entry, read_entry
 from .expansion import unresolved_in_header
 from .places import SETTINGS, as_project, project_files, user_files
 from .unresolved import Origin, Unresolved
@@ -124,7 +124,7 @@ def read_found(
     errors: list[str] = []
     for origin in origins:
         try:
-            document = read_document(origin.file)
+            document = read_document(origin.file, found=True)
             if PurePath(origin.file).name in SETTINGS and not _has_servers(origin.file, document):
                 continue
             files.append(_file(origin, document, inputs))
@@ -154,7 +154,10 @@ def _file(origin: Origin, document: Mapping[str, object], inputs: Mapping[str, s
     dialect, root = recognise(origin.file, document)
     here = evolve(origin, root=root)
     entries = entries_of(origin.file, document, dialect, root)
-    read = ((name, read_entry(name, entry, origin=here, dialect=dialect, inputs=inputs)) for name, entry in entries)
+    read = [
+        (name, read_entry(name, entry, number=number, origin=here, dialect=dialect, inputs=inputs))
+        for number, (name, entry) in enumerate(entries, 1)
+    ]
     return File(origin.file, dialect.name, tuple(read))
 
 
@@ -166,7 +169,7 @@ def _config(files: Sequence[File], specs: Iterable[ServerSpec] = (), keep: Keep 
         for name, entry in file.entries:
             for same, line in _warnings(file.path, name, entry):
                 warnings.setdefault(same, line)
-    for spec in (*(entry.spec for file in files for _, entry in file.entries), *specs):
+    for spec in (*_each_named(entry.spec for file in files for _, entry in file.entries), *specs):
         before = servers.get(spec.name)
         if before is not None:
             replaced.append(f"{spec.label} goes before {before.label}")
@@ -177,6 +180,14 @@ def _config(files: Sequence[File], specs: Iterable[ServerSpec] = (), keep: Keep 
         warnings=tuple(map(one_line, warnings.values())),
         replaced=tuple(map(one_line, replaced)),
     )
+
+
+def _each_named(specs: Iterable[ServerSpec]) -> Iterator[ServerSpec]:
+    """The specs, those without a name told apart: none of them goes before another."""
+    nameless = 0
+    for spec in specs:
+        nameless += spec.name == NAMELESS
+        yield evolve(spec, name=f"{NAMELESS} {nameless}") if spec.name == NAMELESS and nameless > 1 else spec
 
 
 def _warnings(path: str, name: str, entry: Entry) -> Iterator[tuple[tuple[str, str], str]]:

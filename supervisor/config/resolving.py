@@ -12,6 +12,7 @@ from attrs import define, evolve, field, frozen
 
 from mcp_nursery.actors.errors import ConfigError, StartFailed
 from mcp_nursery.actors.host import NO_HOST, Host
+from mcp_nursery.actors.transports.docker import DockerConnector
 from mcp_nursery.actors.transports.process_table import ProcessId, signal_group
 from mcp_nursery.actors.transports.program import INHERITED, Shown
 from mcp_nursery.actors.transports.secrets import TELL_SECRETS
@@ -67,11 +68,20 @@ class ResolvingConnector:
         except ConfigError as error:
             problem = str(error)
         else:
-            if not isinstance(connector, StdioConnector):
-                return connector
-            written = self.unresolved.transport
-            return evolve(connector, shown=Shown(written.command, written.cwd, tuple(sorted(resolver.secrets))))
+            return self._discreet(connector, tuple(sorted(resolver.secrets)))
         raise StartFailed(problem, retriable=False)
+
+    def _discreet(self, connector: Any, secrets: tuple[str, ...]) -> Any:
+        """The connector so that a process it starts is told of in the words of the file."""
+        written = self.unresolved.transport
+        match connector:
+            case StdioConnector():
+                shown = Shown(written.command, getattr(written, "cwd", None), secrets)
+                return evolve(connector, shown=shown)
+            case DockerConnector():
+                return evolve(connector, client=self._discreet(connector.client, secrets))
+            case _:
+                return connector
 
 
 @define

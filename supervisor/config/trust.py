@@ -8,6 +8,8 @@ from typing import Any, cast
 
 from attrs import field, frozen
 
+from mcp_nursery.supervisor.docker import run_arguments
+
 from .document import as_object
 from .expansion import command_of, has_variables, inputs_in
 
@@ -17,6 +19,7 @@ _HARMLESS = frozenset(
         *(
             "restartDelays",
             "stableAfterSeconds",
+            "idleSeconds",
             "connectSeconds",
             "callSeconds",
             "maxInFlight",
@@ -84,9 +87,12 @@ def trust_request(
 
 
 def _argv(entry: Mapping[str, Any]) -> tuple[str, ...]:
-    command, args = entry.get("command"), entry.get("args")
-    parts = [command, *cast("list[object]", args if isinstance(args, list) else [])]
-    return tuple(str(part) for part in parts) if command is not None else ()
+    args = [str(part) for part in cast("list[object]", entry["args"])] if isinstance(entry.get("args"), list) else []
+    if "command" in entry:
+        return (str(entry["command"]), *args)
+    if "image" in entry:
+        return ("docker", *run_arguments(str(entry["image"]), args, as_object(entry.get("env")) or {}))
+    return ()
 
 
 def _reasons(entry: Mapping[str, Any], *, remote: bool, known: Collection[str]) -> Iterator[str]:

@@ -5,12 +5,14 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import field, frozen
 
+from mcp_nursery.supervisor.transports import names_only
+
 from .expansion import as_variables, command_of, has_variables, inputs_in
 
 if TYPE_CHECKING:
     from mcp_nursery.actors.server import Connector
 
-TEXTS = ("command", "cwd", "url")
+TEXTS = ("command", "image", "cwd", "url")
 """Fields of transports that hold one text."""
 
 SEQUENCES = ("args",)
@@ -33,24 +35,20 @@ class Origin:
     """The file's key under which the entry stands."""
 
 
-def _names_only(values: Mapping[str, str]) -> str:
-    return "{" + ", ".join(f"{name}=…" for name in values) + "}"
-
-
 @frozen
 class Unresolved:
     """A transport with variables or commands in its text. Nothing that they are replaced by is ever stored."""
 
     transport: Any
     """As written: any transport with some of the fields above."""
-    env: Mapping[str, str] = field(repr=_names_only)
+    env: Mapping[str, str] = field(repr=names_only)
     """The entry's `env` block as written, also where the transport has none: headers look there."""
     workspace: str | None
     server: str = field(eq=False)
     file: str = field(eq=False)
     env_file: str | None = None
     """A file with more variables for `env`, as written."""
-    inputs: Mapping[str, str] = field(factory=dict[str, str], repr=_names_only)
+    inputs: Mapping[str, str] = field(factory=dict[str, str], repr=names_only)
     """What the host gave for `${input:ID}`, by ID; no more than this server asks for."""
 
     @property

@@ -1,9 +1,7 @@
 """Servers in memory that fail as told. They speak the protocol frame by frame, so all of the wire is under test."""
 
 import json
-import math
-from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -12,72 +10,18 @@ from attrs import define, field, frozen
 
 from mcp_nursery.actors.errors import StartFailed
 from mcp_nursery.actors.host import NO_HOST, Host
-from mcp_nursery.actors.messages import Loss
+
+from .incarnation import Incarnation
+from .life import Life, ToolFunction
 
 if TYPE_CHECKING:
     from mcp_nursery.actors.connection import Connection
     from mcp_nursery.actors.server import Connector
 
-ToolFunction = Callable[[dict[str, Any]], Awaitable[object]]
-"""A tool: takes the arguments, returns text, an `Ask`, or anything JSON can hold as structured content. Raising a
-`Refusal` is a JSON-RPC error, raising anything else is `isError`."""
-
-
-@frozen
-class Ask:
-    """What a tool returns that wants input first. Only for lives that are `modern`."""
-
-    requests: Mapping[str, Mapping[str, Any]]
-    """By key, each with the protocol's `method` and `params`."""
-    then: ToolFunction
-    """Goes on when the call comes again: takes the answers by key, and returns what a tool returns."""
-
-
-class Refusal(Exception):
-    """What a tool raises to be answered with a JSON-RPC error."""
-
-    def __init__(self, code: int, message: str, data: Any = None) -> None:
-        self.error = {"code": code, "message": message, "data": data}
-        super().__init__(message)
-
-
-_MODERN, _HANDSHAKE = "2026-07-28", "2025-11-25"
-
 
 async def _echo(arguments: dict[str, Any]) -> object:
     await trio.lowlevel.checkpoint()
     return json.dumps(arguments, sort_keys=True)
-
-
-@frozen(kw_only=True)
-class Life:
-    """What one incarnation of a scripted server does. Times are seconds; the defaults make a healthy server."""
-
-    refuses: str | None = None
-    """It cannot be opened at all, with this error."""
-    usable: bool = True
-    """False: what it refuses is not worth retrying, like a command that does not exist."""
-    needs_auth: bool = False
-    """It ends for want of authorisation, whether it refuses or dies."""
-    connects_after: float = 0.0
-    """The time before its first answer."""
-    mute: bool = False
-    """It never answers anything."""
-    deaf_after: float = math.inf
-    """It reads this many frames, then no more."""
-    dies_after: float = math.inf
-    """The time after the handshake at which it exits. 0: it greets and dies."""
-    silent_after: float = math.inf
-    """The time after the handshake from which on nothing of it arrives, although its connection has no end."""
-    exit_code: int = 1
-    stderr: str = ""
-    """What it has written to standard error by then."""
-    modern: bool = True
-    """It speaks 2026-07-28; False: 2025-11-25, and refuses `server/discover`."""
-    dies_of_probe: bool = False
-    """It exits when asked `server/discover`."""
-    closes_after: float = 0.0
-    """The time its transport takes to close."""
 
 
 @define(eq=False)
@@ -105,7 +49,7 @@ class ScriptedServer:
     most_alive: int = 0
     """The most incarnations ever open at once."""
     _alive: int = 0
-    _current: "_Incarnation | None" = None
+    _current: Incarnation | None = None
 
     def __init__(
         self,
@@ -122,8 +66,8 @@ class ScriptedServer:
             annotations: Of each tool, with the protocol's keys, such as `readOnlyHint`.
             declared: More of each tool's definition, with the protocol's keys, such as `inputSchema`.
         """
-        given = (lives or (Life(),), tools or {"echo": _echo}, annotations or {}, declared or {})
-        self.__attrs_init__(*given)  # type: ignore[attr-defined]
+        offered = {"echo": _echo} if tools is None else tools
+        self.__attrs_init__(lives or (Life(),), offered, annotations or {}, declared or {})  # type: ignore[attr-defined]
 
     @property
     def transport(self) -> "ScriptedTransport":
@@ -142,7 +86,7 @@ class ScriptedServer:
             self._current.send({"jsonrpc": "2.0", "method": method, "params": dict(params or {})})
 
     @asynccontextmanager
-    async def open(self) -> "AsyncGenerator[_Incarnation, None]":
+    async def open(self) -> AsyncGenerator[Incarnation, None]:
         """Live the next life.
 
         Raises:
@@ -157,7 +101,7 @@ class ScriptedServer:
             if life.refuses is not None:
                 raise StartFailed(life.refuses, retriable=life.usable, needs_auth=life.needs_auth)
             async with trio.open_nursery() as nursery:
-                self._current = _Incarnation(self, life, number + 1, nursery)
+                self._current = Incarnation(self, life, number + 1, nursery)
                 nursery.start_soon(self._current.live)
                 try:
                     yield self._current
@@ -195,190 +139,3 @@ class _ScriptedConnector:
         from mcp_nursery.actors.connection.wired import open_wired
 
         return open_wired(self.server.open(), host)
-
-
-class _Incarnation:
-    """One life: a duplex on our side, a server's loop on the other."""
-
-    def __init__(self, server: ScriptedServer, life: Life, number: int, nursery: trio.Nursery) -> None:
-        self._server = server
-        self._life = life
-        self._number = number
-        self._nursery = nursery
-        self._to_server, self._requests = trio.open_memory_channel[bytes](math.inf)
-        self._answers: deque[bytes] = deque()
-        self._answered = trio.lowlevel.ParkingLot()
-        self._read = 0
-        self._exit_code: int | None = None
-        self._greeted_at = math.inf
-        self._running: dict[int | str, trio.CancelScope] = {}
-        self._modern_session = False
-        self._asked: list[ToolFunction] = []
-
-    # -- the duplex -----------------------------------------------------------------------------------------------
-
-    pid = None
-    unfinished = False
-
-    def write_nowait(self, frames: Sequence[bytes]) -> int:
-        if self._exit_code is not None:
-            raise trio.BrokenResourceError
-        room = min(len(frames), max(0, self._life.deaf_after - self._read))
-        for frame in frames[: int(room)]:
-            self._read += 1
-            self._to_server.send_nowait(frame)
-        return int(room)
-
-    async def writable(self) -> None:
-        await trio.sleep_forever()  # only a deaf one gets here, and it stays deaf
-
-    async def read(self) -> list[bytes]:
-        while not self._answers and self._exit_code is None:
-            await self._answered.park()
-        batch = list(self._answers)
-        self._answers.clear()
-        return batch
-
-    async def loss(self) -> Loss:
-        await trio.lowlevel.checkpoint()
-        message = "401 Unauthorized" if self._life.needs_auth else f"exited with code {self._exit_code}"
-        return Loss(
-            message,
-            exit_code=self._exit_code,
-            stderr_tail=self._life.stderr,
-            needs_auth=self._life.needs_auth,
-        )
-
-    # -- the server -----------------------------------------------------------------------------------------------
-
-    def die(self, exit_code: int) -> None:
-        if self._exit_code is None:
-            self._exit_code = exit_code
-            self._answered.unpark_all()
-
-    def send(self, message: Mapping[str, Any]) -> None:
-        silent = trio.current_time() >= self._greeted_at + self._life.silent_after
-        if self._exit_code is None and not silent:
-            self._answers.append(json.dumps(message).encode())
-            self._answered.unpark_all()
-
-    async def live(self) -> None:
-        await trio.sleep(self._life.connects_after)
-        if self._life.mute:
-            return
-        async for frame in self._requests:
-            if self._exit_code is not None:
-                return
-            self._handle(json.loads(frame))
-
-    def _handle(self, message: dict[str, Any]) -> None:
-        method, request_id = message.get("method"), message.get("id")
-        params: dict[str, Any] = message.get("params") or {}
-        if method == "notifications/cancelled":
-            self._server.cancelled.append(params["requestId"])
-            if (scope := self._running.get(params["requestId"])) is not None:
-                scope.cancel()
-        elif request_id is not None and method is not None:
-            self._answer(request_id, method, params)
-
-    def _answer(self, request_id: int | str, method: str, params: dict[str, Any]) -> None:
-        match method:
-            case "server/discover" if self._life.dies_of_probe:
-                self.die(self._life.exit_code)
-            case "server/discover" if self._life.modern:
-                self._probed()
-                self._modern_session = True
-                self._result(request_id, self._discovery())
-                self._greeted()
-            case "initialize" if not self._modern_session:
-                greeting = {"protocolVersion": _HANDSHAKE, "capabilities": _CAPABILITIES, "serverInfo": _INFO}
-                self._result(request_id, greeting)
-                self._greeted()
-            case "tools/list":
-                self._result(request_id, {"tools": self._listing(), **_caching(modern=self._modern_session)})
-            case "tools/call":
-                name: str = params["name"]
-                arguments: dict[str, Any] = params.get("arguments", {})
-                self._server.calls.append((self._number, name, arguments))
-                self._nursery.start_soon(self._call, request_id, params)
-            case "ping":
-                self._probed()
-                self._result(request_id, {})
-            case _:
-                self.send(
-                    {"jsonrpc": "2.0", "id": request_id, "error": {"code": -32601, "message": "Method not found"}}
-                )
-
-    def _probed(self) -> None:
-        if self._greeted_at < math.inf:
-            self._server.probes.append(trio.current_time())
-
-    def _greeted(self) -> None:
-        if self._greeted_at < math.inf:
-            return  # a later probe
-        self._greeted_at = trio.current_time()
-        if not math.isinf(self._life.dies_after):
-            self._nursery.start_soon(self._die_later)
-
-    async def _die_later(self) -> None:
-        await trio.sleep(self._life.dies_after)
-        self.die(self._life.exit_code)
-
-    async def _call(self, request_id: int | str, params: dict[str, Any]) -> None:
-        with trio.CancelScope() as self._running[request_id]:
-            try:
-                self._result(request_id, await self._outcome(params))
-            except Refusal as refusal:
-                self.send({"jsonrpc": "2.0", "id": request_id, "error": refusal.error})
-        del self._running[request_id]
-
-    async def _outcome(self, params: dict[str, Any]) -> dict[str, Any]:
-        complete = {"resultType": "complete"} if self._modern_session else {}
-        try:
-            value = await self._function(params)
-        except Refusal:
-            raise
-        except Exception as error:  # a tool that raises is a tool that answers with `isError`
-            return {**complete, "content": [{"type": "text", "text": str(error)}], "isError": True}
-        if isinstance(value, Ask):
-            self._asked.append(value.then)
-            state = str(len(self._asked) - 1)
-            return {"resultType": "input_required", "inputRequests": value.requests, "requestState": state}
-        if isinstance(value, str):
-            return {**complete, "content": [{"type": "text", "text": value}]}
-        return {**complete, "content": [], "structuredContent": value}
-
-    def _function(self, params: dict[str, Any]) -> Awaitable[object]:
-        if "requestState" in params:
-            return self._asked[int(params["requestState"])](params.get("inputResponses", {}))
-        return self._server.tools[params["name"]](params.get("arguments", {}))
-
-    def _result(self, request_id: int | str, result: Mapping[str, Any]) -> None:
-        self.send({"jsonrpc": "2.0", "id": request_id, "result": result})
-
-    def _listing(self) -> list[dict[str, Any]]:
-        return [
-            {
-                "name": name,
-                "inputSchema": {"type": "object"},
-                "annotations": dict(self._server.annotations.get(name, {})),
-                **self._server.declared.get(name, {}),
-            }
-            for name in self._server.tools
-        ]
-
-    def _discovery(self) -> dict[str, Any]:
-        return {
-            "supportedVersions": [_MODERN],
-            "capabilities": _CAPABILITIES,
-            "_meta": {"io.modelcontextprotocol/serverInfo": _INFO},
-            **_caching(modern=True),
-        }
-
-
-_INFO = {"name": "scripted", "version": "1"}
-_CAPABILITIES: dict[str, Any] = {"tools": {}}
-
-
-def _caching(*, modern: bool) -> dict[str, Any]:
-    return {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"} if modern else {}

@@ -18,15 +18,20 @@ _JSON_STARTS = frozenset('{["-0123456789tfn')
 def render(content: "Sequence[ContentBlock]", structured: Any) -> str:
     """The content as text: text blocks verbatim, others as JSON with binary data replaced by its size, one block a
     line; structured content after it, unless it is there already."""
-    parts = [_block(block) for block in content]
-    if structured is not None and not any(_says(part, structured) for part in parts):
-        parts.append(json.dumps(structured, ensure_ascii=False))
+    parts = [block.text if block.type == "text" else _other(block) for block in content]
+    if structured is not None:
+        _add(structured, parts)
     return "\n".join(parts) or NO_OUTPUT
 
 
-def _block(block: "ContentBlock") -> str:
-    if block.type == "text":
-        return block.text
+def _add(structured: Any, parts: list[str]) -> None:
+    for part in parts:
+        if _says(part, structured):
+            return
+    parts.append(json.dumps(structured, ensure_ascii=False))
+
+
+def _other(block: "ContentBlock") -> str:
     dumped = block.model_dump(by_alias=True, mode="json", exclude_none=True)
     for holder, key in ((dumped, "data"), (dumped.get("resource", {}), "blob")):
         if isinstance(data := holder.get(key), str):

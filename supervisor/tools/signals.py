@@ -2,14 +2,20 @@
 
 Each is a sentence that an ordinary text hardly has; who wants to be missed will be. A text *about* such attacks that
 quotes one has its sign too.
+
+All of a text is looked at, and most texts have no sign, so what counts is how fast that is known. Every sign has a
+stem: three letters that are rare elsewhere, which are found at ten gigabytes a second. What follows a stem is read
+where it stands, and only if that fits, what comes before it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
+from itertools import product
 from typing import Final
 
-import jsonschema_rs
 from attrs import frozen
+
+from .finding import Finder, finder
 
 SIGNALS: Final = (
     "ignore-previous",
@@ -23,8 +29,11 @@ SIGNALS: Final = (
 )
 """The names of all signs."""
 
-_GAP = r"[\s*_>#\"'`,.:;-]{1,20}"
-_OPENING = r"(?m:^|\\[nrt]|[.!?:>*#\"'`)\]}-])[\s*_>#\"'`-]{0,20}"
+_SPACE = r"\s\x1c-\x1f\x85\u200b\ufeff"
+"""White space as ECMA-262 and as Unicode have it, and what has no width."""
+_GAP = rf"[{_SPACE}*_>#\"'`,.:;-]+"
+_OPENING = rf"(?m:^|\\[nrt]|[.!?:>*#\"'`)\]}}-])[{_SPACE}*_>#\"'`-]*"
+_FEW = rf"[{_SPACE}]{{0,4}}"
 
 _ALL = rf"(?:(?:all|any|every|each|the|your|my|our|its|of|these|those|this|that|and|or|other){_GAP}){{0,4}}"
 _EARLIER = r"(?:previous|prior|above|earlier|preceding|foregoing|former|past|existing|original|initial|system)"
@@ -55,127 +64,144 @@ _ORDER = (
 
 _PLEASE = rf"(?:(?:please|now|just|so|and|then|you{_GAP}(?:must|should|will)){_GAP}){{0,3}}"
 _MARK = rf"(?:{_GAP}(?:message|prompt|notice|override|instructions?|note))?"
-_BRACKET = r"[\[<]\s{0,4}"
-_FAKE_ROLE = rf"(?:system|developer){_MARK}[*_\"'`]{{0,3}}\s{{0,4}}:{_GAP}?{_TO_A_MODEL}"
-_INSTRUCTIONS = (
-    rf"(?:instruction|directive)s?(?:{_GAP}for{_GAP}(?:you|the{_GAP}(?:assistant|model|ai|agent)))?\s{{0,4}}[:=]"
-    rf"{_GAP}?{_ORDER}"
-)
+_BRACKET = rf"[\[<]{_FEW}"
+_SAYS = rf"{_MARK}[*_\"'`]{{0,3}}{_FEW}:{_GAP}?"
+_ARE = rf"s?(?:{_GAP}for{_GAP}(?:you|the{_GAP}(?:assistant|model|ai|agent)))?{_FEW}[:=]{_GAP}?{_ORDER}"
 _NEW = rf"(?:new|updated|revised|real|actual|important){_GAP}(?:system{_GAP})?"
 
 _ROLE = r"(?:user|system|administrator|admin|operator|developer|human|security team|anthropic|openai)"
 _ADVERB = rf"(?:(?:already|previously|explicitly|fully|hereby|now|also){_GAP}){{0,2}}(?:pre-?)?"
+_A_ROLE = rf"{_OPENING}(?:the|your|this){_GAP}{_ROLE}{_GAP}"
 _AUTHORISED = (
-    rf"(?:authori[sz]ed|approved|granted){_GAP}(?:you|this|all|any|these|every|full|unrestricted|it[\s.,;:!]"
-    rf"|the{_GAP}(?:assistant|agent|following|tool|deletion|transfer|action|request|operation))"
+    rf"{_GAP}{_ADVERB}(?:authori[sz]ed|approved|granted){_GAP}(?:you|this|all|any|these|every|full|unrestricted"
+    rf"|it[{_SPACE}.,;:!]|the{_GAP}(?:assistant|agent|following|tool|deletion|transfer|action|request|operation))"
 )
-_AUTHORISED_BY = rf"(?:authori[sz]ed|approved|granted){_GAP}by{_GAP}(?:(?:the|your){_GAP}{_ROLE}|anthropic|openai)"
+_BY = rf"d{_GAP}by{_GAP}(?:(?:the|your){_GAP}{_ROLE}|anthropic|openai)"
 _THIS_IS = (
     rf"(?:you{_GAP}(?:are|have{_GAP}been)|(?:action|request|operation|command|call|tool|task|step|transfer)"
-    rf"{_GAP}(?:is|has{_GAP}been|was)){_GAP}"
+    rf"{_GAP}(?:is|has{_GAP}been|was)){_GAP}{_ADVERB}"
 )
-_HAVE_FULL = (
-    rf"you{_GAP}(?:now{_GAP})?have{_GAP}{_ADVERB}(?:been{_GAP}(?:given|granted){_GAP})?(?:full|root|unrestricted){_GAP}"
+_FULL = (
+    rf"{_GAP}(?:now{_GAP})?have{_GAP}{_ADVERB}(?:been{_GAP}(?:given|granted){_GAP})?(?:full|root|unrestricted){_GAP}"
     rf"(?:permission|authori[sz]ation|access{_GAP}to{_GAP}(?:all|every))"
 )
 
 _NOW_IN = (
-    rf"(?:you{_GAP}are|you're){_GAP}now{_GAP}(?:(?:in|operating|running|entering|an?|the|under){_GAP}){{0,3}}"
+    rf"(?:{_GAP}are|'re){_GAP}now{_GAP}(?:(?:in|operating|running|entering|an?|the|under){_GAP}){{0,3}}"
     rf"(?:developer|admin(?:istrator)?|debug|god|root|dan|jailbreak(?:ed)?|unrestricted|unfiltered|uncensored|sudo"
     rf"|maintenance|superuser|privileged|override|evil)(?:{_GAP}(?:mode|assistant|ai|model|agent)|[.,!:;\n])"
 )
-_SWITCH_TO = (
-    rf"(?:switch(?:ing)?{_GAP}(?:in)?to|enter(?:ing)?|activat(?:e|ing)){_GAP}(?:(?:an?|the|your){_GAP})?"
+_A_MODE = (
+    rf"{_GAP}(?:(?:an?|the|your){_GAP})?"
     rf"(?:(?:god|dan|jailbreak|unrestricted|unfiltered|uncensored|do{_GAP}anything{_GAP}now){_GAP}mode"
     rf"|(?:developer|admin(?:istrator)?|root|sudo|privileged|override){_GAP}mode{_GAP}(?:(?:and|now){_GAP})?{_TO_A_MODEL})"
 )
+
+_CHATML = rf"[{_SPACE}]*(?:im_start|start_header_id|role|start)[{_SPACE}]*\|>[{_SPACE}]*(?:system|developer)"
+_LONG_S = "\u017f"
+"""An s in all but its bytes."""
 
 
 @frozen
 class _Sign:
     name: str
-    pattern: str
-    """Begins with letters, which makes it quick to look for."""
-    before: str = ""
-    """What must stand before it."""
+    before: str
+    """What stands before the stem."""
+    stem: str
+    """Three letters without a k, which has a third spelling."""
+    link: str
+    """What joins the stem to what follows."""
+    then: str
+    """What follows; signs of a group share it, to be quick to compile."""
+
+    @property
+    def end(self) -> str:
+        """The sign from its stem on."""
+        return f"{self.stem}{self.link}{self.then}"
 
 
 _GROUPS: Final = (
     (
-        _Sign("ignore-previous", rf"ignor(?:e|ing){_WHAT_CAME_BEFORE}"),
-        _Sign("disregard-previous", rf"(?:disregard(?:ing)?|overrid(?:e|ing)){_WHAT_CAME_BEFORE}"),
-        _Sign("disregard-previous", rf"forget{_WHAT_CAME_BEFORE}", before=_OPENING + _PLEASE),  # not "models forget"
+        _Sign("ignore-previous", "i", "gno", "r(?:e|ing)", _WHAT_CAME_BEFORE),
+        _Sign("disregard-previous", "disr", "ega", "rd(?:ing)?", _WHAT_CAME_BEFORE),
+        _Sign("disregard-previous", "ove", "rri", "d(?:e|ing)", _WHAT_CAME_BEFORE),
+        _Sign("disregard-previous", f"{_OPENING}{_PLEASE}fo", "rge", "t", _WHAT_CAME_BEFORE),  # not "models forget"
         _Sign(
             "new-instructions",
-            rf"(?:your|follow{_GAP}(?:the|these)){_GAP}(?:new|updated|revised|real|actual){_GAP}instructions{_GAP}"
-            rf"(?:are|follow|instead|from{_GAP}now)",
+            rf"(?:your|follow{_GAP}(?:the|these)){_GAP}(?:new|updated|revised|real|actual){_GAP}instr",
+            "uct",
+            "ions",
+            rf"{_GAP}(?:are|follow|instead|from{_GAP}now)",
         ),
-        _Sign("fake-authorization", _HAVE_FULL),
-        _Sign("mode-switch", _NOW_IN),
+        _Sign("new-instructions", f"{_NEW}instr", "uct", "ion", _ARE),
+        _Sign("new-instructions", f"{_NEW}d", "ire", "ctive", _ARE),
+        _Sign("fake-authorization", "", "you", "", _FULL),
+        _Sign("fake-authorization", _A_ROLE, "hav", "e", _AUTHORISED),
+        _Sign("mode-switch", "", "you", "", _NOW_IN),
     ),
     (
-        _Sign("fake-system-role", _FAKE_ROLE, before=_OPENING),
-        _Sign("new-instructions", _INSTRUCTIONS, before=_NEW),
+        _Sign("fake-system-role", _OPENING, "sys", f"tem{_SAYS}", _TO_A_MODEL),
+        _Sign("fake-system-role", f"{_OPENING}deve", "lop", f"er{_SAYS}", _TO_A_MODEL),
+        _Sign("bracketed-system", _BRACKET, "sys", rf"(?:tem)?{_MARK}{_FEW}[\]>]{{1,2}}{_GAP}?", _TO_A_MODEL),
+        _Sign("bracketed-system", _BRACKET, "sys", "", rf"tem{_GAP}override{_FEW}\]"),
+        _Sign("fake-authorization", _A_ROLE, "has", "", _AUTHORISED),
+        _Sign("fake-authorization", f"{_THIS_IS}a", "uth", "ori[sz]e", _BY),
+        _Sign("fake-authorization", f"{_THIS_IS}a", "ppr", "ove", _BY),
+        _Sign("fake-authorization", f"{_THIS_IS}gra", "nte", "", _BY),
+        _Sign("mode-switch", "e", "nte", "r(?:ing)?", _A_MODE),
+        _Sign("mode-switch", "sw", "itc", rf"h(?:ing)?{_GAP}(?:in)?to", _A_MODE),
+        _Sign("mode-switch", "acti", "vat", "(?:e|ing)", _A_MODE),
     ),
-    (
-        _Sign("chatml-system", r"<\|\s*(?:im_start|start_header_id|role|start)\s*\|>\s*(?:system|developer)"),
-        _Sign("bracketed-system", rf"sys(?:tem)?{_MARK}\s{{0,4}}[\]>]{{1,2}}{_GAP}?{_TO_A_MODEL}", before=_BRACKET),
-        _Sign("bracketed-system", rf"system{_GAP}override\s{{0,4}}\]", before=_BRACKET),
-    ),
-    (
-        _Sign(
-            "fake-authorization",
-            _AUTHORISED,
-            before=rf"{_OPENING}(?:the|your|this){_GAP}{_ROLE}{_GAP}(?:has|have){_GAP}{_ADVERB}",
-        ),
-        _Sign("fake-authorization", _AUTHORISED_BY, before=_THIS_IS + _ADVERB),
-    ),
-    (_Sign("mode-switch", _SWITCH_TO),),
+    (_Sign("chatml-system", "", r"<\|", "", _CHATML),),
 )
-"""Signs looked for in one pass each group; a few beginnings together are as quick as one."""
-_STEMS = r"ignor|disregard|forget|overrid|sys|developer|<\||instruction|directive|authori|approve|grant|access|now|mode"
-"""One of these is in every sign, and in few short texts."""
-_SHORT = 2000
-"""Characters up to which a look for the stems is worth it."""
+"""No more than eight stems in each but the last: the search takes sixty-four literals at once."""
+PATTERNS: Final = tuple((sign.name, sign.before + sign.end) for group in _GROUPS for sign in group)
+"""What the signs are, as regular expressions that mind no case: the whole truth, slow to look for."""
 
 
 def scan(text: str) -> tuple[str, ...]:
     """The signs in a text, however long, in the order of `SIGNALS`."""
     try:
-        if len(text) < _SHORT and not _finder(_STEMS)(text):
-            return ()
-        groups = [group for any_of_them, group in _groups() if any_of_them(text)]
-        found = {sign.name for group in groups for sign in group if _finder(sign.before + sign.pattern)(text)}
+        if not text.isascii():
+            text = text.replace(_LONG_S, "s")
+        return _signs(text) if _suspect()(text) else ()
     except UnicodeEncodeError:
         return scan(text.encode("utf-8", "replace").decode())  # it has half a character
-    return tuple(sorted(found, key=SIGNALS.index)) if found else ()
 
 
 def prepare() -> None:
-    """Compile all patterns, once a process. It takes a tenth of a second, which no call should wait for."""
-    for pattern in (
-        _STEMS,
-        *map(_any_of, _GROUPS),
-        *(sign.before + sign.pattern for group in _GROUPS for sign in group),
-    ):
-        _finder(pattern)
+    """Compile what every text is looked at with, once a process. It takes a few hundredths of a second at most."""
+    _suspect()
 
 
-_Finder = Callable[[str], bool]
-
-
-def _any_of(group: Sequence[_Sign]) -> str:
-    return "|".join(sign.pattern for sign in group)
+def _signs(text: str) -> tuple[str, ...]:
+    signs = (sign for group in _GROUPS if finder(_ends(group))(text) for sign in group)
+    found = {sign.name for sign in signs if finder(sign.end)(text) and finder(sign.before + sign.end)(text)}
+    return tuple(sorted(found, key=SIGNALS.index)) if found else ()
 
 
 @cache
-def _groups() -> Sequence[tuple[_Finder, Sequence[_Sign]]]:
-    return [(_finder(_any_of(group)), group) for group in _GROUPS]
+def _suspect() -> Finder:
+    """Whether a text has the end of any sign, or something like it."""
+    return finder(*map(_ends, _GROUPS))
 
 
-@cache
-def _finder(pattern: str) -> _Finder:
-    # A validator for the sake of its regular expressions: one linear pass, at best a tenth of a millisecond a megabyte,
-    # where `re` takes a tenth of a second.
-    options = jsonschema_rs.RegexOptions()
-    return jsonschema_rs.validator_for({"pattern": f"(?i){pattern}"}, pattern_options=options).is_valid
+def _ends(group: Sequence[_Sign]) -> str:
+    """Any stem, then any link and what follows that: more than the ends of the signs, and quicker to compile."""
+    ends = (
+        f"(?:{'|'.join(dict.fromkeys(sign.link for sign in group if sign.then == then))}){then}"
+        for then in dict.fromkeys(sign.then for sign in group)
+    )
+    return f"{_spellings(sign.stem for sign in group)}(?:{'|'.join(ends)})"
+
+
+def _spellings(stems: Iterable[str]) -> str:
+    """All stems in one case, then all in another, and so on.
+
+    The search tells literals apart by their place in the list, modulo 16: what shares a place is confused.
+    """
+    of_each = [
+        ["".join(one) for one in product(*zip(stem, stem.upper(), strict=True))] for stem in dict.fromkeys(stems)
+    ]
+    one_case_after_another = (spelled for one_case in zip(*of_each, strict=True) for spelled in one_case)
+    return f"(?-i:{'|'.join(dict.fromkeys(one_case_after_another))})"

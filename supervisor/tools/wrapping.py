@@ -4,6 +4,8 @@ import re
 from functools import lru_cache
 from unicodedata import normalize
 
+from .finding import finder
+
 TAG = "mcp_tool_output"
 
 _FOREIGN = re.compile(r"[^a-zA-Z0-9._-]")
@@ -11,6 +13,8 @@ _TAG_START = re.compile(r"<(?=[\s/]*mcp[\s_-]*tool[\s_-]*output)", re.IGNORECASE
 
 _LESS_THAN = "<\uff1c\ufe64\u2039\u3008\u27e8\u2329\u276e\u1438\u02c2\u226e"
 _LOOKS_LIKE_LESS = re.compile(f"[{_LESS_THAN}]")
+_SPELLED_TAG = "<[^0-9a-z<]*" + "[^0-9a-z</]*".join(TAG.replace("_", ""))
+"""In ASCII, whatever stands between its letters that is none."""
 _ALIKE = str.maketrans(
     {
         **dict.fromkeys(_LESS_THAN, "<"),
@@ -19,8 +23,6 @@ _ALIKE = str.maketrans(
         **dict(zip("\u043c\u0441\u0440\u0442\u043e\u04cf\u03c1\u03bf\u03c4\u03c5", "mcptolpotu", strict=True)),
     }
 )
-_UNSEEN = bytes(code for code in range(128) if not (chr(code).isalnum() or chr(code) in "</"))
-_SQUEEZED_TAG = re.compile(rb"</*" + TAG.replace("_", "").encode())
 
 
 def wrap(body: str, *, server: str, tool: str) -> str:
@@ -40,7 +42,7 @@ def clean_name(name: str) -> str:
 
 
 def _harmless(body: str) -> str:
-    if "<" not in body and (body.isascii() or not _LOOKS_LIKE_LESS.search(body)):
+    if "<" not in body and (body.isascii() or not any(less in body for less in _LESS_THAN)):
         return body
     if not _spells_tag(body):
         return body
@@ -51,5 +53,5 @@ def _harmless(body: str) -> str:
 def _spells_tag(text: str) -> bool:
     if not text.isascii():
         text = normalize("NFKD", normalize("NFKD", text).casefold()).translate(_ALIKE)
-    seen = text.encode("ascii", "ignore").lower().translate(None, _UNSEEN)
-    return _SQUEEZED_TAG.search(seen) is not None
+        text = text.encode("ascii", "ignore").decode()
+    return finder(_SPELLED_TAG)(text)

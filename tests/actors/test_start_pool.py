@@ -3,7 +3,7 @@
 import trio
 
 from mcp_nursery.actors.start_pool import PATIENCE, StartPool
-from mcp_nursery.supervisor import ServerSpec, ServerState, StdioTransport, open_supervisor
+from mcp_nursery.supervisor import DockerTransport, ServerSpec, ServerState, StdioTransport, open_supervisor
 from mcp_nursery.supervisor.testing import Life, ScriptedServer
 
 
@@ -122,6 +122,16 @@ async def test_stdio_servers_wait_and_others_do_not(autojump_clock):
         await supervisor.wait_connected("inner")
         assert trio.current_time() == 1
     assert StdioTransport("x").kind == Local.kind
+
+
+async def test_containers_take_the_places_of_local_servers(autojump_clock):
+    """L15, K2."""
+    servers = [ScriptedServer(Life(connects_after=1.5, modern=False)) for _ in range(6)]
+    kinds = (Local.kind, DockerTransport("x").kind)
+    specs = [ServerSpec(f"s{n}", Remote(server, kinds[n % 2])) for n, server in enumerate(servers)]
+    async with open_supervisor(specs, gate=100):
+        pass
+    assert sorted(server.starts[0] for server in servers) == [0, 0, 0, 1.5, 1.5, 1.5]
 
 
 async def test_remote_servers_start_twenty_at_a_time(autojump_clock):

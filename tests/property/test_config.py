@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.supervisor.config import Config, load_config
-from mcp_nursery.supervisor.spec import StdioTransport, UnusableTransport
+from mcp_nursery.supervisor.transports import StdioTransport, UnusableTransport
 
 SECRET = "hunter2"
 KEYS = [
@@ -19,6 +19,7 @@ KEYS = [
     *(
         "stableAfterSeconds",
         "lazy",
+        "idleSeconds",
         "connectSeconds",
         "callSeconds",
         "maxInFlight",
@@ -72,7 +73,7 @@ def load(file: Path, content: bytes) -> Config | ConfigError:
         assert isinstance(spec.transport, StdioTransport | UnusableTransport)
         if isinstance(spec.transport, UnusableTransport):
             check_error(spec.transport.error, file)
-            assert spec.name in (spec.transport.error.server, "(nameless)")
+            assert spec.name == spec.transport.error.server or spec.name.startswith("(nameless)")
     return config
 
 

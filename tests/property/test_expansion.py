@@ -16,7 +16,7 @@ from mcp_nursery.supervisor.config.expansion import (
     expand_header,
     unresolved_in_header,
 )
-from mcp_nursery.supervisor.spec import UnusableTransport
+from mcp_nursery.supervisor.transports import UnusableTransport
 
 SECRET = "s3cr3t-of-the-process"
 names = st.sampled_from(["A", "B", "HOME", "PLANTED", "userHome", "workspaceFolder"])

@@ -6,6 +6,7 @@ import pytest
 import trio
 import trio.testing
 
+from mcp_nursery.actors.errors import InvalidArguments
 from mcp_nursery.actors.transports import http_client
 from mcp_nursery.supervisor import Call, CallTimeout, ConnectionLost, Delivery, ServerError, ServerState
 
@@ -296,3 +297,11 @@ async def test_the_era_is_found_once(remotes):
         await supervisor.reconnect("lab")
     assert remote.journal.count("POST_server/discover") == 1
     assert remote.journal.count("POST_initialize") == remote.journal.count("DELETE") == 3
+
+
+async def test_what_cannot_be_written_is_that_calls_error(remote):
+    """SDK-NOTES 3: half a surrogate pair passes the SDK's session, and ends its transport."""
+    async with supervised(remote.spec()) as supervisor:
+        with pytest.raises(InvalidArguments, match="cannot be sent as JSON"):
+            await supervisor.call_tool("look", server="lab", meta={"x": "\ud800"})
+        assert (await supervisor.call_tool("look", server="lab", meta={"x": 1 << 70})).incarnation == 1

@@ -8,6 +8,7 @@ Arguments:
     greet=CODE      exit once the tools were listed
     mute=yes        never answer anything
     more=NAME       offer another tool, which does nothing
+    tells=NAME      say of itself what this variable holds
     port=NUMBER     speak streamable HTTP there, with sessions, instead of standard streams; see `serve`
 """
 
@@ -300,6 +301,10 @@ def probed(call):
 
 def initialize(call, params):
     facts = {"capabilities": {"tools": {"listChanged": True}}, "serverInfo": {"name": "lab", "version": "1"}}
+    if "tells" in FLAGS:
+        told = os.environ[FLAGS["tells"]]
+        facts["serverInfo"] |= {"title": f"lab of {told}", "icons": [{"src": f"https://x/{told}", "sizes": ["any"]}]}
+        facts["instructions"] = f"Use {told} for everything."
     send({"id": call, "result": {"protocolVersion": params["protocolVersion"], **facts}})
 
 

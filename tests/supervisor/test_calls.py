@@ -354,6 +354,8 @@ async def test_unknown_names(autojump_clock):
     async with open_supervisor([spec(ScriptedServer())]) as supervisor:
         with pytest.raises(UnknownTool, match="did you mean 'mcp_lab_echo'"):
             await supervisor.call_tool("mcp_lab_ecko")
+        with pytest.raises(UnknownTool):
+            await supervisor.call_tool("mcp_lab_ecko", timeout=0)  # to wait would be in vain, whatever its time
         with pytest.raises(UnknownTool, match="on server 'lab'; did you mean 'echo'"):
             await supervisor.call_tool("ecko", server="lab")
         with pytest.raises(UnknownServer, match="did you mean 'lab'"):

@@ -1,5 +1,6 @@
 import json
 import math
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -7,13 +8,15 @@ import pytest
 
 from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.actors.liveness import Liveness
-from mcp_nursery.supervisor.config import Config, load_config
+from mcp_nursery.supervisor.config import Config, load_config, loader
+from mcp_nursery.supervisor.config.document import LIMIT
 from mcp_nursery.supervisor.config.environment import call_timeout, connect_timeout
 from mcp_nursery.supervisor.config.unresolved import Unresolved
 from mcp_nursery.supervisor.policy import RestartPolicy
-from mcp_nursery.supervisor.spec import (
+from mcp_nursery.supervisor.spec import ServerSpec
+from mcp_nursery.supervisor.transports import (
+    DockerTransport,
     HttpTransport,
-    ServerSpec,
     SseTransport,
     StdioTransport,
     UnusableTransport,
@@ -28,6 +31,7 @@ ALL_KEYS = [
         "args",
         "env",
         "envFile",
+        "image",
         "cwd",
         "url",
         "headers",
@@ -40,6 +44,7 @@ ALL_KEYS = [
     *(
         "stableAfterSeconds",
         "lazy",
+        "idleSeconds",
         "connectSeconds",
         "callSeconds",
         "maxInFlight",
@@ -129,6 +134,24 @@ def test_unreadable_file(tmp_path: Path) -> None:
         assert caught.value.file == str(path)
 
 
+def test_a_file_that_never_ends(tmp_path: Path) -> None:
+    """K3: there is a limit; a pipe that somebody named is read to its end."""
+    with pytest.raises(ConfigError, match="cannot be read: more than 64 MiB"):
+        load_config("/dev/zero")
+    huge = tmp_path / "huge.json"
+    with huge.open("wb") as stream:
+        stream.truncate(LIMIT + 1)
+    with pytest.raises(ConfigError, match="cannot be read: more than 64 MiB"):
+        load_config(huge)
+    with huge.open("r+b") as stream:
+        stream.truncate(LIMIT)
+    with pytest.raises(ConfigError, match="not JSON"):
+        load_config(huge)
+    with subprocess.Popen(["printf", '{"mcpServers": {"a": {"command": "x"}}}'], stdout=subprocess.PIPE) as writer:
+        assert writer.stdout is not None
+        assert [spec.name for spec in load_config(f"/dev/fd/{writer.stdout.fileno()}").servers] == ["a"]
+
+
 def test_a_bad_file_shows_none_of_its_text(file: Path) -> None:
     file.write_text('{"mcpServers": {"a": {"command": "x", "args": ["hunter2"]} oops', encoding="utf-8")
     with pytest.raises(ConfigError) as caught:
@@ -153,7 +176,7 @@ def test_byte_order_mark(file: Path) -> None:
         ("npx", None, "an object wanted, not text", None),
         (None, None, "an object wanted, not null", None),
         ([], None, "an object wanted, not a list", None),
-        ({}, "command", "missing command (stdio)", None),
+        ({}, "command", "missing command (stdio), image (docker) or url (http)", None),
         ({"command": None}, "command", "missing command (stdio)", None),
         ({"type": "stdio"}, "command", "missing command (stdio)", "stdio"),
         ({"type": "stdio", "url": "https://x"}, "command", "missing command (stdio)", "stdio"),
@@ -178,7 +201,26 @@ def test_byte_order_mark(file: Path) -> None:
         ({"command": "x", "cwd": ""}, "cwd", "must not be empty", "stdio"),
         ({"command": "x", "url": "https://x"}, "url", "both command (stdio) and url (http)", "stdio"),
         ({"command": "x", "url": "https://x", "type": "http"}, "url", "both command", "http"),
-        ({"command": "x", "type": "pigeon"}, "type", "known are stdio, local, http", None),
+        ({"command": "x", "image": "y"}, "image", "both command (stdio) and image (docker)", "stdio"),
+        ({"image": "x", "url": "https://x"}, "url", "both image (docker) and url (http)", "docker"),
+        ({"type": "docker", "command": "x", "image": "y", "url": "z"}, "image", "both command", "docker"),
+        ({"type": "docker"}, "image", "missing image (docker)", "docker"),
+        ({"type": "docker", "image": None}, "image", "missing image (docker)", "docker"),
+        ({"type": "docker", "command": "x"}, "image", "missing image (docker)", "docker"),
+        ({"type": "docker", "url": "https://x"}, "image", "missing image (docker)", "docker"),
+        ({"type": "stdio", "image": "x"}, "command", "missing command (stdio)", "stdio"),
+        ({"type": "sse", "image": "x"}, "url", "missing url (sse)", "sse"),
+        ({"image": ""}, "image", "must not be empty", "docker"),
+        ({"image": " "}, "image", "must not be empty", "docker"),
+        ({"image": "--privileged"}, "image", "the name of an image wanted", "docker"),
+        ({"image": "a b"}, "image", "the name of an image wanted", "docker"),
+        ({"image": ["x"]}, "image", "text wanted, not a list", "docker"),
+        ({"image": "x", "cwd": "/"}, "cwd", "the working directory of its image", "docker"),
+        ({"image": "x", "envFile": " "}, "envFile", "must not be empty", "docker"),
+        ({"url": "https://x", "envFile": ""}, "envFile", "must not be empty", "http"),
+        ({"type": "sdk", "name": "x"}, "type", "given by code", None),
+        ({"type": "in-process"}, "type", "given by code", None),
+        ({"command": "x", "type": "pigeon"}, "type", "known are stdio, local, docker, http", None),
         ({"command": "x", "type": 1}, "type", "text wanted, not a number", None),
         ({"command": "x", "type": "http"}, "url", "missing url (http)", "http"),
         ({"type": "sse"}, "url", "missing url (sse)", "sse"),
@@ -218,6 +260,8 @@ def test_byte_order_mark(file: Path) -> None:
         ({"command": "x", "stableAfterSeconds": -1}, "stableAfterSeconds", "finite seconds >= 0", "stdio"),
         ({"command": "x", "connectSeconds": "30"}, "connectSeconds", "seconds wanted, not text", "stdio"),
         ({"command": "x", "connectSeconds": False}, "connectSeconds", "seconds wanted, not a boolean", "stdio"),
+        ({"command": "x", "idleSeconds": "90"}, "idleSeconds", "seconds wanted, not text", "stdio"),
+        ({"command": "x", "idleSeconds": -1}, "idleSeconds", "finite seconds >= 0", "stdio"),
         ({"command": "x", "callSeconds": -0.5}, "callSeconds", "finite seconds >= 0", "stdio"),
         ({"command": "x", "callSeconds": 10**400}, "callSeconds", "finite seconds >= 0", "stdio"),
         ({"command": "x", "maxInFlight": 0}, "maxInFlight", "a whole number >= 1", "stdio"),
@@ -273,6 +317,51 @@ def test_remote_entry(file: Path, entry: Any, transport: Any) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("entry", "transport"),
+    [
+        ({"image": "mcp/time"}, DockerTransport("mcp/time")),
+        ({"image": "mcp/time", "type": "docker", "args": ["-v"]}, DockerTransport("mcp/time", ["-v"])),
+        (
+            {"image": "ghcr.io:443/a/b_c:1.0-x@sha256:0f", "env": {"A": "b"}},
+            DockerTransport("ghcr.io:443/a/b_c:1.0-x@sha256:0f", env={"A": "b"}),
+        ),
+    ],
+)
+def test_an_entry_of_a_container(file: Path, entry: Any, transport: DockerTransport) -> None:
+    """K2: named or inferred; its environment and arguments are its server's."""
+    spec = load_one(file, entry)
+    assert (spec.transport, spec.transport.kind, spec.liveness) == (transport, "docker", None)
+
+
+WORDS = {
+    "stdio": ["stdio", "local"],
+    "docker": ["docker"],
+    "http": ["http", "streamable-http", "streamable_http", "streamableHttp", "remote"],
+    "sse": ["sse", "sse-ide"],
+    "ws": ["ws", "ws-ide", "websocket"],
+}
+
+
+@pytest.mark.parametrize(("kind", "word"), [(kind, word) for kind, words in WORDS.items() for word in words])
+def test_every_word_for_a_transport(file: Path, kind: str, word: str) -> None:
+    """K2: what is missing is named by the transport's own word."""
+    key, text = {"stdio": ("command", "x"), "docker": ("image", "x"), "ws": ("url", "ws://x")}.get(
+        kind, ("url", "http://x")
+    )
+    assert load_one(file, {"type": word, key: text}).transport.kind == kind
+    error = load_one(file, {"type": word}).transport.error
+    assert error.field == key
+    assert f"missing {key} ({kind})" in str(error)
+
+
+def test_editors_know_every_word() -> None:
+    """K2."""
+    schema = json.loads(Path(loader.__file__).with_name("schema.json").read_text())
+    words = {word for words in WORDS.values() for word in words}
+    assert set(schema["$defs"]["server"]["properties"]["type"]["enum"]) == {*words, None}
+
+
 def test_numbers_beyond_floats(file: Path) -> None:
     file.write_text('{"mcpServers": {"s": {"command": "x", "callSeconds": 1e999}}}', encoding="utf-8")
     (spec,) = load_config(file).servers
@@ -284,7 +373,7 @@ def test_nameless_entry(file: Path, name: str) -> None:
     bad, good = load_config(write(file, {name: {"command": "x"}, "good": {"command": "x"}})).servers
     assert bad.name == "(nameless)"
     assert (bad.transport.error.file, bad.transport.error.field) == (str(file), "mcpServers")
-    assert "a server needs a name" in str(bad.transport.error)
+    assert "field 'mcpServers': entry 1 needs a name" in str(bad.transport.error)
     assert isinstance(good.transport, StdioTransport)
 
 
@@ -311,6 +400,7 @@ def test_full_entry(file: Path) -> None:
             "restartDelays": [0.5, 1],
             "stableAfterSeconds": 60,
             "lazy": True,
+            "idleSeconds": 90,
             "connectSeconds": 0,
             "callSeconds": 2.5,
             "maxInFlight": 4,
@@ -328,6 +418,7 @@ def test_full_entry(file: Path) -> None:
         revive=60.0,
         policy=RestartPolicy(delays=(0.5, 1.0), stable_after=60.0),
         lazy=True,
+        stop_idle_after=90.0,
         connect_timeout=0.0,
         call_timeout=2.5,
         max_in_flight=4,

@@ -251,6 +251,13 @@ async def test_listing_starts_lazy_servers(autojump_clock):
         assert trio.current_time() == 7
 
 
+async def test_a_server_without_tools(autojump_clock):
+    """T1: it is connected, and there is nothing to call; a scripted one that is given no tools has none."""
+    async with open_supervisor([spec(ScriptedServer(tools={}))]) as supervisor:
+        await supervisor.wait_connected("lab")
+        assert supervisor.tools == ()
+
+
 async def test_listing_with_a_failing_server(autojump_clock):
     """G14: its first attempt is waited for, no later one; the others are listed."""
     bad = ScriptedServer(Life(mute=True))

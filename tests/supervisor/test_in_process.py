@@ -11,7 +11,14 @@ from mcp.server.mcpserver import Context, MCPServer
 from mcp_types import CallToolResult, ListToolsResult, TextContent, Tool
 from pydantic import BaseModel
 
-from mcp_nursery.actors.errors import CallTimeout, ConnectionLost, InvalidResult, ServerDown, ServerError
+from mcp_nursery.actors.errors import (
+    CallTimeout,
+    ConnectionLost,
+    InvalidArguments,
+    InvalidResult,
+    ServerDown,
+    ServerError,
+)
 from mcp_nursery.actors.messages import ServerState
 from mcp_nursery.supervisor import InProcessTransport, RestartPolicy, ServerSpec, open_supervisor
 
@@ -95,6 +102,26 @@ async def test_a_low_level_server(autojump_clock):
             await supervisor.call_tool("mcp_lab_work", {"a": 1})
         assert (caught.value.code, caught.value.message, caught.value.data) == (-32050, "not today", {"why": "rain"})
         assert caught.value.delivery == "answered"
+
+
+def nested(levels: int) -> object:
+    value: object = []
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize("value", [nested(300), object(), "\ud800"], ids=["nested", "object", "surrogate"])
+async def test_what_the_sdk_cannot_send_is_an_error_of_that_call(autojump_clock, value):
+    """L1: not the end of the server, and not of the supervisor."""
+
+    async def on_call_tool(ctx, params):
+        return CallToolResult(content=[TextContent(text="done")])
+
+    async with open_supervisor([spec(low_level(on_call_tool))]) as supervisor:
+        with pytest.raises(InvalidArguments, match="cannot be sent as JSON"):
+            await supervisor.call_tool("work", server="lab", meta={"x": value})
+        assert (await supervisor.call_tool("work", server="lab")).incarnation == 1
 
 
 async def test_progress(autojump_clock):

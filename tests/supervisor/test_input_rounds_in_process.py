@@ -117,6 +117,20 @@ async def test_a_slow_log_callback_does_not_hold_up_the_server(autojump_clock):
     assert seen == [(5, 0), (10, 1), (15, 2)]
 
 
+@pytest.mark.parametrize("value", [object(), "\ud800"], ids=["object", "surrogate"])
+async def test_an_answer_of_the_host_without_a_json_form(autojump_clock, value):
+    """P4: the call fails, and nothing else does."""
+    model = User(
+        CreateMessageResult(
+            role="assistant", content=TextContent(type="text", text="hm"), model="m", _meta={"x": value}
+        )
+    )
+    async with open_supervisor([spec(lab())], callbacks=Callbacks(sample=model)) as supervisor:
+        with pytest.raises(ServerError, match="the host's callback returned no answer"):
+            await supervisor.call_tool("think", server="lab")
+        assert (await supervisor.call_tool("talk", server="lab")).incarnation == 1
+
+
 async def test_refused_and_declined(autojump_clock):
     """P4, R9: an error of the callback's own is the call's; a declined form is the server's business."""
     user = User(ErrorData(code=-1, message="not now"), DECLINE)

@@ -11,8 +11,8 @@ import trio.testing
 from mcp_nursery.actors.errors import ConfigError, ServerDown, SupervisorClosed, UnknownServer
 from mcp_nursery.actors.messages import ServerState
 from mcp_nursery.supervisor import RestartPolicy, ServerSpec, ServerStatus, StateChanged, Supervisor, open_supervisor
-from mcp_nursery.supervisor.spec import UnusableTransport
 from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual
+from mcp_nursery.supervisor.transports import UnusableTransport
 
 S = ServerState
 ONCE = RestartPolicy(delays=())

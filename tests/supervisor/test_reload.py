@@ -25,9 +25,9 @@ from mcp_nursery.supervisor import (
     open_supervisor,
 )
 from mcp_nursery.supervisor.config import Config
-from mcp_nursery.supervisor.spec import UnusableTransport
 from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual
 from mcp_nursery.supervisor.tools.redaction import Redactor
+from mcp_nursery.supervisor.transports import UnusableTransport
 
 S = ServerState
 ONCE = RestartPolicy(delays=())

@@ -17,7 +17,7 @@ from mcp_nursery.supervisor import MemoryStore, RestartPolicy, ServerSpec, load_
 from mcp_nursery.supervisor.config import resolving
 from mcp_nursery.supervisor.config.resolving import CommandFailed, Resolver, output_of
 from mcp_nursery.supervisor.config.unresolved import Origin, unresolved
-from mcp_nursery.supervisor.spec import StdioTransport
+from mcp_nursery.supervisor.transports import StdioTransport
 
 SECRET = "hunter2-hunter2"
 HOME = Path.home()

@@ -61,6 +61,8 @@ def given(result: CallToolResult, *, max_result_chars: int = 50_000) -> ToolResu
         ),
         (answer(text("see"), structuredContent={"a": 1}), 'see\n{"a": 1}'),
         (answer(structuredContent={"é": [1, None]}), '{"é": [1, null]}'),
+        (answer(structuredContent={}), "{}"),
+        (answer(text("one"), text('{"a": 1}'), structuredContent={"a": 1}), 'one\n{"a": 1}'),
         (answer(text('{"a":   1}'), structuredContent={"a": 1}), '{"a":   1}'),
         (answer(text("5"), structuredContent={"result": 5}), "5"),
         (answer(text("five"), structuredContent={"result": "five"}), "five"),
@@ -81,8 +83,9 @@ def test_embedded_resources():
     """T10: text of an embedded resource is there as JSON; its binary data is not, but for its size."""
     blob = answer({"type": "resource", "resource": {"uri": "x://y", "blob": "QUJD" * 1000, "mimeType": "image/png"}})
     assert "QUJD" not in rendered(blob)
-    words = answer({"type": "resource", "resource": {"uri": "x://y", "text": "words"}})
-    assert json.loads(rendered(words))["resource"]["text"] == "words"
+    words = answer({"type": "resource", "resource": {"uri": "x://y", "text": "schöne Wörter"}})
+    assert json.loads(rendered(words))["resource"]["text"] == "schöne Wörter"
+    assert "schöne Wörter" in rendered(words)
 
 
 def test_a_text_that_cannot_be_parsed_by_recursion():

@@ -17,8 +17,8 @@ from mcp_nursery.supervisor import (
     Supervisor,
     open_supervisor,
 )
-from mcp_nursery.supervisor.spec import UnusableTransport
 from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual
+from mcp_nursery.supervisor.transports import UnusableTransport
 
 S = ServerState
 ONCE = RestartPolicy(delays=())

@@ -2,7 +2,14 @@
 
 import pytest
 
-from mcp_nursery.supervisor import ConfigError, HttpTransport, ServerSpec, SseTransport, WebSocketTransport
+from mcp_nursery.supervisor import (
+    ConfigError,
+    DockerTransport,
+    HttpTransport,
+    ServerSpec,
+    SseTransport,
+    WebSocketTransport,
+)
 
 REMOTE = [(HttpTransport, "https", "http"), (SseTransport, "https", "sse"), (WebSocketTransport, "wss", "ws")]
 
@@ -20,7 +27,7 @@ def test_a_remote_transport_shows_no_secret(make, scheme, kind):
 
 
 @pytest.mark.parametrize(("make", "scheme", "kind"), REMOTE)
-@pytest.mark.parametrize("url", ["ftp://x", "x", "{}://", "{}://x:99999", "{}://x y", "{}://[x"])
+@pytest.mark.parametrize("url", ["ftp://x", "x", "{}://", "{}://x:99999", "{}://x y", "{}://[x", "${{"])
 def test_a_url_that_is_none(make, scheme, kind, url):
     """K2: refused at once, in one line that does not show it."""
     with pytest.raises(ConfigError, match=rf"field 'url': a URL that begins with .*{scheme}:// wanted") as caught:
@@ -53,3 +60,18 @@ def test_remote_transports_are_compared_by_value(make, scheme, kind):
 def test_a_url_to_be_expanded_is_shown_as_far_as_it_can_be():
     assert "https://${HOST}/mcp" in repr(HttpTransport("https://${HOST}/mcp?key=${KEY}"))
     assert "…" in repr(HttpTransport("https://[${HOST}/mcp"))
+
+
+@pytest.mark.parametrize("image", ["", " ", "-v/:/host", "--privileged", "a b", "a\nb", "/a", "é", "a;b", "-v/:/${"])
+def test_an_image_that_is_none(image):
+    """K2: what could be read as an option of the client is refused, and not shown."""
+    with pytest.raises(ConfigError, match="field 'image': ") as caught:
+        DockerTransport(image)
+    assert not image.strip() or image not in str(caught.value)
+
+
+def test_a_container_shows_no_secret():
+    """L17."""
+    transport = DockerTransport("mcp/time", ["5ecret"], {"TOKEN": "5ecret"})
+    assert repr(transport) == ("DockerTransport(image='mcp/time', args=<1 arguments>, env={TOKEN=…}, command='docker')")
+    assert "5ecret" not in repr(transport.connector(close_grace=1))

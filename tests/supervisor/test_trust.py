@@ -1,6 +1,7 @@
 """K7 as values and in virtual time: what has to be agreed to, where files are found, and what a refusal means."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,9 @@ from mcp_nursery.supervisor import MemoryStore, ServerSpec, TrustRequest, discov
 from mcp_nursery.supervisor.config import load_project
 from mcp_nursery.supervisor.config.trust import trust_request
 from mcp_nursery.supervisor.config.unresolved import Unresolved
-from mcp_nursery.supervisor.spec import StdioTransport
 from mcp_nursery.supervisor.store import SqliteStore
 from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual
+from mcp_nursery.supervisor.transports import StdioTransport
 
 S = ServerState
 KNOWN = ("type", "url", "headers", "env", "command", "args", "cwd", "headersHelper", "envFile", "bearer_token_env_var")
@@ -55,6 +56,9 @@ def test_every_command_asks():
     assert request.reasons == ("starts a process", "runs a command for env", "reads variables for env")
     assert request.argv == ("npx", "-y", "x")
     assert ask({"type": "docker"}).argv == ()
+    container = ask({"image": "mcp/time", "args": ["--utc"], "env": {"TOKEN": "x"}}, known={*KNOWN, "image"})
+    assert container.reasons == ("starts a process",)
+    assert container.argv == ("docker", "run", "-i", "--rm", "--init", "--env=TOKEN", "--", "mcp/time", "--utc")
 
 
 def test_any_change_is_another_request(tmp_path):
@@ -144,6 +148,35 @@ def test_a_file_that_was_found_and_is_broken(tmp_path, user_folders, content):
     (error,) = config.errors
     assert error.startswith(f"{broken}: ")
     assert config.files == (own,)
+
+
+@pytest.mark.parametrize("place", [".mcp.json", ".codex/config.toml", "opencode.json"])
+def test_what_is_found_and_no_file_at_all(tmp_path, user_folders, place):
+    """K3, Q28: what lies in a repository holds nobody up; one error, and the rest goes on."""
+    own = write(user_folders / "config" / "mcp-nursery" / "servers.json", mine={"command": "x"})
+    strange = tmp_path / place
+    strange.parent.mkdir(exist_ok=True)
+    for make, problem in [
+        (lambda: os.mkfifo(strange), "not a regular file"),
+        (lambda: strange.symlink_to("/dev/zero"), "not a regular file"),
+        (strange.mkdir, "Is a directory"),
+        (lambda: strange.symlink_to(strange), "Too many levels of symbolic links"),
+        (lambda: strange.symlink_to(tmp_path / "none"), "No such file or directory"),
+    ]:
+        make()
+        config = discover_config(tmp_path)
+        assert config.errors == (f"{strange}: cannot be read: {problem}",)
+        assert config.files == (own,)
+        strange.rmdir() if strange.is_dir() else strange.unlink()
+
+
+@pytest.mark.parametrize("content", ['{"mcpServers": 1}', '{"mcpServers": {"a": {}, "a": {}}}', "\ufeff", "\0", "[1]"])
+def test_what_is_found_and_holds_nothing_of_use(tmp_path, content):
+    """K3."""
+    (tmp_path / ".mcp.json").write_text(content, encoding="utf-16" if content == "[1]" else None)
+    config = discover_config(tmp_path)
+    assert (config.servers, config.files, len(config.errors)) == ((), (), 1)
+    assert config.errors[0].startswith(f"{tmp_path}/.mcp.json: ")
 
 
 def test_workspaces(tmp_path, monkeypatch):

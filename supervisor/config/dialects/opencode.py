@@ -28,16 +28,16 @@ _words = structurer(_Words)
 def translate(written: dict[str, Any]) -> Translation:
     """`command` is the program and its arguments, `environment` is `env`, `timeout` milliseconds to list the tools.
 
-    `{env:NAME}` means `${env:NAME:-}`. `{file:…}` is refused.
+    `{env:NAME}` means `${env:NAME:-}`, in headers `${env:NAME}`: empty there, and warned of. `{file:…}` is refused.
     """
     own = {key: each_text(value, _braced) if key in _TEXTS else value for key, value in written.items()}
+    if "headers" in own:
+        own["headers"] = each_text(written["headers"], lambda text: _VARIABLE.sub(r"${env:\1}", text))
     for key in _TEXTS:
         if any(map(_FILE.search, texts_of(own.get(key)))):
             raise FieldError("{file:…} is not read here; in env and headers !cat FILE is", key)
     words = _words(own)
     translation = Translation(own)
-    if own.get("type") == "remote":
-        del own["type"]
     if words.command is not None:
         _split(own, words.command)
     translation.move("environment", "env", words.environment)

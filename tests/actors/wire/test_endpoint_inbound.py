@@ -6,6 +6,8 @@ from mcp.shared.exceptions import MCPError
 from pydantic import BaseModel
 from trio.testing import wait_all_tasks_blocked
 
+from mcp_nursery.actors.wire.peer_requests import MOST_SERVED
+
 from .peer import Peer, error, notice, request, result, running
 
 
@@ -23,7 +25,7 @@ async def served(peer, on_request, *messages):
         peer.say(*messages)
         await wait_all_tasks_blocked()
         assert not endpoint.lost.is_set()
-        assert endpoint._inbound == {}
+        assert len(endpoint._requests) == 0
         return peer.heard
 
 
@@ -116,6 +118,46 @@ async def test_a_handler_can_ask_the_peer_in_turn():
         peer.say(result(peer.heard[0]["id"], {"n": 1}))
         await wait_all_tasks_blocked()
         assert peer.heard[1] == result("a", {"got": {"n": 1}})
+
+
+# a peer that asks too much
+
+
+async def test_so_many_requests_are_served_at_once_and_the_rest_refused():
+    """Q32: a task each, and the host may take its time: a peer that asks on and on must not eat the memory."""
+    peer, release = Peer(), trio.Event()
+
+    async def handle(*_request):
+        await release.wait()
+        return {}
+
+    async with running(peer, handle, keep) as endpoint:
+        peer.say(*(request(number % 600, "ask") for number in range(MOST_SERVED + 2)))  # an id may come twice
+        await wait_all_tasks_blocked()
+        refusal = {"code": -32603, "message": "too many requests at once"}
+        assert [message["error"] for message in peer.heard] == [refusal, refusal]
+        release.set()
+        await wait_all_tasks_blocked()
+        assert len(peer.heard) == MOST_SERVED + 2
+        assert len(endpoint._requests) == 0
+        peer.say(request("x", "ask"))
+        await wait_all_tasks_blocked()
+        assert peer.heard[-1] == result("x")
+
+
+async def test_a_peer_that_asks_and_never_reads_is_lost():
+    """Q32: answers that wait for it are bounded too."""
+    peer = Peer(room=0)
+
+    async def handle(*_request):
+        return {"text": "x" * (1 << 20)}
+
+    async with running(peer, handle, keep) as endpoint:
+        peer.say(*(request(number, "ask") for number in range(80)))
+        await wait_all_tasks_blocked()
+        assert endpoint.loss.message == "asked for more than 64 MiB and did not read it"
+        assert endpoint.lost.is_set()
+        assert endpoint._outbox.size <= 65 << 20
 
 
 # cancels of the peer

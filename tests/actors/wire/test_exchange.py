@@ -196,7 +196,7 @@ def check(this, tokens):
     assert set(told) <= {message["id"] for message in asked}, "a cancel of what was never asked"
     answered = {token for token, outcome in this.outcomes.items() if isinstance(outcome, (Answered, Rejected))}
     assert not answered & {m["params"]["token"] for m in asked if m["id"] in told}, "an answered call was cancelled"
-    assert (len(endpoint._table), endpoint.in_flight, endpoint._inbound) == (0, 0, {})
+    assert (len(endpoint._table), endpoint.in_flight, len(endpoint._requests)) == (0, 0, 0)
     assert not any(queued.slot is not None and queued.slot.abandoned for queued in endpoint._outbox._queue)
 
 

@@ -248,5 +248,13 @@ def test_json_values_come_in_as_the_standard_library_reads_them(value):
 @pytest.mark.parametrize("digits", [18, 19, 20, 40])
 def test_long_integers_are_found_wherever_they_stand(before, digits):
     """Exact to the last digit, at every distance from the beginning."""
-    number = int("9" * digits)
+    number = -int("9" * digits)  # 19 digits fit into 64 bits without a sign
     assert frames.decode(b'{"' + b"x" * before + b'":%d}' % number) == {"x" * before: number}
+
+
+@pytest.mark.parametrize("others", [1, 99, 100, 101, 1000])
+@pytest.mark.parametrize("before", range(4))
+def test_a_long_integer_is_found_behind_many_shorter_ones(before, others):
+    """Behind as many timestamps as there may be."""
+    value = ["x" * before, *[20261122100000123] * others, 2**64 + 1, *[20261122100000123] * others]
+    assert frames.decode(json.dumps(value).encode()) == value

@@ -14,6 +14,21 @@ def test_a_good_file(cli, lab):
     assert ran.json == {"ok": True, "servers": [server], "errors": []}
 
 
+def test_every_transport(cli, config):
+    """K2: by its name, whatever word the file has for it."""
+    file = config(
+        a=LAB,
+        b={"image": "mcp/time"},
+        c={"url": "https://x"},
+        d={"type": "sse-ide", "url": "https://x"},
+        e={"url": "wss://x"},
+        f={"type": "docker", "image": "${IMAGE}"},
+    )
+    ran = cli("check", "--config", file, "--json")
+    assert ran.code == 0
+    assert [server["transport"] for server in ran.json["servers"]] == ["stdio", "docker", "http", "sse", "ws", "docker"]
+
+
 def test_it_starts_nothing(cli, config, tmp_path):
     file = config(lab={"command": "touch", "args": [str(tmp_path / "started")]})
     assert cli("check", "--config", file).code == 0

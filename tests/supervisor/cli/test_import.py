@@ -11,6 +11,8 @@ from .harness import LAB
 
 SECRET = {"command": "x", "env": {"T": "${env:PLANTED}", "L": "literal", "C": "!echo a"}, "envFile": ".e"}
 
+BOX = {"type": "docker", "image": "mcp/time", "args": ["--utc"], "env": {"T": "${env:PLANTED}"}, "idleSeconds": 60}
+
 
 @pytest.fixture
 def home(tmp_path, monkeypatch):
@@ -20,6 +22,7 @@ def home(tmp_path, monkeypatch):
             "mcpServers": {
                 "both": {"command": "cursor"},
                 "secret": SECRET,
+                "box": BOX,
             }
         },
         ".gemini/settings.json": {
@@ -52,6 +55,7 @@ def test_what_is_found(cli, home, user_folders, tmp_path, monkeypatch):
         "mcpServers": {
             "both": {"command": "cursor"},
             "secret": SECRET,
+            "box": BOX,
             "far": {"url": "https://x/${PLANTED}", "callSeconds": 1.5, "tools": {"allow": ["a"]}},
             "here": {"command": "x", "args": ["${workspaceFolder}"]},
         }
@@ -68,7 +72,7 @@ def test_what_is_found(cli, home, user_folders, tmp_path, monkeypatch):
     ):
         assert sum(said in line for line in ran.err.splitlines()) == 1
     config = load_config(own)
-    assert {spec.name for spec in config.servers} == {"both", "secret", "far", "here"}
+    assert {spec.name for spec in config.servers} == {"both", "secret", "box", "far", "here"}
     assert config.warnings == ()
 
 
@@ -81,7 +85,7 @@ def test_nothing_is_written_over_unasked(cli, home, tmp_path):
     ran = cli("import", "--to", target, "--force", "--json")
     assert ran.code == 0
     assert ran.json["file"] == str(target)
-    assert ran.json["servers"] == ["both", "far", "here", "secret"]
+    assert ran.json["servers"] == ["both", "box", "far", "here", "secret"]
     assert len(ran.json["left_out"]) == len(ran.err.splitlines())
     assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["f.json"]
 

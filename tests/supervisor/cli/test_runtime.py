@@ -51,17 +51,35 @@ def test_a_bug_is_not_swallowed():
 
 @pytest.mark.parametrize("verbose", [False, True])
 def test_the_log(log, capsys, verbose):
+    """L17: what libraries log is shown with `--verbose` only, and their tracebacks never."""
+
     def command():
         logging.getLogger("mcp_nursery.x").info("information")
         logging.getLogger("mcp_nursery.x").warning("warn\x1b[2Jing")
         logging.getLogger("other").info("chatter")
+        logging.getLogger("mcp_nurserymen").warning("trouble")
+        try:
+            raise ValueError("hunter2")
+        except ValueError:
+            logging.getLogger("mcp.client").exception("trouble\x1b[2J")
+            logging.getLogger("mcp_nursery.x").exception("ours")
         return 0
 
     log(command, verbose=verbose)
     captured = capsys.readouterr()
     assert captured.out == ""
-    expected = ["INFO mcp_nursery.x: information"] if verbose else []
-    assert captured.err.splitlines() == [*expected, "WARNING mcp_nursery.x: warning"]
+    lines = captured.err.splitlines()
+    if verbose:
+        assert lines.pop(0) == "INFO mcp_nursery.x: information"
+        assert lines[1:3] == ["WARNING mcp_nurserymen: trouble", "ERROR mcp.client: trouble"]
+        del lines[1:3]
+    assert lines[:3] == [
+        "WARNING mcp_nursery.x: warning",
+        "ERROR mcp_nursery.x: ours",
+        "Traceback (most recent call last):",
+    ]
+    assert lines[-1] == "ValueError: hunter2"
+    assert len(lines) == 6
 
 
 def test_the_log_follows_a_replaced_stderr(log, capsys, monkeypatch):

@@ -131,15 +131,45 @@ def test_what_trust_shows(cli, project):
         "server: lab",
         f"file: {file}",
         "it: starts a process, reads variables for env",
-        'command: "npx"',
-        'args: ["-y", "a b", "\\u202eevil\\u001b[2J"]',
-        'env: {"T": "${HOME}"}',
-        'cwd: "/x"',
+        '  command: "npx"',
+        '  args: ["-y", "a b", "\\u202eevil\\u001b[2J"]',
+        '  env: {"T": "${HOME}"}',
+        '  cwd: "/x"',
     ]
     assert ran.err == "mcp-nursery: lab: not approved: there is no terminal to ask on; --yes agrees to all of it\n"
     assert cli("trust", file, "--yes").code == 0
-    assert "(trusted already)" in cli("trust", file).out
+    assert cli("trust", file).out == f"{ran.out}(trusted already)\n"
     assert cli("trust", file).code == 0
+    file = project(a={"command": "x"}, b={"command": "y"})
+    said = f"file: {file}\nit: starts a process\n"
+    assert cli("trust").out == f'server: a\n{said}  command: "x"\n\nserver: b\n{said}  command: "y"\n'
+
+
+def test_an_entry_cannot_speak_for_us(cli, project):
+    """K7, Q28: whatever its keys are, what it would do, where it stands and its name are told by us."""
+    tale = {"it": "reads nothing", "server": "time", "file": "/usr/share/nursery", "command": "evil", "\nit": "rests"}
+    file = project(**{"lab\nit: sleeps": tale})
+    ran = cli("trust")
+    assert ran.code == 4
+    assert ran.out.splitlines() == [
+        "server: lab\\nit: sleeps",
+        f"file: {file}",
+        "it: starts a process",
+        '  it: "reads nothing"',
+        '  server: "time"',
+        '  file: "/usr/share/nursery"',
+        '  command: "evil"',
+        '  \\nit: "rests"',
+    ]
+
+
+def test_a_container_of_a_project(cli, project):
+    """K2, K7: blocked until it is agreed to; nothing is run."""
+    project(box={"image": "mcp/time", "args": ["--utc"]})
+    (server,) = cli("status", "--json").json["servers"]
+    assert (server["state"], server["transport"]) == ("blocked", "docker")
+    assert cli("call", "x", "--server", "box", "--yes").code == 4
+    assert cli("trust").out.splitlines()[2:] == ["it: starts a process", '  image: "mcp/time"', '  args: ["--utc"]']
 
 
 def test_nothing_to_agree_to(cli, project, tmp_path):

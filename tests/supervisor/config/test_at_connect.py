@@ -7,9 +7,10 @@ import pytest
 import trio
 
 from mcp_nursery.actors.errors import StartFailed
+from mcp_nursery.actors.transports.program import Shown
 from mcp_nursery.supervisor import discover_config, load_config
 from mcp_nursery.supervisor.config import load_project
-from mcp_nursery.supervisor.config.resolving import Resolver
+from mcp_nursery.supervisor.config.resolving import Resolver, ResolvingConnector
 
 SECRET = "hunter2-hunter2"
 OTHER = "swordfish-${GONE}"
@@ -47,6 +48,20 @@ async def test_an_env_file(tmp_path, monkeypatch):
         await resolved(spec)
     assert str(caught.value) == f"{spec.source}: server 's': field 'envFile': line 1 is not NAME=VALUE"
     assert not caught.value.retriable
+    entry["envFile"] = "${GONE}/some.env"
+    with pytest.raises(StartFailed, match=r"field 'envFile': variable \$\{GONE\} is not set"):
+        await resolved(only(tmp_path / ".cursor" / "mcp.json", {"mcpServers": {"s": entry}}))
+
+
+async def test_what_the_client_of_a_container_says(tmp_path, monkeypatch):
+    """K2, L17: without what was resolved for it, as of any process."""
+    monkeypatch.setenv("PLANTED", SECRET)
+    entry = {"image": "mcp/time", "args": ["${TOKEN}"], "env": {"TOKEN": "${PLANTED}"}}
+    spec = only(tmp_path / "servers.json", {"mcpServers": {"s": entry}})
+    connector = await ResolvingConnector(spec.transport, close_grace=1)._resolved()
+    assert connector.client.args == ("run", "-i", "--rm", "--init", "--env=TOKEN", "--", "mcp/time", SECRET)
+    assert connector.client.shown == Shown("docker", None, (SECRET,))
+    assert SECRET not in repr(connector)
 
 
 async def test_an_env_file_is_of_its_project(tmp_path):
@@ -114,7 +129,7 @@ async def test_inputs(tmp_path):
         (".gemini/settings.json", "mcpServers", {"httpUrl": "https://$TOKEN"}, ("reads variables for httpUrl",)),
         (".gemini/settings.json", "mcpServers", {"httpUrl": "https://x", "includeTools": [], "timeout": 1}, None),
         (".windsurf/mcp_config.json", "mcpServers", {"serverUrl": "https://x"}, None),
-        (".mcp.json", "mcpServers", {"url": "https://x", "maxResultChars": 5, "tools": []}, None),
+        (".mcp.json", "mcpServers", {"url": "https://x", "maxResultChars": 5, "idleSeconds": 1, "tools": []}, None),
     ],
 )
 def test_what_a_project_has_to_ask_for(tmp_path, place, root, entry, reasons):

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 from pathlib import Path
 
 import jsonschema_rs
@@ -14,9 +15,10 @@ from mcp_nursery.supervisor.config.document import read_document
 from mcp_nursery.supervisor.config.entry import KEYS
 from mcp_nursery.supervisor.config.loader import read_file
 from mcp_nursery.supervisor.config.unresolved import Origin, Unresolved
-from mcp_nursery.supervisor.spec import (
+from mcp_nursery.supervisor.spec import ServerSpec
+from mcp_nursery.supervisor.transports import (
+    DockerTransport,
     HttpTransport,
-    ServerSpec,
     SseTransport,
     StdioTransport,
     UnusableTransport,
@@ -50,6 +52,7 @@ EXPECTED = {
             policy=RestartPolicy(delays=(0.5, 1), stable_after=60),
             revive="on_call",
             lazy=True,
+            stop_idle_after=90.5,
             connect_timeout=10,
             call_timeout=2.5,
             max_in_flight=4,
@@ -61,6 +64,7 @@ EXPECTED = {
             disabled_tools=("get_old",),
         ),
         spec("far", SseTransport("https://far.example/sse", {"X-Key": "k"}), enabled=False),
+        spec("contained", DockerTransport("mcp/time:1.0", ["--utc"], {"TZ": "UTC"})),
         spec("live", WebSocketTransport("wss://live.example/mcp"), allow=("a",)),
     ],
     "claude/.mcp.json": [
@@ -388,6 +392,88 @@ def test_a_nameless_item_of_a_list(tmp_path, item):
     file.write_text(json.dumps({"servers": [item, {"name": "good", "command": "x"}]}))
     bad, good = load_config(file).servers
     assert (bad.name, bad.transport.error.field, good.name) == ("(nameless)", "servers", "good")
+
+
+@pytest.mark.parametrize(
+    ("place", "root", "entry", "written"),
+    [
+        (
+            ".gemini/settings.json",
+            "mcpServers",
+            {"command": "$A", "args": ["$B", ["$"][0]], "cwd": "$C", "env": {"X": "a$D.b"}},
+            {"command": "${A}", "args": ("${B}", "$"), "cwd": "${C}", "env": {"X": "a${D}.b"}},
+        ),
+        (
+            ".gemini/settings.json",
+            "mcpServers",
+            {"url": "https://$A/", "headers": {"X": "$B"}},
+            {"headers": {"X": "${B}"}},
+        ),
+        (".gemini/settings.json", "mcpServers", {"httpUrl": "https://$A/"}, {"url": "https://${A}/"}),
+        (
+            "opencode.json",
+            "mcp",
+            {"command": ["{env:A}", "{env:B}"], "cwd": "{env:C}", "environment": {"X": "a{env:D}"}},
+            {"command": "${env:A:-}", "args": ("${env:B:-}",), "cwd": "${env:C:-}", "env": {"X": "a${env:D:-}"}},
+        ),
+        (
+            "opencode.json",
+            "mcp",
+            {"url": "https://{env:A}/", "headers": {"X": "Bearer {env:B}"}},
+            {"url": "https://${env:A:-}/", "headers": {"X": "Bearer ${env:B}"}},
+        ),
+    ],
+)
+def test_variables_in_other_words(tmp_path, place, root, entry, written):
+    """K1, K5: in each text where that host has them, and nowhere else."""
+    file = tmp_path / place
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(json.dumps({root: {"s": {**entry, "description": "$A {env:A}"}}}))
+    config = load_config(file)
+    (spec,) = config.servers
+    assert {key: getattr(spec.transport.transport, key) for key in written} == written
+    assert spec.description == "$A {env:A}"
+    variables = [text.rpartition(" ")[2] for text in written.get("headers", {}).values()]
+    assert list(config.warnings) == [
+        f"{file}: server 's': field 'headers.X': {variable} is not in its env, and so empty" for variable in variables
+    ]
+
+
+def test_where_hosts_keep_their_files():
+    """K1: as the README has it."""
+    code = "Library/Application Support" if sys.platform == "darwin" else ".config"
+    assert {dialect.name: (dialect.project, dialect.user) for dialect in DIALECTS} == {
+        "Claude": ((".mcp.json",), (".claude.json", f"{code}/Claude/claude_desktop_config.json")),
+        "VS Code": ((".vscode/mcp.json",), (f"{code}/Code/User/mcp.json",)),
+        "Cursor": ((".cursor/mcp.json",), (".cursor/mcp.json",)),
+        "CodeBuddy": ((".codebuddy/mcp.json",), (".codebuddy/mcp.json", ".codebuddy.json")),
+        "Windsurf": ((".windsurf/mcp_config.json",), (".codeium/windsurf/mcp_config.json",)),
+        "Gemini CLI": ((".gemini/settings.json",), (".gemini/settings.json",)),
+        "Codex": ((".codex/config.toml",), (".codex/config.toml",)),
+        "OpenCode": (
+            ("opencode.json", "opencode.jsonc"),
+            (".config/opencode/opencode.json", ".config/opencode/opencode.jsonc"),
+        ),
+        "FastMCP": ((), ()),
+    }
+
+
+def test_each_nameless_item_is_an_error_of_its_own(tmp_path):
+    """K3: told by its place; none goes before another, also of another file."""
+    files = [tmp_path / "1.json", tmp_path / "2.json"]
+    for file in files:
+        file.write_text(json.dumps({"servers": [{"command": "x"}, {"name": "good", "command": "x"}, 7]}))
+    config = load_config(*files)
+    assert [spec.name for spec in config.servers] == [
+        "(nameless)",
+        "good",
+        "(nameless) 2",
+        "(nameless) 3",
+        "(nameless) 4",
+    ]
+    errors = [str(spec.transport.error) for spec in config.servers if spec.name != "good"]
+    assert errors == [f"{file}: field 'servers': entry {number} needs a name" for file in files for number in (1, 3)]
+    assert config.replaced == (f"mcp:good via {files[1]} goes before mcp:good via {files[0]}",)
 
 
 @pytest.mark.parametrize(

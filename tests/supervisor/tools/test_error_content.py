@@ -114,8 +114,24 @@ def test_caps():
     shown = json.loads(data.removeprefix("data: "))
     assert shown["deep"] == {"in": [{"in": ["…"]}]}
     assert key not in content
+    assert "\ndata: []\n" in error_content(ServerError(**WHERE, code=1, message="m", data=[]))
     long = error_content(ServerError(**WHERE, code=1, message="m", data="d" * 5000))
     assert len(long.split("\n")[-2]) == len("data: ") + 2000
+
+
+def test_at_the_cap_nothing_is_cut():
+    """T14: 1000 characters are shown whole, of one more all but the last."""
+    said = [error_content(NurseryError("m" * length)).split("\n")[-2] for length in (1000, 1001)]
+    assert said == ["m" * 1000, "m" * 999 + "…"]
+
+
+def test_secrets_in_a_message():
+    """T9, T14: are replaced, whatever the error."""
+    key = "ghp_" + "a1B2" * 9
+    for error in (InvalidResult(f"no {key}", **WHERE), ConnectionLost(key, **WHERE, delivery=Delivery.UNKNOWN)):
+        content = error_content(error)
+        assert key not in content
+        assert "[REDACTED:github-token]" in content
 
 
 def test_cancellation_is_no_error():

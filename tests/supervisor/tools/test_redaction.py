@@ -15,11 +15,13 @@ UPPER = LETTERS.upper()
 
 FAMILIES = {
     "aws-access-key": ("AKIA" + UPPER[:16], "AKIA" + UPPER[:12]),
+    "aws-bedrock-key": ("ABSK" + LETTERS, "ABSK" + LETTERS[:20]),
     "aws-secret-key": ("SecretAccessKey: " + LETTERS[:40], "my_access: " + LETTERS[:40]),
     "google-api-key": ("AIza" + LETTERS[:35], "AIza" + LETTERS[:20]),
     "google-oauth": ("ya29." + LETTERS, "ya29.short"),
     "azure-key": ("DefaultEndpointsProtocol=https;AccountKey=" + LETTERS + "==", "AccountKey devel"),
     "azure-sas": ("?sv=2024&sig=" + LETTERS + "%3D", "?sig=none"),
+    "azure-service-key": (LETTERS[:52] + "JQQJ99" + LETTERS[:26], LETTERS[:52] + "JQQJ99" + LETTERS[:10]),
     "azure-client-secret": ("abc8Q~" + LETTERS[:34], "abcdQ~" + LETTERS[:34]),
     "digitalocean-token": ("dop_v1_" + HEX[:64], "dop_v1_" + HEX[:40]),
     "alibaba-key": ("LTAI" + LETTERS[:20], "LTAIshort"),
@@ -28,11 +30,17 @@ FAMILIES = {
     "terraform-token": ("x.atlasv1." + LETTERS, "atlasv1.local"),
     "databricks-token": ("dapi" + HEX[:32], "dapi" + HEX[:20]),
     "supabase-key": ("sbp_" + HEX[:40], "sbp_ref"),
+    "cloudflare-key": ("v1.0-" + HEX[:24] + "-" + (HEX * 2)[:146], "v1.0-" + HEX[:24] + "-beta"),
+    "fly-token": ("fm2_" + LETTERS, "fm2_radio"),
+    "netlify-token": ("nfp_" + LETTERS[:36], "nfp_site"),
+    "planetscale-token": ("pscale_tkn_" + LETTERS[:43], "pscale_tkn_x"),
+    "pulumi-token": ("pul-" + HEX[:40], "pul-down"),
     "doppler-token": ("dp.pt." + LETTERS[:43], "dp.pt.dev"),
     "github-token": ("ghp_" + LETTERS[:36], "ghp_token"),
     "github-fine-grained-token": ("github_pat_" + LETTERS, "github_pat_docs"),
     "gitlab-token": ("glpat-" + LETTERS[:20], "glpat-docs"),
     "bitbucket-token": ("ATBB" + LETTERS[:32], "ATBB-1"),
+    "sourcegraph-token": ("sgp_" + HEX[:40], "sgp_x"),
     "atlassian-token": ("ATATT3" + LETTERS, "ATATT3-1"),
     "anthropic-key": ("sk-ant-api03-" + LETTERS, "sk-ant-docs"),
     "openrouter-key": ("sk-or-v1-" + HEX[:64], "sk-or-v1"),
@@ -43,6 +51,12 @@ FAMILIES = {
     "replicate-token": ("r8_" + LETTERS[:37], "r8_unorm"),
     "xai-key": ("xai-" + LETTERS, "xai-grok"),
     "perplexity-key": ("pplx-" + LETTERS[:48], "pplx-70b-online"),
+    "nvidia-key": ("nvapi-" + LETTERS, "nvapi-docs"),
+    "pinecone-key": ("pcsk_" + LETTERS, "pcsk_x"),
+    "cerebras-key": ("csk-" + LETTERS[:48].lower(), "csk-docs"),
+    "together-key": ("tgp_v1_" + LETTERS[:43], "tgp_v1_x"),
+    "jina-key": ("jina_" + HEX[:32] + LETTERS[:28], "jina_" + HEX[:32]),
+    "firecrawl-key": ("fc-" + HEX[:32], "fc-" + HEX[:20]),
     "langsmith-key": ("lsv2_pt_" + HEX[:32] + "_" + HEX[:10], "lsv2_pt_x"),
     "tavily-key": ("tvly-dev-" + LETTERS[:32], "tvly-python"),
     "stripe-key": ("sk_live_" + LETTERS[:24], "sk_live_x"),
@@ -62,6 +76,7 @@ FAMILIES = {
         "discord.com/api/webhooks/123456789012345678",
     ),
     "discord-token": ("M" + LETTERS[:25] + "." + LETTERS[:6] + "." + LETTERS[:38], "Module.Name12.method"),
+    "meta-token": ("EAAC" + LETTERS * 2, "EAAC" + LETTERS),
     "telegram-token": ("123456789:AA" + LETTERS[:33], "123456789:AA"),
     "teams-webhook": ("https://x.webhook.office.com/webhookb2/" + LETTERS, "webhook.office.com/webhookb2/x"),
     "sendgrid-key": ("SG." + LETTERS[:22] + "." + LETTERS[:43], "SG.en.US"),
@@ -79,6 +94,7 @@ FAMILIES = {
     "artifactory-token": ("AKCp" + LETTERS, "AKCpx"),
     "notion-token": ("ntn_" + LETTERS[:46], "ntn_x"),
     "linear-key": ("lin_api_" + LETTERS[:40], "lin_api_x"),
+    "hubspot-token": ("pat-na1-01234567-89ab-cdef-0123-456789abcdef", "pat-na1-office"),
     "figma-token": ("figd_" + LETTERS[:40], "figd_x"),
     "airtable-token": ("pat" + LETTERS[:14] + "." + HEX[:64], "pattern.match"),
     "postman-key": ("PMAK-" + HEX[:24] + "-" + HEX[:34], "PMAK-x"),
@@ -114,6 +130,56 @@ def test_one_positive_and_one_near_miss(name):
     assert shown.startswith("before ")
     assert PLAIN.text(shown) == shown
     assert PLAIN.text(f"before {near} after") == f"before {near} after"
+
+
+FORMS = [
+    *(("aws-access-key", prefix + UPPER[:16]) for prefix in ("ASIA", "ABIA", "ACCA", "A3TX")),
+    *(("google-api-key", "AQ." + LETTERS[:50]), ("google-oauth", "GOCSPX-" + LETTERS[:28])),
+    *(("google-oauth", "1//0" + LETTERS[:40]), ("azure-key", "Endpoint=sb://x/;SharedAccessKey=" + LETTERS[:43] + "=")),
+    *(("digitalocean-token", f"do{kind}_v1_" + HEX[:64]) for kind in "or"),
+    *(("vault-token", f"hv{kind}." + LETTERS[:30]) for kind in "br"),
+    *(("github-token", f"gh{kind}_" + LETTERS[:36]) for kind in "ousr"),
+    *(
+        ("gitlab-token", f"gl{kind}-" + LETTERS[:20])
+        for kind in ("dt", "rt", "rtr", "cbt", "ptt", "ft", "imt", "agent")
+    ),
+    *(("gitlab-token", f"gl{kind}-" + LETTERS[:20]) for kind in ("oas", "soat", "ffct", "wt")),
+    *(("gitlab-token", "GR1348941" + LETTERS[:20]), ("huggingface-token", "api_org_" + LETTERS[:34])),
+    *(("openai-key", f"sk-{kind}-" + LETTERS) for kind in ("svcacct", "admin", "None")),
+    *(("anthropic-key", f"sk-ant-{kind}-" + LETTERS) for kind in ("admin01", "sid01", "oat01")),
+    *(("stripe-key", kind + LETTERS[:24]) for kind in ("rk_live_", "sk_test_", "sk_org_live_", "sk_org_")),
+    *(("square-token", "sq0csp-" + LETTERS[:43]), ("square-token", "EAAA" + LETTERS[:60])),
+    *(("shopify-token", f"shp{kind}_" + HEX[:32]) for kind in ("ca", "pa", "ss", "ua")),
+    *(("slack-token", f"{kind}-1234567890-" + LETTERS[:24]) for kind in ("xoxp", "xoxe.xoxp", "xoxa", "xoxr", "xwfp")),
+    *(("slack-webhook", "hooks.slack.com/triggers/T0/1/" + LETTERS[:24]), ("discord-token", "mfa." + LETTERS * 2)),
+    *(("mailgun-key", HEX[:32] + "-01234567-89abcdef"), ("linear-key", "lin_oauth_" + HEX[:64])),
+    *(("supabase-key", "sb_secret_" + LETTERS[:31]), ("docker-token", "dckr_oat_" + LETTERS[:32])),
+    *(("notion-token", "secret_" + LETTERS[:43]), ("sentry-token", "sntryu_" + HEX[:64])),
+    *(("grafana-token", "glc_" + LETTERS), ("fly-token", "fm1r_" + LETTERS), ("fly-token", "fm1a_" + LETTERS)),
+    *(("planetscale-token", f"pscale_{kind}_" + LETTERS[:43]) for kind in ("pw", "oauth")),
+    *(
+        ("private-key", f"-----BEGIN {kind}-----\nabc\n-----END {kind}-----")
+        for kind in ("OPENSSH PRIVATE KEY", "PGP PRIVATE KEY BLOCK", "ENCRYPTED PRIVATE KEY", "PRIVATE KEY")
+    ),
+    ("private-key", '"private_key": "-----BEGIN PRIVATE KEY-----\\nMII\\n-----END PRIVATE KEY-----\\n"'),
+    *(("password", f"{scheme}://me:pa:ss@host/db") for scheme in ("mysql", "mongodb+srv", "redis", "amqp", "https")),
+    *(
+        ("secret", f"{name}=hunter2")
+        for name in ("client_secret", "api_key", "APIKEY", "ACCESS_TOKEN", "Pwd", "passwd")
+    ),
+]
+"""The other forms of a family, by its name."""
+
+
+@pytest.mark.parametrize(("name", "planted"), FORMS)
+def test_every_form_of_a_family(name, planted):
+    """T9: nothing of it is left."""
+    shown = PLAIN.text(f"before {planted} after")
+    assert f"[REDACTED:{name}]" in shown
+    assert not any(
+        secret in shown for secret in (planted, LETTERS[:12], UPPER[:12], HEX[:12], "hunter2", "pa:ss", "MII")
+    )
+    assert PLAIN.text(shown) == shown
 
 
 @pytest.mark.parametrize(
@@ -163,6 +229,12 @@ def test_what_a_transport_was_given():
     assert stdio.text("opensesame 1") == "[REDACTED:config] 1"
     assert Redactor.of_transport(WithHeaders()).text("tok-1234") == "[REDACTED:config]"
     assert Redactor.of_transport(object()).text("tok-1234") == "tok-1234"
+
+    class Unresolved:
+        literals = ("Bearer opensesame",)
+        env = {"KEY": "${HOME}/x"}  # noqa: RUF012 - as transports have them
+
+    assert Redactor.of_transport(Unresolved()).text("opensesame ${HOME}/x") == "[REDACTED:config] ${HOME}/x"
 
 
 def test_json_values():

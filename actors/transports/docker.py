@@ -1,0 +1,113 @@
+"""The docker transport: a server in a container, and the client of docker as the process that holds its streams."""
+
+import logging
+import signal
+import subprocess
+from collections.abc import AsyncGenerator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from secrets import token_hex
+from typing import TYPE_CHECKING
+
+import trio
+from attrs import evolve, frozen
+
+from ..host import NO_HOST, Host
+from ..wire.duplex import Duplex
+from .process_table import ProcessId, signal_group
+from .program import child_environment
+from .stdio import StdioConnector
+
+if TYPE_CHECKING:
+    from ..connection import Connection
+
+logger = logging.getLogger(__name__)
+
+NAME = "mcp-nursery-"
+"""What the names of all our containers begin with."""
+
+_SHARE = 2 / 3
+"""What each step of the close gets of the grace period: there are three, where other processes have two."""
+
+_NOT_RUN = 125
+"""The exit code of a client that could not run the container."""
+
+_GONE = ("no such container", "is already in progress")
+"""What the client says of a container that is not there, and of one that is just being removed."""
+
+
+@frozen
+class DockerConnector:
+    """Runs a container of its own for every `open` or `connect`.
+
+    The end of its input ends a container, as does SIGTERM, which the client passes on. Not so the end of the client
+    itself: after every close the container is removed by its name, by force if it still runs.
+    """
+
+    client: StdioConnector
+    """The docker client; the first of its arguments is `run`."""
+
+    def connect(self, host: Host = NO_HOST) -> "AbstractAsyncContextManager[Connection]":
+        """Run the container and talk MCP to it; it is ended with the block. The server may ask what `host` offers.
+
+        Raises:
+            StartFailed: On entering: the client could not be started.
+        """
+        from ..connection.wired import open_wired  # brings in the SDK, which opening does not need
+
+        return open_wired(self.open(), host)
+
+    def open(self) -> AbstractAsyncContextManager[Duplex]:
+        """Run the container; it is ended with the block, however that is left.
+
+        Leaving takes at most 2 * `close_grace` + 0.5 s, also when cancelled. The block's exception comes out as it is.
+
+        Raises:
+            StartFailed: On entering: the client could not be started.
+        """
+        return self._opened()
+
+    @asynccontextmanager
+    async def _opened(self) -> AsyncGenerator[Duplex, None]:
+        name = NAME + token_hex(8)
+        run, *rest = self.client.args
+        grace = self.client.close_grace * _SHARE
+        client = evolve(self.client, args=(run, f"--name={name}", *rest), close_grace=grace)
+        duplex: Duplex | None = None
+        try:
+            async with client.open() as duplex:
+                yield duplex
+        finally:
+            if duplex is not None:
+                await self._see_to_its_end(name, duplex, grace)
+
+    async def _see_to_its_end(self, name: str, client: Duplex, seconds: float) -> None:
+        problem: str | None = f"docker took more than {seconds:.1f} s"
+        with trio.CancelScope(shield=True, deadline=trio.current_time() + seconds):
+            ran = (await client.loss()).exit_code != _NOT_RUN
+            problem = await self._problem_with_removing(name) if ran else None
+        if problem is not None:
+            logger.warning("a container may be left behind: %s; `docker rm -f %s` ends it", problem, name)
+
+    async def _problem_with_removing(self, name: str) -> str | None:
+        try:
+            ended = await trio.run_process(
+                [self.client.command, "rm", "--force", name],
+                env=child_environment(self.client.env),
+                stdin=subprocess.DEVNULL,
+                capture_stdout=True,
+                capture_stderr=True,
+                check=False,
+                start_new_session=True,  # a Ctrl-C at the terminal is not meant for it
+                deliver_cancel=_kill,
+            )
+        except OSError as error:
+            return error.strerror or type(error).__name__
+        # Of a container that is not there, some clients say so and some fail; of other failures, old ones do not fail.
+        said = ended.stderr.decode(errors="replace").lower()
+        gone = name in ended.stdout.decode(errors="replace") or any(words in said for words in _GONE)
+        return None if gone else f"docker ended with exit code {ended.returncode}"
+
+
+async def _kill(process: trio.Process) -> None:
+    await trio.lowlevel.checkpoint()
+    signal_group(ProcessId(process.pid, 0), signal.SIGKILL, reaped=process.returncode is not None)

@@ -1,0 +1,91 @@
+"""Requests of the peer: each served in a task of its own, answered once, unless the peer takes it back."""
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import trio
+from mcp.shared.dispatcher import OnRequest, coerce_request_id
+from mcp.shared.jsonrpc_dispatcher import cancelled_request_id_from_params, handler_exception_to_error_data
+from mcp_types import INTERNAL_ERROR, RequestId
+
+from . import frames
+from .inbound import BackChannel, Inbound
+
+logger = logging.getLogger(__name__)
+
+MOST_SERVED = 1024
+"""Requests that are served at once: more than any peer can mean to have answered by one user."""
+
+
+class PeerRequests:
+    """The requests that are being served, by id."""
+
+    def __init__(self, back: BackChannel, send: Callable[[bytes], None]) -> None:
+        self._back = back
+        self._send = send
+        self._serving: dict[RequestId, Inbound] = {}
+        self._tasks = 0
+        """Not the length of the table: a peer may use an id twice."""
+
+    def __len__(self) -> int:
+        return self._tasks
+
+    def begin(
+        self,
+        nursery: trio.Nursery,
+        on_request: OnRequest,
+        request_id: RequestId,
+        method: str,
+        params: dict[str, Any] | None,
+    ) -> None:
+        """Serve a request in the nursery."""
+        if self._tasks == MOST_SERVED:
+            self._send(frames.error(request_id, INTERNAL_ERROR, "too many requests at once"))
+            return
+        self._tasks += 1
+        inbound = Inbound(self._back, request_id, params)
+        self._serving[coerce_request_id(request_id)] = inbound  # before its task runs: its cancel may be in this batch
+        nursery.start_soon(self._serve, inbound, request_id, method, params, on_request)
+
+    def cancel(self, params: Mapping[str, Any] | None) -> None:
+        """The peer takes back the request that its notification names."""
+        request_id = cancelled_request_id_from_params(params)
+        inbound = None if request_id is None else self._serving.get(coerce_request_id(request_id))
+        if inbound is not None:
+            inbound.cancel()
+
+    async def _serve(
+        self,
+        inbound: Inbound,
+        request_id: RequestId,
+        method: str,
+        params: Mapping[str, Any] | None,
+        on_request: OnRequest,
+    ) -> None:
+        async def answer() -> None:
+            try:
+                reply = frames.result(request_id, await on_request(inbound, method, params))
+            except Exception as raised:
+                reply = _error_frame(request_id, method, raised)
+            if not inbound.cancel_requested.is_set():
+                self._send(reply)
+
+        try:
+            await inbound.serve(answer)
+        finally:
+            self._tasks -= 1
+            if self._serving.get(key := coerce_request_id(request_id)) is inbound:
+                del self._serving[key]
+
+
+def _error_frame(request_id: RequestId, method: str, raised: Exception) -> bytes:
+    described = handler_exception_to_error_data(raised)
+    if described is not None:
+        try:
+            return frames.error(request_id, described.code, described.message, described.data)
+        except TypeError:
+            logger.warning("the error of the handler for %r has no JSON form", method)
+    else:
+        logger.error("the handler for %r raised", method, exc_info=raised)
+    return frames.error(request_id, INTERNAL_ERROR, "Internal error")

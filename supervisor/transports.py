@@ -1,0 +1,279 @@
+"""How a server is reached: the transports that a spec can have. Secrets in them are shown nowhere."""
+
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from urllib.parse import urlsplit
+
+from attrs import field, frozen
+
+from mcp_nursery.actors.errors import ConfigError
+
+from .docker import problem_with_image, run_arguments
+
+if TYPE_CHECKING:
+    from mcp_nursery.actors.server import Connector
+
+TransportKind = Literal["stdio", "docker", "in-process", "http", "sse", "ws"]
+"""The transports' names as users see them."""
+
+LOCAL_KINDS = frozenset({"stdio", "docker"})
+"""Transports whose server is a process of this machine."""
+
+REMOTE_KINDS = frozenset({"http", "sse", "ws"})
+"""Transports whose server is reached over a network, which can fall silent without an end."""
+
+
+def names_only(values: Mapping[str, Any]) -> str:
+    """A mapping whose values nobody may be shown."""
+    return "{" + ", ".join(f"{name}=…" for name in values) + "}"
+
+
+def as_strings(values: Sequence[str]) -> Sequence[str]:
+    """The same for ever, whatever becomes of the list that was given."""
+    return tuple(values)
+
+
+def _mapping(values: Mapping[str, str]) -> Mapping[str, str]:
+    return dict(values)
+
+
+@frozen
+class StdioTransport:
+    """A subprocess that speaks MCP on its standard streams."""
+
+    command: str
+    """The program: a path, or a name looked up on PATH (the server's own, if `env` sets one)."""
+    args: Sequence[str] = field(default=(), converter=as_strings, repr=lambda args: f"<{len(args)} arguments>")
+    """Its arguments. Only their number is shown: they may hold secrets."""
+    env: Mapping[str, str] = field(factory=dict[str, str], converter=_mapping, repr=names_only)
+    """Variables added to the few it inherits (PATH, HOME and the like); nothing else of the host's is passed on."""
+    cwd: str | Path | None = None
+    """Its working directory; the host's by default."""
+
+    @property
+    def kind(self) -> TransportKind:
+        """`stdio`."""
+        return "stdio"
+
+    def connector(self, *, close_grace: float) -> "Connector":
+        """How an incarnation starts it. `close_grace` is the wait, in seconds, at each step of its close."""
+        from mcp_nursery.actors.transports.stdio import StdioConnector
+
+        return StdioConnector(
+            command=self.command,
+            args=tuple(self.args),
+            env=self.env,
+            cwd=None if self.cwd is None else str(self.cwd),
+            close_grace=close_grace,
+        )
+
+
+def _an_image(_transport: object, attribute: Any, image: str) -> None:
+    problem = problem_with_image(image)
+    if problem is not None:
+        raise ConfigError(problem, field=attribute.name)
+
+
+@frozen
+class DockerTransport:
+    """A container that speaks MCP on its standard streams: `docker run -i --rm --init`, under a name of its own.
+
+    It ends with its connection: its input is closed, a while later the client gets SIGTERM, which it passes on, and at
+    last the container is removed by force, whatever has become of the client. An image that is not there yet is pulled
+    first, in time that counts for `connect_timeout`.
+
+    Raises:
+        ConfigError: The image's name is none.
+    """
+
+    image: str = field(validator=_an_image)
+    """The image, with tag or digest if it has one."""
+    args: Sequence[str] = field(default=(), converter=as_strings, repr=lambda args: f"<{len(args)} arguments>")
+    """What follows the image: arguments of its entry point. Only their number is shown."""
+    env: Mapping[str, str] = field(factory=dict[str, str], converter=_mapping, repr=names_only)
+    """Variables for the server. The client has them too, as it must to pass them on: here it can be told `DOCKER_HOST`
+    and the like."""
+    command: str = "docker"
+    """The client, or another that understands its words."""
+
+    @property
+    def kind(self) -> TransportKind:
+        """`docker`."""
+        return "docker"
+
+    def connector(self, *, close_grace: float) -> "Connector":
+        """How an incarnation runs it. `close_grace`, in seconds, is what two of three steps of its close may take."""
+        from mcp_nursery.actors.transports.docker import DockerConnector
+        from mcp_nursery.actors.transports.stdio import StdioConnector
+
+        args = tuple(run_arguments(self.image, self.args, self.env))
+        return DockerConnector(StdioConnector(self.command, args, self.env, cwd=None, close_grace=close_grace))
+
+
+@frozen
+class InProcessTransport:
+    """A server object of the MCP SDK in this process: an `MCPServer` or a low-level `Server`."""
+
+    server: Any = field(repr=False)
+
+    @property
+    def kind(self) -> TransportKind:
+        """`in-process`."""
+        return "in-process"
+
+    def connector(self, *, close_grace: float) -> "Connector":
+        """How an incarnation reaches it. `close_grace` bounds, in seconds, the end of its lifespan."""
+        from mcp_nursery.actors.transports.in_process import InProcessConnector
+
+        return InProcessConnector(self.server, close_grace=close_grace)
+
+
+Headers = Mapping[str, str] | Callable[[], Mapping[str, str] | Awaitable[Mapping[str, str]]]
+"""Headers of requests: fixed, or a function, async or not, that computes them anew at each connect."""
+
+
+_VARIABLE = re.compile(r"\$\{[^}]*\}")
+
+
+def problem_with_url(url: str, *schemes: str) -> str | None:
+    """What is wrong with a server's URL, in words that do not show it; None if nothing is."""
+    wanted = f"a URL that begins with {' or '.join(f'{scheme}://' for scheme in schemes)} wanted"
+    if _VARIABLE.search(url):
+        return None  # not known before it is expanded
+    try:
+        parts = urlsplit(url)
+        usable = bool(parts.hostname) and parts.port != 0 and url.isprintable() and " " not in url
+    except ValueError:
+        usable = False
+        parts = None
+    if parts is None or parts.scheme not in schemes:
+        return wanted
+    return None if usable else f"{wanted}, with a host"
+
+
+def _usable(transport: "RemoteTransport", attribute: Any, url: str) -> None:
+    problem = problem_with_url(url, *transport.schemes)
+    if problem is not None:
+        raise ConfigError(problem, field=attribute.name)
+
+
+def _shown_url(url: str) -> str:
+    """Without user, password, query and fragment, any of which may be secret."""
+    try:
+        parts = urlsplit(url)
+        return repr(parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl())
+    except ValueError:
+        return "…"
+
+
+def _shown_headers(headers: Headers) -> str:
+    return "<computed>" if callable(headers) else names_only(headers)
+
+
+def _headers(headers: Headers) -> Headers:
+    return headers if callable(headers) else dict(headers)
+
+
+@frozen
+class RemoteTransport:
+    """What is reached by a URL.
+
+    Raises:
+        ConfigError: The URL is not of the transport's scheme, or has no host.
+    """
+
+    schemes: ClassVar[tuple[str, ...]] = ("http", "https")
+    """Those that its URL may have."""
+
+    url: str = field(validator=_usable, repr=_shown_url)
+    """Its endpoint. Only scheme, host, port and path are ever shown."""
+    headers: Headers = field(factory=dict[str, str], converter=_headers, repr=_shown_headers)
+    """Sent with each request to this origin and to no other, over those of authorisation and under those of the
+    protocol. Only names are ever shown."""
+
+
+@frozen
+class HttpTransport(RemoteTransport):
+    """A remote server on streamable HTTP; its endpoint often ends in `/mcp`."""
+
+    @property
+    def kind(self) -> TransportKind:
+        """`http`."""
+        return "http"
+
+    def connector(self, *, close_grace: float) -> "Connector":
+        """How an incarnation reaches it. `close_grace` bounds, in seconds, the end of its session."""
+        from mcp_nursery.actors.transports.streamable_http import StreamableHttpConnector
+
+        return StreamableHttpConnector(self.url, self.headers, close_grace=close_grace)
+
+
+@frozen
+class SseTransport(RemoteTransport):
+    """A remote server on HTTP with server-sent events, the transport of 2024-11-05; its stream is often at `/sse`."""
+
+    @property
+    def kind(self) -> TransportKind:
+        """`sse`."""
+        return "sse"
+
+    def connector(self, *, close_grace: float) -> "Connector":
+        """How an incarnation reaches it. `close_grace` bounds, in seconds, its end."""
+        from mcp_nursery.actors.transports.sse import SseConnector
+
+        return SseConnector(self.url, self.headers, close_grace=close_grace)
+
+
+@frozen
+class WebSocketTransport(RemoteTransport):
+    """A remote server on a WebSocket; its headers go with the request that opens it."""
+
+    schemes: ClassVar[tuple[str, ...]] = ("ws", "wss")
+
+    @property
+    def kind(self) -> TransportKind:
+        """`ws`."""
+        return "ws"
+
+    def connector(self, *, close_grace: float) -> "Connector":
+        """How an incarnation reaches it. `close_grace` bounds, in seconds, the closing handshake."""
+        from mcp_nursery.actors.transports.headers import WithHeaders
+        from mcp_nursery.actors.transports.websocket import WebSocketConnector
+
+        return WithHeaders(
+            self.headers, lambda headers: WebSocketConnector(url=self.url, headers=headers, close_grace=close_grace)
+        )
+
+
+@frozen
+class UnusableTransport:
+    """An entry of a configuration that cannot work. Its server is `failed` with this error and never started."""
+
+    error: ConfigError = field(eq=str)
+    """Compared by its text: an entry that is broken in the same way has not changed."""
+    kind: str | None = None
+    """The transport the entry asked for, where that much is known."""
+
+    def connector(self, *, close_grace: float) -> "Connector":
+        """Refuse.
+
+        Raises:
+            ConfigError: Always.
+        """
+        del close_grace
+        raise self.error
+
+
+Transport = (
+    StdioTransport
+    | DockerTransport
+    | InProcessTransport
+    | HttpTransport
+    | SseTransport
+    | WebSocketTransport
+    | UnusableTransport
+    | Any
+)
+"""How a server is reached: one of ours, or any object with the same `kind` and `connector`."""

@@ -1,0 +1,272 @@
+"""Servers in containers, run by a docker client that is not there: tests/servers/fake_docker.py is in its place."""
+
+import json
+import os
+import shlex
+import signal
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+import trio
+
+from mcp_nursery.supervisor import (
+    ConnectionLost,
+    DockerTransport,
+    RestartPolicy,
+    ServerSpec,
+    ServerState,
+    load_config,
+    open_supervisor,
+)
+from mcp_nursery.supervisor.config import load_project
+
+from .harness import AT_ONCE, eventually, is_alive, next_state, status_of, supervised
+
+FAKE = Path(__file__).parents[1] / "servers" / "fake_docker.py"
+SECRET = "hunter2-hunter2"
+STUBBORN = ["ignore=eof,term"]
+ONCE = RestartPolicy(delays=())
+
+
+class Docker:
+    """What the client was told, and which containers there are."""
+
+    def __init__(self, state):
+        self.state = state
+
+    def calls(self, command):
+        if not (self.state / "calls").exists():
+            return []
+        lines = map(json.loads, (self.state / "calls").read_text().splitlines())
+        return [line for line in lines if line["argv"][0] == command]
+
+    def containers(self):
+        """Pids by name."""
+        return {file.name: int(file.read_text()) for file in self.state.glob("mcp-nursery-*")}
+
+    def make(self, trouble):
+        (self.state / trouble).touch()
+
+
+@pytest.fixture
+def docker(tmp_path, monkeypatch):
+    """The only `docker` on PATH, and no container of it left behind."""
+    state, bin_folder = tmp_path / "state", tmp_path / "bin"
+    state.mkdir()
+    bin_folder.mkdir()
+    program = bin_folder / "docker"
+    program.write_text(f'#!/bin/sh\nexec {shlex.join([sys.executable, "-I", "-S", str(FAKE), str(state)])} "$@"\n')
+    program.chmod(0o700)
+    monkeypatch.setenv("PATH", f"{bin_folder}:/usr/bin:/bin")
+    yield (fake := Docker(state))
+    for pid in filter(is_alive, fake.containers().values()):
+        os.kill(pid, signal.SIGKILL)
+
+
+def contained(*args, env=None, **options):
+    return ServerSpec("lab", DockerTransport("lab", args, env or {}), **{"policy": AT_ONCE, **options})
+
+
+async def test_a_server_in_a_container(docker, journal, monkeypatch):
+    """K2, K6, L11: what the client is told, what the server gets, and an end without a signal."""
+    monkeypatch.setenv("PLANTED_TOKEN", SECRET)
+    spec = contained(f"journal={journal.path}", env={"TOKEN": SECRET, "LEVEL": "1"})
+    async with supervised(spec) as supervisor:
+        status = status_of(supervisor)
+        assert (status.transport, status.state) == ("docker", ServerState.CONNECTED)
+        given = json.loads((await supervisor.call_tool("environment", server="lab")).full_text)
+        ((name, pid),) = docker.containers().items()
+        left = time.monotonic()
+    assert time.monotonic() - left < 1.2
+    assert (journal.count("start"), journal.count("eof"), journal.count("term")) == (1, 1, 0)
+    assert (docker.containers(), is_alive(pid), is_alive(status.pid)) == ({}, False, False)
+    assert given == {"TOKEN": SECRET, "LEVEL": "1"}
+    (run,) = docker.calls("run")
+    assert run["argv"] == [
+        *("run", f"--name={name}", "-i", "--rm", "--init", "--env=TOKEN", "--env=LEVEL", "--"),
+        *("lab", f"journal={journal.path}"),
+    ]
+    assert SECRET not in repr((spec, status))
+    assert "PLANTED_TOKEN" not in run["env"]
+    (removal,) = docker.calls("rm")
+    assert removal["argv"] == ["rm", "--force", name]
+    assert removal["env"].keys() <= run["env"].keys()
+
+
+async def test_no_process_list_shows_a_value(docker):
+    """K2, T9: `ps` shows arguments to everybody on the machine."""
+    async with supervised(contained(env={"TOKEN": SECRET})) as supervisor:
+        await supervisor.call_tool("echo", server="lab")
+        shown = [word for process in psutil.process_iter(["cmdline"]) for word in process.info["cmdline"] or ()]
+    assert "--env=TOKEN" in shown
+    assert not any(SECRET in word for word in shown)
+
+
+@pytest.mark.parametrize("leave", ["close", "cancel", "stop"])
+async def test_a_container_that_heeds_nothing(docker, journal, caplog, leave):
+    """K2, L10, L11, Q1: input ended, SIGTERM passed on, the client killed, the container removed: within the 5 s that
+    any server has."""
+    with trio.fail_after(20), trio.CancelScope() as scope:
+        async with supervised(contained(f"journal={journal.path}", *STUBBORN)) as supervisor:
+            ((name, pid),) = docker.containers().items()
+            left = time.monotonic()
+            if leave == "cancel":
+                scope.cancel()
+                await trio.sleep_forever()
+            elif leave == "stop":
+                await supervisor.stop_server("lab")
+                assert not is_alive(pid)
+    assert 2.6 <= time.monotonic() - left < 4.9
+    assert journal.times("eof")[0] - left < 0.3
+    assert 1.3 <= journal.times("term")[0] - left < 1.7
+    assert not is_alive(pid)
+    assert docker.containers() == {}
+    assert [call["argv"][-1] for call in docker.calls("rm")] == [name]
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("leave", ["close", "stop", "timeout"])
+async def test_a_container_that_never_answers(docker, leave):
+    """K2, L9, L10: it is removed also when its start is cancelled, or out of time."""
+    spec = contained("mute=yes", *STUBBORN, policy=ONCE, connect_timeout=1.5 if leave == "timeout" else 0)
+    with trio.fail_after(20):
+        async with open_supervisor([spec], gate=0) as supervisor, supervisor.events() as events:
+            await eventually(docker.containers)
+            ((_, pid),) = docker.containers().items()
+            left = time.monotonic()
+            if leave == "stop":
+                await supervisor.stop_server("lab")
+            elif leave == "timeout":
+                await next_state(events, ServerState.FAILED)
+    assert time.monotonic() - left < 6.5
+    assert not is_alive(pid)
+    assert len(docker.calls("rm")) == 1
+
+
+async def test_a_container_that_ends_at_sigterm(docker, journal):
+    """L11: the client passes it on, and nobody is killed."""
+    async with supervised(contained(f"journal={journal.path}", "ignore=eof")):
+        left = time.monotonic()
+    assert 1.3 <= time.monotonic() - left < 2.5
+    assert journal.count("term") == 1
+    assert docker.containers() == {}
+
+
+async def test_a_client_that_was_killed_leaves_no_container(docker, journal):
+    """K2, Q1, L7: the old container is gone before the next one is run, which has another name."""
+    async with supervised(contained(f"journal={journal.path}", *STUBBORN)) as supervisor:
+        ((first, pid),) = docker.containers().items()
+        os.kill(status_of(supervisor).pid, signal.SIGKILL)
+        await eventually(lambda: status_of(supervisor).incarnation == 2, within=20)
+        assert not is_alive(pid)
+        await supervisor.wait_connected("lab")
+        assert status_of(supervisor).incarnation == 2
+        (second,) = docker.containers()
+        assert first != second
+
+
+async def test_a_server_that_dies_in_its_container(docker):
+    """R3, L6: the loss is told as that of any process."""
+    async with supervised(contained()) as supervisor:
+        with pytest.raises(ConnectionLost) as caught:
+            await supervisor.call_tool("crash", server="lab")
+        assert caught.value.exit_code == 9
+        await supervisor.wait_connected("lab")
+        assert len(docker.calls("run")) == 2
+
+
+@pytest.mark.parametrize("trouble", ["rm_hangs", "rm_fails"])
+async def test_a_container_that_cannot_be_removed(docker, caplog, trouble):
+    """K2, L10: the end is as long as that of any server, and who stayed behind is named."""
+    docker.make(trouble)
+    async with supervised(contained(*STUBBORN)):
+        ((name, pid),) = docker.containers().items()
+        left = time.monotonic()
+    assert time.monotonic() - left < 4.9
+    (record,) = caplog.records
+    problem = "docker took more than 1.3 s" if trouble == "rm_hangs" else "docker ended with exit code 1"
+    assert record.getMessage() == f"a container may be left behind: {problem}; `docker rm -f {name}` ends it"
+    assert is_alive(pid)
+    command = f"rm --force {name}".split()
+    assert not any((process.info["cmdline"] or [])[-3:] == command for process in psutil.process_iter(["cmdline"]))
+
+
+@pytest.mark.parametrize("trouble", [None, "old"])
+async def test_a_container_that_is_gone_already(docker, caplog, trouble):
+    """K2: that is what was wanted, whatever the client calls it."""
+    if trouble:
+        docker.make(trouble)
+    async with supervised(contained()):
+        pass
+    assert len(docker.calls("rm")) == 1
+    assert not caplog.records
+
+
+async def test_a_client_that_has_gone_meanwhile(docker, caplog, tmp_path):
+    """K2: there is nobody to remove a container."""
+    async with supervised(contained()):
+        (tmp_path / "bin" / "docker").unlink()
+        (name,) = docker.containers()
+    assert [record.getMessage() for record in caplog.records] == [
+        f"a container may be left behind: No such file or directory; `docker rm -f {name}` ends it"
+    ]
+
+
+async def failed(spec):
+    with trio.fail_after(20):
+        async with open_supervisor([spec], gate=0) as supervisor, supervisor.events() as events:
+            if status_of(supervisor).state is not ServerState.FAILED:
+                await next_state(events, ServerState.FAILED)
+            return status_of(supervisor)
+
+
+async def test_an_image_that_does_not_exist(docker):
+    """K2, L13: in docker's own words, and without those about its help."""
+    status = await failed(ServerSpec("lab", DockerTransport("nobody/nothing:1"), policy=ONCE))
+    problem = "docker: Error response from daemon: pull access denied for nobody/nothing:1, repository does not exist."
+    assert status.error == f"exited with code 125: {problem}"
+    assert docker.calls("rm") == []
+
+
+async def test_no_docker_at_all(monkeypatch, tmp_path):
+    """K2, L12: nothing to be tried again."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    status = await failed(contained())
+    assert (status.error, status.attempt) == ("command 'docker' was not found on PATH", 1)
+
+
+async def test_an_entry_of_a_file(docker, tmp_path, monkeypatch):
+    """K2, K5, L17: variables are resolved when it connects; no argument and no error shows what they stand for."""
+    monkeypatch.setenv("PLANTED", SECRET)
+    file = tmp_path / "servers.json"
+    entry = {
+        "type": "docker",
+        "image": "${KIND}",
+        "args": ["more=extra"],
+        "env": {"TOKEN": "${PLANTED}", "KIND": "lab"},
+    }
+    file.write_text(json.dumps({"mcpServers": {"lab": entry}}))
+    async with supervised(*load_config(file).servers) as supervisor:
+        assert "extra" in {tool.tool for tool in supervisor.tools}
+        given = json.loads((await supervisor.call_tool("environment", server="lab")).full_text)
+    assert given == {"TOKEN": SECRET, "KIND": "lab"}
+    assert SECRET not in json.dumps(docker.calls("run")[0]["argv"])
+    entry["env"]["KIND"] = "--privileged"
+    file.write_text(json.dumps({"mcpServers": {"lab": entry}}))
+    (spec,) = load_config(file).servers
+    status = await failed(spec)
+    assert status.error.startswith("field 'image': the name of an image wanted")
+    assert len(docker.calls("run")) == 1
+
+
+async def test_an_entry_of_a_project(docker, tmp_path):
+    """K7, Q28: nothing is run that nobody has agreed to."""
+    file = tmp_path / ".mcp.json"
+    file.write_text(json.dumps({"mcpServers": {"lab": {"image": "lab", "env": {"A": "1"}}}}))
+    async with open_supervisor(load_project(file), state=tmp_path / "state.sqlite3") as supervisor:
+        status = status_of(supervisor)
+        assert (status.state, status.transport) == (ServerState.BLOCKED, "docker")
+    assert docker.calls("run") == docker.calls("rm") == []

@@ -1,0 +1,142 @@
+"""What a server was given, or says in a broken answer, reaches neither a status nor the log of the command line."""
+
+import json
+import logging
+import os
+import subprocess
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from mcp_nursery.supervisor import load_config
+
+from .harness import LAB, lab, status_of, supervised
+
+SECRET = "hunter2-hunter2"
+COMMAND = [sys.executable, "-c", "from mcp_nursery.supervisor.cli import main; main()"]
+
+
+async def test_what_a_server_says_of_itself(caplog):
+    """T9, L16: instructions and server info are kept, without what the server was given."""
+    caplog.set_level(logging.DEBUG)
+    spec = lab(env={"TOKEN": SECRET}, flags={"tells": "TOKEN"})
+    async with supervised(spec) as supervisor, supervisor.events() as events:
+        status = status_of(supervisor)
+        await supervisor.stop_server("lab")
+        seen = repr(await events.receive())
+    assert status.instructions == "Use [REDACTED:config] for everything."
+    assert status.server_info == {
+        "name": "lab",
+        "version": "1",
+        "title": "lab of [REDACTED:config]",
+        "icons": [{"src": "https://x/[REDACTED:config]", "sizes": ["any"]}],
+    }
+    assert SECRET not in f"{status}{seen}{supervisor.status()}{caplog.text}"
+
+
+async def test_what_a_server_says_of_a_variable(tmp_path, monkeypatch):
+    """T9, L17: what a variable stood for is known once it is resolved."""
+    monkeypatch.setenv("PLANTED", SECRET)
+    file = tmp_path / "servers.json"
+    entry = {"command": sys.executable, "args": ["-I", "-S", str(LAB), "tells=TOKEN"], "env": {"TOKEN": "${PLANTED}"}}
+    file.write_text(json.dumps({"mcpServers": {"lab": entry}}))
+    async with supervised(*load_config(file).servers) as supervisor:
+        status = status_of(supervisor)
+    assert status.instructions == "Use [REDACTED:config] for everything."
+    assert SECRET not in repr(status)
+
+
+BROKEN = f'{{"jsonrpc": "2.0", "id": 1, "result": "{SECRET}", "error": 7}}'
+STREAM = f"event: message\ndata: {BROKEN}\n\n"
+
+
+class Malformed(BaseHTTPRequestHandler):
+    """Answers what it is told to, or all, with what is none of the protocol, and quotes a secret in it."""
+
+    def do_POST(self):
+        message = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        call, method = message.get("id"), message["method"]
+        facts = {"capabilities": {"tools": {}}, "serverInfo": {"name": "far", "version": "1"}}
+        tools = [{"name": "echo", "inputSchema": {"type": "object"}}]
+        sound = {"initialize": {"protocolVersion": "2025-11-25", **facts}, "tools/list": {"tools": tools}}
+        if method in sound and self.server.opens:
+            self.reply("application/json", json.dumps({"jsonrpc": "2.0", "id": call, "result": sound[method]}))
+        else:
+            self.reply(*self.server.answer)
+
+    def do_GET(self):
+        self.reply("text/event-stream", f"event: endpoint\ndata: /messages\n\n{STREAM}")
+
+    def reply(self, kind, body):
+        self.send_response(200)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body.encode())
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def malformed():
+    """The URL of a server for a kind of answer."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Malformed)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+
+    def at(kind, body, *, opens=False):
+        server.answer, server.opens = (kind, body), opens
+        return f"http://127.0.0.1:{server.server_port}/mcp"
+
+    yield at
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+ANSWERS = {
+    "stream": ("http", "text/event-stream", STREAM),
+    "json": ("http", "application/json", BROKEN),
+    "text": ("http", "application/json", f"{{ {SECRET}"),
+    "sse": ("sse", "text/event-stream", STREAM),
+}
+
+
+def run(tmp_path, url, transport, *arguments):
+    file = tmp_path / "servers.json"
+    entry = {"type": transport, "url": url, "restartDelays": [], "connectSeconds": 5}
+    file.write_text(json.dumps({"mcpServers": {"far": entry}}))
+    environment = {**os.environ, "HOME": str(tmp_path)}
+    command = [*COMMAND, *arguments, "--config", file]
+    ran = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60, check=False)
+    assert SECRET[5:] not in ran.stdout + ran.stderr
+    assert "Traceback" not in ran.stderr
+    return ran
+
+
+@pytest.mark.parametrize("way", ANSWERS)
+@pytest.mark.parametrize("flags", [[], ["--verbose"]], ids=["plain", "verbose"])
+def test_a_handshake_that_is_none_of_the_protocol(malformed, tmp_path, way, flags):
+    """T9, L17: libraries log a traceback that quotes the answer, and so do their errors; none of it is shown."""
+    transport, kind, body = ANSWERS[way]
+    lines = run(tmp_path, malformed(kind, body), transport, "tools", *flags).stderr.splitlines()
+    problem = "127.0.0.1:" if transport == "sse" else "the handshake failed: an answer that is none of the protocol"
+    assert lines[-1].startswith(f"mcp-nursery: far: {problem}")
+    assert all(line.startswith("ERROR mcp.client.") for line in lines[:-1])
+    assert bool(lines[:-1]) == bool(flags)
+
+
+@pytest.mark.parametrize("way", ["stream", "json", "text"])
+@pytest.mark.parametrize("flags", [[], ["--verbose"]], ids=["plain", "verbose"])
+def test_a_call_answered_with_what_is_none_of_the_protocol(malformed, tmp_path, way, flags):
+    """T9, L17: the caller's error says so, and quotes nothing."""
+    transport, kind, body = ANSWERS[way]
+    url = malformed(kind, body, opens=True)
+    ran = run(tmp_path, url, transport, "call", "mcp_far_echo", "--yes", *flags)
+    assert ran.returncode == 1
+    assert ran.stderr.splitlines()[-1] == (
+        "mcp-nursery: far: echo: error -32700: an answer that is none of the protocol"
+    )
