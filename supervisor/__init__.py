@@ -39,11 +39,12 @@ if TYPE_CHECKING:
         ToolsChanged,
     )
     from .fan_out import Call, CallOutcome, FanOut
+    from .opening import open_supervisor
     from .policy import RestartPolicy
     from .spec import ServerSpec
-    from .status import CallCounts, ServerStatus
+    from .status import CallCounts, ServerStatus, SupervisorStatistics
     from .store import MemoryStore
-    from .supervisor import Supervisor, SupervisorStatistics, open_supervisor
+    from .supervisor import Supervisor
     from .tools.approval import Approval, ApprovalRequest, ApprovalRules
     from .tools.error_content import error_content
     from .tools.hints import ToolHints
@@ -96,11 +97,12 @@ _HOMES = {
         "ToolsChanged",
     ),
     ".fan_out": ("Call", "CallOutcome", "FanOut"),
+    ".opening": ("open_supervisor",),
     ".policy": ("RestartPolicy",),
     ".spec": ("ServerSpec",),
-    ".status": ("CallCounts", "ServerStatus"),
+    ".status": ("CallCounts", "ServerStatus", "SupervisorStatistics"),
     ".store": ("MemoryStore",),
-    ".supervisor": ("Supervisor", "SupervisorStatistics", "open_supervisor"),
+    ".supervisor": ("Supervisor",),
     ".tools.approval": ("Approval", "ApprovalRequest", "ApprovalRules"),
     ".tools.error_content": ("error_content",),
     ".tools.hints": ("ToolHints",),

@@ -14,6 +14,8 @@ from .tools.pins import UNREVIEWED, Review
 if TYPE_CHECKING:
     from mcp_types import Tool as Definition
 
+    from mcp_nursery.actors.mailbox import MailboxStatistics
+
     from .spec import ServerSpec
 
 
@@ -120,6 +122,21 @@ def _each_text(value: object, change: Callable[[str], str]) -> Any:
             return {key: _each_text(part, change) for key, part in cast("dict[str, object]", value).items()}
         case _:
             return value
+
+
+@frozen
+class SupervisorStatistics:
+    """A supervisor at one moment, for debugging and metrics."""
+
+    servers: int
+    connected: int
+    """Servers in `connected`."""
+    tools: int
+    """Tools with a public name."""
+    calls: CallCounts
+    """Of all servers together."""
+    router: "MailboxStatistics"
+    """How full the router's mailbox is."""
 
 
 def status_of(snapshot: Snapshot, *, now: float, tool_count: int, calls: CallCounts) -> ServerStatus:

@@ -1,62 +1,31 @@
-"""The supervisor: one keeper a server, one router, the state cells, and the public surface over them."""
+"""The supervisor as its host uses it: tools, calls, servers, events."""
 
-import os
-from collections.abc import AsyncGenerator, Collection, Iterable, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any, final, get_args
+from typing import Any, final
 
 import trio
-from attrs import frozen
 
-from mcp_nursery.actors.errors import ConfigError, NotApproved, NurseryError, UnknownTool, leaves, one_line
-from mcp_nursery.actors.host import NO_CALLBACKS, Callbacks
-from mcp_nursery.actors.mailbox import MailboxStatistics, ProgressCallback
+from mcp_nursery.actors.errors import ConfigError, NurseryError, UnknownTool
+from mcp_nursery.actors.mailbox import ProgressCallback
 from mcp_nursery.actors.messages import ServerState
 
 from .config import Config
+from .consent import Consent
 from .delivery import deliver
 from .events import EventStream
 from .fan_out import Call, FanOut, Until, open_fan_out
 from .fleet import Fleet
 from .lifecycle import LEFT_BY_NOBODY
 from .orders import Order
-from .pinning import PinMode
-from .policy import RestartPolicy
-from .registrar import Registrar, Trust
 from .request import Request, Resend, WhenDown, encode_arguments
-from .service import open_service_nursery
 from .spec import ServerSpec
-from .status import CallCounts, ServerStatus, Snapshot, server_down
-from .store import SqliteStore, Store
+from .status import CallCounts, ServerStatus, Snapshot, SupervisorStatistics, server_down
 from .terms import FleetSettings
-from .tools.approval import Approval, ApprovalRequest, ApprovalRules, Approve
-from .tools.arguments import without_placeholders
-from .tools.naming import DEFAULT_TEMPLATE, check_template
 from .tools.pins import DefinitionChange
 from .tools.results import ToolResult
 from .tools.tool import Tool
 from .toolset import Toolset
-
-GATE = 0.25
-"""Seconds a block waits at most for first attempts before it is entered."""
-
-SHUTDOWN_TIMEOUT = 5.0
-"""Seconds leaving a block takes at most: two grace periods of 2 s for servers that ignore a request to end, and 1."""
-
-
-@frozen
-class SupervisorStatistics:
-    """A supervisor at one moment, for debugging and metrics."""
-
-    servers: int
-    connected: int
-    """Servers in `connected`."""
-    tools: int
-    """Tools with a public name."""
-    calls: CallCounts
-    """Of all servers together."""
-    router: MailboxStatistics
-    """How full the router's mailbox is."""
 
 
 @final
@@ -67,16 +36,14 @@ class Supervisor:
         self,
         settings: FleetSettings,
         nursery: trio.Nursery,
-        *,
-        approve: Approve | None,
-        approval_rules: ApprovalRules,
-        drop_placeholders: bool,
+        consent: Consent,
     ) -> None:
-        self._fleet = Fleet(settings, nursery, self._call_approved)
-        self._approve = approve
-        self._approval_rules = approval_rules
-        self._drop_placeholders = drop_placeholders
-        self._allowed: set[tuple[str, str]] = set()
+        self._fleet = Fleet(settings, nursery, self._call_for_model)
+        self._consent = consent
+
+    async def _call_for_model(self, tool: Tool, arguments: Mapping[str, Any] | None) -> ToolResult:
+        tool, arguments = await self._consent.to(tool, arguments, self._fleet)
+        return await self.call_tool(tool.tool, arguments, server=tool.server)
 
     @asynccontextmanager
     async def running(self, specs: Iterable[ServerSpec], *, gate: float, drain: float) -> AsyncGenerator[None, None]:
@@ -251,43 +218,6 @@ class Supervisor:
             limit=limit,
         )
 
-    async def _call_approved(self, tool: Tool, arguments: Mapping[str, Any] | None) -> ToolResult:
-        """A model's call: asked for first, then made."""
-        encode_arguments(arguments)  # nobody is asked about what cannot be sent
-        tool = self._as_declared_now(tool)
-        if arguments and self._drop_placeholders:
-            arguments = without_placeholders(arguments, tool.input_schema)
-        remembered = (tool.server, tool.definition_hash) in self._allowed
-        decision = self._approval_rules.decide(tool.name, remembered=remembered)
-        if decision is None:
-            decision = await self._ask(tool, arguments)
-            if self._as_declared_now(tool).definition_hash != tool.definition_hash:
-                raise NotApproved(tool.server, tool.tool, "its definition changed while it was asked about")
-        if decision is Approval.DENY:
-            raise NotApproved(tool.server, tool.tool, "denied")
-        if decision is Approval.ALLOW_ALWAYS:
-            self._allowed.add((tool.server, tool.definition_hash))
-        return await self.call_tool(tool.tool, arguments, server=tool.server)
-
-    def _as_declared_now(self, tool: Tool) -> Tool:
-        """What the server has under this name now: what would be called, and so what is asked about.
-
-        Raises:
-            NotApproved: It is held back.
-        """
-        catalogue, key = self._fleet.catalogue.value, (tool.server, tool.tool)
-        if held := catalogue.held_back(key):
-            raise NotApproved(held.server, held.tool, held.why)
-        return catalogue.find(key) or tool
-
-    async def _ask(self, tool: Tool, arguments: Mapping[str, Any] | None) -> Approval:
-        approve = self._approve
-        if approve is None:
-            raise NotApproved(tool.server, tool.tool, "nobody to ask: open_supervisor was given no approve=")
-        given = dict(arguments or {})
-        shown = self._fleet.redactor(tool.server).value(given)
-        return Approval(await approve(ApprovalRequest(tool, given, shown)))
-
     # -- pinned definitions ---------------------------------------------------------------------------------------
 
     @property
@@ -423,7 +353,7 @@ class Supervisor:
         """
         if isinstance(config_or_specs, Config) and config_or_specs.errors:
             raise ConfigError("; ".join(config_or_specs.errors))
-        await self._fleet.reload(_specs(config_or_specs), drain=drain)
+        await self._fleet.reload(specs_of(config_or_specs), drain=drain)
 
     def statistics(self) -> SupervisorStatistics:
         """Figures for debugging and metrics."""
@@ -441,111 +371,6 @@ class Supervisor:
         )
 
 
-def _specs(config_or_specs: Config | Iterable[ServerSpec]) -> tuple[ServerSpec, ...]:
+def specs_of(config_or_specs: Config | Iterable[ServerSpec]) -> tuple[ServerSpec, ...]:
+    """The servers, however they were given."""
     return config_or_specs.servers if isinstance(config_or_specs, Config) else tuple(config_or_specs)
-
-
-def _kept_names(reserved: Collection[str], *, override: bool | Collection[str]) -> frozenset[str]:
-    given_up = reserved if override is True else override or ()
-    return frozenset(reserved) - frozenset(given_up)
-
-
-def _checked(pins: PinMode) -> PinMode:
-    if pins not in get_args(PinMode):
-        raise ConfigError(f"'report' or 'block' wanted, not {pins!r}", field="pins")
-    return pins
-
-
-def _store(state: str | os.PathLike[str] | Store | None) -> Store:
-    return SqliteStore(state) if state is None or isinstance(state, str | os.PathLike) else state
-
-
-@asynccontextmanager
-async def open_supervisor(
-    config_or_specs: Config | Iterable[ServerSpec],
-    *,
-    policy: RestartPolicy | None = None,
-    approve: Approve | None = None,
-    approval_rules: ApprovalRules | None = None,
-    callbacks: Callbacks = NO_CALLBACKS,
-    trust: Trust | None = None,
-    state: str | os.PathLike[str] | Store | None = None,
-    template: str = DEFAULT_TEMPLATE,
-    reserved: Collection[str] = frozenset(),
-    override: bool | Collection[str] = False,
-    pins: PinMode = "report",
-    drop_placeholders: bool = False,
-    gate: float = GATE,
-    drain: float = 0.0,
-    shutdown_timeout: float = SHUTDOWN_TIMEOUT,
-) -> AsyncGenerator[Supervisor, None]:
-    """Supervise servers for as long as the block lasts.
-
-    The block is entered when all first attempts are settled, or after `gate` seconds. Leaving it ends every server,
-    also when the body raises or is cancelled. A sole exception of the body comes out bare.
-
-    Args:
-        config_or_specs: What `load_config` returned, or specs.
-        policy: The restart ladder of servers that bring none of their own. Default `RestartPolicy()`.
-        approve: Asked before a model's call: `await tool(arguments)`. Without it such calls raise `NotApproved`.
-        approval_rules: Standing decisions that go before `approve`.
-        callbacks: What servers may ask of the host in the middle of a call. Default: nothing.
-        trust: `async (TrustRequest) -> bool`, asked about an entry of a project's file that nobody has agreed to yet;
-            True is remembered. Calls of the server wait for the answer. Without it such a server is `blocked`.
-        state: The SQLite file for what outlasts the block: eras, processes, consents. Default: the one in the user's
-            state folder. `MemoryStore()` for none.
-        template: How public tool names are made, with `{tool}` and, usually, `{server}`.
-        reserved: Names of the host's own tools. A tool that would have one of them gets a hash after its name.
-        override: Reserved names that servers may take over after all; True: all of them.
-        pins: What becomes of a tool whose title, description, schemas or hints are not what they were when it was first
-            used, with this server and spec. `"report"`: an event, a line in the log, `Tool.change`. `"block"`: it is
-            held back as well, until `accept_change` or `mcp-nursery pins`; so is everything while the state file cannot
-            be read or written.
-        drop_placeholders: Whether empty optional arguments of a model's call (`null`, `""`, `[]`, `{}`) are left out.
-        gate: Seconds.
-        drain: Seconds that calls already sent may still take when the block is left; those not sent fail at once.
-        shutdown_timeout: Seconds that leaving may take, drain not included; a server that ignores a polite request
-            to end is told twice and then killed within it.
-
-    Raises:
-        ConfigError: Two servers of one name; a template, `pins` or an environment variable that cannot work.
-        NurseryError: On leaving, when a task of the supervisor itself crashed: a bug of ours.
-    """
-    specs = _specs(config_or_specs)
-    check_template(template)
-    settings = FleetSettings(
-        policy=policy or RestartPolicy(),
-        template=template,
-        reserved=_kept_names(reserved, override=override),
-        shutdown_timeout=shutdown_timeout,
-        environ=dict(os.environ),
-        callbacks=callbacks,
-        pins=_checked(pins),
-        registrar=Registrar(_store(state), trust),
-    )
-    raised: BaseException | None = None
-    crashes: list[BaseException] = []
-    try:
-        async with open_service_nursery() as services:
-            supervisor = Supervisor(
-                settings,
-                services,
-                approve=approve,
-                approval_rules=approval_rules or ApprovalRules(),
-                drop_placeholders=drop_placeholders,
-            )
-            try:
-                async with supervisor.running(specs, gate=gate, drain=drain):
-                    yield supervisor
-            except BaseException as error:
-                raised = error  # comes out below: through the nursery it would come out in a group
-    except BaseExceptionGroup as group:
-        crashes = [error for error in leaves(group) if not isinstance(error, trio.Cancelled)]
-    if crashes:
-        crash = NurseryError(one_line(f"the supervisor crashed, please report it: {crashes[0]!r}"))
-        crash.__cause__ = crashes[0]
-        if raised is None or all(isinstance(error, trio.Cancelled) for error in leaves(raised)):
-            raise crash
-        raise BaseExceptionGroup("the body and the supervisor both failed", [raised, crash])
-    if raised is not None:
-        raise raised

@@ -6,7 +6,7 @@ from typing import Any
 from attrs import frozen
 
 from mcp_nursery.supervisor import DefinitionChange
-from mcp_nursery.supervisor.store import SqliteStore
+from mcp_nursery.supervisor.sqlite_store import SqliteStore
 
 from .calling import can_ask, says_yes
 from .failures import NOT_APPROVED, OK

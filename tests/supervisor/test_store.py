@@ -23,8 +23,9 @@ from mcp_nursery.supervisor import (
     StdioTransport,
     TrustRequest,
 )
-from mcp_nursery.supervisor import store as store_module
-from mcp_nursery.supervisor.store import SqliteStore, StoreUnreadable, spec_digest
+from mcp_nursery.supervisor import sqlite_store as store_module
+from mcp_nursery.supervisor.sqlite_store import SqliteStore
+from mcp_nursery.supervisor.store import StoreUnreadable, spec_digest
 from mcp_nursery.supervisor.testing import ScriptedServer
 
 DECLARED = {"add": '{"description":"Adds."}', "odd \ud800": "{}"}
@@ -306,7 +307,7 @@ import sys
 from mcp_nursery.actors.messages import Era
 from mcp_nursery.actors.transports.orphans import Host
 from mcp_nursery.supervisor import TrustRequest
-from mcp_nursery.supervisor.store import SqliteStore
+from mcp_nursery.supervisor.sqlite_store import SqliteStore
 
 path, number = sys.argv[1:]
 store = SqliteStore(path)

@@ -13,7 +13,7 @@ from mcp_nursery.supervisor import MemoryStore, ServerSpec, TrustRequest, discov
 from mcp_nursery.supervisor.config import load_project
 from mcp_nursery.supervisor.config.trust import trust_request
 from mcp_nursery.supervisor.config.unresolved import Unresolved
-from mcp_nursery.supervisor.store import SqliteStore
+from mcp_nursery.supervisor.sqlite_store import SqliteStore
 from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual
 from mcp_nursery.supervisor.transports import StdioTransport
 

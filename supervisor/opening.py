@@ -1,0 +1,132 @@
+"""Opening a supervisor: its settings, its nursery, and what comes out of its block."""
+
+import os
+from collections.abc import AsyncGenerator, Collection, Iterable
+from contextlib import asynccontextmanager
+from typing import get_args
+
+import trio
+
+from mcp_nursery.actors.errors import ConfigError, NurseryError, leaves, one_line
+from mcp_nursery.actors.host import NO_CALLBACKS, Callbacks
+
+from .config import Config
+from .consent import Consent
+from .pinning import PinMode
+from .policy import RestartPolicy
+from .registrar import Registrar, Trust
+from .service import open_service_nursery
+from .spec import ServerSpec
+from .sqlite_store import SqliteStore
+from .store import Store
+from .supervisor import Supervisor, specs_of
+from .terms import FleetSettings
+from .tools.approval import ApprovalRules, Approve
+from .tools.naming import DEFAULT_TEMPLATE, check_template
+
+GATE = 0.25
+"""Seconds a block waits at most for first attempts before it is entered."""
+
+SHUTDOWN_TIMEOUT = 5.0
+"""Seconds leaving a block takes at most: two grace periods of 2 s for servers that ignore a request to end, and 1."""
+
+
+def _kept_names(reserved: Collection[str], *, override: bool | Collection[str]) -> frozenset[str]:
+    given_up = reserved if override is True else override or ()
+    return frozenset(reserved) - frozenset(given_up)
+
+
+def _checked(pins: PinMode) -> PinMode:
+    if pins not in get_args(PinMode):
+        raise ConfigError(f"'report' or 'block' wanted, not {pins!r}", field="pins")
+    return pins
+
+
+def _store(state: str | os.PathLike[str] | Store | None) -> Store:
+    return SqliteStore(state) if state is None or isinstance(state, str | os.PathLike) else state
+
+
+@asynccontextmanager
+async def open_supervisor(
+    config_or_specs: Config | Iterable[ServerSpec],
+    *,
+    policy: RestartPolicy | None = None,
+    approve: Approve | None = None,
+    approval_rules: ApprovalRules | None = None,
+    callbacks: Callbacks = NO_CALLBACKS,
+    trust: Trust | None = None,
+    state: str | os.PathLike[str] | Store | None = None,
+    template: str = DEFAULT_TEMPLATE,
+    reserved: Collection[str] = frozenset(),
+    override: bool | Collection[str] = False,
+    pins: PinMode = "report",
+    drop_placeholders: bool = False,
+    gate: float = GATE,
+    drain: float = 0.0,
+    shutdown_timeout: float = SHUTDOWN_TIMEOUT,
+) -> AsyncGenerator[Supervisor, None]:
+    """Supervise servers for as long as the block lasts.
+
+    The block is entered when all first attempts are settled, or after `gate` seconds. Leaving it ends every server,
+    also when the body raises or is cancelled. A sole exception of the body comes out bare.
+
+    Args:
+        config_or_specs: What `load_config` returned, or specs.
+        policy: The restart ladder of servers that bring none of their own. Default `RestartPolicy()`.
+        approve: Asked before a model's call: `await tool(arguments)`. Without it such calls raise `NotApproved`.
+        approval_rules: Standing decisions that go before `approve`.
+        callbacks: What servers may ask of the host in the middle of a call. Default: nothing.
+        trust: `async (TrustRequest) -> bool`, asked about an entry of a project's file that nobody has agreed to yet;
+            True is remembered. Calls of the server wait for the answer. Without it such a server is `blocked`.
+        state: The SQLite file for what outlasts the block: eras, processes, consents, pins. Default: the one in the
+            user's state folder. `MemoryStore()` for none.
+        template: How public tool names are made, with `{tool}` and, usually, `{server}`.
+        reserved: Names of the host's own tools. A tool that would have one of them gets a hash after its name.
+        override: Reserved names that servers may take over after all; True: all of them.
+        pins: What becomes of a tool whose title, description, schemas or hints are not what they were when it was first
+            used, with this server and spec. `"report"`: an event, a line in the log, `Tool.change`. `"block"`: it is
+            held back as well, until `accept_change` or `mcp-nursery pins`; so is everything while the state file cannot
+            be read or written.
+        drop_placeholders: Whether empty optional arguments of a model's call (`null`, `""`, `[]`, `{}`) are left out.
+        gate: Seconds.
+        drain: Seconds that calls already sent may still take when the block is left; those not sent fail at once.
+        shutdown_timeout: Seconds that leaving may take, drain not included; a server that ignores a polite request
+            to end is told twice and then killed within it.
+
+    Raises:
+        ConfigError: Two servers of one name; a template, `pins` or an environment variable that cannot work.
+        NurseryError: On leaving, when a task of the supervisor itself crashed: a bug of ours.
+    """
+    specs = specs_of(config_or_specs)
+    check_template(template)
+    settings = FleetSettings(
+        policy=policy or RestartPolicy(),
+        template=template,
+        reserved=_kept_names(reserved, override=override),
+        shutdown_timeout=shutdown_timeout,
+        environ=dict(os.environ),
+        callbacks=callbacks,
+        pins=_checked(pins),
+        registrar=Registrar(_store(state), trust),
+    )
+    consent = Consent(approve, approval_rules or ApprovalRules(), drop_placeholders=drop_placeholders)
+    raised: BaseException | None = None
+    crashes: list[BaseException] = []
+    try:
+        async with open_service_nursery() as services:
+            supervisor = Supervisor(settings, services, consent)
+            try:
+                async with supervisor.running(specs, gate=gate, drain=drain):
+                    yield supervisor
+            except BaseException as error:
+                raised = error  # comes out below: through the nursery it would come out in a group
+    except BaseExceptionGroup as group:
+        crashes = [error for error in leaves(group) if not isinstance(error, trio.Cancelled)]
+    if crashes:
+        crash = NurseryError(one_line(f"the supervisor crashed, please report it: {crashes[0]!r}"))
+        crash.__cause__ = crashes[0]
+        if raised is None or all(isinstance(error, trio.Cancelled) for error in leaves(raised)):
+            raise crash
+        raise BaseExceptionGroup("the body and the supervisor both failed", [raised, crash])
+    if raised is not None:
+        raise raised
