@@ -3,6 +3,8 @@ import pytest
 from mcp_nursery.actors.messages import ServerState
 from mcp_nursery.supervisor import (
     CallCounts,
+    DefinitionChange,
+    DefinitionChanged,
     InjectionSuspected,
     Lagged,
     ServerRemoved,
@@ -50,6 +52,14 @@ def status(state, **facts):
         (
             InjectionSuspected("lab", "read me", ("mode-switch", "ignore-previous"), 1.0),
             "lab: read me: suspicious output (mode-switch, ignore-previous)",
+        ),
+        (
+            DefinitionChanged("lab", "add", DefinitionChange("lab", "add", '{"title":"a"}', '{"x":1}'), True, 1.0),
+            "lab: add: not what it was when first used (title, x), held back",
+        ),
+        (
+            DefinitionChanged("lab", "add", DefinitionChange("lab", "add", '{"title":"a"}', "{}"), False, 1.0),
+            "lab: add: not what it was when first used (title)",
         ),
         (Lagged(3), "3 events were missed"),
         (SnapshotEvent(status(ServerState.STOPPED)), "lab: stopped"),
