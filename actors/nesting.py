@@ -7,10 +7,18 @@ MAX_NESTING: Final = 200
 """Levels. Reading takes a thousand, but writing fails at about 250 (orjson, pydantic) or ends in a `RecursionError`: a
 value that was let in could then neither be hashed, shown nor passed on, wherever that is tried."""
 
+TOO_DEEP: Final = f"nested deeper than {MAX_NESTING} levels"
+"""What is said of it."""
 
-def nested_too_deep(value: dict[str, Any]) -> bool:
+
+def may_be_nested_too_deep(text: bytes) -> bool:
+    """Whether a JSON text has brackets enough to be worth a look at its value. At the speed of memory."""
+    return text.count(b"[") + text.count(b"{") > MAX_NESTING
+
+
+def nested_too_deep(value: object) -> bool:
     """Whether there are objects or arrays more than `MAX_NESTING` levels down."""
-    level: list[Any] = [value]
+    level: list[Any] = [value] if type(value) in (dict, list) else []
     for _ in range(MAX_NESTING):
         level = [child for item in level for child in _children(item) if type(child) in (dict, list)]
         if not level:

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from ..errors import one_line
 from ..messages import CallTool, Rejected
-from ..nesting import MAX_NESTING, nested_too_deep
+from ..nesting import TOO_DEEP, nested_too_deep
 from ..wire.frames import encode
 
 
@@ -65,7 +65,7 @@ class PreparedTool:
             InputWanted: It is a question.
         """
         if nested_too_deep(raw):
-            raise BadResult(f"nested deeper than {MAX_NESTING} levels")
+            raise BadResult(TOO_DEEP)
         self._check_kind(raw)
         try:
             result = CallToolResult.model_validate(raw, by_name=False)

@@ -39,6 +39,8 @@ logger = logging.getLogger(__name__)
 _TURN = 16
 """Messages taken in a row before other tasks get a turn: one server's flood must not hold up the others' calls."""
 _CLOSED = Loss("the connection was closed")
+INBOUND_LIMIT = 256
+"""Requests of the peer that may be under way at once; the protocol has a handful. More are refused."""
 _STAMP_PREFIX = "io.modelcontextprotocol/"
 
 
@@ -150,7 +152,8 @@ class Endpoint:
         """Send a request of the session and return its raw result.
 
         Raises:
-            MCPError: The peer's error, `RequestTimedOut` or `ConnectionClosed`.
+            MCPError: The peer's error, `RequestTimedOut` or `ConnectionClosed`; or the request has no JSON form, which
+                may be a peer's doing: the session repeats its cursors.
             ValueError: `opts["request_id"]` is in flight already.
             RuntimeError: Before `run()`.
         """
@@ -163,7 +166,12 @@ class Endpoint:
         on_progress = opts.get("on_progress")
         slot = ReplySlot(wants_progress=on_progress is not None)
         request_id = self._table.open(slot, opts.get("request_id"))
-        self._outbox.push(frames.request(request_id, method, self._prepared(method, params, request_id, slot)), slot)
+        try:
+            frame = frames.request(request_id, method, self._prepared(method, params, request_id, slot))
+        except TypeError as error:
+            self._table.forget(slot)
+            raise MCPError(INTERNAL_ERROR, f"{method} cannot be sent: {error}") from None
+        self._outbox.push(frame, slot)
         self._outbox.flush()
         return await self._reply(slot, method, opts, on_progress or _ignore)
 
@@ -224,6 +232,11 @@ class Endpoint:
             self._outbox.push(frame)
             self._outbox.flush()
 
+    def _reply_to_peer(self, frame: bytes) -> None:
+        """Answer a request of the peer, unless it goes on asking and reads no answers."""
+        if self._outbox.has_room(frame):
+            self._send(frame)
+
     # -- the SDK's Dispatcher: inbound ----------------------------------------------------------------------------
 
     async def run(
@@ -270,6 +283,7 @@ class Endpoint:
                 elif not isinstance(method, str):
                     raise ValueError("a method that is no string")  # like any other broken frame
                 elif (request_id := as_request_id(message.get("id"))) is not None:
+                    str(request_id).encode()  # raises for half a character: nobody could answer it
                     self._ask(request_id, method, _object(message.get("params")), nursery, on_request)
                 elif "id" not in message:
                     self._notice(method, _object(message.get("params")), intercept)
@@ -292,6 +306,9 @@ class Endpoint:
         nursery: trio.Nursery,
         on_request: OnRequest,
     ) -> None:
+        if len(self._inbound) >= INBOUND_LIMIT:
+            self._reply_to_peer(frames.error(request_id, INTERNAL_ERROR, "too many requests at once"))
+            return
         inbound = Inbound(self, request_id, params)
         self._inbound[coerce_request_id(request_id)] = inbound  # before its task runs: its cancel may be in this batch
         nursery.start_soon(self._serve, inbound, request_id, method, params, on_request)
@@ -312,7 +329,7 @@ class Endpoint:
             except Exception as raised:
                 reply = _error_frame(request_id, method, raised)
             if not inbound.cancel_requested.is_set():
-                self._send(reply)
+                self._reply_to_peer(reply)
 
         try:
             await inbound.serve(answer)

@@ -7,6 +7,8 @@ from typing import Any, cast
 import orjson
 from pydantic_core import to_json, to_jsonable_python
 
+from ..nesting import may_be_nested_too_deep, nested_too_deep
+
 _OPTIONS = orjson.OPT_UTC_Z | orjson.OPT_NON_STR_KEYS
 
 _DIGITS = bytes(ord("0") if ord("0") <= byte <= ord("9") else 0 for byte in range(256))
@@ -69,15 +71,19 @@ def error(request_id: int | str, code: int, message: str, data: Any = None) -> b
 def messages(frame: bytes) -> Iterator[dict[str, Any]]:
     """The messages in one frame: one, or several of a 2025-03-26 batch.
 
+    What is nested too deep is left out, but for results: those are judged by who asked for them.
+
     Raises:
         ValueError: The frame is not JSON, or holds something that is no object.
     """
     decoded: object = decode(frame)
+    deep = may_be_nested_too_deep(frame)
     batch = cast("list[object]", decoded) if type(decoded) is list else [decoded]
     for message in batch:
         if type(message) is not dict:
             raise ValueError(f"not a JSON-RPC message: {type(message).__name__}")
-        yield cast("dict[str, Any]", message)
+        whole = cast("dict[str, Any]", message)
+        yield {key: it for key, it in whole.items() if key == "result" or not nested_too_deep(it)} if deep else whole
 
 
 def _may_hold_a_long_integer(frame: bytes) -> bool:

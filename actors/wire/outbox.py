@@ -34,7 +34,7 @@ class Outbox:
         self._size += len(frame)
 
     def has_room(self, frame: bytes) -> bool:
-        """Whether a call's frame may be queued. Others are few, and no peer that has stopped reading may lose them."""
+        """Whether a call's frame, or an answer to the peer, may be queued. What else there is is few."""
         return not self._queue or self._size + len(frame) <= self._limit
 
     def flush(self) -> None:
