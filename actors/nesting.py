@@ -26,5 +26,14 @@ def nested_too_deep(value: object) -> bool:
     return True
 
 
+def size_of(value: object) -> tuple[int, int]:
+    """How many levels a JSON value has, and how many values are in it, itself included."""
+    levels, values, level = 0, 0, [value]
+    while level:
+        levels, values = levels + 1, values + len(level)
+        level = [child for item in level if isinstance(item, (dict, list)) for child in _children(item)]
+    return levels, values
+
+
 def _children(item: dict[str, Any] | list[Any]) -> Iterable[Any]:
     return item.values() if isinstance(item, dict) else item

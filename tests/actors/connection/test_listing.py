@@ -107,3 +107,31 @@ async def test_a_tool_that_is_nested_too_deep_is_left_out(where, opening, caplog
     assert await listed(answers({"tools": tools, **CACHING}), **opening) == (["fits"], [None])
     (record,) = [record for record in caplog.records if record.levelno == logging.WARNING]
     assert record.getMessage() == "dropped a tool named 'deep': nested deeper than 200 levels"
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [("\ud800", "its name has no JSON form"), ("x" * 1025, "its name is longer than 1024 characters")],
+)
+async def test_a_tool_that_nobody_can_call_is_left_out(name, why, opening, caplog):
+    """A lone surrogate in a name ended the supervisor: no request can carry it."""
+    tools = [{"name": each, "inputSchema": {"type": "object"}} for each in (name, "x" * 1024, "fits")]
+    assert await listed(answers({"tools": tools, **CACHING}), **opening) == (["x" * 1024, "fits"], [None])
+    (record,) = [record for record in caplog.records if record.levelno == logging.WARNING]
+    assert record.getMessage().endswith(why)
+    assert len(record.getMessage()) < 200
+
+
+async def test_no_more_tools_than_one_step_can_bear(opening, caplog):
+    """And one line in the log, however many are dropped."""
+    pages = [listing(*(f"{page}-{number}" for number in range(6000)), cursor=str(page)) for page in range(3)]
+    tools, cursors = await listed(*pages, **opening)
+    assert (len(tools), cursors) == (10_000, [None, "0"])
+    (record,) = [record for record in caplog.records if record.levelno == logging.WARNING]
+    assert record.getMessage() == "dropped a tool named '1-4000' and 1999 more: the server has more than 10000"
+
+
+async def test_a_cursor_that_has_no_json_form_is_the_end_of_the_listing(opening):
+    """As a request that could not be sent it ended the supervisor."""
+    raised = await failed(MCPError, listing("a", cursor="\ud800"), **opening)
+    assert raised.message.startswith("tools/list cannot be sent")

@@ -6,7 +6,11 @@ from mcp.shared.exceptions import MCPError
 from pydantic import BaseModel
 from trio.testing import wait_all_tasks_blocked
 
-from .peer import Peer, error, notice, request, result, running
+from mcp_nursery.actors.mailbox import ReplySlot
+from mcp_nursery.actors.wire.endpoint import INBOUND_LIMIT
+from mcp_nursery.actors.wire.outbox import OUTBOX_LIMIT
+
+from .peer import Peer, error, notice, post, request, result, running
 
 
 async def keep(*_notice):
@@ -345,3 +349,77 @@ async def test_the_end_cancels_what_is_being_served():
         peer.end()
         await endpoint.lost.wait()
     assert ended == [True]
+
+
+# a peer that means harm
+
+
+def nested(depth):
+    return b'{"a":' * depth + b"1" + b"}" * depth
+
+
+async def nothing(*_request):
+    return {}
+
+
+@pytest.mark.parametrize("depth", [199, 201, 900, 1100])
+async def test_whatever_is_nested_in_it_a_message_is_survived(depth):
+    """A uri, an error's message, an id, parameters: what is nested too deep cannot even be turned into text."""
+    messages = [
+        b'{"method":"notifications/resources/updated","params":{"uri":%s}}',
+        b'{"id":1,"error":{"code":1,"message":%s}}',
+        b'{"id":%s,"result":{}}',
+        b'{"id":%s,"method":"ping"}',
+        b'{"method":%s}',
+        b'{"id":5,"method":"roots/list","params":%s}',
+    ]
+    heard = await served(Peer(), nothing, *(message % nested(depth) for message in messages))
+    assert [message["id"] for message in heard] == ([5] if depth < 1000 else [])
+
+
+async def test_an_error_that_is_nested_too_deep_answers_its_call_all_the_same():
+    peer, slot = Peer(), ReplySlot()
+    async with running(peer, nothing, keep) as endpoint:
+        endpoint.post([post(slot)])
+        peer.say(b'{"id":1,"error":{"code":1,"message":"no","data":%s}}' % nested(900))
+        assert (await slot.wait()).message == "malformed response"
+
+
+async def test_a_request_whose_id_nobody_could_repeat_is_noise():
+    """Its answer ended the connection's tasks."""
+    peer = Peer()
+    assert await served(peer, nothing, request("\ud800", "ping"), request("b", "ping")) == [result("b")]
+
+
+async def test_only_so_many_requests_are_under_way_at_once():
+    """The others are refused at once; none of them costs a task, or asks a person."""
+    release, asked = trio.Event(), []
+
+    async def handle(context, *_request):
+        asked.append(context.request_id)
+        await release.wait()
+        return {}
+
+    peer = Peer()
+    async with running(peer, handle, keep):
+        peer.say(*(request(number, "roots/list") for number in range(INBOUND_LIMIT + 50)))
+        await wait_all_tasks_blocked()
+        assert sorted(asked) == list(range(INBOUND_LIMIT))
+        assert {message["error"]["message"] for message in peer.heard} == {"too many requests at once"}
+        release.set()
+        await wait_all_tasks_blocked()
+        peer.say(request("again", "roots/list"))
+        await wait_all_tasks_blocked()
+        assert peer.heard[-1] == result("again")
+
+
+async def test_a_peer_that_asks_and_never_reads_does_not_fill_the_memory():
+    async def handle(*_request):
+        return {"a": "x" * 100_000}
+
+    peer = Peer(room=0)
+    async with running(peer, handle, keep) as endpoint:
+        for batch in range(10):
+            peer.say(*(request(f"{batch}-{number}", "roots/list") for number in range(100)))
+            await wait_all_tasks_blocked()
+        assert endpoint._outbox._size <= OUTBOX_LIMIT
