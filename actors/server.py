@@ -214,8 +214,10 @@ class ServerActor:
                 nursery.start_soon(keep_watch, connection, self._liveness)
             end_serving = partial(self._end_serving, connection, nursery.cancel_scope)
             self._wind_down = lambda drain: nursery.start_soon(end_serving, drain)
-            loss = await connection.lost()
-            self._wind_down = None
+            try:
+                loss = await connection.lost()
+            finally:
+                self._wind_down = None  # also when a task has crashed: nothing can be started here any more
             nursery.cancel_scope.cancel()
             return self._ended(ExitKind.LOST, loss)
         return self._ended(ExitKind.STOPPED, _STOPPED)

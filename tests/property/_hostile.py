@@ -5,7 +5,7 @@ Messages are JSON texts, because the worst of them are none that a Python value 
 
 import json
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import asynccontextmanager
 from copy import deepcopy
 from typing import Any
@@ -273,12 +273,46 @@ plans = st.builds(
 
 
 @define(eq=False)
+class Speaker:
+    """What one connection of a hostile server says, whatever it is spoken over."""
+
+    plan: Plan
+    _counts: dict[str, int] = field(factory=dict)
+
+    def hear(self, message: dict[str, Any]) -> list[bytes]:
+        """What is said because of it; the answer, if there is one, last."""
+        method = message.get("method")
+        if method is None or "id" not in message:
+            return []
+        answer = self._answer(method)
+        said: list[Any] = [mutated({"jsonrpc": "2.0", **unasked}, changes) for unasked, changes in answer.unasked]
+        said += [] if answer.broken is None else [answer.broken]
+        said += [self._response(message["id"], method, answer)] * (1 + answer.twice)
+        return [each if isinstance(each, bytes) else dumps(each).encode() for each in said]
+
+    def _answer(self, method: str) -> Answer:
+        plan = self.plan
+        greeting, listing, calls = plan.greeting, plan.listing, plan.calls
+        groups = {"server/discover": greeting, "initialize": greeting, "tools/list": listing, "tools/call": calls}
+        chosen = groups.get(method, plan.others)
+        count = self._counts[method] = self._counts.get(method, -1) + 1
+        return chosen[count % len(chosen)]
+
+    def _response(self, request_id: Any, method: str, answer: Answer) -> dict[str, Any]:
+        said = answer.instead if answer.instead is not None else reply(method, modern=self.plan.modern)
+        if said is None:
+            said = {"code": -32601, "message": "Method not found"}
+        key = "error" if "code" in said else "result"
+        response = {"jsonrpc": "2.0", "id": request_id, key: mutated(said, answer.mutations)}
+        return mutated(response, answer.envelope)
+
+
+@define(eq=False)
 class HostileServer:
     """A transport of a `ServerSpec`, and the server behind it."""
 
     plan: Plan
     kind: str = "hostile"
-    heard: list[str] = field(factory=list)
 
     def connector(self, *, close_grace: float) -> "HostileServer":
         del close_grace
@@ -289,7 +323,7 @@ class HostileServer:
 
     @asynccontextmanager
     async def _open(self) -> Any:
-        yield Wire(self)
+        yield Wire(Speaker(self.plan))
 
 
 class Wire:
@@ -298,15 +332,14 @@ class Wire:
     pid = None
     unfinished = False
 
-    def __init__(self, server: HostileServer) -> None:
-        self._server = server
-        self._counts: dict[str, int] = {}
+    def __init__(self, speaker: Speaker) -> None:
+        self._speaker = speaker
         self._said: deque[bytes] = deque()
         self._news = trio.lowlevel.ParkingLot()
 
     def write_nowait(self, frames: Sequence[bytes]) -> int:
         for frame in frames:
-            self._hear(json.loads(frame))
+            self._said += self._speaker.hear(json.loads(frame))
         self._news.unpark_all()
         return len(frames)
 
@@ -324,39 +357,6 @@ class Wire:
         await trio.lowlevel.checkpoint()
         return Loss("gone")
 
-    def say(self, *messages: Any) -> None:
-        for message in messages:
-            self._said.append(message if isinstance(message, bytes) else dumps(message).encode())
-        self._news.unpark_all()
-
-    def _hear(self, message: dict[str, Any]) -> None:
-        method = message.get("method")
-        self._server.heard.append(method or "an answer")
-        if method is None or "id" not in message:
-            return
-        answer = self._answer(method)
-        for unasked, changes in answer.unasked:
-            self.say(mutated({"jsonrpc": "2.0", **unasked}, changes))
-        if answer.broken is not None:
-            self.say(answer.broken)
-        response = self._response(message["id"], method, answer)
-        self.say(*[response] * (1 + answer.twice))
-
-    def _answer(self, method: str) -> Answer:
-        plan = self._server.plan
-        group = {"server/discover": plan.greeting, "initialize": plan.greeting, "tools/list": plan.listing, "tools/call": plan.calls}
-        chosen = group.get(method, plan.others)
-        count = self._counts[method] = self._counts.get(method, -1) + 1
-        return chosen[count % len(chosen)]
-
-    def _response(self, request_id: Any, method: str, answer: Answer) -> dict[str, Any]:
-        said = answer.instead if answer.instead is not None else reply(method, modern=self._server.plan.modern)
-        if said is None:
-            said = {"code": -32601, "message": "Method not found"}
-        key = "error" if "code" in said else "result"
-        response = {"jsonrpc": "2.0", "id": request_id, key: mutated(said, answer.mutations)}
-        return mutated(response, answer.envelope)
-
 
 def mutated(message: dict[str, Any], changes: Sequence[Mutation]) -> dict[str, Any]:
     message = deepcopy(message)
@@ -365,4 +365,59 @@ def mutated(message: dict[str, Any], changes: Sequence[Mutation]) -> dict[str, A
     return message
 
 
-Check = Callable[[], Any]
+
+# -- the worst of it ----------------------------------------------------------------------------------------------
+
+
+def deep(depth: int) -> Raw:
+    return nested(depth, array=False)
+
+
+def unasked(*messages: dict[str, Any]) -> Answer:
+    return Answer(unasked=tuple((message, ()) for message in messages))
+
+
+def instead(**result: Any) -> Answer:
+    return Answer(instead=result)
+
+
+def listed(*tools: Any, **more: Any) -> Answer:
+    return instead(tools=list(tools), **STAMP, **more)
+
+
+def calling(*answers: Answer, **more: Any) -> Plan:
+    return Plan(True, calls=answers, **more)
+
+
+def listing(*answers: Answer, **more: Any) -> Plan:
+    return Plan(True, listing=answers, **more)
+
+
+def done(structured: Any, **more: Any) -> Answer:
+    return instead(content=[], structuredContent=structured, resultType="complete", **more)
+
+
+CODES: dict[str, Any] = {"code": -1, "message": "m"}
+WORST_PLANS = {
+    "a name that has no JSON form": listing(listed(tool("\ud800"), tool("echo"))),
+    "a cursor that has none": listing(listed(tool("echo"), nextCursor="\ud800")),
+    "an id that has none": listing(unasked({"id": "\ud800", "method": "ping"})),
+    "a state that has none": calling(Answer(instead={**QUESTION, "requestState": "\ud800"})),
+    "questions without end": calling(Answer(instead=QUESTION)),
+    "visits without end": Plan(False, calls=(Answer(instead=VISIT),)),
+    "a deep uri": listing(unasked({"method": "notifications/resources/updated", "params": {"uri": deep(1000)}})),
+    "a deep id": calling(unasked({"id": deep(1000), "result": {}}, {"id": deep(900), "method": "ping"})),
+    "a deep message": calling(Answer(instead={"code": 1, "message": deep(1000)})),
+    "deep data": calling(*(Answer(instead={**CODES, "data": deep(depth)}) for depth in (150, 300, 900, 1000))),
+    "a long code": calling(Answer(instead={**CODES, "code": Raw("9" * 4300)})),
+    "long words": calling(Answer(instead={**CODES, "message": "x\n" * 10**6, "data": ["y" * 10**6]})),
+    "a deep result": calling(*(done(deep(depth)) for depth in (150, 197, 200, 300, 1000))),
+    "a deep schema": listing(*(listed(tool("echo", inputSchema={"type": "object", "a": deep(d)})) for d in (150, 199, 500))),
+    "numbers that are none": calling(done({"a": Raw("NaN"), "b": Raw("1e999"), "c": Raw("9" * 4300)}, _meta={"a": Raw("NaN")})),
+    "half a character": calling(done({"\ud800": "\udfff"}), instead(content=[{"type": "text", "text": "\ud800"}], **STAMP)),
+    "names with lines": listing(listed(tool("a\nb"), tool("echo")), listed(tool("a\nb", description="other"), tool("echo"))),
+    "schemas without end": listing(*(listed(tool("typed", outputSchema=schema), tool("echo")) for schema in PATHOLOGICAL_SCHEMAS)),
+    "everything unasked": Plan(True, *[(unasked(*UNASKED),)] * 4),
+    "everything broken": calling(*(Answer(broken=broken) for broken in BROKEN)),
+    "wrong all over": calling(*(Answer(envelope=(Mutation(where, "replace", Raw("[]")),)) for where in range(12))),
+}  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import trio
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from mcp_types import CreateMessageResult, ElicitResult, TextContent
 
@@ -25,7 +25,7 @@ from mcp_nursery.supervisor.store import MemoryStore
 from mcp_nursery.supervisor.testing import ScriptedServer, run_virtual
 from mcp_nursery.supervisor.tools.error_content import error_content
 
-from ._hostile import CALLED, HostileServer, Plan, plans
+from ._hostile import CALLED, WORST_PLANS, HostileServer, Plan, plans
 
 
 async def elicit(message: Any) -> ElicitResult:
@@ -82,14 +82,14 @@ def check_outcome(outcome: ToolResult | NurseryError) -> None:
 class Host:
     """Uses a hostile server and its healthy sibling in every way."""
 
-    def __init__(self, plan: Plan, options: dict[str, Any]) -> None:
-        self.server = HostileServer(plan)
-        self.options = options
+    def __init__(self, transport: Any, **options: Any) -> None:
+        self.transport = transport
+        self.options = {"pins": "report", "state": MemoryStore(), **options}
 
     async def run(self) -> None:
         healthy = ScriptedServer()
         specs = [
-            ServerSpec("hostile", self.server, policy=RestartPolicy(delays=(1, 1)), connect_timeout=5),
+            ServerSpec("hostile", self.transport, policy=RestartPolicy(delays=(1, 1)), connect_timeout=5),
             ServerSpec("healthy", healthy.transport),
         ]
         with trio.fail_after(1000):
@@ -182,6 +182,22 @@ def errors() -> Any:
 def test_whatever_a_server_says_on_a_wire(errors: Errors, plan: Plan, pins: str, callbacks: bool, random: Any) -> None:
     """Q4, Q25, R2, L1: no exception but those of the calls, one outcome a call, a sibling that hears nothing of it."""
     del random
-    options = {"pins": pins, "state": MemoryStore(), **({"callbacks": CALLBACKS} if callbacks else {})}
-    run_virtual(Host(plan, options).run)
+    run_virtual(Host(HostileServer(plan), pins=pins, callbacks=CALLBACKS if callbacks else Callbacks()).run)
+    assert not errors.crashes
+
+
+@pytest.mark.parametrize("pins", ["report", "block"])
+@pytest.mark.parametrize("plan", WORST_PLANS.values(), ids=WORST_PLANS)
+def test_the_worst_that_is_known(errors: Errors, plan: Plan, pins: str) -> None:
+    """Q4, Q25: each of these ended the block, a call or a session, or took hours."""
+    run_virtual(Host(HostileServer(plan), pins=pins, callbacks=CALLBACKS).run)
+    assert not errors.crashes
+
+
+@pytest.mark.parametrize("pins", ["report", "block"])
+def test_what_is_written_down(errors: Errors, tmp_path: Path, pins: str) -> None:
+    """L17, Q4: names and schemas that no file can hold do no harm to one."""
+    for name in ("a name that has no JSON form", "names with lines", "a deep schema", "half a character"):
+        host = Host(HostileServer(WORST_PLANS[name]), pins=pins, state=tmp_path / "state.sqlite3")
+        trio.run(host.run)
     assert not errors.crashes
