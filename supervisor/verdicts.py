@@ -106,9 +106,9 @@ def _result(answer: Answered, tool: Tool, handover: Handover, fleet: Fleet) -> T
     assert slot.incarnation is not None  # has noted both
     try:
         result = slot.tool.result(answer.result)
-    except BadResult as error:
+        given = tool_result(result, tool, duration=handover.elapsed, incarnation=slot.incarnation)
+    except (BadResult, ValueError) as error:  # an object of this process may return integers too long to be written
         raise _invalid(str(error), tool, handover, fleet) from None
-    given = tool_result(result, tool, duration=handover.elapsed, incarnation=slot.incarnation)
     if given.signals:
         fleet.suspect(tool, given.signals)
     return given
