@@ -152,8 +152,7 @@ class Endpoint:
         """Send a request of the session and return its raw result.
 
         Raises:
-            MCPError: The peer's error, `RequestTimedOut` or `ConnectionClosed`; or the request has no JSON form, which
-                may be a peer's doing: the session repeats its cursors.
+            MCPError: The peer's error, `RequestTimedOut` or `ConnectionClosed`.
             ValueError: `opts["request_id"]` is in flight already.
             RuntimeError: Before `run()`.
         """
@@ -166,12 +165,7 @@ class Endpoint:
         on_progress = opts.get("on_progress")
         slot = ReplySlot(wants_progress=on_progress is not None)
         request_id = self._table.open(slot, opts.get("request_id"))
-        try:
-            frame = frames.request(request_id, method, self._prepared(method, params, request_id, slot))
-        except TypeError as error:
-            self._table.forget(slot)
-            raise MCPError(INTERNAL_ERROR, f"{method} cannot be sent: {error}") from None
-        self._outbox.push(frame, slot)
+        self._outbox.push(frames.request(request_id, method, self._prepared(method, params, request_id, slot)), slot)
         self._outbox.flush()
         return await self._reply(slot, method, opts, on_progress or _ignore)
 
@@ -283,7 +277,6 @@ class Endpoint:
                 elif not isinstance(method, str):
                     raise ValueError("a method that is no string")  # like any other broken frame
                 elif (request_id := as_request_id(message.get("id"))) is not None:
-                    str(request_id).encode()  # raises for half a character: nobody could answer it
                     self._ask(request_id, method, _object(message.get("params")), nursery, on_request)
                 elif "id" not in message:
                     self._notice(method, _object(message.get("params")), intercept)

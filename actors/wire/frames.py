@@ -1,6 +1,7 @@
 """JSON-RPC 2.0 frames: values in, bytes out, and back. No I/O and no state."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
@@ -12,6 +13,9 @@ from ..nesting import may_be_nested_too_deep, nested_too_deep
 _OPTIONS = orjson.OPT_UTC_Z | orjson.OPT_NON_STR_KEYS
 
 _DIGITS = bytes(ord("0") if ord("0") <= byte <= ord("9") else 0 for byte in range(256))
+_TWO = "[0-9a-fA-F]{2}"
+_ESCAPE = re.compile(rf"\\(?:u[dD][89abAB]{_TWO}\\u[dD][c-fC-F]{_TWO}|(u[dD][89a-fA-F]{_TWO})|.)", re.DOTALL)
+"""An escape in a JSON text; in the group if it is half of a surrogate pair without the other."""
 _LONG_INTEGER = b"0" * 19
 """The digits of 2**63: an integer with fewer fits into 64 bits. Found at the speed of memory, unlike a pattern."""
 
@@ -86,6 +90,19 @@ def messages(frame: bytes) -> Iterator[dict[str, Any]]:
         yield {key: it for key, it in whole.items() if key == "result" or not nested_too_deep(it)} if deep else whole
 
 
+def _whole_character(escape: re.Match[str]) -> str:
+    """Half a character becomes U+FFFD, as in bytes that are not UTF-8: no text with one in it can be written out."""
+    return escape[0] if escape[1] is None else "\\ufffd"
+
+
+def _integer(digits: str) -> int | float:
+    """Python refuses more than 4300 digits, because it takes time quadratic in them."""
+    try:
+        return int(digits)
+    except ValueError:
+        return float(digits)
+
+
 def _may_hold_a_long_integer(frame: bytes) -> bool:
     """Whether 19 digits stand in a row. Of every sixth byte such a row holds three: few texts need a second look."""
     return b"000" in frame[::6].translate(_DIGITS) and _LONG_INTEGER in frame.translate(_DIGITS)
@@ -103,6 +120,7 @@ def decode(frame: bytes) -> Any:
         except orjson.JSONDecodeError:
             pass  # NaN, half a surrogate pair, a byte that is not UTF-8: what careless servers write
     try:
-        return json.loads(frame.decode(errors="replace"))
+        text = _ESCAPE.sub(_whole_character, frame.decode(errors="replace"))
+        return json.loads(text, parse_int=_integer)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error

@@ -109,17 +109,22 @@ async def test_a_tool_that_is_nested_too_deep_is_left_out(where, opening, caplog
     assert record.getMessage() == "dropped a tool named 'deep': nested deeper than 200 levels"
 
 
-@pytest.mark.parametrize(
-    ("name", "why"),
-    [("\ud800", "its name has no JSON form"), ("x" * 1025, "its name is longer than 1024 characters")],
-)
-async def test_a_tool_that_nobody_can_call_is_left_out(name, why, opening, caplog):
-    """A lone surrogate in a name ended the supervisor: no request can carry it."""
-    tools = [{"name": each, "inputSchema": {"type": "object"}} for each in (name, "x" * 1024, "fits")]
-    assert await listed(answers({"tools": tools, **CACHING}), **opening) == (["x" * 1024, "fits"], [None])
+async def test_a_tool_whose_name_is_a_whole_text_is_left_out(opening, caplog):
+    """It would stand in every error, log line and key of a cache."""
+    tools = [{"name": "x" * length, "inputSchema": {"type": "object"}} for length in (1025, 1024)]
+    assert await listed(answers({"tools": tools, **CACHING}), **opening) == (["x" * 1024], [None])
     (record,) = [record for record in caplog.records if record.levelno == logging.WARNING]
-    assert record.getMessage().endswith(why)
+    assert record.getMessage().endswith("xx: its name is longer than 1024 characters")
     assert len(record.getMessage()) < 200
+
+
+@pytest.mark.parametrize("half", ["\ud800", "cut \ud83d"])
+async def test_half_a_character_costs_nobody_a_tool(half, opening):
+    """In a name it ended the supervisor, in a cursor too, and in a description it cost the server all its tools."""
+    whole = half[:-1] + "\ufffd"
+    tools = [{"name": half, "description": half, "inputSchema": {"type": "object", "title": half}}]
+    first = answers({"tools": tools, "nextCursor": half, **CACHING})
+    assert await listed(first, listing("b"), **opening) == ([whole, "b"], [None, whole])
 
 
 async def test_no_more_tools_than_one_step_can_bear(opening, caplog):
@@ -129,9 +134,3 @@ async def test_no_more_tools_than_one_step_can_bear(opening, caplog):
     assert (len(tools), cursors) == (10_000, [None, "0"])
     (record,) = [record for record in caplog.records if record.levelno == logging.WARNING]
     assert record.getMessage() == "dropped a tool named '1-4000' and 1999 more: the server has more than 10000"
-
-
-async def test_a_cursor_that_has_no_json_form_is_the_end_of_the_listing(opening):
-    """As a request that could not be sent it ended the supervisor."""
-    raised = await failed(MCPError, listing("a", cursor="\ud800"), **opening)
-    assert raised.message.startswith("tools/list cannot be sent")
