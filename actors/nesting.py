@@ -1,7 +1,7 @@
 """How deep a JSON value may be nested before it is refused at the border."""
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any, Final, cast
 
 MAX_NESTING: Final = 200
 """Levels. Reading takes a thousand, but writing fails at about 250 (orjson, pydantic) or ends in a `RecursionError`: a
@@ -28,12 +28,13 @@ def nested_too_deep(value: object) -> bool:
 
 def size_of(value: object) -> tuple[int, int]:
     """How many levels a JSON value has, and how many values are in it, itself included."""
-    levels, values, level = 0, 0, [value]
+    level: list[Any] = [value]
+    levels = values = 0
     while level:
         levels, values = levels + 1, values + len(level)
         level = [child for item in level if isinstance(item, (dict, list)) for child in _children(item)]
     return levels, values
 
 
-def _children(item: dict[str, Any] | list[Any]) -> Iterable[Any]:
-    return item.values() if isinstance(item, dict) else item
+def _children(item: Any) -> Iterable[Any]:
+    return cast("dict[str, Any]", item).values() if isinstance(item, dict) else item

@@ -173,7 +173,7 @@ NO_TOOLS = Catalogue({}, {}, {})
 
 
 def near_names(name: str, known: Iterable[str]) -> list[str]:
-    """At most three of the known names that may have been meant, nearest first; of many, only the first are looked at."""
+    """At most three of the known names that may have been meant, nearest first; of many, the first thousand count."""
     begins = {each[:_NEAR_LENGTH]: each for each in islice(known, _NEAR_LIMIT)}
     return [begins[each] for each in difflib.get_close_matches(name[:_NEAR_LENGTH], begins, n=3)]
 

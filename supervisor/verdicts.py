@@ -21,7 +21,7 @@ from .tools.signals import scan
 from .tools.tool import Tool
 
 MAX_SAID = 100_000
-"""Characters of an error's message, and of its data, that are kept: to take secrets out takes half a second a million."""
+"""Characters of an error's message, and of its data, that are kept: secrets are looked for at two million a second."""
 _MARGIN = 10_000
 """Characters before a cut that are not shown: they may be the beginning of a secret that was cut apart."""
 
@@ -90,13 +90,14 @@ def _said(message: str, redactor: Redactor) -> str:
 
 def _is_short(data: object) -> bool:
     """Whether a JSON value holds no more than `MAX_SAID` characters, each value counted as one more."""
-    room, level = MAX_SAID, [data]
+    room = MAX_SAID
+    level: list[Any] = [data]
     while level and room >= 0:
-        room -= len(level) + sum(len(item) for item in level if isinstance(item, str))
-        objects = [cast("dict[str, Any]", item) for item in level if isinstance(item, dict)]
-        room -= sum(len(key) for item in objects for key in item)
-        arrays = [cast("list[Any]", item) for item in level if isinstance(item, list)]
-        level = [child for item in objects for child in item.values()] + [child for item in arrays for child in item]
+        room -= sum(len(item) if isinstance(item, str) else 1 for item in level)
+        keyed = [cast("dict[str, Any]", item) for item in level if isinstance(item, dict)]
+        room -= sum(len(key) for item in keyed for key in item)
+        level = [child for item in level if isinstance(item, list) for child in cast("list[Any]", item)]
+        level += [child for item in keyed for child in item.values()]
     return room >= 0
 
 

@@ -61,7 +61,9 @@ class OutputSchema:
             if self._validator.is_valid(content):
                 return
             if self._cost.most > _DESCRIBABLE:
-                raise SchemaViolation("structured content does not fit the output schema, which is too intricate to say how")
+                raise SchemaViolation(
+                    "structured content does not fit the output schema, which is too intricate to say how"
+                )
             self._validator.validate(content)
         except ValueError as error:
             raise _violation(error) from None

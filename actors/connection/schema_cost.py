@@ -5,7 +5,7 @@ definitions, or for each level of the value.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final, cast
 from urllib.parse import unquote
 
@@ -16,6 +16,7 @@ Schema = Mapping[str, Any]
 LIMIT: Final = 1_000_000
 """Steps beyond which nobody counts."""
 
+_DIGITS: Final = 10
 _EDGES: Final = 20_000
 """References and subschemas up to which a schema is looked at."""
 _BACKTRACKING: Final = 10_000
@@ -66,9 +67,9 @@ class SchemaCost:
         self.over = False
         """Whether what lies deeper costs nothing more."""
         self._levels = 0
-        nodes = _Graph(schema).nodes
-        order = None if nodes is None else _innermost_first(nodes)
-        self._whole = None if nodes is None else nodes[0]
+        graph = _Graph(schema)
+        order = _innermost_first(graph.nodes) if graph.is_whole else None
+        self._whole = graph.nodes[0]
         self._order: list[_Node] = order or []
         if order is None:
             self.most = LIMIT + 1
@@ -89,7 +90,6 @@ class SchemaCost:
             if self._levels > 1:
                 steps += sum(each.above for each in node.inside)
             node.here = min(steps, LIMIT + 1)
-        assert self._whole is not None  # or it would be beyond the limit
         self.most = max(self.most, self._whole.here)
         self.over = not any(node.here for node in self._order)
 
@@ -98,14 +98,14 @@ class _Graph:
     """All subschemas that the first of them leads to."""
 
     def __init__(self, schema: Schema) -> None:
-        self.nodes: list[_Node] | None = []
-        """None if they are too many. The first is the whole."""
+        self.nodes: list[_Node] = []
+        """The first is the whole."""
         self._schema = schema
         self._known: dict[int, _Node] = {}
         self._waiting: list[tuple[Schema, _Node]] = []
         self._edges = 0
         self._node(schema)
-        while self._waiting and self.nodes is not None:
+        while self._waiting and self._edges <= _EDGES:
             self._link(*self._waiting.pop())
 
     def _node(self, schema: Schema) -> _Node:
@@ -113,12 +113,14 @@ class _Graph:
         if node is None:
             node = self._known[id(schema)] = _Node(_own_cost(schema))
             self._waiting.append((schema, node))
-            if self.nodes is not None:
-                self.nodes.append(node)
+            self.nodes.append(node)
         self._edges += 1
-        if self._edges > _EDGES:
-            self.nodes = None
         return node
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all were found before they were too many."""
+        return self._edges <= _EDGES
 
     def _link(self, schema: Schema, node: _Node) -> None:
         node.in_place += [self._node(each) for key in _IN_PLACE for each in _schemas(schema, key)]
@@ -128,32 +130,38 @@ class _Graph:
 
     def _target(self, reference: object) -> Schema:
         """What is referred to; the whole schema, of which it is a part, where that is not easily told."""
-        found: Any = self._schema
+        found: object = self._schema
         if isinstance(reference, str) and reference.startswith("#/"):
             for part in reference[2:].split("/"):
-                key = unquote(part).replace("~1", "/").replace("~0", "~")
-                if isinstance(found, list) and key.isdecimal() and int(key[:9]) < len(cast("list[Any]", found)):
-                    found = found[int(key[:9])]
-                else:
-                    found = cast("Schema", found).get(key) if isinstance(found, Mapping) else None
+                found = _step(found, unquote(part).replace("~1", "/").replace("~0", "~"))
         return cast("Schema", found) if isinstance(found, Mapping) else self._schema
 
 
-def _schemas(schema: Schema, key: str) -> Iterable[Schema]:
+def _step(value: object, key: str) -> object:
+    """One step of a JSON pointer; None if it leads nowhere."""
+    if isinstance(value, Mapping):
+        return cast("Schema", value).get(key)
+    if isinstance(value, list) and key.isdecimal() and len(key) < _DIGITS:
+        return next(iter(cast("list[object]", value)[int(key) :]), None)
+    return None
+
+
+def _schemas(schema: Schema, key: str) -> list[Schema]:
     """The subschemas under a keyword."""
-    under: Any = schema.get(key)
+    under: object = schema.get(key)
+    found: list[object] = []
     if isinstance(under, Mapping):
-        under = under.values() if key in _MAPS else [under]
-    elif not isinstance(under, list):
-        return []
-    return [each for each in under if isinstance(each, Mapping)]
+        found = [*cast("Schema", under).values()] if key in _MAPS else [cast("object", under)]
+    elif isinstance(under, list):
+        found = cast("list[object]", under)
+    return [cast("Schema", each) for each in found if isinstance(each, Mapping)]
 
 
 def _own_cost(schema: Schema) -> int:
-    patterns: Any = schema.get("patternProperties")
-    texts = [schema.get("pattern"), *(patterns if isinstance(patterns, Mapping) else ())]
-    hard = sum(isinstance(text, str) and _NOT_LINEAR.search(text) is not None for text in texts)
-    return 1 + _listed(schema.get("enum")) + len(texts) + hard * _BACKTRACKING
+    under: object = schema.get("patternProperties")
+    patterns: list[object] = [schema.get("pattern"), *(cast("Schema", under) if isinstance(under, Mapping) else ())]
+    hard = sum(isinstance(each, str) and _NOT_LINEAR.search(each) is not None for each in patterns)
+    return len(patterns) + hard * _BACKTRACKING + _listed(schema.get("enum"))
 
 
 def _listed(enum: object) -> int:

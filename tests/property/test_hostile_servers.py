@@ -25,7 +25,9 @@ from mcp_nursery.supervisor.store import MemoryStore
 from mcp_nursery.supervisor.testing import ScriptedServer, run_virtual
 from mcp_nursery.supervisor.tools.error_content import error_content
 
-from ._hostile import CALLED, WORST_PLANS, HostileServer, Plan, plans
+from ._hostile import HostileServer, Plan, plans
+from ._hostile_plans import WORST_PLANS
+from ._hostile_words import CALLED
 
 
 async def elicit(message: Any) -> ElicitResult:
@@ -121,7 +123,9 @@ class Host:
         supervisor = self.supervisor
         offered = [tool.tool for tool in supervisor.tools if tool.server == "hostile"]
         for name in dict.fromkeys([*CALLED, *offered]):
-            await self.call(supervisor.call_tool(name, {"a": "b"}, server="hostile", timeout=3, on_progress=self.progress))
+            await self.call(
+                supervisor.call_tool(name, {"a": "b"}, server="hostile", timeout=3, on_progress=self.progress)
+            )
         for tool in supervisor.tools:
             if tool.server == "hostile":
                 with trio.move_on_after(3):

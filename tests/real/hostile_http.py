@@ -1,4 +1,4 @@
-"""A hostile server over real HTTP: raw bodies, one exchange a connection, no framework that would refuse to send them."""
+"""A hostile server over real HTTP: raw bodies, no framework that would refuse to send them."""
 
 import json
 
@@ -83,7 +83,9 @@ async def _read_request(stream):
     while (gap := received.find(b"\r\n\r\n")) < 0:
         received += await _some(stream)
     request = bytes(received[:gap])
-    sizes = [int(line.partition(b":")[2]) for line in request.split(b"\r\n") if line.lower().startswith(b"content-length")]
+    sizes = [
+        int(line.partition(b":")[2]) for line in request.split(b"\r\n") if line.lower().startswith(b"content-length")
+    ]
     while len(received) < gap + 4 + sum(sizes):
         received += await _some(stream)
     return request, bytes(received[gap + 4 :])

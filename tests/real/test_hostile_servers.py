@@ -8,7 +8,7 @@ from mcp_types import CallToolResult, ListToolsResult, TextContent, Tool
 
 from mcp_nursery.supervisor import HttpTransport, InProcessTransport, SseTransport
 
-from ..property._hostile import WORST_PLANS
+from ..property._hostile_plans import WORST_PLANS
 from ..property.test_hostile_servers import CALLBACKS, Host, errors
 from .hostile_http import HostileHttp
 

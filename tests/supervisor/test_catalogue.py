@@ -1,6 +1,7 @@
 """The catalogue as a pure function of snapshots."""
 
 import itertools
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -163,3 +164,12 @@ def test_near_names():
     catalogue = build(server("lab", "echo"))
     assert catalogue.near("ecko", "lab") == ["echo"]
     assert catalogue.near("mcp_lab_ecko") == ["mcp_lab_echo"]
+
+
+def test_near_names_of_a_server_with_more_tools_than_one_can_compare():
+    """To compare ten thousand names of a server's choice took seconds, in the host's task."""
+    many = [f"{'x' * 1000}{number}" for number in range(10_000)]
+    began = time.process_time()
+    assert near_names("y" * 1024, many) == []
+    assert near_names("ecko", ["echo", *many]) == ["echo"]
+    assert time.process_time() - began < 2

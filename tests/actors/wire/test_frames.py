@@ -264,7 +264,7 @@ def test_long_integers_are_found_wherever_they_stand(before, digits):
     ],
 )
 def test_half_a_character_is_replaced(text, read):
-    """A description cut in the middle of one cost a server all its tools; a result with one could not be written out."""
+    """A description cut in the middle of one cost a server all its tools; a result with one could not be written."""
     decoded = frames.decode(text.encode())
     json.dumps(decoded, ensure_ascii=False).encode()
     assert read is None or decoded == read

@@ -13,7 +13,10 @@ from .harness import process
 SERVER = Path(__file__).parents[2] / "servers" / "hostile_stdio.py"
 BAD = "\\u001b]0;title\\u0007\\u001b[2J\\u009b31m\\u202e\\r\\nx\\ud800"
 TOOL = f'{{"name":"echo","description":"{BAD}","inputSchema":{{"type":"object","a":NaN,"b":1e999,"{BAD}":"{BAD}"}}}}'
-MORE = ",".join(f'{{"name":"{name}","inputSchema":{{"type":"object"}}}}' for name in (BAD, "a\\nb", "\\u0000", "", "echo", "y" * 5000))
+MORE = ",".join(
+    f'{{"name":"{name}","inputSchema":{{"type":"object"}}}}'
+    for name in (BAD, "a\\nb", "\\u0000", "", "echo", "y" * 5000)
+)
 INFO = f'{{"name":"{BAD}","version":"1","title":"{BAD}"}}'
 ANSWERS = {
     "words": f'"result":{{"content":[{{"type":"text","text":"{BAD}"}}],"structuredContent":{{"{BAD}":1}}}}',

@@ -62,3 +62,14 @@ def test_a_number_that_json_does_not_know_is_null(capsys):
     write_json({"a": [math.nan, 1.5, {"b": (math.inf, "NaN", 10**30)}]})
     (document,) = json.loads(f"[{capsys.readouterr().out}]", parse_constant=pytest.fail)
     assert document == {"a": [None, 1.5, {"b": [None, "NaN", 10**30]}]}
+
+
+@pytest.mark.parametrize("name", ["a\nb", "a\u2028b", "x" * 5000])
+def test_an_error_is_one_line_whatever_a_tool_is_called(name):
+    for error in (
+        errors.NotApproved("s", name, "held\nback"),
+        errors.UnknownTool(name),
+        errors.InvalidResult("x", **{**WHERE, "tool": name}),
+    ):
+        assert len(str(error).splitlines()) == 1
+        assert len(str(error)) <= 1000
