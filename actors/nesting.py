@@ -13,14 +13,14 @@ TOO_DEEP: Final = f"nested deeper than {MAX_NESTING} levels"
 
 def may_be_nested_too_deep(text: bytes) -> bool:
     """Whether a JSON text has brackets enough to be worth a look at its value. At the speed of memory."""
-    return text.count(b"[") + text.count(b"{") > MAX_NESTING
+    return len(text) > MAX_NESTING * 2 and text.count(b"[") + text.count(b"{") > MAX_NESTING
 
 
 def nested_too_deep(value: object) -> bool:
     """Whether there are objects or arrays more than `MAX_NESTING` levels down."""
     level: list[Any] = [value] if type(value) in (dict, list) else []
     for _ in range(MAX_NESTING):
-        level = [child for item in level for child in _children(item) if type(child) in (dict, list)]
+        level = [child for item in level for child in children(item) if type(child) in (dict, list)]
         if not level:
             return False
     return True
@@ -32,9 +32,10 @@ def size_of(value: object) -> tuple[int, int]:
     levels = values = 0
     while level:
         levels, values = levels + 1, values + len(level)
-        level = [child for item in level if isinstance(item, (dict, list)) for child in _children(item)]
+        level = [child for item in level if isinstance(item, (dict, list)) for child in children(item)]
     return levels, values
 
 
-def _children(item: Any) -> Iterable[Any]:
+def children(item: Any) -> Iterable[Any]:
+    """What is directly in an object or array."""
     return cast("dict[str, Any]", item).values() if isinstance(item, dict) else item

@@ -12,6 +12,7 @@ from mcp_nursery.actors.errors import (
     ServerError,
 )
 from mcp_nursery.actors.messages import Answered, Busy, Dropped, Expired, Loss, Malformed, Rejected, Unsendable
+from mcp_nursery.actors.nesting import children
 
 from .fleet import Fleet
 from .handover import Handover
@@ -85,7 +86,7 @@ def _server_error(refusal: Rejected, tool: Tool, handover: Handover, fleet: Flee
 def _said(message: str, redactor: Redactor) -> str:
     if len(message) <= MAX_SAID:
         return redactor.text(message)
-    return f"{redactor.text(message[:MAX_SAID])[: MAX_SAID - _MARGIN]}… ({len(message)} characters)"
+    return f"{redactor.text(message[:MAX_SAID])[:-_MARGIN]}… ({len(message)} characters)"
 
 
 def _is_short(data: object) -> bool:
@@ -96,8 +97,7 @@ def _is_short(data: object) -> bool:
         room -= sum(len(item) if isinstance(item, str) else 1 for item in level)
         keyed = [cast("dict[str, Any]", item) for item in level if isinstance(item, dict)]
         room -= sum(len(key) for item in keyed for key in item)
-        level = [child for item in level if isinstance(item, list) for child in cast("list[Any]", item)]
-        level += [child for item in keyed for child in item.values()]
+        level = [child for item in level if isinstance(item, (dict, list)) for child in children(item)]
     return room >= 0
 
 

@@ -38,6 +38,8 @@ def test_what_is_flat_is_not_nested(value):
 
 def test_a_text_that_may_be_nested_too_deep_has_the_brackets_for_it():
     assert not may_be_nested_too_deep(b"[" * MAX_NESTING)
+    assert not may_be_nested_too_deep(b"[" * MAX_NESTING + b"]" * MAX_NESTING)
+    assert may_be_nested_too_deep(b"[" * (MAX_NESTING + 1) + b"]" * (MAX_NESTING + 1))
     assert may_be_nested_too_deep(b'[{"a":' * (MAX_NESTING // 2) + b"[")
 
 

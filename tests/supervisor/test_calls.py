@@ -1027,7 +1027,8 @@ async def test_a_secret_that_is_cut_apart_does_not_get_through(autojump_clock):
     key = "ghp_Zx9Cv8Bn7Mq6We5Rt4Yu3Io2Pa1Sd0Fg9Hj8"
 
     async def refuse(_arguments):
-        raise Refusal(-1, " " * (100_000 - 10) + key)
+        whole = f"{key} " * 1000  # what is taken out is shorter than what was there
+        raise Refusal(-1, whole + " " * (100_000 - 10 - len(whole)) + key)
 
     async with open_supervisor([ServerSpec("lab", ScriptedServer(tools={"t": refuse}).transport)]) as supervisor:
         with pytest.raises(ServerError) as caught:
