@@ -50,7 +50,7 @@ RESULTS = {
     "deep": CallToolResult(content=[], structured_content=deep(900)),
     "half a character": CallToolResult(content=[TextContent(text="\ud800")], structured_content={"\ud800": "\udfff"}),
     "no number": CallToolResult(content=[], structured_content={"a": float("nan"), "b": 10**5000}),
-    "a deep error": MCPError(1, "m" * 10**6, deep(900)),
+    "a deep error": MCPError(1, "m" * 10**6, deep(3000)),
     "an error of half a character": MCPError(10**30, "\ud800", "\udfff"),
     "a bug": RecursionError("no"),
 }

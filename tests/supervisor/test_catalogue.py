@@ -1,7 +1,6 @@
 """The catalogue as a pure function of snapshots."""
 
 import itertools
-import time
 from types import SimpleNamespace
 
 import pytest
@@ -168,8 +167,7 @@ def test_near_names():
 
 def test_near_names_of_a_server_with_more_tools_than_one_can_compare():
     """To compare ten thousand names of a server's choice took seconds, in the host's task."""
-    many = [f"{'x' * 1000}{number}" for number in range(10_000)]
-    began = time.process_time()
-    assert near_names("y" * 1024, many) == []
-    assert near_names("ecko", ["echo", *many]) == ["echo"]
-    assert time.process_time() - began < 2
+    many = iter([f"tool{number}" for number in range(10_000)])
+    assert near_names("tool5", many)[0] == "tool5"
+    assert len(list(many)) == 9000
+    assert near_names("x" * 100, ["x" * 90, "y"]) == ["x" * 90]
