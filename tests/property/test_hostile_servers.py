@@ -84,7 +84,8 @@ def check_outcome(outcome: ToolResult | NurseryError) -> None:
 class Host:
     """Uses a hostile server and its healthy sibling in every way."""
 
-    def __init__(self, transport: Any, **options: Any) -> None:
+    def __init__(self, transport: Any, *, patience: float = 3, **options: Any) -> None:
+        self.patience = patience
         self.transport = transport
         self.options = {"pins": "report", "state": MemoryStore(), **options}
 
@@ -124,15 +125,17 @@ class Host:
         offered = [tool.tool for tool in supervisor.tools if tool.server == "hostile"]
         for name in dict.fromkeys([*CALLED, *offered]):
             await self.call(
-                supervisor.call_tool(name, {"a": "b"}, server="hostile", timeout=3, on_progress=self.progress)
+                supervisor.call_tool(
+                    name, {"a": "b"}, server="hostile", timeout=self.patience, on_progress=self.progress
+                )
             )
         for tool in supervisor.tools:
             if tool.server == "hostile":
-                with trio.move_on_after(3):
+                with trio.move_on_after(self.patience):
                     await self.call(tool({"a": ""}))
         for change in supervisor.definition_changes:
             await self.outcome(supervisor.accept_change(change))
-        async with supervisor.broadcast("echo", {}, timeout=3) as outcomes:
+        async with supervisor.broadcast("echo", {}, timeout=self.patience) as outcomes:
             async for outcome in outcomes:
                 check_outcome(outcome.result or outcome.error)
         look_at_all(supervisor)
@@ -153,7 +156,7 @@ class Host:
             check_outcome(error)
 
     async def sibling(self) -> None:
-        result = await self.supervisor.call_tool("echo", {"a": 1}, server="healthy", timeout=30)
+        result = await self.supervisor.call_tool("echo", {"a": 1}, server="healthy", timeout=self.patience0)
         assert result.full_text == '{"a": 1}'
         look_at_all(self.supervisor)
 

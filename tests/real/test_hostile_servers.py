@@ -28,7 +28,7 @@ async def test_over_http(plan, kind, errors):
     path, transport, streams = KINDS[kind]
     async with trio.open_nursery() as nursery:
         port = await nursery.start(HostileHttp(plan, streams=streams).serve)
-        await Host(transport(f"http://127.0.0.1:{port}/{path}"), callbacks=CALLBACKS).run()
+        await Host(transport(f"http://127.0.0.1:{port}/{path}"), patience=0.5, callbacks=CALLBACKS).run()
         nursery.cancel_scope.cancel()
     assert not errors.crashes
 
@@ -70,5 +70,5 @@ async def test_an_object_of_this_process(tool, result, errors):
         return result
 
     server = Server("hostile", on_list_tools=on_list_tools, on_call_tool=on_call_tool)
-    await Host(InProcessTransport(server), callbacks=CALLBACKS).run()
+    await Host(InProcessTransport(server), patience=0.5, callbacks=CALLBACKS).run()
     assert not errors.crashes
