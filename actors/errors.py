@@ -76,7 +76,7 @@ class NotApproved(NurseryError):
         self.server = server
         self.tool = tool
         """The server's own name of the tool; None where it is about the server as such."""
-        super().__init__(": ".join([*filter(None, (server, tool)), "not approved", why]))
+        super().__init__(one_line(": ".join([*filter(None, (server, tool)), "not approved", why]), 1000))
 
 
 class SupervisorClosed(NurseryError):

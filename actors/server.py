@@ -1,5 +1,6 @@
 """The server actor: one incarnation of one server, from opening its transport to its exit reason."""
 
+import logging
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -11,7 +12,7 @@ from mcp_types import Tool
 
 from .asking import Asking, open_asking
 from .connection import Connection, HandshakeFailed
-from .errors import StartFailed
+from .errors import StartFailed, leaves, one_line
 from .host import NO_HOST, Host
 from .liveness import Liveness, keep_watch
 from .mailbox import Mailbox, ReplySlot
@@ -33,6 +34,8 @@ from .messages import (
     Report,
 )
 from .start_pool import NO_POOL, Place, StartPool
+
+logger = logging.getLogger(__name__)
 
 _STOPPED = Loss("stopped")
 _SETTLING = 0.1
@@ -128,10 +131,18 @@ class ServerActor:
         self._relist.set()
 
     async def run(self) -> None:
-        """Live. The exit reason is reported when the end is noticed, `Ended` when everything it owned is closed."""
+        """Live. The exit reason is reported when the end is noticed, `Ended` when everything it owned is closed.
+
+        A crash is an end as well: what crashes here may be a server's doing, and is to harm no other.
+        """
         try:
-            with self._life:
-                await self._start()
+            try:
+                with self._life:
+                    await self._start()
+            except Exception as crash:
+                logger.exception("an incarnation crashed, please report it")
+                if self._reason is None:
+                    self._end(self._ended(ExitKind.LOST, Loss(f"crashed: {one_line(repr(next(leaves(crash))))}")))
             if self._reason is None:
                 self._end(self._cancelled())
         finally:
@@ -203,8 +214,10 @@ class ServerActor:
                 nursery.start_soon(keep_watch, connection, self._liveness)
             end_serving = partial(self._end_serving, connection, nursery.cancel_scope)
             self._wind_down = lambda drain: nursery.start_soon(end_serving, drain)
-            loss = await connection.lost()
-            self._wind_down = None
+            try:
+                loss = await connection.lost()
+            finally:
+                self._wind_down = None  # also when a task has crashed: nothing can be started here any more
             nursery.cancel_scope.cancel()
             return self._ended(ExitKind.LOST, loss)
         return self._ended(ExitKind.STOPPED, _STOPPED)

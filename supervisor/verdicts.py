@@ -1,6 +1,6 @@
 """From what became of an attempt to what its caller gets: the result, or an error that says what may have happened."""
 
-from typing import assert_never
+from typing import Any, assert_never, cast
 
 from mcp_nursery.actors.connection.tool_calls import BadResult
 from mcp_nursery.actors.errors import (
@@ -12,12 +12,19 @@ from mcp_nursery.actors.errors import (
     ServerError,
 )
 from mcp_nursery.actors.messages import Answered, Busy, Dropped, Expired, Loss, Malformed, Rejected, Unsendable
+from mcp_nursery.actors.nesting import children
 
 from .fleet import Fleet
 from .handover import Handover
+from .tools.redaction import Redactor
 from .tools.results import ToolResult, tool_result
 from .tools.signals import scan
 from .tools.tool import Tool
+
+MAX_SAID = 100_000
+"""Characters of an error's message, and of its data, that are kept: secrets are looked for at two million a second."""
+_MARGIN = 10_000
+"""Characters before a cut that are not shown: they may be the beginning of a secret that was cut apart."""
 
 Final = Answered | Rejected | Malformed | Unsendable | Busy | Expired
 """What no other attempt could change."""
@@ -71,9 +78,27 @@ def _server_error(refusal: Rejected, tool: Tool, handover: Handover, fleet: Flee
         tool=tool.tool,
         incarnation=handover.slot.incarnation,
         code=refusal.code,
-        message=redactor.text(refusal.message),
-        data=redactor.value(refusal.data),
+        message=_said(refusal.message, redactor),
+        data=redactor.value(refusal.data) if _is_short(refusal.data) else f"<more than {MAX_SAID} characters>",
     )
+
+
+def _said(message: str, redactor: Redactor) -> str:
+    if len(message) <= MAX_SAID:
+        return redactor.text(message)
+    return f"{redactor.text(message[:MAX_SAID])[:-_MARGIN]}… ({len(message)} characters)"
+
+
+def _is_short(data: object) -> bool:
+    """Whether a JSON value holds no more than `MAX_SAID` characters, each value counted as one more."""
+    room = MAX_SAID
+    level: list[Any] = [data]
+    while level and room >= 0:
+        room -= sum(len(item) if isinstance(item, str) else 1 for item in level)
+        keyed = [cast("dict[str, Any]", item) for item in level if isinstance(item, dict)]
+        room -= sum(len(key) for item in keyed for key in item)
+        level = [child for item in level if isinstance(item, (dict, list)) for child in children(item)]
+    return room >= 0
 
 
 def _result(answer: Answered, tool: Tool, handover: Handover, fleet: Fleet) -> ToolResult:
@@ -82,9 +107,9 @@ def _result(answer: Answered, tool: Tool, handover: Handover, fleet: Fleet) -> T
     assert slot.incarnation is not None  # has noted both
     try:
         result = slot.tool.result(answer.result)
-    except BadResult as error:
+        given = tool_result(result, tool, duration=handover.elapsed, incarnation=slot.incarnation)
+    except (BadResult, ValueError) as error:  # an object of this process may return integers too long to be written
         raise _invalid(str(error), tool, handover, fleet) from None
-    given = tool_result(result, tool, duration=handover.elapsed, incarnation=slot.incarnation)
     if given.signals:
         fleet.suspect(tool, given.signals)
     return given

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from ..errors import StartFailed, leaves, one_line
 from ..failures import Evidence, Phase, Reason, loss_of, sort
 from ..messages import Dropped, Loss, Outcome, Rejected
+from ..nesting import TOO_DEEP, nested_too_deep
 from .exchange import Exchange
 
 CLOSED = Loss("the connection was closed")
@@ -74,7 +75,8 @@ class Fate:
             return Dropped(evidence.told, status=evidence.status, again=verdict.again)
         if error is None or (evidence.status is not None and evidence.code is None):
             return Rejected(evidence.code or evidence.status or INTERNAL_ERROR, evidence.told)
-        return Rejected(error.code, _words_of(error), error.data)
+        data = TOO_DEEP if nested_too_deep(error.data) else error.data
+        return Rejected(error.code, _words_of(error), data)
 
     def why(self, exchange: Exchange, error: Exception | None, failed: str) -> Loss:
         """How the connection stands after a request that is no call has `failed`; its loss, if it is lost."""

@@ -1,17 +1,17 @@
 """`tools/call` beside the session: heads encoded once a tool, results judged once in the caller's task."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-import jsonschema_rs
 from mcp_types import INVALID_PARAMS, CallToolResult, InputRequiredResult, Tool
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from ..errors import one_line
 from ..messages import CallTool, Rejected
-from ..nesting import MAX_NESTING, nested_too_deep
+from ..nesting import TOO_DEEP, nested_too_deep
 from ..wire.frames import encode
+from .output_schema import OutputSchema, SchemaViolation
 
 
 class BadResult(Exception):
@@ -38,7 +38,7 @@ class PreparedTool:
         self.name = definition.name
         self._modern = protocol_version in MODERN_PROTOCOL_VERSIONS
         self._output_schema = definition.output_schema
-        self._validate: Callable[[Any], None] | None = None
+        self._compiled: OutputSchema | None = None
         self._stamp = stamp
         self._head = b',"method":"tools/call","params":{"name":' + encode(definition.name)
 
@@ -65,7 +65,7 @@ class PreparedTool:
             InputWanted: It is a question.
         """
         if nested_too_deep(raw):
-            raise BadResult(f"nested deeper than {MAX_NESTING} levels")
+            raise BadResult(TOO_DEEP)
         self._check_kind(raw)
         try:
             result = CallToolResult.model_validate(raw, by_name=False)
@@ -90,13 +90,11 @@ class PreparedTool:
         if "structured_content" not in result.model_fields_set:
             raise BadResult("the tool declares an output schema and returned no structured content")
         try:
-            if self._validate is None:
-                self._validate = _compile(self._output_schema)
-            self._validate(result.structured_content)
-        except jsonschema_rs.ValidationError as error:
-            raise BadResult(f"structured content does not fit the output schema: {one_line(error.message)}") from None
-        except ValueError as error:  # half a surrogate pair, in the schema or in what it is held against
-            raise BadResult(f"the output schema cannot be used: {one_line(error)}") from None
+            if self._compiled is None:
+                self._compiled = OutputSchema(self._output_schema, tool=self.name)
+            self._compiled.check(result.structured_content)
+        except SchemaViolation as error:
+            raise BadResult(str(error)) from None
 
 
 def _question(raw: dict[str, Any]) -> InputRequiredResult:
@@ -104,11 +102,3 @@ def _question(raw: dict[str, Any]) -> InputRequiredResult:
         return InputRequiredResult.model_validate(raw, by_name=False)
     except ValidationError as error:
         raise BadResult(f"not a request for input: {one_line(error.errors()[0]['msg'])}") from None
-
-
-def _compile(schema: dict[str, Any]) -> Callable[[Any], None]:
-    return jsonschema_rs.validator_for(schema, validate_formats=False, retriever=_refuse_retrieval).validate
-
-
-def _refuse_retrieval(uri: str) -> Any:
-    raise ValueError(f"{uri}: references outside the schema are not fetched")

@@ -1,15 +1,21 @@
 """JSON-RPC 2.0 frames: values in, bytes out, and back. No I/O and no state."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
 import orjson
 from pydantic_core import to_json, to_jsonable_python
 
+from ..nesting import may_be_nested_too_deep, nested_too_deep
+
 _OPTIONS = orjson.OPT_UTC_Z | orjson.OPT_NON_STR_KEYS
 
 _DIGITS = bytes(ord("0") if ord("0") <= byte <= ord("9") else 0 for byte in range(256))
+_TWO = "[0-9a-fA-F]{2}"
+_ESCAPE = re.compile(rf"\\(?:u[dD][89abAB]{_TWO}\\u[dD][c-fC-F]{_TWO}|(u[dD][89a-fA-F]{_TWO})|.)", re.DOTALL)
+"""An escape in a JSON text; in the group if it is half of a surrogate pair without the other."""
 _LONG_INTEGER = b"0" * 19
 """The digits of 2**63: an integer with fewer fits into 64 bits. Found at the speed of memory, unlike a pattern."""
 _LOOKS = 100
@@ -71,15 +77,32 @@ def error(request_id: int | str, code: int, message: str, data: Any = None) -> b
 def messages(frame: bytes) -> Iterator[dict[str, Any]]:
     """The messages in one frame: one, or several of a 2025-03-26 batch.
 
+    What is nested too deep is left out, but for results: those are judged by who asked for them.
+
     Raises:
         ValueError: The frame is not JSON, or holds something that is no object.
     """
     decoded: object = decode(frame)
+    deep = may_be_nested_too_deep(frame)
     batch = cast("list[object]", decoded) if type(decoded) is list else [decoded]
     for message in batch:
         if type(message) is not dict:
             raise ValueError(f"not a JSON-RPC message: {type(message).__name__}")
-        yield cast("dict[str, Any]", message)
+        whole = cast("dict[str, Any]", message)
+        yield {key: it for key, it in whole.items() if key == "result" or not nested_too_deep(it)} if deep else whole
+
+
+def _whole_character(escape: re.Match[str]) -> str:
+    """Half a character becomes U+FFFD, as in bytes that are not UTF-8: no text with one in it can be written out."""
+    return escape[0] if escape[1] is None else "\\ufffd"
+
+
+def _integer(digits: str) -> int | float:
+    """Python refuses more than 4300 digits, because it takes time quadratic in them."""
+    try:
+        return int(digits)
+    except ValueError:
+        return float(digits)
 
 
 def _may_hold_a_long_integer(frame: bytes) -> bool:
@@ -107,6 +130,7 @@ def decode(frame: bytes) -> Any:
         except orjson.JSONDecodeError:
             pass  # NaN, half a surrogate pair, a byte that is not UTF-8: what careless servers write
     try:
-        return json.loads(frame.decode(errors="replace"))
+        text = _ESCAPE.sub(_whole_character, frame.decode(errors="replace"))
+        return json.loads(text, parse_int=_integer)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error

@@ -1,11 +1,12 @@
 """What reaches the user: JSON documents, plain lines and tables. Nothing a server says can steer a terminal."""
 
 import json
+import math
 import os
 import re
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -16,7 +17,7 @@ from rich.text import Text
 # which one name can look like another.
 _STEERING = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]"
-    r"|[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]"
+    r"|[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]"
 )
 
 
@@ -58,8 +59,21 @@ def write_line(text: str) -> None:
 
 
 def write_json(document: Any) -> None:
-    """Print one JSON document. Non-ASCII is escaped: with it, every character a terminal could obey."""
-    write_line(json.dumps(document, indent=2, ensure_ascii=True))
+    """Print one JSON document. Non-ASCII is escaped: with it, every character a terminal could obey. Numbers that JSON
+    does not know become null: servers send them all the same."""
+    try:
+        text = json.dumps(document, indent=2, ensure_ascii=True, allow_nan=False)
+    except ValueError:
+        text = json.dumps(_finite(document), indent=2, ensure_ascii=True, allow_nan=False)
+    write_line(text)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in cast("dict[str, Any]", value).items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in cast("Sequence[Any]", value)]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def warn(text: object) -> None:

@@ -11,6 +11,7 @@ import trio
 from attrs import define, field
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from mcp_nursery.actors.connection.wired import WiredConnection
 from mcp_nursery.actors.errors import StartFailed
 from mcp_nursery.actors.mailbox import ReplySlot
 from mcp_nursery.actors.messages import (
@@ -737,3 +738,20 @@ async def test_a_burst_of_changes_is_one_listing(autojump_clock):
         await trio.sleep(10)
         relisted = [(at, [tool.name for tool in report.definitions]) for at, report in seen.reports[2:]]
         assert relisted == [(pytest.approx(1.1), ["a"]), (pytest.approx(1.6), ["b"])]
+
+
+@pytest.mark.parametrize("where", ["list_tools", "watch_tools"])
+async def test_a_crash_is_the_end_of_this_incarnation_and_of_nothing_else(where, autojump_clock, monkeypatch, caplog):
+    """Q4: what crashes here may be a server's doing."""
+
+    async def crash(*_arguments):
+        await trio.sleep(1)
+        raise LookupError("a bug of ours")
+
+    monkeypatch.setattr(WiredConnection, where, crash)
+    async with living(ScriptedServer(Life(closes_after=2))) as seen:
+        await seen.ended.wait()
+    assert seen.reason.kind is ExitKind.LOST
+    assert seen.reason.loss.message == "crashed: LookupError('a bug of ours')"
+    assert [(at, type(report)) for at, report in seen.reports][-1] == (3, Ended)
+    assert "please report" in caplog.text

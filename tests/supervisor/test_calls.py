@@ -31,6 +31,7 @@ from mcp_nursery.actors.errors import (
 from mcp_nursery.actors.messages import Loss, ServerState
 from mcp_nursery.supervisor import RestartPolicy, ServerSpec, Supervisor, open_supervisor
 from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual
+from mcp_nursery.supervisor.testing.scripted import Refusal
 
 S = ServerState
 READ_ONLY = {"readOnlyHint": True}
@@ -1000,3 +1001,38 @@ async def test_nothing_of_a_call_is_kept_by_an_idle_server():
             assert tracemalloc.get_traced_memory()[0] < 1 << 20
         finally:
             tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    ("message", "data", "kept", "given"),
+    [
+        ("x" * 100_000, {"a": ["y" * 99_000]}, "x" * 100_000, {"a": ["y" * 99_000]}),
+        ("x" * 10**6, "y" * 10**6, "x" * 90_000 + "… (1000000 characters)", "<more than 100000 characters>"),
+        ("", [[]] * 10**5, "", "<more than 100000 characters>"),
+        ("", {"k" * 10**5: 1}, "", "<more than 100000 characters>"),
+    ],
+)
+async def test_an_error_without_end_is_cut(autojump_clock, message, data, kept, given):
+    """T9: to look for secrets in all that a server sends would hold up everybody else."""
+
+    async def refuse(_arguments):
+        raise Refusal(-1, message, data)
+
+    async with open_supervisor([ServerSpec("lab", ScriptedServer(tools={"t": refuse}).transport)]) as supervisor:
+        with pytest.raises(ServerError) as caught:
+            await supervisor.call_tool("mcp_lab_t")
+    assert (caught.value.message, caught.value.data) == (kept, given)
+
+
+async def test_a_secret_that_is_cut_apart_does_not_get_through(autojump_clock):
+    """T9."""
+    key = "ghp_Zx9Cv8Bn7Mq6We5Rt4Yu3Io2Pa1Sd0Fg9Hj8"
+
+    async def refuse(_arguments):
+        whole = f"{key} " * 1000  # what is taken out is shorter than what was there
+        raise Refusal(-1, whole + " " * (100_000 - 10 - len(whole)) + key)
+
+    async with open_supervisor([ServerSpec("lab", ScriptedServer(tools={"t": refuse}).transport)]) as supervisor:
+        with pytest.raises(ServerError) as caught:
+            await supervisor.call_tool("mcp_lab_t")
+    assert "ghp_" not in caught.value.message

@@ -163,3 +163,11 @@ def test_near_names():
     catalogue = build(server("lab", "echo"))
     assert catalogue.near("ecko", "lab") == ["echo"]
     assert catalogue.near("mcp_lab_ecko") == ["mcp_lab_echo"]
+
+
+def test_near_names_of_a_server_with_more_tools_than_one_can_compare():
+    """To compare ten thousand names of a server's choice took seconds, in the host's task."""
+    many = iter([f"tool{number}" for number in range(10_000)])
+    assert near_names("tool5", many)[0] == "tool5"
+    assert len(list(many)) == 9000
+    assert near_names("x" * 100, ["x" * 90, "y"]) == ["x" * 90]

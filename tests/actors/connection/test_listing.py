@@ -59,9 +59,8 @@ async def test_a_name_that_comes_twice_counts_once_the_first_time(opening, caplo
         await negotiate(client, None)
         tools = await list_tools(client)
     assert [(tool.name, tool.title) for tool in tools] == [("a", None), ("b", None)]
-    warnings = [record for record in caplog.records if record.levelno == logging.WARNING]
-    assert len(warnings) == 2
-    assert "'a'" in warnings[0].getMessage()
+    (warning,) = [record for record in caplog.records if record.levelno == logging.WARNING]
+    assert warning.getMessage() == "dropped a tool named 'a' and 1 more: the server has another of that name"
 
 
 async def test_a_server_that_invents_cursors_for_ever_ends_at_the_page_limit(autojump_clock):
@@ -107,4 +106,31 @@ async def test_a_tool_that_is_nested_too_deep_is_left_out(where, opening, caplog
     ]
     assert await listed(answers({"tools": tools, **CACHING}), **opening) == (["fits"], [None])
     (record,) = [record for record in caplog.records if record.levelno == logging.WARNING]
-    assert record.getMessage() == "dropped a tool named 'deep': it is nested deeper than 200 levels"
+    assert record.getMessage() == "dropped a tool named 'deep': nested deeper than 200 levels"
+
+
+async def test_a_tool_whose_name_is_a_whole_text_is_left_out(opening, caplog):
+    """It would stand in every error, log line and key of a cache."""
+    tools = [{"name": "x" * length, "inputSchema": {"type": "object"}} for length in (1025, 1024)]
+    assert await listed(answers({"tools": tools, **CACHING}), **opening) == (["x" * 1024], [None])
+    (record,) = [record for record in caplog.records if record.levelno == logging.WARNING]
+    assert record.getMessage().endswith("xx: its name is longer than 1024 characters")
+    assert len(record.getMessage()) < 200
+
+
+@pytest.mark.parametrize("half", ["\ud800", "cut \ud83d"])
+async def test_half_a_character_costs_nobody_a_tool(half, opening):
+    """In a name it ended the supervisor, in a cursor too, and in a description it cost the server all its tools."""
+    whole = half[:-1] + "\ufffd"
+    tools = [{"name": half, "description": half, "inputSchema": {"type": "object", "title": half}}]
+    first = answers({"tools": tools, "nextCursor": half, **CACHING})
+    assert await listed(first, listing("b"), **opening) == ([whole, "b"], [None, whole])
+
+
+async def test_no_more_tools_than_one_step_can_bear(opening, caplog):
+    """And one line in the log, however many are dropped."""
+    pages = [listing(*(f"{page}-{number}" for number in range(6000)), cursor=str(page)) for page in range(3)]
+    tools, cursors = await listed(*pages, **opening)
+    assert (len(tools), cursors) == (10_000, [None, "0"])
+    (record,) = [record for record in caplog.records if record.levelno == logging.WARNING]
+    assert record.getMessage() == "dropped a tool named '1-4000' and 1999 more: the server has more than 10000"

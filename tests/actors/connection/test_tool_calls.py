@@ -206,11 +206,11 @@ def test_structured_content_that_fits_passes_and_the_schema_is_compiled_once():
     tool = prepared(SUM)
     for number in (1, 2):
         assert tool.result(structured({"sum": number})).structured_content == {"sum": number}
-    compiled = tool._validate
+    compiled = tool._compiled
     with pytest.raises(BadResult):
         tool.result(structured({"sum": "three"}))
     tool.result(structured({"sum": 3}))
-    assert tool._validate is compiled
+    assert tool._compiled is compiled
 
 
 @pytest.mark.parametrize("value", [{}, {"sum": "1"}, {"sum": 1.5}, [], None, "text", {"sum": "x" * 10_000}])

@@ -6,9 +6,10 @@ from mcp.shared.exceptions import MCPError
 from pydantic import BaseModel
 from trio.testing import wait_all_tasks_blocked
 
+from mcp_nursery.actors.mailbox import ReplySlot
 from mcp_nursery.actors.wire.peer_requests import MOST_SERVED
 
-from .peer import Peer, error, notice, request, result, running
+from .peer import Peer, error, notice, post, request, result, running
 
 
 async def keep(*_notice):
@@ -387,3 +388,44 @@ async def test_the_end_cancels_what_is_being_served():
         peer.end()
         await endpoint.lost.wait()
     assert ended == [True]
+
+
+# a peer that means harm
+
+
+def nested(depth):
+    return b'{"a":' * depth + b"1" + b"}" * depth
+
+
+async def nothing(*_request):
+    return {}
+
+
+@pytest.mark.parametrize("depth", [199, 201, 900, 1100])
+async def test_whatever_is_nested_in_it_a_message_is_survived(depth):
+    """A uri, an error's message, an id, parameters: what is nested too deep cannot even be turned into text."""
+    messages = [
+        b'{"method":"notifications/resources/updated","params":{"uri":%s}}',
+        b'{"id":1,"error":{"code":1,"message":%s}}',
+        b'{"id":%s,"result":{}}',
+        b'{"id":%s,"method":"ping"}',
+        b'{"method":%s}',
+        b'{"id":5,"method":"roots/list","params":%s}',
+    ]
+    heard = await served(Peer(), nothing, *(message % nested(depth) for message in messages))
+    assert [message["id"] for message in heard] == ([5] if depth < 1000 else [])
+
+
+async def test_an_error_that_is_nested_too_deep_answers_its_call_all_the_same():
+    peer, slot = Peer(), ReplySlot()
+    async with running(peer, nothing, keep) as endpoint:
+        endpoint.post([post(slot)])
+        peer.say(b'{"id":1,"error":{"code":1,"message":"no","data":%s}}' % nested(900))
+        assert (await slot.wait()).message == "malformed response"
+
+
+@pytest.mark.parametrize("request_id", ["\ud800", 10**4000, "", "\x00"])
+async def test_a_request_is_answered_whatever_its_id(request_id):
+    """An answer that had no JSON form ended the connection's tasks."""
+    (heard,) = await served(Peer(), nothing, request(request_id, "ping"))
+    assert heard["id"] == ("\ufffd" if request_id == "\ud800" else request_id)

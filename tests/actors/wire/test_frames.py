@@ -258,3 +258,26 @@ def test_a_long_integer_is_found_behind_many_shorter_ones(before, others):
     """Behind as many timestamps as there may be."""
     value = ["x" * before, *[20261122100000123] * others, 2**64 + 1, *[20261122100000123] * others]
     assert frames.decode(json.dumps(value).encode()) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        (r'"\ud83d"', "\ufffd"),
+        (r'"\uDE00\ud83d"', "\ufffd\ufffd"),
+        (r'"\ud83d\ude00\ud83d"', "\U0001f600\ufffd"),
+        (r'"\ud83d\ud83d\uDE00"', "\ufffd\U0001f600"),
+        (r'"\\ud83d \"\ud83d"', '\\ud83d "\ufffd'),
+        (r'{"\ud800": NaN}', None),
+    ],
+)
+def test_half_a_character_is_replaced(text, read):
+    """A description cut in the middle of one cost a server all its tools; a result with one could not be written."""
+    decoded = frames.decode(text.encode())
+    json.dumps(decoded, ensure_ascii=False).encode()
+    assert read is None or decoded == read
+
+
+def test_an_integer_that_python_does_not_read_answers_its_call_all_the_same():
+    """It was dropped as noise, and its caller waited for ever."""
+    assert frames.decode(b'{"id":1,"result":{"a":%s}}' % (b"9" * 5000)) == {"id": 1, "result": {"a": math.inf}}

@@ -1,9 +1,12 @@
+import json
+import math
+
 import pytest
 
 from mcp_nursery.actors import errors
 from mcp_nursery.actors.messages import Delivery, ServerState
 from mcp_nursery.supervisor.cli import failures
-from mcp_nursery.supervisor.cli.output import safe_line, safe_text
+from mcp_nursery.supervisor.cli.output import safe_line, safe_text, write_json
 from mcp_nursery.supervisor.cli.statuses import duration
 
 WHERE = {"server": "s", "tool": "t", "incarnation": 1}
@@ -41,7 +44,7 @@ def test_an_unknown_name_is_in_the_document():
 
 
 def test_text_cannot_steer_a_terminal():
-    every = "".join(map(chr, [*range(0x100), 0x2028, 0x202E, 0x2066, ord("…"), 0x1F600]))
+    every = "".join(map(chr, [*range(0x100), 0x61C, 0x2028, 0x202E, 0x2066, ord("…"), 0x1F600]))
     left = [char for char in safe_text(every) if not char.isprintable()]
     assert left == ["\t", "\n", "\xa0", "\xad"]
     assert safe_text("\x1b[31;1mred\x1b[0m \x1b]0;title\x07 \x1b(0x") == "red ]0;title (0x"
@@ -52,3 +55,21 @@ def test_text_cannot_steer_a_terminal():
 @pytest.mark.parametrize(("seconds", "text"), [(0.9, "0 s"), (59.9, "59 s"), (200, "3 min 20 s"), (7505, "2 h 5 min")])
 def test_durations_are_for_people(seconds, text):
     assert duration(seconds) == text
+
+
+def test_a_number_that_json_does_not_know_is_null(capsys):
+    """Servers send NaN and 1e999, and --json promises one JSON document."""
+    write_json({"a": [math.nan, 1.5, {"b": (math.inf, "NaN", 10**30)}]})
+    (document,) = json.loads(f"[{capsys.readouterr().out}]", parse_constant=pytest.fail)
+    assert document == {"a": [None, 1.5, {"b": [None, "NaN", 10**30]}]}
+
+
+@pytest.mark.parametrize("name", ["a\nb", "a\u2028b", "x" * 5000])
+def test_an_error_is_one_line_whatever_a_tool_is_called(name):
+    for error in (
+        errors.NotApproved("s", name, "held\nback"),
+        errors.UnknownTool(name),
+        errors.InvalidResult("x", **{**WHERE, "tool": name}),
+    ):
+        assert len(str(error).splitlines()) == 1
+        assert len(str(error)) <= 1000

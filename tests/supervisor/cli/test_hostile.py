@@ -1,0 +1,97 @@
+"""The command line with a server that means harm: one line or one document, and nothing that steers a terminal."""
+
+import json
+import re
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from .harness import process
+
+SERVER = Path(__file__).parents[2] / "servers" / "hostile_stdio.py"
+BAD = "\\u001b]0;title\\u0007\\u001b[2J\\u009b31m\\u202e\\r\\nx\\ud800"
+TOOL = f'{{"name":"echo","description":"{BAD}","inputSchema":{{"type":"object","a":NaN,"b":1e999,"{BAD}":"{BAD}"}}}}'
+MORE = ",".join(
+    f'{{"name":"{name}","inputSchema":{{"type":"object"}}}}'
+    for name in (BAD, "a\\nb", "\\u0000", "", "echo", "y" * 5000)
+)
+INFO = f'{{"name":"{BAD}","version":"1","title":"{BAD}"}}'
+ANSWERS = {
+    "words": f'"result":{{"content":[{{"type":"text","text":"{BAD}"}}],"structuredContent":{{"{BAD}":1}}}}',
+    "no number": '"result":{"content":[],"structuredContent":{"a":NaN,"b":[-Infinity,1e999]},"_meta":{"a":NaN}}',
+    "long number": f'"result":{{"content":[],"structuredContent":{"9" * 6000}}}',
+    "deep": f'"result":{{"content":[],"structuredContent":{"[" * 190}{"]" * 190}}}',
+    "too deep": f'"result":{{"content":[],"structuredContent":{"[" * 900}{"]" * 900}}}',
+    "wrong": '"result":{"content":5}',
+    "nothing": '"x":1',
+    "error": f'"error":{{"code":{"9" * 4200},"message":"{BAD}{BAD}","data":{"[" * 900}{"]" * 900}}}',
+    "die": "die",
+}
+STEERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e\ud800-\udfff]")
+
+
+@pytest.fixture
+def hostile(config, tmp_path):
+    """A configuration of one such server."""
+    tools = tmp_path / "tools"
+    tools.write_text(f"{TOOL},{MORE}")
+
+    def write(answer="die", info=INFO):
+        return config(bad={"command": sys.executable, "args": [str(SERVER), str(tools), info, answer]})
+
+    return write
+
+
+def refuse(constant):
+    raise AssertionError(f"{constant} is no JSON")
+
+
+def check(ran, *, as_json):
+    assert not STEERS.search(ran.err)
+    assert "Traceback" not in ran.err
+    if as_json:
+        json.loads(ran.out, parse_constant=refuse)
+        assert ran.out.isascii()
+
+
+@pytest.mark.parametrize("flags", [(), ("--json",)])
+@pytest.mark.parametrize("info", [INFO, "5"])
+@pytest.mark.parametrize("command", ["tools", "status"])
+def test_looking_at_it(cli, hostile, command, info, flags):
+    ran = cli(command, "--config", hostile(info=info), *flags)
+    assert ran.code == 0
+    assert not STEERS.search(ran.out)
+    check(ran, as_json=bool(flags))
+
+
+@pytest.mark.parametrize("flags", [(), ("--json",)])
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_calling_it(cli, hostile, answer, flags):
+    for command in (("call", "mcp_bad_echo"), ("fan-out", "echo")):
+        ran = cli(*command, "--yes", "--config", hostile(ANSWERS[answer]), *flags)
+        assert ran.code in (0, 1, 3)
+        check(ran, as_json=bool(flags))
+
+
+def test_what_has_changed(cli, hostile, tmp_path):
+    cli("tools", "--config", hostile())
+    (tmp_path / "tools").write_text(TOOL.replace("title", "other"))
+    cli("tools", "--config", hostile())
+    shown = cli("pins")
+    assert (shown.code, bool(STEERS.search(shown.out))) == (4, False)
+    check(shown, as_json=False)
+    document = cli("pins", "--json")
+    check(document, as_json=True)
+    assert [change["fields"] for change in document.json["changes"]] == [["description", "inputSchema"]]
+
+
+def test_running_it(hostile):
+    running = process("run", "--config", hostile())
+    lines = [running.stdout.readline() for _ in range(3)]
+    running.send_signal(signal.SIGINT)
+    out, err = running.communicate(timeout=60)
+    assert not STEERS.search("".join([*lines, out, err]))
+    assert "Traceback" not in err
+    assert running.returncode == 0
