@@ -156,7 +156,7 @@ class Host:
             check_outcome(error)
 
     async def sibling(self) -> None:
-        result = await self.supervisor.call_tool("echo", {"a": 1}, server="healthy", timeout=self.patience0)
+        result = await self.supervisor.call_tool("echo", {"a": 1}, server="healthy", timeout=30)
         assert result.full_text == '{"a": 1}'
         look_at_all(self.supervisor)
 
