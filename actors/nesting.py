@@ -7,6 +7,9 @@ MAX_NESTING: Final = 200
 """Levels. Reading takes a thousand, but writing fails at about 250 (orjson, pydantic) or ends in a `RecursionError`: a
 value that was let in could then neither be hashed, shown nor passed on, wherever that is tried."""
 
+_ARRAY: Final = frozenset([list])
+_NESTED: Final = frozenset([dict, list])
+
 TOO_DEEP: Final = f"nested deeper than {MAX_NESTING} levels"
 """What is said of it."""
 
@@ -18,12 +21,12 @@ def may_be_nested_too_deep(text: bytes) -> bool:
 
 def nested_too_deep(value: object) -> bool:
     """Whether there are objects or arrays more than `MAX_NESTING` levels down."""
-    level: list[Any] = [value] if type(value) in (dict, list) else []
+    level: list[Any] = [value] if type(value) in _NESTED else []
     for _ in range(MAX_NESTING):
         below: list[Any] = []
-        for item in level:  # every result passes through here: no call and no comprehension a value
-            for child in item.values() if type(item) is dict else item:
-                if type(child) is dict or type(child) is list:
+        for item in level:  # every result passes through here: no call and no comprehension for each value
+            for child in item if type(item) in _ARRAY else item.values():
+                if type(child) in _NESTED:
                     below.append(child)  # noqa: PERF401
         if not below:
             return False

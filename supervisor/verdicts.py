@@ -66,12 +66,11 @@ def lost(outcome: Loss | Dropped, tool: Tool, handover: Handover, fleet: Fleet) 
 
 def refused(refusal: Rejected, tool: Tool, handover: Handover, fleet: Fleet) -> ServerError:
     """The error of a call that its server answered with an error."""
-    if signals := scan(f"{refusal.message}\n{refusal.data or ''}"):
-        fleet.suspect(tool, signals)
     return _server_error(refusal, tool, handover, fleet)
 
 
 def _server_error(refusal: Rejected, tool: Tool, handover: Handover, fleet: Fleet) -> ServerError:
+    _suspect(f"{refusal.message}\n{refusal.data or ''}", tool, fleet)
     redactor = fleet.redactor(tool.server)
     return ServerError(
         server=tool.server,
@@ -81,6 +80,12 @@ def _server_error(refusal: Rejected, tool: Tool, handover: Handover, fleet: Flee
         message=_said(refusal.message, redactor),
         data=redactor.value(refusal.data) if _is_short(refusal.data) else f"<more than {MAX_SAID} characters>",
     )
+
+
+def _suspect(words: str, tool: Tool, fleet: Fleet) -> None:
+    """Errors quote servers too, and reach models as results do."""
+    if signals := scan(words):
+        fleet.suspect(tool, signals)
 
 
 def _said(message: str, redactor: Redactor) -> str:
@@ -116,6 +121,7 @@ def _result(answer: Answered, tool: Tool, handover: Handover, fleet: Fleet) -> T
 
 
 def _invalid(problem: str, tool: Tool, handover: Handover, fleet: Fleet) -> InvalidResult:
+    _suspect(problem, tool, fleet)
     problem = fleet.redactor(tool.server).text(problem)
     return InvalidResult(problem, server=tool.server, tool=tool.tool, incarnation=handover.slot.incarnation)
 
@@ -126,6 +132,7 @@ def _busy(tool: Tool, handover: Handover) -> ServerBusy:
 
 
 def _connection_lost(loss: Loss, tool: Tool, handover: Handover, fleet: Fleet) -> ConnectionLost:
+    _suspect(f"{loss.message}\n{loss.stderr_tail}", tool, fleet)
     redactor = fleet.redactor(tool.server)
     return ConnectionLost(
         redactor.text(loss.message),

@@ -136,6 +136,38 @@ async def test_suspicious_output_is_told_and_not_touched(autojump_clock, caplog,
     assert record.getMessage() == "lab: read_me: its output looks like instructions for the model: ignore-previous"
 
 
+@pytest.mark.parametrize("way", ["the result's own schema", "standard error"])
+async def test_suspicious_errors_are_told(autojump_clock, way):
+    """T13: whatever error quotes a server may reach a model."""
+    schema = {"outputSchema": {"type": "object", "properties": {"a": {"type": "number"}}}}
+    died = trio.Event()
+
+    async def tool(arguments: dict) -> object:
+        if way == "standard error":
+            died.set()
+            await trio.sleep_forever()
+        await trio.lowlevel.checkpoint()
+        return {"a": ATTACK}
+
+    server = ScriptedServer(Life(stderr=ATTACK), tools={"work": tool}, declared={"work": schema})
+    async with open_supervisor([ServerSpec("lab", server.transport)]) as supervisor, supervisor.events() as events:
+
+        async def call():
+            with pytest.raises((InvalidResult, ConnectionLost)):
+                await supervisor.call_tool("mcp_lab_work", resend="never")
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(call)
+            if way == "standard error":
+                await died.wait()
+                server.crash()
+        with trio.fail_after(1):
+            async for event in events:
+                if isinstance(event, InjectionSuspected):
+                    break
+        assert (event.tool, event.signals) == ("work", ("ignore-previous",))
+
+
 async def test_ordinary_output_is_not_told(autojump_clock, caplog):
     """T12: nothing is told of a text that has no sign."""
     server = ScriptedServer(tools={"work": saying("all is well"), "fail": saying("no such zone", error=True)})
