@@ -44,6 +44,7 @@ class PinBook:
         try:
             pinned = await self._ask(lambda store: store.pin(name, digest, declared))
         except StoreUnreadable as error:
+            self._registrar.complain(error)
             if self._mode == "report":
                 return Review()
             return Review(held=dict.fromkeys(declared, f"nobody can tell whether it is what it was: {error}"))

@@ -18,7 +18,7 @@ from mcp_nursery.actors.transports.process_table import ProcessId
 
 from .config.trust import TrustRequest
 from .spec import ServerSpec
-from .tools.pins import DefinitionChange, Pins
+from .tools.pins import DefinitionChange, Pins, UnusablePins
 
 
 class StoreUnreadable(NurseryError):
@@ -157,7 +157,10 @@ class MemoryStore:
     def pin(self, server: str, spec: str, declared: Mapping[str, str]) -> Mapping[str, str]:
         """See `Store`."""
         pins = self._pins.setdefault((server, spec), Pins())
-        pins.see(declared)
+        try:
+            pins.see(declared)
+        except UnusablePins as error:
+            raise StoreUnreadable(f"{server}: {error}") from None
         return pins.of(declared)
 
     def accept_change(self, spec: str, change: DefinitionChange) -> None:

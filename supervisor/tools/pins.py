@@ -18,6 +18,9 @@ from .hints import always_load, search_hint
 if TYPE_CHECKING:
     from mcp_types import Tool as Definition
 
+MOST_PINS: Final = 20_000
+"""Names that the tools of one server may have in its life: twice as many as it may have at once."""
+
 _MAX_LINES: Final = 1000
 """Lines of a definition that are compared: to compare takes time quadratic in them, and a server chooses them."""
 _MAX_LINE: Final = 500
@@ -141,8 +144,15 @@ class Pins:
     """As last seen; not accepted yet."""
 
     def see(self, declared: Mapping[str, str]) -> None:
-        """Pin what is new, and note what differs."""
-        self.pinned = {**declared, **self.pinned}
+        """Pin what is new, and note what differs.
+
+        Raises:
+            UnusablePins: They are too many. None is forgotten to make room: a server could have its own forgotten.
+        """
+        pinned = {**declared, **self.pinned}
+        if len(pinned) > MOST_PINS:
+            raise UnusablePins(f"its tools had more than {MOST_PINS} names by now")
+        self.pinned = pinned
         gone = {tool: text for tool, text in self.differing.items() if tool not in declared}
         self.differing = gone | {tool: text for tool, text in declared.items() if text != self.pinned[tool]}
 

@@ -27,6 +27,7 @@ from mcp_nursery.supervisor import sqlite_store as store_module
 from mcp_nursery.supervisor.sqlite_store import SqliteStore
 from mcp_nursery.supervisor.store import StoreUnreadable, spec_digest
 from mcp_nursery.supervisor.testing import ScriptedServer
+from mcp_nursery.supervisor.tools.pins import MOST_PINS
 
 DECLARED = {"add": '{"description":"Adds."}', "odd \ud800": "{}"}
 CHANGED = {**DECLARED, "add": '{"description":"Adds, and more."}'}
@@ -115,6 +116,14 @@ def test_pins(either):
     assert either.open_changes() == [("d", DefinitionChange("s", "add", CHANGED["add"], DECLARED["add"]))]
     assert either.pin("s", "d", CHANGED) == CHANGED
     assert either.open_changes() == []
+
+
+def test_a_server_that_renames_its_tools_for_ever(either):
+    """What it had first is not forgotten for that: it would be the way to be rid of a pin."""
+    either.pin("s", "d", DECLARED)
+    with pytest.raises(StoreUnreadable, match="more than 20000 names"):
+        either.pin("s", "d", {f"tool {number}": "{}" for number in range(MOST_PINS)})
+    assert either.pin("s", "d", CHANGED) == DECLARED
 
 
 def test_pins_outlast_a_run(store, file):
