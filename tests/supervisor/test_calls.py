@@ -30,8 +30,7 @@ from mcp_nursery.actors.errors import (
 )
 from mcp_nursery.actors.messages import Loss, ServerState
 from mcp_nursery.supervisor import RestartPolicy, ServerSpec, Supervisor, open_supervisor
-from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual
-from mcp_nursery.supervisor.testing.scripted import Refusal
+from mcp_nursery.supervisor.testing import Life, Refusal, ScriptedServer, run_virtual
 
 S = ServerState
 READ_ONLY = {"readOnlyHint": True}
