@@ -1,6 +1,6 @@
 """How deep a JSON value may be nested before it is refused at the border."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, Final, cast
 
 MAX_NESTING: Final = 200
@@ -34,16 +34,19 @@ def nested_too_deep(value: object) -> bool:
     return True
 
 
+def levels_of(value: object) -> Iterator[list[Any]]:
+    """The values in a JSON value, level by level; first the whole of it."""
+    level: list[Any] = [value]
+    while level:
+        yield level
+        level = [child for item in level if isinstance(item, (dict, list)) for child in _children(item)]
+
+
 def size_of(value: object) -> tuple[int, int]:
     """How many levels a JSON value has, and how many values are in it, itself included."""
-    level: list[Any] = [value]
-    levels = values = 0
-    while level:
-        levels, values = levels + 1, values + len(level)
-        level = [child for item in level if isinstance(item, (dict, list)) for child in children(item)]
-    return levels, values
+    counts = [len(level) for level in levels_of(value)]
+    return len(counts), sum(counts)
 
 
-def children(item: Any) -> Iterable[Any]:
-    """What is directly in an object or array."""
+def _children(item: Any) -> Iterable[Any]:
     return cast("dict[str, Any]", item).values() if isinstance(item, dict) else item

@@ -113,12 +113,7 @@ class SqliteStore:
 
     def pin(self, server: str, spec: str, declared: Mapping[str, str]) -> Mapping[str, str]:
         """See `Store`."""
-
-        def see(pins: Pins) -> Mapping[str, str]:
-            pins.see(declared)
-            return pins.of(declared)
-
-        return self._certain(lambda db: _change_pins(db, server, spec, see))
+        return self._certain(lambda db: _change_pins(db, server, spec, lambda pins: pins.see(declared)))
 
     def accept_change(self, spec: str, change: DefinitionChange) -> None:
         """See `Store`."""

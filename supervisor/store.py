@@ -158,10 +158,9 @@ class MemoryStore:
         """See `Store`."""
         pins = self._pins.setdefault((server, spec), Pins())
         try:
-            pins.see(declared)
+            return pins.see(declared)
         except UnusablePins as error:
             raise StoreUnreadable(f"{server}: {error}") from None
-        return pins.of(declared)
 
     def accept_change(self, spec: str, change: DefinitionChange) -> None:
         """See `Store`."""

@@ -12,7 +12,7 @@ from mcp_nursery.actors.errors import (
     ServerError,
 )
 from mcp_nursery.actors.messages import Answered, Busy, Dropped, Expired, Loss, Malformed, Rejected, Unsendable
-from mcp_nursery.actors.nesting import children
+from mcp_nursery.actors.nesting import levels_of
 
 from .fleet import Fleet
 from .handover import Handover
@@ -97,13 +97,12 @@ def _said(message: str, redactor: Redactor) -> str:
 def _is_short(data: object) -> bool:
     """Whether a JSON value holds no more than `MAX_SAID` characters, each value counted as one more."""
     room = MAX_SAID
-    level: list[Any] = [data]
-    while level and room >= 0:
-        room -= sum(len(item) if isinstance(item, str) else 1 for item in level)
-        keyed = [cast("dict[str, Any]", item) for item in level if isinstance(item, dict)]
-        room -= sum(len(key) for item in keyed for key in item)
-        level = [child for item in level if isinstance(item, (dict, list)) for child in children(item)]
-    return room >= 0
+    for level in levels_of(data):
+        room -= len(level) + sum(len(item) for item in level if isinstance(item, str))
+        room -= sum(len(key) for item in level if isinstance(item, dict) for key in cast("dict[str, Any]", item))
+        if room < 0:
+            return False
+    return True
 
 
 def _result(answer: Answered, tool: Tool, handover: Handover, fleet: Fleet) -> ToolResult:

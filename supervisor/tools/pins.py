@@ -143,8 +143,8 @@ class Pins:
     differing: dict[str, str] = field(factory=dict[str, str])
     """As last seen; not accepted yet."""
 
-    def see(self, declared: Mapping[str, str]) -> None:
-        """Pin what is new, and note what differs.
+    def see(self, declared: Mapping[str, str]) -> Mapping[str, str]:
+        """Pin what is new, note what differs, and return the pins of these tools.
 
         Raises:
             UnusablePins: They are too many. None is forgotten to make room: a server could have its own forgotten.
@@ -155,9 +155,6 @@ class Pins:
         self.pinned = pinned
         gone = {tool: text for tool, text in self.differing.items() if tool not in declared}
         self.differing = gone | {tool: text for tool, text in declared.items() if text != self.pinned[tool]}
-
-    def of(self, declared: Mapping[str, str]) -> Mapping[str, str]:
-        """The pins of these tools."""
         return {tool: self.pinned[tool] for tool in declared}
 
     def accept(self, change: DefinitionChange) -> None:

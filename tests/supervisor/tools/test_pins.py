@@ -119,9 +119,8 @@ def test_what_was_seen_first_stays_until_it_is_accepted(lists, random):
     """Whatever comes and goes: a tool differs exactly if it is not what it was first, or was accepted as last."""
     pins, model = Pins(), {}
     for declared in lists:
-        pins.see(declared)
         model = {**declared, **model}
-        assert pins.of(declared) == {tool: model[tool] for tool in declared}
+        assert pins.see(declared) == {tool: model[tool] for tool in declared}
         differing = {tool for tool in declared if declared[tool] != model[tool]}
         assert {each.tool for each in pins.changes("lab")} >= differing
         assert set(changes_between("lab", model, declared)) == differing
