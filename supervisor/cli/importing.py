@@ -36,7 +36,7 @@ class ImportOptions:
 def import_servers(options: Options, wanted: ImportOptions) -> int:
     """Read, write, and say what was left out."""
     target = wanted.to or own_file()
-    if target.exists() and not wanted.force:
+    if os.path.lexists(target) and not wanted.force:
         raise ConfigError("exists already; --force writes over it, --to FILE writes elsewhere", file=str(target))
     files, left = _read(wanted)
     servers: dict[str, tuple[Mapping[str, Any], str]] = {}

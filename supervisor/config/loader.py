@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path, PurePath
+from pathlib import PurePath
 
 from attrs import evolve, field, frozen
 
@@ -13,7 +13,7 @@ from .dialects import entries_of, recognise
 from .document import read_document
 from .entry import NAMELESS, Entry, read_entry
 from .expansion import unresolved_in_header
-from .places import SETTINGS, as_project, project_files, user_files
+from .places import SETTINGS, absolute, as_project, project_files, user_files
 from .unresolved import Origin, Unresolved
 
 Keep = Callable[[ServerSpec], bool]
@@ -101,10 +101,17 @@ def discover_config(
         inputs: As for `load_config`.
         keep: As for `load_config`.
     """
-    origins = project_files(Path(folder or os.curdir).absolute()) if project else []
+    origins, unfound = _found_in(folder or os.curdir) if project else ([], ())
     origins += user_files(hosts=hosts) if user else []
     files, errors = read_found(origins, inputs=inputs)
-    return evolve(_config(files, specs, keep), errors=errors)
+    return evolve(_config(files, specs, keep), errors=unfound + errors)
+
+
+def _found_in(folder: str | os.PathLike[str]) -> tuple[list[Origin], tuple[str, ...]]:
+    try:
+        return project_files(absolute(folder)), ()
+    except ConfigError as error:
+        return [], (str(error),)
 
 
 def load_project(file: str | os.PathLike[str]) -> Config:
@@ -113,7 +120,7 @@ def load_project(file: str | os.PathLike[str]) -> Config:
     Raises:
         ConfigError: As for `load_config`.
     """
-    return _config([read_file(as_project(Path(file).absolute()))])
+    return _config([read_file(as_project(absolute(file)))])
 
 
 def read_found(

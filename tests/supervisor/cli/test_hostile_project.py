@@ -1,0 +1,52 @@
+"""A repository of somebody else and the command line: K7, Q28, K1."""
+
+import json
+import os
+
+import pytest
+
+from .harness import LAB
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / ".mcp.json"
+    file.write_text(json.dumps({"mcpServers": {"lab": LAB}}))
+    return file
+
+
+@pytest.mark.parametrize("arguments", [["trust", "--json"], ["trust"]])
+def test_nobody_agrees_to_what_is_not_shown(tty, screen, project, tmp_path, arguments):
+    """K7: the entry stands above its question, also when standard output is read by a program."""
+    seen = []
+    screen.when("Trust it? [y/N]", lambda: seen.append(screen.text) or screen.type("n\n"))
+    ran = tty(*arguments, stdout=tmp_path / "out")
+    assert ran.code == 4
+    assert f'  command: "{LAB["command"]}"' in seen[0]
+    assert f"file: {project}" in seen[0]
+    assert ("error" in json.loads((tmp_path / "out").read_text())) if "--json" in arguments else True
+
+
+@pytest.mark.parametrize("command", [["check"], ["trust"], ["trust", "x.json"], ["call", "x"]])
+def test_a_working_directory_that_is_gone(cli, tmp_path, monkeypatch, command):
+    """K3: one line, no traceback."""
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    os.rmdir(folder)
+    ran = cli(*command)
+    assert ran.code == 2
+    assert "the working directory is gone" in ran.err
+
+
+def test_import_to_what_cannot_be(cli, project, tmp_path):
+    """K1: one line; and a link that leads nowhere is something that exists already."""
+    target = tmp_path / ("a" * 300)
+    ran = cli("import", project, "--to", target)
+    assert (ran.code, ran.err) == (2, f"mcp-nursery: {target}: cannot be written: File name too long\n")
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "nowhere")
+    ran = cli("import", project, "--to", link)
+    assert (ran.code, link.is_symlink()) == (2, True)
+    assert "exists already" in ran.err
