@@ -78,6 +78,11 @@ def _left_out(file: File) -> list[str]:
         left += [f"{file.path}: server {name!r}: {key[:80]!r} means nothing here" for key in entry.unknown]
         if any("${workspaceFolder" in text for text in texts_of(dict(entry.own))):
             left.append(f"{file.path}: server {name!r}: ${{workspaceFolder}} will be the working directory")
+        left += [
+            f"{file.path}: server {name!r}: its {key} will be looked for from the working directory"
+            for key in ("cwd", "envFile")
+            if key in entry.own and not entry.own[key].startswith(("/", "${"))
+        ]
     return left
 
 

@@ -136,6 +136,10 @@ class Entry:
     unknown: tuple[str, ...]
     """Its keys that mean nothing here."""
 
+    def off(self) -> "Entry":
+        """The same, switched off."""
+        return evolve(self, spec=evolve(self.spec, enabled=False), own={**self.own, "enabled": False})
+
 
 def read_entry(
     name: str,

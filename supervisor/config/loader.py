@@ -161,10 +161,10 @@ def _file(origin: Origin, document: Mapping[str, object], inputs: Mapping[str, s
     dialect, root = recognise(origin.file, document)
     here = evolve(origin, root=root)
     entries = entries_of(origin.file, document, dialect, root)
-    read = [
-        (name, read_entry(name, entry, number=number, origin=here, dialect=dialect, inputs=inputs))
-        for number, (name, entry) in enumerate(entries, 1)
-    ]
+    read: list[tuple[str, Entry]] = []
+    for number, (name, value) in enumerate(entries, 1):
+        entry = read_entry(name, value, number=number, origin=here, dialect=dialect, inputs=inputs)
+        read.append((name, entry.off() if dialect.is_off(document, name) else entry))
     return File(origin.file, dialect.name, tuple(read))
 
 

@@ -50,3 +50,23 @@ def test_import_to_what_cannot_be(cli, project, tmp_path):
     ran = cli("import", project, "--to", link)
     assert (ran.code, link.is_symlink()) == (2, True)
     assert "exists already" in ran.err
+
+
+def test_import_says_what_will_be_elsewhere(cli, tmp_path):
+    """K1: a project's relative places are not those of what is written."""
+    source = tmp_path / ".vscode" / "mcp.json"
+    source.parent.mkdir()
+    servers = {
+        "cwd": {"command": "x", "cwd": "sub"},
+        "file": {"url": "https://x", "envFile": ".env"},
+        "fine": {"command": "x", "cwd": "/srv", "envFile": "${userHome}/.env"},
+        "folder": {"command": "x", "envFile": "${workspaceFolder}/.env"},
+    }
+    source.write_text(json.dumps({"servers": servers}))
+    ran = cli("import", source, "--to", tmp_path / "f.json")
+    assert ran.code == 0
+    assert ran.err.splitlines() == [
+        f"mcp-nursery: {source}: server 'cwd': its cwd will be looked for from the working directory",
+        f"mcp-nursery: {source}: server 'file': its envFile will be looked for from the working directory",
+        f"mcp-nursery: {source}: server 'folder': ${{workspaceFolder}} will be the working directory",
+    ]

@@ -46,10 +46,10 @@ async def test_an_env_file(tmp_path, monkeypatch):
     (tmp_path / "some.env").write_text(f"{SECRET}\n")
     with pytest.raises(StartFailed) as caught:
         await resolved(spec)
-    assert str(caught.value) == f"{spec.source}: server 's': field 'envFile': line 1 is not NAME=VALUE"
+    assert str(caught.value) == f"{spec.source}: server 's': field 'envFile' is unusable: line 1 is not NAME=VALUE"
     assert not caught.value.retriable
     entry["envFile"] = "${GONE}/some.env"
-    with pytest.raises(StartFailed, match=r"field 'envFile': variable \$\{GONE\} is not set"):
+    with pytest.raises(StartFailed, match=r"field 'envFile' is unusable: variable \$\{GONE\} is not set"):
         await resolved(only(tmp_path / ".cursor" / "mcp.json", {"mcpServers": {"s": entry}}))
 
 
@@ -74,6 +74,15 @@ async def test_an_env_file_is_of_its_project(tmp_path):
     assert load_project(spec.source).warnings == ()
 
 
+async def test_a_working_directory_is_of_its_project(tmp_path, monkeypatch):
+    """K5: also if a variable says which, or its folder looks like one."""
+    monkeypatch.setenv("SUB", "sub")
+    folder = tmp_path / "${SUB}"
+    entry = {"command": "x", "cwd": "${SUB}/dir", "env": {"A": "${SUB}"}}
+    spec = only(folder / ".vscode" / "mcp.json", {"servers": {"s": entry}}, load_project)
+    assert (await resolved(spec))[0].cwd == f"{folder}/sub/dir"
+
+
 async def test_a_bearer_token_of_the_environment(tmp_path, monkeypatch):
     """K5: read when it connects; a header sees it by way of the entry's `env`, and nothing else of the environment."""
     spec = only(
@@ -87,7 +96,7 @@ async def test_a_bearer_token_of_the_environment(tmp_path, monkeypatch):
     assert transport.headers == {"X-C": "", "Authorization": f"Bearer {SECRET}", "X-A": "t", "X-B": ""}
     assert SECRET in secrets
     monkeypatch.delenv("TOKEN")
-    with pytest.raises(StartFailed, match=r"field 'env.TOKEN': variable \$\{env:TOKEN\} is not set"):
+    with pytest.raises(StartFailed, match=r"field 'env.TOKEN' is unusable: variable \$\{env:TOKEN\} is not set"):
         await resolved(spec)
 
 
