@@ -12,7 +12,7 @@ from mcp_nursery.supervisor.spec import ServerSpec
 from .dialects import entries_of, recognise
 from .document import read_document
 from .entry import NAMELESS, Entry, read_entry
-from .expansion import unresolved_in_header
+from .expansion import how_to_pass_on, unresolved_in_header
 from .places import SETTINGS, absolute, as_project, project_files, user_files
 from .unresolved import Origin, Unresolved
 
@@ -174,7 +174,7 @@ def _config(files: Sequence[File], specs: Iterable[ServerSpec] = (), keep: Keep 
     warnings: dict[tuple[str, str], str] = {}
     for file in files:
         for name, entry in file.entries:
-            for same, line in _warnings(file.path, name, entry):
+            for same, line in warnings_of(file.path, name, entry):
                 warnings.setdefault(same, line)
     for spec in (*_each_named(entry.spec for file in files for _, entry in file.entries), *specs):
         before = servers.get(spec.name)
@@ -197,13 +197,14 @@ def _each_named(specs: Iterable[ServerSpec]) -> Iterator[ServerSpec]:
         yield evolve(spec, name=f"{NAMELESS} {nameless}") if spec.name == NAMELESS and nameless > 1 else spec
 
 
-def _warnings(path: str, name: str, entry: Entry) -> Iterator[tuple[tuple[str, str], str]]:
-    """Each with what makes two of them the same."""
+def warnings_of(path: str, name: str, entry: Entry) -> Iterator[tuple[tuple[str, str], str]]:
+    """What in an entry means nothing, one line each, with what makes two of them the same."""
     where = f"{path}: server {name!r}"
     for key in entry.unknown:
         yield (path, key), f"{where}: unknown key {key[:80]!r} is ignored"
     for header, variable in _empty_headers(entry.spec):
-        problem = f"field 'headers.{header}': {variable} is not in its env, and so empty"
+        said = [f"field 'headers.{header}': {variable} is not in its env, and so empty", how_to_pass_on(variable)]
+        problem = "; ".join(filter(None, said))
         yield (where, f"{header} {variable}"), f"{where}: {problem}"
 
 

@@ -19,7 +19,7 @@ from mcp_nursery.actors.transports.secrets import TELL_SECRETS
 from mcp_nursery.actors.transports.stdio import StdioConnector
 
 from .env_file import EnvFileError, read_env_file
-from .expansion import Find, Surroundings, UnresolvedVariable, command_of, expand, expand_header
+from .expansion import PLACES, Find, Surroundings, UnresolvedVariable, command_of, expand, expand_header
 from .unresolved import SEQUENCES, TEXTS, Unresolved, in_workspace
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ class Resolver:
     def _recorded(self, surroundings: Surroundings) -> Find:
         def find(name: str) -> str | None:
             value = surroundings.find(name)
-            if value is not None and name.removeprefix("env:") not in (*INHERITED, "workspaceFolder", "userHome"):
+            if value is not None and name.removeprefix("env:") not in (*INHERITED, *PLACES):
                 self._keep_secret(value)
             return value
 

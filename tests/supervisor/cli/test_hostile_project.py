@@ -52,8 +52,8 @@ def test_import_to_what_cannot_be(cli, project, tmp_path):
     assert "exists already" in ran.err
 
 
-def test_import_says_what_will_be_elsewhere(cli, tmp_path):
-    """K1: a project's relative places are not those of what is written."""
+def test_import_says_what_will_be_different(cli, tmp_path):
+    """K1, K5: a project's relative places are not those of what is written, and what headers do not see."""
     source = tmp_path / ".vscode" / "mcp.json"
     source.parent.mkdir()
     servers = {
@@ -61,6 +61,7 @@ def test_import_says_what_will_be_elsewhere(cli, tmp_path):
         "file": {"url": "https://x", "envFile": ".env"},
         "fine": {"command": "x", "cwd": "/srv", "envFile": "${userHome}/.env"},
         "folder": {"command": "x", "envFile": "${workspaceFolder}/.env"},
+        "head": {"url": "https://x", "headers": {"A": "Bearer ${T}"}},
     }
     source.write_text(json.dumps({"servers": servers}))
     ran = cli("import", source, "--to", tmp_path / "f.json")
@@ -69,4 +70,6 @@ def test_import_says_what_will_be_elsewhere(cli, tmp_path):
         f"mcp-nursery: {source}: server 'cwd': its cwd will be looked for from the working directory",
         f"mcp-nursery: {source}: server 'file': its envFile will be looked for from the working directory",
         f"mcp-nursery: {source}: server 'folder': ${{workspaceFolder}} will be the working directory",
+        f"mcp-nursery: {source}: server 'head': field 'headers.A': ${{T}} is not in its env, and so empty; "
+        '"env": {"T": "${env:T}"} passes it on to ${T}',
     ]

@@ -65,7 +65,7 @@ def test_what_is_found(cli, home, user_folders, tmp_path, monkeypatch):
     assert f"written to {own}" in ran.out
     for said in (
         "the input 'key' has no value",
-        "'trust' means nothing",
+        "unknown key 'trust' is ignored",
         "goes before it",
         "not TOML",
         "${workspaceF",

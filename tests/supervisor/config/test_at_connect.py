@@ -74,6 +74,25 @@ async def test_an_env_file_is_of_its_project(tmp_path):
     assert load_project(spec.source).warnings == ()
 
 
+async def test_no_variable_of_an_env_block_sees_another(tmp_path, monkeypatch):
+    """K5: their order says nothing; within it there is the host's environment alone."""
+    monkeypatch.setenv("A", "host's")
+    entry = {"command": "x", "args": ["${A}"], "env": {"A": "own", "B": "${A}"}}
+    transport, _ = await resolved(only(tmp_path / "servers.json", {"mcpServers": {"s": entry}}))
+    assert (transport.args, transport.env) == (("own",), {"A": "own", "B": "host's"})
+
+
+async def test_where_one_is_is_no_secret(tmp_path):
+    """L17: what everybody may read stays readable."""
+    entry = {"command": "${workspaceFolder}/x", "args": ["${workspaceFolderBasename}${/}${pathSeparator}${userHome}"]}
+    folder = tmp_path / "some-project"
+    transport, secrets = await resolved(
+        only(folder / ".cursor" / "mcp.json", {"mcpServers": {"s": entry}}, load_project)
+    )
+    assert transport.args[0].startswith("some-project//")
+    assert secrets == set()
+
+
 async def test_a_working_directory_is_of_its_project(tmp_path, monkeypatch):
     """K5: also if a variable says which, or its folder looks like one."""
     monkeypatch.setenv("SUB", "sub")

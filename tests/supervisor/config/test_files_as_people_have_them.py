@@ -207,3 +207,19 @@ def test_a_relative_folder_is_one_of_the_project(tmp_path):
     assert isinstance(variable.transport, Unresolved)
     assert (variable.transport.transport.cwd, variable.transport.workspace) == ("sub", str(folder))
     assert load_config(file).servers[0].transport.cwd == "sub"
+
+
+def test_what_is_null_within_a_nested_transport(load):
+    """K1: counts as absent there too."""
+    entry = {"transport": {"type": "stdio", "command": "x", "url": None}, "env": {"A": "1"}}
+    (spec,) = load(".codebuddy/mcp.json", {"mcpServers": {"s": {**entry, "cwd": None}}}).servers
+    assert spec.transport == StdioTransport("x", env={"A": "1"})
+
+
+@pytest.mark.parametrize(
+    ("said", "on"), [({}, True), ({"enabled": False}, False), ({"disabled": True}, False), ({"disabled": False}, True)]
+)
+def test_what_is_off_stays_off_when_it_is_broken(load, said, on):
+    """K3, K4: its error is told all the same."""
+    (spec,) = load("f.json", {"mcpServers": {"s": {"command": 1, **said}}}).servers
+    assert (spec.enabled, type(spec.transport)) == (on, UnusableTransport)
