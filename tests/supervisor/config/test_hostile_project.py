@@ -66,3 +66,14 @@ def test_a_working_directory_that_is_gone(tmp_path, user_folders, monkeypatch):
     assert [spec.name for spec in config.servers] == ["mine"]
     assert config.errors == ("the working directory is gone; go to one that is there",)
     assert not os.path.exists(folder)
+
+
+def test_what_words_mean_is_agreed_to(tmp_path):
+    """K7: an entry that stays as it is asks again if the rest of its file makes it another host's."""
+    file = tmp_path / "f.json"
+    entry = {"command": "x", "args": ["$HOME"]}
+    digests = set()
+    for other in ({"command": "y"}, {"command": "z"}, {"httpUrl": "https://x"}):
+        file.write_text(json.dumps({"mcpServers": {"s": entry, "other": other}}))
+        digests.add(load_project(file).servers[0].consent.digest)
+    assert len(digests) == 2
