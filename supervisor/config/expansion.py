@@ -11,7 +11,7 @@ _NAME = re.compile(r"(?:env:)?[A-Za-z_][A-Za-z0-9_]*|input:[A-Za-z0-9_.-]+|/")
 _INPUT = "input:"
 _SHOWN = re.compile(r"[A-Za-z0-9_.:-]{1,80}")
 
-PLACES = ("workspaceFolder", "workspaceFolderBasename", "userHome", "pathSeparator", "/")
+PLACES: tuple[str, ...] = ("workspaceFolder", "workspaceFolderBasename", "userHome", "pathSeparator", "/")
 """Variables that are no secret: where one is, and how paths are written."""
 
 _COMMAND = "!"
