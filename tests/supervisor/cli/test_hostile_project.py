@@ -28,6 +28,13 @@ def test_nobody_agrees_to_what_is_not_shown(tty, screen, project, tmp_path, argu
     assert ("error" in json.loads((tmp_path / "out").read_text())) if "--json" in arguments else True
 
 
+def test_what_is_shown_is_agreed_to_as_a_whole(cli, project):
+    """K7: one answer for all that is asked about, and all of it is written down."""
+    project.write_text(json.dumps({"mcpServers": {"one": LAB, "two": LAB, "three": LAB}}))
+    assert cli("trust", "--yes").code == 0
+    assert [server["trusted"] for server in cli("check", "--json").json["servers"]] == [True, True, True]
+
+
 @pytest.mark.parametrize("command", [["check"], ["trust"], ["trust", "x.json"], ["call", "x"]])
 def test_a_working_directory_that_is_gone(cli, tmp_path, monkeypatch, command):
     """K3: one line, no traceback."""
