@@ -82,6 +82,15 @@ async def test_no_variable_of_an_env_block_sees_another(tmp_path, monkeypatch):
     assert (transport.args, transport.env) == (("own",), {"A": "own", "B": "host's"})
 
 
+async def test_a_command_for_a_header_alone(tmp_path):
+    """K9: nothing else of the entry needs to be found out."""
+    entry = {"url": "https://x", "headers": {"A": f"!printf {SECRET}", "B": "not !this"}}
+    spec = only(tmp_path / "servers.json", {"mcpServers": {"s": entry}})
+    transport, secrets = await resolved(spec)
+    assert transport.headers == {"A": SECRET, "B": "not !this"}
+    assert SECRET in secrets
+
+
 async def test_where_one_is_is_no_secret(tmp_path):
     """L17: what everybody may read stays readable."""
     entry = {"command": "${workspaceFolder}/x", "args": ["${workspaceFolderBasename}${/}${pathSeparator}${userHome}"]}
