@@ -211,7 +211,7 @@ def test_a_relative_folder_is_one_of_the_project(tmp_path):
 
 def test_what_is_null_within_a_nested_transport(load):
     """K1: counts as absent there too."""
-    entry = {"transport": {"type": "stdio", "command": "x", "url": None}, "env": {"A": "1"}}
+    entry = {"transport": {"type": "stdio", "command": "x", "url": None, "args": None}, "env": {"A": "1"}}
     (spec,) = load(".codebuddy/mcp.json", {"mcpServers": {"s": {**entry, "cwd": None}}}).servers
     assert spec.transport == StdioTransport("x", env={"A": "1"})
 
