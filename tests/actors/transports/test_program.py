@@ -33,7 +33,10 @@ async def test_a_child_gets_the_listed_variables_its_own_and_the_marker(monkeypa
     assert len(marker) == 32
     inherited = {name: os.environ[name] for name in NAMES if name != "LOGNAME"}
     assert seen == {**inherited, "OWN": "mine", "HOME": "/its/home"}
-    assert (await environment())["MCP_NURSERY_INCARNATION"] != marker
+    monkeypatch.setenv("LOGNAME", "me")
+    other = await environment()
+    assert other["LOGNAME"] == "me"
+    assert other["MCP_NURSERY_INCARNATION"] != marker
 
 
 def program(path: Path, text="#!/bin/sh\necho hello from $0\n", mode=0o755) -> Path:
