@@ -2,6 +2,7 @@
 
 import logging
 import math
+import shlex
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
@@ -89,7 +90,8 @@ class Registrar:
             if await self.ask(lambda store: store.agreed(request.digest)):
                 return None
             if self._trust is None:
-                return f"not trusted: it {', '.join(request.reasons)}; `mcp-nursery trust {request.file}` shows it all"
+                way = f"mcp-nursery trust {shlex.quote(request.file)}"  # the project named its folders
+                return f"not trusted: it {', '.join(request.reasons)}; `{way}` shows it all"
             if not await self._agreed_now(request):
                 return "not trusted: refused"
             await self.ask(lambda store: store.agree(request))
