@@ -28,13 +28,13 @@ from .catalogue import (
 from .cell import Cell
 from .config.environment import call_timeout
 from .events import EventHub, InjectionSuspected, ServerRemoved, definition_events, state_event, tools_event
-from .keeper import Keeper, KeeperSettings
+from .keeper import Keeper
 from .orders import Acceptance, Command, Order, Renewal
 from .spec import ServerSpec
 from .standing import initial_snapshot
 from .status import ServerStatus, Snapshot, status_of
 from .store import StoreUnreadable
-from .terms import FleetSettings, Terms
+from .terms import FleetSettings, KeeperSettings, Terms
 from .tools.pins import DefinitionChange
 from .tools.redaction import PLAIN, Redactor
 from .tools.signals import prepare
