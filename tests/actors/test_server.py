@@ -685,6 +685,28 @@ async def test_the_tools_are_fetched_again_when_told(autojump_clock):
         assert isinstance(seen.outcomes["new"][1], Answered)
 
 
+def running(task=None):
+    """The names of all functions that run as a task of their own."""
+    task = task or trio.lowlevel.current_root_task()
+    children = [child for nursery in task.child_nurseries for child in nursery.child_tasks]
+    return {task.coro.__qualname__}.union(*map(running, children))
+
+
+async def test_a_server_that_is_only_connected_has_no_task_for_what_it_may_never_do(autojump_clock):
+    """A hundred idle servers: each task that waits for nothing costs 4 KB."""
+    server = ScriptedServer()
+    rare = {"Relisting._list_all", "Endpoint._deliver", "Outbox.run"}
+    async with living(server) as seen:
+        await seen.connected.wait()
+        await trio.sleep(1)
+        assert not rare & running()
+        await server.notify("notifications/tools/list_changed")
+        await wait_all_tasks_blocked()
+        assert rare & running() == {"Relisting._list_all", "Endpoint._deliver"}
+        await trio.sleep(1)
+        assert rare & running() == {"Endpoint._deliver"}
+
+
 async def test_requests_to_list_again_that_wait_are_one(autojump_clock):
     async with living(ScriptedServer()) as seen:
         await seen.connected.wait()
