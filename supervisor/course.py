@@ -94,8 +94,7 @@ class Course:
 
     def reviewed(self, review: Review) -> None:
         """Its tools are the same, and are looked at in another way."""
-        if review != self.snapshot.review:
-            self._show(evolve(self.snapshot, review=review))
+        self._show(evolve(self.snapshot, review=review))
 
     # -- ends -----------------------------------------------------------------------------------------------------
 
