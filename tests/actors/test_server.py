@@ -725,6 +725,18 @@ async def test_a_request_to_list_again_before_it_is_connected_is_kept(autojump_c
         assert [kind for _, kind in seen.story] == [Opened, Connected, Relisted]
 
 
+async def test_a_request_to_list_again_after_the_end_is_passed_over(autojump_clock):
+    """R7: whoever asks has not heard of the end yet; and the end may take its time."""
+    server = ScriptedServer(Life(closes_after=2))
+    async with living(server) as seen:
+        await seen.connected.wait()
+        server.crash()
+        await trio.sleep(1)
+        seen.actor.relist()
+        await seen.ended.wait()
+        assert [kind for _, kind in seen.story] == [Opened, Connected, Ending, Ended]
+
+
 async def test_listing_again_in_vain_is_told_and_is_not_the_end(autojump_clock):
     server = ScriptedServer(Life(deaf_after=2), tools={"ignore": ignore})
     async with living(server, connect_timeout=7) as seen:
