@@ -4,7 +4,6 @@ import logging
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from functools import partial
 from typing import Protocol
 
 import trio
@@ -104,10 +103,14 @@ class ServerActor:
         self._owner = Owner(incarnation, self._mailbox, Mailbox(math.inf))
         self._asking: Asking | None = None
         self._life = trio.CancelScope()
+        """All of it; its deadline is that of connecting."""
         self._working = trio.CancelScope()
+        """The beginning of new calls."""
         self._stopping = False
         self._serving = False
+        """Connected: a stop is no longer the end of the life at once."""
         self._wind_down: Callable[[float], None] | None = None
+        """Starts the task that ends the serving, in so many seconds at most; None while nothing is served."""
         self._reason: ExitReason | None = None
 
     def stop(self, drain: float = 0.0) -> None:
@@ -142,6 +145,7 @@ class ServerActor:
         self._report(Ended(self.incarnation))
 
     async def _start(self) -> None:
+        """Wait for permission and for a place, in time that does not count."""
         refusal = None if self._permit is None else await self._permit()
         if refusal is not None:
             self._end(self._ended(ExitKind.REFUSED, Loss(refusal)))
@@ -154,6 +158,7 @@ class ServerActor:
             self._pool.leave(place)
 
     async def _open_and_live(self, place: Place) -> None:
+        """Hold the connection open for as long as there is life in it."""
         try:
             async with self._connector.connect(self._host) as connection, open_asking(connection) as self._asking:
                 try:
@@ -178,6 +183,7 @@ class ServerActor:
         return ExitReason(ExitKind.CONNECT_FAILED, loss, at=self._life.deadline, era=self._era)
 
     async def _live(self, connection: Connection, place: Place) -> ExitReason:
+        """Get to know the server, then serve calls with it. How it ended."""
         self._report(Opened(self.incarnation, connection.pid))
         try:
             await self._introduce(connection, place)
@@ -189,6 +195,11 @@ class ServerActor:
         return await self._serve(connection)
 
     async def _introduce(self, connection: Connection, place: Place) -> None:
+        """From the first word to `connected`. Nothing that is learnt stays here: the keeper has it.
+
+        Raises:
+            HandshakeFailed: It did not come to that.
+        """
         handshake = await connection.handshake(self._era)
         self._era = handshake.era
         self._pool.leave(place)
@@ -198,6 +209,7 @@ class ServerActor:
         self._report(Connected(self._owner, handshake, definitions))
 
     async def _serve(self, connection: Connection) -> ExitReason:
+        """Do all that a connected server does, each in a task of its own, until it is lost or ended."""
         asking = self._asking
         assert asking is not None  # as long as there is a connection
         async with trio.open_nursery() as nursery:
@@ -207,8 +219,8 @@ class ServerActor:
             nursery.start_soon(connection.watch_tools, self._relisting.tools_changed)
             if self._liveness is not None:
                 nursery.start_soon(keep_watch, connection, self._liveness)
-            end_serving = partial(self._end_serving, connection, nursery.cancel_scope)
-            self._wind_down = lambda drain: nursery.start_soon(end_serving, drain)
+            serving = nursery.cancel_scope
+            self._wind_down = lambda drain: nursery.start_soon(self._end_serving, connection, serving, drain)
             try:
                 loss = await connection.lost()
             finally:

@@ -24,8 +24,8 @@ _NEVER = math.inf
 
 
 class Course:
-    """What a keeper decides with and writes down. The three change together: each method is one step in the life of the
-    server, and publishes what it has changed.
+    """Snapshot, ladder and time of the next start, which change together. Each method is one step in the life of the
+    server and publishes what it has changed; its keeper alone takes them.
 
     Args:
         snapshot: Where the server stands before anything was done.
