@@ -11,7 +11,7 @@ from typing import assert_never
 import trio
 from attrs import evolve
 
-from mcp_nursery.actors.errors import ConfigError
+from mcp_nursery.actors.errors import ConfigError, one_line
 from mcp_nursery.actors.host import Host
 from mcp_nursery.actors.mailbox import Mailbox
 from mcp_nursery.actors.messages import (
@@ -37,6 +37,7 @@ from .spec import ServerSpec
 from .status import Snapshot, discreet
 from .store import StoreUnreadable
 from .terms import KeeperSettings
+from .tools.wrapping import clean_name
 from .waiters import Waiters
 
 logger = logging.getLogger(__name__)
@@ -200,7 +201,8 @@ class Keeper:
         if report.definitions is not None:
             self._course.relisted(report.definitions, await self._settings.pins.review(report.definitions))
         elif report.error is not None:
-            logger.info("%s: keeps its old tools: %s", self._now.spec.name, self._settings.redact(report.error))
+            why = one_line(self._settings.redact(report.error))
+            logger.info("%s: keeps its old tools: %s", clean_name(self._now.spec.name), why)
         self._waiters.relisted(self._now)
 
     def _decide(self, reason: ExitReason) -> None:
