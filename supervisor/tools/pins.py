@@ -5,15 +5,16 @@ A server that changes a description after its user has agreed to it can instruct
 """
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import unified_diff
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 from attrs import define, field, frozen
 
 from .hints import always_load, search_hint
+from .visible import visible
 
 if TYPE_CHECKING:
     from mcp_types import Tool as Definition
@@ -23,8 +24,10 @@ MOST_PINS: Final = 20_000
 
 _MAX_LINES: Final = 1000
 """Lines of a definition that are compared: to compare takes time quadratic in them, and a server chooses them."""
-_MAX_LINE: Final = 500
+_MAX_LINE: Final = 200
 """Characters of one line of a diff."""
+_SENTENCES: Final = re.compile(rf".{{1,{_MAX_LINE - 1}}}?[.!?;]\s|.{{1,{_MAX_LINE}}}", re.DOTALL)
+"""Pieces of a line: a change within a long one is then not lost in it."""
 _CONTEXT: Final = 1
 """Lines around a difference."""
 
@@ -75,11 +78,16 @@ class DefinitionChange:
 
     @property
     def diff(self) -> str:
-        """A unified diff to read, of at most a thousand lines a side. The server's words stand in it unmarked: it is
-        for people, not for models. Invisible characters are escaped."""
+        """A unified diff to read, of at most a thousand lines a side, from where they differ.
+
+        A line goes on in the next, after `…`, at the end of a sentence or at 200 characters. Characters that cannot be
+        seen are escaped. The server's words stand in it unmarked: it is for people, not for models.
+        """
         before, after = (list(_lines(json.loads(text))) for text in (self.before, self.after))
+        if max(len(before), len(after)) > _MAX_LINES:
+            before, after = _ends_cut(*_ends_cut(before, after))
         shown = unified_diff(before[:_MAX_LINES], after[:_MAX_LINES], "first used", "now", n=_CONTEXT, lineterm="")
-        lines = [_shown(line) for line in shown]
+        lines = [visible(line) for line in shown]
         if before[_MAX_LINES:] != after[_MAX_LINES:]:
             lines.append(f"(more differs after {_MAX_LINES} lines)")
         return "\n".join(lines)
@@ -115,16 +123,21 @@ def _lines(said: Mapping[str, Any]) -> Iterator[str]:
     for key, value in said.items():
         if isinstance(value, str):
             yield f"{key}:"
-            yield from (f"  {line}" for line in value.split("\n"))
+            whole = [f"  {line}" for line in value.split("\n")]
         else:
-            first, *rest = json.dumps(value, indent=2, ensure_ascii=False).split("\n")
-            yield f"{key}: {first}"
-            yield from rest
+            whole = f"{key}: {json.dumps(value, indent=2, ensure_ascii=False)}".split("\n")
+        for line in whole:
+            first, *rest = _SENTENCES.findall(line)
+            yield first
+            yield from (f"… {piece}" for piece in rest)
 
 
-def _shown(line: str) -> str:
-    visible = "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in islice(line, _MAX_LINE))
-    return visible if len(line) <= _MAX_LINE else f"{visible}… ({len(line) - _MAX_LINE} characters more)"
+def _ends_cut(before: Sequence[str], after: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
+    """Both without what they begin with alike, and the other way round: twice is as they were."""
+    pairs = enumerate(zip(before, after, strict=False))
+    alike = next((at for at, (one, other) in pairs if one != other), min(len(before), len(after)))
+    start = max(alike - _CONTEXT, 0)
+    return before[start:][::-1], after[start:][::-1]
 
 
 _DAMAGED = "the pins in it are damaged"
