@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import unified_diff
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
@@ -159,16 +160,15 @@ class Pins:
     def see(self, declared: Mapping[str, str]) -> Mapping[str, str]:
         """Pin what is new, note what differs, and return the pins of these tools.
 
-        Raises:
-            UnusablePins: They are too many. None is forgotten to make room: a server could have its own forgotten.
+        Once they are too many, what is new is not pinned and has none. No pin is forgotten to make room: a server
+        could have its own forgotten.
         """
-        pinned = {**declared, **self.pinned}
-        if len(pinned) > MOST_PINS:
-            raise UnusablePins(f"its tools had more than {MOST_PINS} names by now")
-        self.pinned = pinned
+        room = max(MOST_PINS - len(self.pinned), 0)
+        self.pinned.update(islice(((tool, declared[tool]) for tool in declared if tool not in self.pinned), room))
+        pins = {tool: self.pinned[tool] for tool in declared if tool in self.pinned}
         gone = {tool: text for tool, text in self.differing.items() if tool not in declared}
-        self.differing = gone | {tool: text for tool, text in declared.items() if text != self.pinned[tool]}
-        return {tool: self.pinned[tool] for tool in declared}
+        self.differing = gone | {tool: declared[tool] for tool, pin in pins.items() if pin != declared[tool]}
+        return pins
 
     def accept(self, change: DefinitionChange) -> None:
         """Pin the tool as it is after the change."""

@@ -8,6 +8,7 @@ from mcp_nursery.supervisor import (
     HttpTransport,
     ServerSpec,
     SseTransport,
+    StdioTransport,
     WebSocketTransport,
 )
 
@@ -75,3 +76,15 @@ def test_a_container_shows_no_secret():
     transport = DockerTransport("mcp/time", ["5ecret"], {"TOKEN": "5ecret"})
     assert repr(transport) == ("DockerTransport(image='mcp/time', args=<1 arguments>, env={TOKEN=…}, command='docker')")
     assert "5ecret" not in repr(transport.connector(close_grace=1))
+
+
+@pytest.mark.parametrize("wrong", [{"allow": "read_*"}, {"deny": "*_file"}, {"disabled_tools": "remove"}])
+def test_one_glob_is_no_list_of_globs(wrong):
+    """T5: its letters would be, and `*` is every tool."""
+    with pytest.raises(ConfigError, match="put it in brackets"):
+        ServerSpec("lab", StdioTransport("x"), **wrong)
+
+
+def test_one_argument_is_no_list_of_arguments():
+    with pytest.raises(ConfigError, match="put it in brackets"):
+        StdioTransport("x", args="--secret=hunter22")  # type: ignore[arg-type]

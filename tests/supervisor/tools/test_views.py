@@ -8,7 +8,7 @@ from mcp_types import Tool as Definition
 from mcp_nursery.supervisor.tools.arguments import without_placeholders
 from mcp_nursery.supervisor.tools.filters import is_offered
 from mcp_nursery.supervisor.tools.hints import ToolHints
-from mcp_nursery.supervisor.tools.tool import Tool, definition_hash
+from mcp_nursery.supervisor.tools.tool import Tool
 
 
 def tool(*, trusted: bool = True, **declared: Any) -> Tool:
@@ -20,7 +20,6 @@ def tool(*, trusted: bool = True, **declared: Any) -> Tool:
         definition=definition,
         available=True,
         trusted_hints=trusted,
-        definition_hash=definition_hash(definition),
     )
 
 
