@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, assert_never
 import trio
 from attrs import evolve, frozen
 
-from mcp_nursery.actors.errors import ConfigError
+from mcp_nursery.actors.errors import ConfigError, one_line
 from mcp_nursery.actors.host import NO_CALLBACKS, Callbacks, Host
 from mcp_nursery.actors.mailbox import Mailbox
 from mcp_nursery.actors.messages import (
@@ -229,7 +229,7 @@ class Keeper:
             case Relisted():
                 if (found := report.definitions) is not None:
                     self._show(evolve(self._snapshot, definitions=found, review=await self._review(found)))
-                self._settle(self._relisters, None if report.error is None else self._redact(report.error))
+                self._settle(self._relisters, None if report.error is None else one_line(self._redact(report.error)))
             case _:
                 assert_never(report)
 
@@ -365,7 +365,7 @@ class Keeper:
         self._tracker, decision = self._tracker.on_exit(reason.at, clean=reason.clean, retriable=reason.retriable)
         after = snapshot_after(self._snapshot, reason, decision, redact=self._redact)
         self._due = _NEVER if after.due_at is None else after.due_at
-        why = self._redact(reason.loss.message)
+        why = one_line(self._redact(reason.loss.message))
         self._settle(self._first_listers, why)
         if after.state is ServerState.WAITING:
             self._leave_to_the_next()

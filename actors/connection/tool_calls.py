@@ -7,7 +7,7 @@ from mcp_types import INVALID_PARAMS, CallToolResult, InputRequiredResult, Tool
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
-from ..errors import one_line
+from ..errors import folded
 from ..messages import CallTool, Rejected
 from ..nesting import TOO_DEEP, nested_too_deep
 from ..wire.frames import encode
@@ -101,4 +101,4 @@ def _question(raw: dict[str, Any]) -> InputRequiredResult:
     try:
         return InputRequiredResult.model_validate(raw, by_name=False)
     except ValidationError as error:
-        raise BadResult(f"not a request for input: {one_line(error.errors()[0]['msg'])}") from None
+        raise BadResult(f"not a request for input: {folded(error.errors()[0]['msg'])}") from None

@@ -133,7 +133,7 @@ def _lines(said: Mapping[str, Any]) -> Iterator[str]:
             yield from (f"… {piece}" for piece in rest)
 
 
-def _ends_cut(before: Sequence[str], after: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
+def _ends_cut(before: list[str], after: list[str]) -> tuple[list[str], list[str]]:
     """Both without what they begin with alike, and the other way round: twice is as they were."""
     pairs = enumerate(zip(before, after, strict=False))
     alike = next((at for at, (one, other) in pairs if one != other), min(len(before), len(after)))
