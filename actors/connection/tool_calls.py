@@ -1,7 +1,7 @@
 """`tools/call` beside the session: heads encoded once a tool, results judged once in the caller's task."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final, cast
 
 from mcp_types import INVALID_PARAMS, CallToolResult, InputRequiredResult, Tool
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
@@ -12,6 +12,10 @@ from ..messages import CallTool, Rejected
 from ..nesting import TOO_DEEP, nested_too_deep
 from ..wire.frames import encode
 from .output_schema import OutputSchema, SchemaViolation
+
+MOST_BLOCKS: Final = 10_000
+"""Content blocks of a result. To find out what kind each of them is takes a hundredth of a millisecond, and so does
+showing one that is no text; the loop stands still meanwhile."""
 
 
 class BadResult(Exception):
@@ -66,6 +70,9 @@ class PreparedTool:
         """
         if nested_too_deep(raw):
             raise BadResult(TOO_DEEP)
+        content = raw.get("content")
+        if isinstance(content, list) and len(cast("list[Any]", content)) > MOST_BLOCKS:
+            raise BadResult(f"more than {MOST_BLOCKS} content blocks")
         self._check_kind(raw)
         try:
             result = CallToolResult.model_validate(raw, by_name=False)
