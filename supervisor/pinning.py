@@ -46,7 +46,7 @@ class PinBook:
             pinned = await self._ask(lambda store: store.pin(name, digest, declared))
             why = f"{clean_name(name)}: its tools had more than {MOST_PINS} names by now"
         except StoreUnreadable as error:
-            pinned, why = {}, str(error)
+            pinned, why = dict[str, str](), str(error)
         changes, unknown = changes_between(name, pinned, declared), declared.keys() - pinned.keys()
         if unknown:
             self._registrar.complain(why)

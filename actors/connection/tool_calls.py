@@ -1,7 +1,7 @@
 """`tools/call` beside the session: heads encoded once a tool, results judged once in the caller's task."""
 
-from collections.abc import Mapping
-from typing import Any, Final, cast
+from collections.abc import Mapping, Sized
+from typing import Any, Final
 
 from mcp_types import INVALID_PARAMS, CallToolResult, InputRequiredResult, Tool
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
@@ -70,8 +70,7 @@ class PreparedTool:
         """
         if nested_too_deep(raw):
             raise BadResult(TOO_DEEP)
-        content = raw.get("content")
-        if isinstance(content, list) and len(cast("list[Any]", content)) > MOST_BLOCKS:
+        if isinstance(content := raw.get("content"), Sized) and len(content) > MOST_BLOCKS:
             raise BadResult(f"more than {MOST_BLOCKS} content blocks")
         self._check_kind(raw)
         try:

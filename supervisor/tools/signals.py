@@ -8,7 +8,6 @@ stem: three letters that are rare elsewhere, which are found at ten gigabytes a 
 where it stands, and only if that fits, what comes before it.
 """
 
-import re
 from collections.abc import Iterable, Sequence
 from functools import cache
 from itertools import product
@@ -108,16 +107,17 @@ _CHATML = rf"{_FEW}(?:im_start|start_header_id|role|start){_FEW}\|>{_FEW}(?:syst
 _LONG_S = "\u017f"
 """An s in all but its bytes."""
 
-_LETTER = re.compile(r"\\u00(0[9ad]|[2-7][0-9a-f])", re.IGNORECASE)
-"""An ASCII character as JSON may have it."""
-_UNSEEN = "[\u00ad\u200b-\u200f\u2060-\u2064\ufe00-\ufe0f\ufeff\U000e0000-\U000e01ef]"
-"""What may stand between letters and has no width."""
-_SEEN: Final = {
-    **dict.fromkeys([0xAD, *range(0x200B, 0x2010), *range(0x2060, 0x2065), *range(0xFE00, 0xFE10), 0xFEFF]),
-    **dict.fromkeys(range(0xE0000, 0xE01F0)),
-    **{0xE0000 + code: chr(code) for code in range(0x20, 0x7F)},
-}
-"""Nothing; or a letter of the tags, an alphabet that models read and people do not see."""
+_ESCAPE = "\\u00"
+_ASCII: Final = {f"{code:02x}": chr(code) for code in (9, 10, 13, *range(0x20, 0x7F))}
+"""What an ASCII character is after that, in JSON."""
+_ESCAPED_LETTER = r"(?-i:\\u00)(?:0[9ad]|[2-7])"
+_UNSEEN = ("\u00ad\u200b\u200c\u200d\u200e\u200f\ufe0e\ufe0f\ufeff", "\u2060\u2061\u2062\u2063\u2064")
+"""What may stand between letters and has no width; in small lots, since more than ten are searched for ten times as
+slowly."""
+_TAGS: Final = {0xE0000 + code: chr(code) for code in range(0x20, 0x7F)}
+"""An alphabet that models read and people do not see."""
+_TAG_LETTERS = "".join(chr(0xE0000 + ord(vowel)) for vowel in "aeioAEIO")
+"""No sign is without one of these."""
 
 
 @frozen
@@ -198,17 +198,37 @@ def _scan(text: str) -> tuple[str, ...]:
 
 
 def _revealed(text: str) -> str:
-    if "\\u00" in text:
-        while "\\\\" in text:  # JSON in JSON
-            text = text.replace("\\\\", "\\")
-        text = _LETTER.sub(lambda found: chr(int(found[1], 16)), text)
-    return text.translate(_SEEN) if not text.isascii() and finder(_UNSEEN)(text) else text
+    if "\\" in text and finder(_ESCAPED_LETTER)(text):
+        text = _unescaped(text)
+    if not text.isascii() and _hiding()(text):
+        for char in "".join(_UNSEEN):
+            text = text.replace(char, "")
+        if any(letter in text for letter in _TAG_LETTERS):
+            text = text.translate(_TAGS)
+    return text
+
+
+@cache
+def _hiding() -> Finder:
+    """Whether a text has anything that nobody sees."""
+    return finder(*(f"[{lot}]" for lot in (*_UNSEEN, _TAG_LETTERS)))
+
+
+def _unescaped(text: str) -> str:
+    """ASCII characters for their escapes, also for those of JSON in JSON. By pieces: most texts have few."""
+    first, *rest = text.split(_ESCAPE)
+    pieces = [first.rstrip("\\")]
+    for piece in rest:
+        letter = _ASCII.get(piece[:2].lower())
+        pieces.append((_ESCAPE + piece if letter is None else letter + piece[2:]).rstrip("\\"))
+    return "".join(pieces)
 
 
 def prepare() -> None:
     """Compile what every text is looked at with, once a process. It takes a few hundredths of a second at most."""
     _suspect()
-    finder(_UNSEEN)
+    _hiding()
+    finder(_ESCAPED_LETTER)
 
 
 def _signs(text: str) -> set[str]:
