@@ -6,7 +6,7 @@ A server that changes a description after its user has agreed to it can instruct
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from difflib import unified_diff
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
@@ -84,12 +84,11 @@ class DefinitionChange:
         A line goes on in the next, after `…`, at the end of a sentence or at 200 characters. Characters that cannot be
         seen are escaped. The server's words stand in it unmarked: it is for people, not for models.
         """
-        before, after = (list(_lines(json.loads(text))) for text in (self.before, self.after))
-        if max(len(before), len(after)) > _MAX_LINES:
-            before, after = _ends_cut(*_ends_cut(before, after))
-        shown = unified_diff(before[:_MAX_LINES], after[:_MAX_LINES], "first used", "now", n=_CONTEXT, lineterm="")
+        before, after, more = _comparable(_lines(json.loads(self.before)), _lines(json.loads(self.after)))
+        before, after, still_more = _comparable(_pieces(before), _pieces(after))
+        shown = unified_diff(before, after, "first used", "now", n=_CONTEXT, lineterm="")
         lines = [visible(line) for line in shown]
-        if before[_MAX_LINES:] != after[_MAX_LINES:]:
+        if more or still_more:
             lines.append(f"(more differs after {_MAX_LINES} lines)")
         return "\n".join(lines)
 
@@ -120,17 +119,30 @@ def changes_between(
     }
 
 
-def _lines(said: Mapping[str, Any]) -> Iterator[str]:
+def _lines(said: Mapping[str, Any]) -> list[str]:
+    lines: list[str] = []
     for key, value in said.items():
         if isinstance(value, str):
-            yield f"{key}:"
-            whole = [f"  {line}" for line in value.split("\n")]
+            lines += [f"{key}:", *(f"  {line}" for line in value.split("\n"))]
         else:
-            whole = f"{key}: {json.dumps(value, indent=2, ensure_ascii=False)}".split("\n")
-        for line in whole:
-            first, *rest = _SENTENCES.findall(line)
-            yield first
-            yield from (f"… {piece}" for piece in rest)
+            lines += f"{key}: {json.dumps(value, indent=2, ensure_ascii=False)}".split("\n")
+    return lines
+
+
+def _pieces(lines: Sequence[str]) -> list[str]:
+    pieces: list[str] = []
+    for line in lines:
+        first, *rest = _SENTENCES.findall(line)
+        pieces += [first, *(f"… {piece}" for piece in rest)]
+    return pieces
+
+
+def _comparable(before: list[str], after: list[str]) -> tuple[list[str], list[str], bool]:
+    """What of them is compared, and whether more differs. If they are many, from where they begin to differ."""
+    if max(len(before), len(after)) <= _MAX_LINES:
+        return before, after, False
+    before, after = _ends_cut(*_ends_cut(before, after))
+    return before[:_MAX_LINES], after[:_MAX_LINES], before[_MAX_LINES:] != after[_MAX_LINES:]
 
 
 def _ends_cut(before: list[str], after: list[str]) -> tuple[list[str], list[str]]:
