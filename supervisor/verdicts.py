@@ -1,5 +1,6 @@
 """From what became of an attempt to what its caller gets: the result, or an error that says what may have happened."""
 
+import json
 from typing import Any, assert_never, cast
 
 from mcp_nursery.actors.connection.tool_calls import BadResult
@@ -16,7 +17,7 @@ from mcp_nursery.actors.nesting import levels_of
 
 from .fleet import Fleet
 from .handover import Handover
-from .tools.redaction import MAX_SAID
+from .tools.redaction import MAX_SAID, Redactor
 from .tools.results import ToolResult, tool_result
 from .tools.signals import scan
 from .tools.tool import Tool
@@ -65,7 +66,8 @@ def refused(refusal: Rejected, tool: Tool, handover: Handover, fleet: Fleet) -> 
 
 
 def _server_error(refusal: Rejected, tool: Tool, handover: Handover, fleet: Fleet) -> ServerError:
-    _suspect(f"{refusal.message}\n{refusal.data or ''}", tool, fleet)
+    written = _written(refusal.data)
+    _suspect(f"{refusal.message}\n{written}", tool, fleet)
     redactor = fleet.redactor(tool.server)
     return ServerError(
         server=tool.server,
@@ -73,8 +75,20 @@ def _server_error(refusal: Rejected, tool: Tool, handover: Handover, fleet: Flee
         incarnation=handover.slot.incarnation,
         code=refusal.code,
         message=redactor.said(refusal.message),
-        data=redactor.value(refusal.data) if _is_short(refusal.data) else f"<more than {MAX_SAID} characters>",
+        data=_shown(refusal.data, redactor) if written is not None else "<what has no JSON form>",
     )
+
+
+def _written(data: object) -> str | None:
+    """As JSON; None if it has no such form: an object of this process may give integers too long to be written."""
+    try:
+        return json.dumps(data, ensure_ascii=False, default=str)
+    except (TypeError, ValueError, RecursionError):
+        return None
+
+
+def _shown(data: object, redactor: Redactor) -> Any:
+    return redactor.value(data) if _is_short(data) else f"<more than {MAX_SAID} characters>"
 
 
 def _suspect(words: str, tool: Tool, fleet: Fleet) -> None:

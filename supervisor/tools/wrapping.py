@@ -21,8 +21,9 @@ _ALIKE = str.maketrans(
     {
         **dict.fromkeys(_LESS_THAN, "<"),
         **dict.fromkeys("\u2044\u2215\u29f8", "/"),
-        # Cyrillic and Greek letters that look like one of the tag's.
+        # Cyrillic, Greek and Armenian letters, and small capitals, that look like one of the tag's.
         **dict(zip("\u043c\u0441\u0440\u0442\u043e\u04cf\u03c1\u03bf\u03c4\u03c5", "mcptolpotu", strict=True)),
+        **dict(zip("\u03c3\u0585\u057d\u1d0d\u1d04\u1d18\u1d1b\u1d0f\u029f\u1d1c", "coumcptolu", strict=True)),
     }
 )
 
