@@ -56,9 +56,11 @@ class ApprovalRules:
     """
 
     denied: Sequence[str] = field(default=(), converter=several)
+    """Never called, and nobody is asked."""
     always_ask: Sequence[str] = field(default=(), converter=several)
     """Asked every time, whatever was allowed before."""
     allowed: Sequence[str] = field(default=(), converter=several)
+    """Called without asking."""
 
     def decide(self, tool: "Tool", *, remembered: bool) -> Approval | None:
         """The decision for a tool; None means ask.

@@ -420,6 +420,13 @@ async def test_an_answer_that_is_none(autojump_clock, answer):
 # -- arguments and results ----------------------------------------------------------------------------------------
 
 
+async def test_arguments_as_a_model_api_gives_them(autojump_clock):
+    """T15: as a text of JSON, of some; the error says what to do."""
+    async with open_supervisor([spec(scripted("work"))]) as supervisor:
+        with pytest.raises(InvalidArguments, match="an object, not str: decode the JSON first"):
+            await supervisor.call_tool("mcp_lab_work", '{"n": 1}')  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("arguments", [[], "x", 3, object()])
 async def test_arguments_are_an_object(autojump_clock, arguments):
     """T15: a clear error that is a TypeError too; nothing was sent, no server was started."""
