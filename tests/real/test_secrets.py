@@ -58,7 +58,7 @@ for line in sys.stdin:
 """
 
 
-@pytest.mark.parametrize("before", [60, 160, 260])
+@pytest.mark.parametrize("before", [60, 160, 260, 2000])
 async def test_a_secret_at_the_end_of_what_is_shown(before, caplog):
     """T9: what a server refuses with is cut when its secrets are out, not before."""
     secret = "Zx9Cv8Bn7Mq6We5Rt4Yu" * 10
