@@ -7,9 +7,17 @@ from .messages import Delivery, ServerState
 
 
 def one_line(text: object, limit: int = 300) -> str:
-    """The text with white space folded, cut at `limit` characters."""
-    folded = " ".join(str(text).split())
-    return folded if len(folded) <= limit else folded[: limit - 1] + "…"
+    """The text with white space folded, cut at `limit` characters.
+
+    Not for what a server says while there may be secrets in it: half of one is found by nobody.
+    """
+    line = folded(text)
+    return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+def folded(text: object) -> str:
+    """The text with white space folded."""
+    return " ".join(str(text).split())
 
 
 def leaves(error: BaseException) -> Iterator[BaseException]:

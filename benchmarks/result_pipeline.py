@@ -25,7 +25,6 @@ TOOL = Tool(
     definition=Definition(name="read", input_schema={}),
     available=True,
     trusted_hints=False,
-    definition_hash="",
 )
 
 

@@ -5,6 +5,7 @@ from typing import assert_never
 
 from attrs import evolve
 
+from mcp_nursery.actors.errors import one_line
 from mcp_nursery.actors.messages import ExitKind, ExitReason, Loss, ServerState
 
 from .policy import Decision, Finished, GiveUp, Restart
@@ -46,4 +47,4 @@ def _told(loss: Loss, redact: Callable[[str], str]) -> str:
     """The failure in one line, with what the process said last. Nothing is cut before the secrets are out."""
     said = (line.strip() for line in redact(loss.stderr_tail).splitlines())
     telling = [line for line in said if line and "--help" not in line]  # where to find help is not what went wrong
-    return ": ".join([redact(loss.message), *(line[:200] for line in telling[-1:])])
+    return ": ".join([one_line(redact(loss.message)), *(line[:200] for line in telling[-1:])])

@@ -13,7 +13,7 @@ from mcp_nursery.actors.messages import Owner, RouteKey, ServerState
 from .lifecycle import KEEPS_TOOLS
 from .status import Snapshot
 from .tools.naming import public_names
-from .tools.tool import Invoke, Tool, definition_hash
+from .tools.tool import Invoke, Tool
 
 
 @frozen
@@ -124,7 +124,6 @@ def _named_tools(
             definition=definition,
             available=False,
             trusted_hints=spec.trust_hints,
-            definition_hash=definition_hash(definition),
             max_result_chars=spec.max_result_chars,
             change=snapshot.review.changes.get(definition.name),
             invoke=invoke,

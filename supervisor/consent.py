@@ -35,12 +35,13 @@ class Consent:
         Raises:
             InvalidArguments: They cannot be sent: nobody is asked.
             NotApproved: Denied, held back, or nobody to ask.
+            TypeError: Who was asked gave no `Approval`.
         """
         encode_arguments(arguments)
         tool = _as_declared_now(tool, fleet)
         if arguments and self._drop_placeholders:
             arguments = without_placeholders(arguments, tool.input_schema)
-        decision = self._rules.decide(tool.name, remembered=(tool.server, tool.definition_hash) in self._allowed)
+        decision = self._rules.decide(tool, remembered=(tool.server, tool.definition_hash) in self._allowed)
         if decision is None:
             decision = await self._ask(tool, arguments, fleet)
             if _as_declared_now(tool, fleet).definition_hash != tool.definition_hash:
@@ -56,7 +57,11 @@ class Consent:
             raise NotApproved(tool.server, tool.tool, "nobody to ask: open_supervisor was given no approve=")
         given = dict(arguments or {})
         shown = fleet.redactor(tool.server).value(given)
-        return Approval(await self._approve(ApprovalRequest(tool, given, shown)))
+        answer = await self._approve(ApprovalRequest(tool, given, shown))
+        try:
+            return Approval(answer)
+        except ValueError:
+            raise TypeError(f"approve= returned {answer!r:.80}, not an Approval; nothing was called") from None
 
 
 def _as_declared_now(tool: Tool, fleet: Fleet) -> Tool:

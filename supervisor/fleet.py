@@ -122,7 +122,7 @@ class Fleet:
         return self._redactors.get(server, PLAIN)
 
     def _redact(self, server: str, text: str) -> str:
-        return self.redactor(server).text(text)
+        return self.redactor(server).said(text)
 
     def _learn_secrets(self, server: str, values: Iterable[str]) -> None:
         """What a connect found out is known to nothing but the server's redactor."""

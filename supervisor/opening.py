@@ -22,6 +22,7 @@ from .store import Store
 from .supervisor import Supervisor, specs_of
 from .terms import FleetSettings
 from .tools.approval import ApprovalRules, Approve
+from .tools.filters import several
 from .tools.naming import DEFAULT_TEMPLATE, check_template
 
 GATE = 0.25
@@ -33,7 +34,7 @@ SHUTDOWN_TIMEOUT = 5.0
 
 def _kept_names(reserved: Collection[str], *, override: bool | Collection[str]) -> frozenset[str]:
     given_up = reserved if override is True else override or ()
-    return frozenset(reserved) - frozenset(given_up)
+    return frozenset(several(reserved)) - frozenset(several(given_up))
 
 
 def _checked(pins: PinMode) -> PinMode:
@@ -94,7 +95,8 @@ async def open_supervisor(
             to end is told twice and then killed within it.
 
     Raises:
-        ConfigError: Two servers of one name; a template, `pins` or an environment variable that cannot work.
+        ConfigError: Two servers of one name; a template, `reserved`, `override`, `pins` or an environment variable that
+            cannot work.
         NurseryError: On leaving, when a task of the supervisor itself crashed: a bug of ours.
     """
     specs = specs_of(config_or_specs)

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 from .registrar import Registrar
 from .spec import ServerSpec
 from .store import MemoryStore, Store, StoreUnreadable
-from .tools.pins import DefinitionChange, Review, changes_between, pinned_text
+from .tools.pins import MOST_PINS, DefinitionChange, Review, changes_between, pinned_text
+from .tools.wrapping import clean_name
 
 if TYPE_CHECKING:
     from mcp_types import Tool as Definition
@@ -49,13 +50,16 @@ class PinBook:
         declared = {each.name: pinned_text(each) for each in definitions if self._spec.offers(each.name)}
         try:
             pinned = await self._ask(lambda store: store.pin(name, digest, declared))
+            why = f"{clean_name(name)}: its tools had more than {MOST_PINS} names by now"
         except StoreUnreadable as error:
-            self._registrar.complain(error)
-            if self._mode == "report":
-                return Review()
-            return Review(held=dict.fromkeys(declared, f"nobody can tell whether it is what it was: {error}"))
-        changes = changes_between(name, pinned, declared)
-        return Review(changes, held=dict.fromkeys(changes, _CHANGED) if self._mode == "block" else {})
+            pinned, why = dict[str, str](), str(error)
+        changes, unknown = changes_between(name, pinned, declared), declared.keys() - pinned.keys()
+        if unknown:
+            self._registrar.complain(why)
+        if self._mode == "report":
+            return Review(changes)
+        held = dict.fromkeys(unknown, f"nobody can tell whether it is what it was: {why}")
+        return Review(changes, held={**held, **dict.fromkeys(changes, _CHANGED)})
 
     async def accept(self, change: DefinitionChange) -> None:
         """From now on the tool is pinned as it is after the change.

@@ -44,7 +44,8 @@ class Registrar:
         self._asking = trio.Lock()
         self._jobs: Mailbox[_Job] = Mailbox(math.inf)
         self._host: Host | None = None
-        self._begun = self._finishing = self._closed = self._complained = False
+        self._begun = self._finishing = self._closed = False
+        self._complaints: set[str] = set()
         self._sweep = trio.CancelScope()
         self._swept = trio.Event()
         self._swept.set()
@@ -123,11 +124,11 @@ class Registrar:
         if self._store.blocking:
             self.tell(lambda store: store.forget_process(marker))
 
-    def complain(self, error: StoreUnreadable) -> None:
-        """Log what the store could not do, the first time: it will not be better at the next."""
-        if not self._complained:
-            logger.warning("nobody can tell which tools have changed: %s", error)
-        self._complained = True
+    def complain(self, problem: str) -> None:
+        """Log why it is not known what tools were, the first time: it will not be better at the next."""
+        if problem not in self._complaints:
+            logger.warning("nobody can tell which tools have changed: %s", problem)
+        self._complaints.add(problem)
 
     # -- jobs -----------------------------------------------------------------------------------------------------
 

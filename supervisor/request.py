@@ -48,7 +48,8 @@ def encode_arguments(arguments: object) -> bytes | None:
     if arguments is None:
         return None
     if not isinstance(arguments, Mapping):
-        raise InvalidArguments(f"the arguments of a tool are an object, not {type(arguments).__name__}")
+        decode = ": decode the JSON first" if isinstance(arguments, str) else ""
+        raise InvalidArguments(f"the arguments of a tool are an object, not {type(arguments).__name__}{decode}")
     try:
         return encode(dict(arguments))  # pyright: ignore[reportUnknownArgumentType]
     except (TypeError, ValueError, RecursionError) as error:

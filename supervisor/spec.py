@@ -10,9 +10,9 @@ from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.actors.liveness import Liveness
 
 from .policy import RestartMode, RestartPolicy, Revive
-from .tools.filters import is_offered
+from .tools.filters import is_offered, several
 from .tools.truncation import MAX_RESULT_CHARS
-from .transports import REMOTE_KINDS, Transport, as_strings, names_only
+from .transports import REMOTE_KINDS, Transport, names_only
 
 if TYPE_CHECKING:
     from .config.trust import TrustRequest
@@ -90,11 +90,11 @@ class ServerSpec:
     """Calls the server works on at once; more wait in its mailbox."""
     mailbox_size: int = field(default=256, kw_only=True, validator=_positive)
     """Calls that may wait; beyond it callers get `ServerBusy`."""
-    allow: Sequence[str] = field(default=("*",), kw_only=True, converter=as_strings)
+    allow: Sequence[str] = field(default=("*",), kw_only=True, converter=several)
     """Globs on its own names of tools: only those that match one are offered."""
-    deny: Sequence[str] = field(default=(), kw_only=True, converter=as_strings)
+    deny: Sequence[str] = field(default=(), kw_only=True, converter=several)
     """Globs: tools that match one are not offered, whatever `allow` says."""
-    disabled_tools: Sequence[str] = field(default=(), kw_only=True, converter=as_strings)
+    disabled_tools: Sequence[str] = field(default=(), kw_only=True, converter=several)
     """Tools that are switched off, by name."""
     max_result_chars: int = field(default=MAX_RESULT_CHARS, kw_only=True, validator=_positive)
     """Characters of a result that a model is shown; the rest stays on the result object."""

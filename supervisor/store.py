@@ -18,7 +18,7 @@ from mcp_nursery.actors.transports.process_table import ProcessId
 
 from .config.trust import TrustRequest
 from .spec import ServerSpec
-from .tools.pins import DefinitionChange, Pins, UnusablePins
+from .tools.pins import DefinitionChange, Pins
 
 
 class StoreUnreadable(NurseryError):
@@ -87,7 +87,7 @@ class Store(Protocol):
             declared: `tools.pins.pinned_text` of its tools, by its own names of them.
 
         Returns:
-            What these tools were when they were first used.
+            What these tools were when they were first used. A tool has no pin if its server had too many names before.
 
         Raises:
             StoreUnreadable: It cannot be told, or not be written down.
@@ -156,11 +156,7 @@ class MemoryStore:
 
     def pin(self, server: str, spec: str, declared: Mapping[str, str]) -> Mapping[str, str]:
         """See `Store`."""
-        pins = self._pins.setdefault((server, spec), Pins())
-        try:
-            return pins.see(declared)
-        except UnusablePins as error:
-            raise StoreUnreadable(f"{server}: {error}") from None
+        return self._pins.setdefault((server, spec), Pins()).see(declared)
 
     def accept_change(self, spec: str, change: DefinitionChange) -> None:
         """See `Store`."""

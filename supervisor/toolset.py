@@ -42,7 +42,8 @@ class Toolset:
         """Do what a model asked for, with approval; what the model is to see of it, errors included.
 
         Raises:
-            Nothing of ours: every `NurseryError` becomes `error_content`. Cancellation is passed on.
+            Nothing of ours: every `NurseryError` becomes `error_content`. Cancellation is passed on, and so is what
+            the host's own `approve` raises.
         """
         server = None
         try:

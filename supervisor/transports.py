@@ -11,6 +11,7 @@ from attrs import field, frozen
 from mcp_nursery.actors.errors import ConfigError
 
 from .docker import problem_with_image, run_arguments
+from .tools.filters import several
 
 if TYPE_CHECKING:
     from mcp_nursery.actors.server import Connector
@@ -30,11 +31,6 @@ def names_only(values: Mapping[str, Any]) -> str:
     return "{" + ", ".join(f"{name}=…" for name in values) + "}"
 
 
-def as_strings(values: Sequence[str]) -> Sequence[str]:
-    """The same for ever, whatever becomes of the list that was given."""
-    return tuple(values)
-
-
 def _mapping(values: Mapping[str, str]) -> Mapping[str, str]:
     return dict(values)
 
@@ -47,7 +43,7 @@ class StdioTransport:
 
     command: str
     """The program: a path, or a name looked up on PATH (the server's own, if `env` sets one)."""
-    args: Sequence[str] = field(default=(), converter=as_strings, repr=lambda args: f"<{len(args)} arguments>")
+    args: Sequence[str] = field(default=(), converter=several, repr=lambda args: f"<{len(args)} arguments>")
     """Its arguments. Only their number is shown: they may hold secrets."""
     env: Mapping[str, str] = field(factory=dict[str, str], converter=_mapping, repr=names_only)
     """Variables added to the few it inherits (PATH, HOME and the like); nothing else of the host's is passed on."""
@@ -89,7 +85,7 @@ class DockerTransport:
 
     image: str = field(validator=_an_image)
     """The image, with tag or digest if it has one."""
-    args: Sequence[str] = field(default=(), converter=as_strings, repr=lambda args: f"<{len(args)} arguments>")
+    args: Sequence[str] = field(default=(), converter=several, repr=lambda args: f"<{len(args)} arguments>")
     """What follows the image: arguments of its entry point. Only their number is shown."""
     env: Mapping[str, str] = field(factory=dict[str, str], converter=_mapping, repr=names_only)
     """Variables for the server. The client has them too, as it must to pass them on: here it can be told `DOCKER_HOST`

@@ -1,5 +1,6 @@
 """From what became of an attempt to what its caller gets: the result, or an error that says what may have happened."""
 
+import json
 from typing import Any, assert_never, cast
 
 from mcp_nursery.actors.connection.tool_calls import BadResult
@@ -16,15 +17,10 @@ from mcp_nursery.actors.nesting import levels_of
 
 from .fleet import Fleet
 from .handover import Handover
-from .tools.redaction import Redactor
+from .tools.redaction import MAX_SAID, Redactor
 from .tools.results import ToolResult, tool_result
 from .tools.signals import scan
 from .tools.tool import Tool
-
-MAX_SAID = 100_000
-"""Characters of an error's message, and of its data, that are kept: secrets are looked for at two million a second."""
-_MARGIN = 10_000
-"""Characters before a cut that are not shown: they may be the beginning of a secret that was cut apart."""
 
 Final = Answered | Rejected | Malformed | Unsendable | Busy | Expired
 """What no other attempt could change."""
@@ -70,28 +66,35 @@ def refused(refusal: Rejected, tool: Tool, handover: Handover, fleet: Fleet) -> 
 
 
 def _server_error(refusal: Rejected, tool: Tool, handover: Handover, fleet: Fleet) -> ServerError:
-    _suspect(f"{refusal.message}\n{refusal.data or ''}", tool, fleet)
+    written = _written(refusal.data)
+    _suspect(f"{refusal.message}\n{written}", tool, fleet)
     redactor = fleet.redactor(tool.server)
     return ServerError(
         server=tool.server,
         tool=tool.tool,
         incarnation=handover.slot.incarnation,
         code=refusal.code,
-        message=_said(refusal.message, redactor),
-        data=redactor.value(refusal.data) if _is_short(refusal.data) else f"<more than {MAX_SAID} characters>",
+        message=redactor.said(refusal.message),
+        data=_shown(refusal.data, redactor) if written is not None else "<what has no JSON form>",
     )
+
+
+def _written(data: object) -> str | None:
+    """As JSON; None if it has no such form: an object of this process may give integers too long to be written."""
+    try:
+        return json.dumps(data, ensure_ascii=False, default=str)
+    except (TypeError, ValueError, RecursionError):
+        return None
+
+
+def _shown(data: object, redactor: Redactor) -> Any:
+    return redactor.value(data) if _is_short(data) else f"<more than {MAX_SAID} characters>"
 
 
 def _suspect(words: str, tool: Tool, fleet: Fleet) -> None:
     """Errors quote servers too, and reach models as results do."""
     if signals := scan(words):
         fleet.suspect(tool, signals)
-
-
-def _said(message: str, redactor: Redactor) -> str:
-    if len(message) <= MAX_SAID:
-        return redactor.text(message)
-    return f"{redactor.text(message[:MAX_SAID])[:-_MARGIN]}… ({len(message)} characters)"
 
 
 def _is_short(data: object) -> bool:
@@ -121,7 +124,7 @@ def _result(answer: Answered, tool: Tool, handover: Handover, fleet: Fleet) -> T
 
 def _invalid(problem: str, tool: Tool, handover: Handover, fleet: Fleet) -> InvalidResult:
     _suspect(problem, tool, fleet)
-    problem = fleet.redactor(tool.server).text(problem)
+    problem = fleet.redactor(tool.server).said(problem)
     return InvalidResult(problem, server=tool.server, tool=tool.tool, incarnation=handover.slot.incarnation)
 
 
@@ -134,7 +137,7 @@ def _connection_lost(loss: Loss, tool: Tool, handover: Handover, fleet: Fleet) -
     _suspect(f"{loss.message}\n{loss.stderr_tail}", tool, fleet)
     redactor = fleet.redactor(tool.server)
     return ConnectionLost(
-        redactor.text(loss.message),
+        redactor.said(loss.message),
         server=tool.server,
         tool=tool.tool,
         incarnation=handover.slot.incarnation,

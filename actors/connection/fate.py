@@ -7,7 +7,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, PARSE_ERROR, REQUEST_TIMEOUT
 from pydantic import ValidationError
 
-from ..errors import StartFailed, leaves, one_line
+from ..errors import StartFailed, folded, leaves
 from ..failures import Evidence, Phase, Reason, loss_of, sort
 from ..messages import Dropped, Loss, Outcome, Rejected
 from ..nesting import TOO_DEEP, nested_too_deep
@@ -97,15 +97,15 @@ class Fate:
             return loss_of(sort(self._transport, self.phase, self._evidence), self._evidence.told)
         told = f"{type(first).__name__}: {first}" if str(first) else type(first).__name__
         what = "server object" if self._transport == "in-process" else "connection"
-        return Loss(f"the {what} ended: {one_line(told)}")
+        return Loss(f"the {what} ended: {folded(told)}")
 
     def _evidence_in(self, error: Exception | None) -> Evidence:
         """What an answer shows that came without a fault of HTTP."""
         if isinstance(error, MCPError):
-            return Evidence(one_line(_words_of(error)), code=error.code, in_session=self._in_session)
+            return Evidence(folded(_words_of(error)), code=error.code, in_session=self._in_session)
         if isinstance(error, ValidationError):
             return Evidence(f"an answer that is none of the protocol: {error.errors()[0]['msg']}")
-        return Evidence(one_line(error) if error is not None else "no answer")
+        return Evidence(folded(error) if error is not None else "no answer")
 
 
 def _words_of(error: MCPError) -> str:

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import jsonschema_rs
 
-from ..errors import one_line
+from ..errors import folded
 from ..nesting import size_of
 from .schema_cost import LIMIT, SchemaCost
 
@@ -75,9 +75,9 @@ class OutputSchema:
 
 def _violation(error: ValueError) -> SchemaViolation:
     if isinstance(error, jsonschema_rs.ValidationError):
-        return SchemaViolation(f"structured content does not fit the output schema: {one_line(error.message)}")
+        return SchemaViolation(f"structured content does not fit the output schema: {folded(error.message)}")
     # Half a surrogate pair, in the schema or in what it is held against.
-    return SchemaViolation(f"the output schema cannot be used: {one_line(error)}")
+    return SchemaViolation(f"the output schema cannot be used: {folded(error)}")
 
 
 def _refuse_retrieval(uri: str) -> Any:

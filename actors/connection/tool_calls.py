@@ -1,17 +1,21 @@
 """`tools/call` beside the session: heads encoded once a tool, results judged once in the caller's task."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sized
+from typing import Any, Final
 
 from mcp_types import INVALID_PARAMS, CallToolResult, InputRequiredResult, Tool
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
-from ..errors import one_line
+from ..errors import folded
 from ..messages import CallTool, Rejected
 from ..nesting import TOO_DEEP, nested_too_deep
 from ..wire.frames import encode
 from .output_schema import OutputSchema, SchemaViolation
+
+MOST_BLOCKS: Final = 10_000
+"""Content blocks of a result. To find out what kind each of them is takes a hundredth of a millisecond, and so does
+showing one that is no text; the loop stands still meanwhile."""
 
 
 class BadResult(Exception):
@@ -66,6 +70,8 @@ class PreparedTool:
         """
         if nested_too_deep(raw):
             raise BadResult(TOO_DEEP)
+        if isinstance(content := raw.get("content"), Sized) and len(content) > MOST_BLOCKS:
+            raise BadResult(f"more than {MOST_BLOCKS} content blocks")
         self._check_kind(raw)
         try:
             result = CallToolResult.model_validate(raw, by_name=False)
@@ -101,4 +107,4 @@ def _question(raw: dict[str, Any]) -> InputRequiredResult:
     try:
         return InputRequiredResult.model_validate(raw, by_name=False)
     except ValidationError as error:
-        raise BadResult(f"not a request for input: {one_line(error.errors()[0]['msg'])}") from None
+        raise BadResult(f"not a request for input: {folded(error.errors()[0]['msg'])}") from None

@@ -7,7 +7,7 @@ from mcp.client import ClientSession
 from mcp_types import Tool
 from pydantic import ValidationError
 
-from ..errors import one_line
+from ..errors import folded
 from ..host import NO_HOST, Host
 from ..mailbox import ReplySlot
 from ..messages import CallTool, Era, Handshake, Loss, Outcome, Question, Round
@@ -172,4 +172,4 @@ def _meta(call: CallTool, request_id: int | str) -> dict[str, object]:
 def _told(error: Exception) -> str:
     if isinstance(error, ValidationError):
         return f"an answer that is none of the protocol: {error.errors()[0]['msg']}"
-    return one_line(error)
+    return folded(error)

@@ -10,7 +10,7 @@ import trio
 from attrs import frozen
 from mcp_types import CONNECTION_CLOSED
 
-from ..errors import one_line
+from ..errors import folded
 from ..failures import Evidence
 
 POST_LIMIT = 60.0
@@ -83,7 +83,7 @@ def refused(status: int, error: dict[str, Any] | None = None, *, in_session: boo
     told = f"HTTP {status} {_phrase(status)}".rstrip()
     if error is None:
         return Evidence(told, status=status, in_session=in_session)
-    told = f"{told}: {one_line(error['message'])}"
+    told = f"{told}: {folded(error['message'])}"
     return Evidence(told, status=status, code=error["code"], in_session=in_session)
 
 

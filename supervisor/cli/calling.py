@@ -11,8 +11,9 @@ import trio
 
 from mcp_nursery.actors.errors import InvalidArguments, NotApproved
 from mcp_nursery.supervisor import DefinitionChange, Tool, ToolResult
+from mcp_nursery.supervisor.tools.visible import visible
 
-from .output import literal_line, safe_line
+from .output import safe_line
 
 
 def parse_arguments(text: str) -> dict[str, Any]:
@@ -69,17 +70,17 @@ async def approve(tools: Sequence[Tool], arguments: Mapping[str, Any], *, yes: b
 
 def _question(tools: Sequence[Tool], arguments: Mapping[str, Any]) -> str:
     lines = (
-        *(f"server:    {literal_line(tool.server)}" for tool in tools),
-        f"tool:      {literal_line(tools[0].tool)}",
+        *(f"server:    {visible(tool.server)}" for tool in tools),
+        f"tool:      {visible(tools[0].tool)}",
         *(f"changed:   {_differs(tool.change)}" for tool in tools if tool.change is not None),
-        f"arguments: {literal_line(json.dumps(arguments, ensure_ascii=False))}",
+        f"arguments: {visible(json.dumps(arguments, ensure_ascii=False))}",
         "Call it? [y/N] " if len(tools) == 1 else f"Call it on these {len(tools)} servers? [y/N] ",
     )
     return "\n".join(lines)
 
 
 def _differs(change: DefinitionChange) -> str:
-    return f"{literal_line(change.server)}: {', '.join(change.fields)} since it was first used; see mcp-nursery pins"
+    return f"{visible(change.server)}: {', '.join(change.fields)} since it was first used; see mcp-nursery pins"
 
 
 def can_ask() -> bool:

@@ -35,11 +35,6 @@ def safe_line(text: object) -> str:
     return "" if text is None else " ".join(safe_text(str(text)).split())
 
 
-def literal_line(text: str) -> str:
-    """The text on one line with every invisible character escaped: nothing is left out of what a person agrees to."""
-    return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text)
-
-
 def stdout_is_terminal() -> bool:
     """Whether a person reads standard output, on a terminal that can redraw."""
     return sys.stdout.isatty() and os.environ.get("TERM") != "dumb"

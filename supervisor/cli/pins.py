@@ -7,10 +7,11 @@ from attrs import frozen
 
 from mcp_nursery.supervisor import DefinitionChange
 from mcp_nursery.supervisor.sqlite_store import SqliteStore
+from mcp_nursery.supervisor.tools.visible import visible
 
 from .calling import can_ask, says_yes
 from .failures import NOT_APPROVED, OK
-from .output import literal_line, warn, write_json, write_line
+from .output import warn, write_json, write_line
 from .runtime import Options, run_async
 
 
@@ -55,7 +56,7 @@ def _shown(changes: Sequence[DefinitionChange]) -> list[str]:
 
 
 def _head(change: DefinitionChange) -> str:
-    return literal_line(f"{change.server}: {change.tool}: {', '.join(change.fields)}")
+    return visible(f"{change.server}: {change.tool}: {', '.join(change.fields)}")
 
 
 def _document(change: DefinitionChange, *, accepted: bool) -> dict[str, Any]:

@@ -11,10 +11,11 @@ from mcp_nursery.actors.errors import ConfigError, NotApproved
 from mcp_nursery.supervisor import Config, TrustRequest
 from mcp_nursery.supervisor.config import discover_config, load_project
 from mcp_nursery.supervisor.sqlite_store import SqliteStore
+from mcp_nursery.supervisor.tools.visible import visible
 
 from .calling import can_ask, says_yes
 from .failures import OK
-from .output import literal_line, warn, write_json, write_line
+from .output import warn, write_json, write_line
 from .runtime import Options, run_async
 
 
@@ -70,7 +71,7 @@ def _project(file: Path | None) -> Config:
 def _shown(requests: Sequence[TrustRequest], open_ones: Sequence[TrustRequest], config: Config) -> str:
     told = [[*_lines(request), *([] if request in open_ones else ["(trusted already)"])] for request in requests]
     if not told:
-        return "\n".join(f"{literal_line(file)}: nothing in it needs to be agreed to" for file in config.files)
+        return "\n".join(f"{visible(file)}: nothing in it needs to be agreed to" for file in config.files)
     return "\n\n".join("\n".join(lines) for lines in told)
 
 
@@ -91,7 +92,7 @@ def _lines(request: TrustRequest) -> list[str]:
     """All of an entry, to the letter, nothing left out or resolved; indented, so that no key of it speaks for us."""
     said = [f"server: {request.server}", f"file: {request.file}", f"it: {', '.join(request.reasons)}"]
     entry = [f"  {key}: {json.dumps(value, ensure_ascii=False)}" for key, value in request.entry.items()]
-    return [literal_line(line) for line in (*said, *entry)]
+    return [visible(line) for line in (*said, *entry)]
 
 
 def _document(request: TrustRequest) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import field, frozen
 
-from .filters import matches
+from .filters import matches, several
 
 if TYPE_CHECKING:
     from .tool import Tool
@@ -36,31 +36,46 @@ class ApprovalRequest:
 
 
 Approve = Callable[[ApprovalRequest], Awaitable[Approval]]
-"""The host's way to ask."""
+"""The host's way to ask: `async (request) -> Approval`.
 
-
-def _globs(patterns: Sequence[str]) -> tuple[str, ...]:
-    return tuple(patterns)
+It runs in the task of the call, may take as long as it likes, and is cancelled with the call. Calls that are made at
+once are asked about at once. What it raises comes out of the call, and the server is not touched.
+"""
 
 
 @frozen
 class ApprovalRules:
-    """Standing decisions, by globs on public names. Denied goes first, then always-ask, then allowed; the rest asks."""
+    """Standing decisions, by globs. Denied goes first, then always-ask, then allowed; the rest asks.
 
-    denied: Sequence[str] = field(default=(), converter=_globs)
-    always_ask: Sequence[str] = field(default=(), converter=_globs)
+    A glob with a `/` is held against `server/tool`, both as they call themselves: `git/*` is the server `git` and no
+    other. One without is held against public names, where `mcp_git_*` fits the tools of a server `git_hub` as well,
+    and `mcp_git_hub_*` those of a server `git` that begin with `hub_`.
+
+    Raises:
+        ConfigError: One text was given where a list is wanted.
+    """
+
+    denied: Sequence[str] = field(default=(), converter=several)
+    """Never called, and nobody is asked."""
+    always_ask: Sequence[str] = field(default=(), converter=several)
     """Asked every time, whatever was allowed before."""
-    allowed: Sequence[str] = field(default=(), converter=_globs)
+    allowed: Sequence[str] = field(default=(), converter=several)
+    """Called without asking."""
 
-    def decide(self, name: str, *, remembered: bool) -> Approval | None:
+    def decide(self, tool: "Tool", *, remembered: bool) -> Approval | None:
         """The decision for a tool; None means ask.
 
         Args:
-            name: The tool's public name.
+            tool: What would be called.
             remembered: Whether ALLOW_ALWAYS was given for this very definition.
         """
-        if matches(name, self.denied):
+        if _fits(tool, self.denied):
             return Approval.DENY
-        if matches(name, self.always_ask):
+        if _fits(tool, self.always_ask):
             return None
-        return Approval.ALLOW if remembered or matches(name, self.allowed) else None
+        return Approval.ALLOW if remembered or _fits(tool, self.allowed) else None
+
+
+def _fits(tool: "Tool", globs: Sequence[str]) -> bool:
+    own = f"{tool.server}/{tool.tool}"
+    return any(matches(own if "/" in glob else tool.name, (glob,)) for glob in globs)

@@ -24,7 +24,7 @@ from .redaction import PLAIN
 from .wrapping import clean_name, wrap
 
 MAX_MESSAGE: Final = 1000
-"""Characters of a message that are shown."""
+"""Characters of a message, or of a name, that are shown."""
 MAX_DATA: Final = 2000
 """Characters of an error's data that are shown."""
 MAX_DEPTH: Final = 5
@@ -98,7 +98,7 @@ def _named(error: NurseryError, attribute: str) -> str | None:
         name: Any = error.name
     else:
         name = getattr(error, attribute, None)
-    return clean_name(name) if isinstance(name, str) and name else None
+    return clean_name(name[:MAX_MESSAGE]) if isinstance(name, str) and name else None
 
 
 def _said(error: NurseryError) -> str:

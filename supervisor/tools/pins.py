@@ -5,7 +5,8 @@ A server that changes a description after its user has agreed to it can instruct
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Mapping, Sequence
 from difflib import unified_diff
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
@@ -14,6 +15,7 @@ import orjson
 from attrs import define, field, frozen
 
 from .hints import always_load, search_hint
+from .visible import visible
 
 if TYPE_CHECKING:
     from mcp_types import Tool as Definition
@@ -23,8 +25,10 @@ MOST_PINS: Final = 20_000
 
 _MAX_LINES: Final = 1000
 """Lines of a definition that are compared: to compare takes time quadratic in them, and a server chooses them."""
-_MAX_LINE: Final = 500
+_MAX_LINE: Final = 200
 """Characters of one line of a diff."""
+_SENTENCES: Final = re.compile(rf".{{1,{_MAX_LINE - 1}}}?[.!?;]\s|.{{1,{_MAX_LINE}}}", re.DOTALL)
+"""Pieces of a line: a change within a long one is then not lost in it."""
 _CONTEXT: Final = 1
 """Lines around a difference."""
 
@@ -75,12 +79,16 @@ class DefinitionChange:
 
     @property
     def diff(self) -> str:
-        """A unified diff to read, of at most a thousand lines a side. The server's words stand in it unmarked: it is
-        for people, not for models. Invisible characters are escaped."""
-        before, after = (list(_lines(json.loads(text))) for text in (self.before, self.after))
-        shown = unified_diff(before[:_MAX_LINES], after[:_MAX_LINES], "first used", "now", n=_CONTEXT, lineterm="")
-        lines = [_shown(line) for line in shown]
-        if before[_MAX_LINES:] != after[_MAX_LINES:]:
+        """A unified diff to read, of at most a thousand lines a side, from where they differ.
+
+        A line goes on in the next, after `…`, at the end of a sentence or at 200 characters. Characters that cannot be
+        seen are escaped. The server's words stand in it unmarked: it is for people, not for models.
+        """
+        before, after, more = _comparable(_lines(json.loads(self.before)), _lines(json.loads(self.after)))
+        before, after, still_more = _comparable(_pieces(before), _pieces(after))
+        shown = unified_diff(before, after, "first used", "now", n=_CONTEXT, lineterm="")
+        lines = [visible(line) for line in shown]
+        if more or still_more:
             lines.append(f"(more differs after {_MAX_LINES} lines)")
         return "\n".join(lines)
 
@@ -111,20 +119,38 @@ def changes_between(
     }
 
 
-def _lines(said: Mapping[str, Any]) -> Iterator[str]:
+def _lines(said: Mapping[str, Any]) -> list[str]:
+    lines: list[str] = []
     for key, value in said.items():
         if isinstance(value, str):
-            yield f"{key}:"
-            yield from (f"  {line}" for line in value.split("\n"))
+            lines += [f"{key}:", *(f"  {line}" for line in value.split("\n"))]
         else:
-            first, *rest = json.dumps(value, indent=2, ensure_ascii=False).split("\n")
-            yield f"{key}: {first}"
-            yield from rest
+            lines += f"{key}: {json.dumps(value, indent=2, ensure_ascii=False)}".split("\n")
+    return lines
 
 
-def _shown(line: str) -> str:
-    visible = "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in islice(line, _MAX_LINE))
-    return visible if len(line) <= _MAX_LINE else f"{visible}… ({len(line) - _MAX_LINE} characters more)"
+def _pieces(lines: Sequence[str]) -> list[str]:
+    pieces: list[str] = []
+    for line in lines:
+        first, *rest = _SENTENCES.findall(line)
+        pieces += [first, *(f"… {piece}" for piece in rest)]
+    return pieces
+
+
+def _comparable(before: list[str], after: list[str]) -> tuple[list[str], list[str], bool]:
+    """What of them is compared, and whether more differs. If they are many, from where they begin to differ."""
+    if max(len(before), len(after)) <= _MAX_LINES:
+        return before, after, False
+    before, after = _ends_cut(*_ends_cut(before, after))
+    return before[:_MAX_LINES], after[:_MAX_LINES], before[_MAX_LINES:] != after[_MAX_LINES:]
+
+
+def _ends_cut(before: list[str], after: list[str]) -> tuple[list[str], list[str]]:
+    """Both without what they begin with alike, and the other way round: twice is as they were."""
+    pairs = enumerate(zip(before, after, strict=False))
+    alike = next((at for at, (one, other) in pairs if one != other), min(len(before), len(after)))
+    start = max(alike - _CONTEXT, 0)
+    return before[start:][::-1], after[start:][::-1]
 
 
 _DAMAGED = "the pins in it are damaged"
@@ -146,16 +172,15 @@ class Pins:
     def see(self, declared: Mapping[str, str]) -> Mapping[str, str]:
         """Pin what is new, note what differs, and return the pins of these tools.
 
-        Raises:
-            UnusablePins: They are too many. None is forgotten to make room: a server could have its own forgotten.
+        Once they are too many, what is new is not pinned and has none. No pin is forgotten to make room: a server
+        could have its own forgotten.
         """
-        pinned = {**declared, **self.pinned}
-        if len(pinned) > MOST_PINS:
-            raise UnusablePins(f"its tools had more than {MOST_PINS} names by now")
-        self.pinned = pinned
+        room = max(MOST_PINS - len(self.pinned), 0)
+        self.pinned.update(islice(((tool, declared[tool]) for tool in declared if tool not in self.pinned), room))
+        pins = {tool: self.pinned[tool] for tool in declared if tool in self.pinned}
         gone = {tool: text for tool, text in self.differing.items() if tool not in declared}
-        self.differing = gone | {tool: text for tool, text in declared.items() if text != self.pinned[tool]}
-        return {tool: self.pinned[tool] for tool in declared}
+        self.differing = gone | {tool: declared[tool] for tool, pin in pins.items() if pin != declared[tool]}
+        return pins
 
     def accept(self, change: DefinitionChange) -> None:
         """Pin the tool as it is after the change."""

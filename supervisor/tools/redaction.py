@@ -6,7 +6,7 @@ do not: they are the answer.
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, cast
 from urllib.parse import quote
 
@@ -16,16 +16,24 @@ from .secrets import KEYS, PLACES, SECRET_NAME
 
 MIN_VALUE: Final = 6
 """Characters of a configured value below which it is not looked for: `1` or `true` would be found everywhere."""
+MIN_LINE: Final = 16
+"""Characters of one line of a configured value below which it is not looked for by itself."""
 MAX_EARLIER: Final = 100
 """Values told at earlier connects that are still looked for."""
 MAX_DEPTH: Final = 64
 """Levels of nesting kept; what lies deeper is left out."""
+
+MAX_SAID: Final = 100_000
+"""Characters of what a server says that are kept: secrets are looked for at two million a second."""
+_MARGIN: Final = 10_000
+"""Characters before a cut that are not shown: they may be the beginning of a secret that was cut apart."""
 
 _CONFIGURED = "[REDACTED:config]"
 _PATTERNS = [
     *((re.compile(key), f"[REDACTED:{name}]") for name, key in KEYS),
     *((re.compile(f"(?P<kept>{before})(?:{it})"), rf"\g<kept>[REDACTED:{name}]") for name, before, it in PLACES),
 ]
+_HEX = re.compile("%..")
 _SECRET_NAME = re.compile(SECRET_NAME)
 _MARKS = " ".join((_CONFIGURED, *(mark for _, mark in _PATTERNS)))
 
@@ -90,6 +98,13 @@ class Redactor:
             text = pattern.sub(mark, text)
         return text
 
+    def said(self, text: str) -> str:
+        """What a server said, without secrets; of more than 100,000 characters the beginning. Whoever cuts a text
+        before its secrets are out leaves half of one that nobody finds: cut this."""
+        if len(text) <= MAX_SAID:
+            return self.text(text)
+        return f"{self.text(text[:MAX_SAID])[:-_MARGIN]}… ({len(text)} characters)"
+
     def value(self, value: object) -> Any:
         """The same JSON value with every text in it redacted; texts under a name like `password` altogether."""
         return self._value(value, MAX_DEPTH, secret=False)
@@ -110,9 +125,19 @@ class Redactor:
 
 
 def _compiled(values: Iterable[str]) -> re.Pattern[str] | None:
-    spelled = {form for value in values for form in (value, json.dumps(value)[1:-1], quote(value, safe=""))}
+    spelled = {form for value in values for form in _forms(value)}
     longest_first = sorted(spelled, key=len, reverse=True)
     return re.compile("|".join(map(re.escape, longest_first))) if spelled else None
+
+
+def _forms(value: str) -> Iterator[str]:
+    """A value as it may stand in a text: as it is, on one line, in JSON, in a URL; and its lines, which a log parts."""
+    lines = [line.strip() for line in value.splitlines()]
+    yield from (value, " ".join(value.split()), *(line for line in lines if len(line) >= MIN_LINE))
+    yield from (json.dumps(value, ensure_ascii=ascii_only)[1:-1] for ascii_only in (True, False))
+    for safe in ("", "/"):
+        yield (quoted := quote(value, safe=safe, errors="surrogatepass"))
+        yield _HEX.sub(lambda found: found[0].lower(), quoted)
 
 
 def _worth_looking_for(values: Iterable[str]) -> tuple[str, ...]:

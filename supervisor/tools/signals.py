@@ -31,9 +31,15 @@ SIGNALS: Final = (
 
 _SPACE = r"\s\x1c-\x1f\x85\u200b\ufeff"
 """White space as ECMA-262 and as Unicode have it, and what has no width."""
-_GAP = rf"[{_SPACE}*_>#\"'`,.:;-]+"
-_OPENING = rf"(?m:^|\\[nrt]|[.!?:>*#\"'`)\]}}-])[{_SPACE}*_>#\"'`-]*"
-_FEW = rf"[{_SPACE}]{{0,4}}"
+_DASHES = "\u2010-\u2015\u2022\u2026"
+_QUOTES = "\"'`\u2018-\u201f\u00ab\u00bb"
+_ESCAPED = r"\\(?:[nrtbfv]|u[0-9a-f]+)|&nbsp;|<[^<>]*>"
+"""White space in JSON and in HTML, and how HTML sets words off."""
+_MARKUP = rf"[{_SPACE}*_>#~|\\{_QUOTES}{_DASHES}-]|{_ESCAPED}"
+_BREAK = rf"(?:[,.:;!/()\[\]]|{_MARKUP})"
+_GAP, _ANY_GAP = f"{_BREAK}+", f"{_BREAK}*"
+_OPENING = rf"(?m:^|\\[nrt]|[\r.!?:>*#)(\]\[}}{{|{_QUOTES}{_DASHES}-])(?:{_MARKUP})*"
+_FEW = rf"(?:[{_SPACE}*_~\\{_QUOTES}]|\\[nrt]){{0,4}}"
 
 _ALL = rf"(?:(?:all|any|every|each|the|your|my|our|its|of|these|those|this|that|and|or|other){_GAP}){{0,4}}"
 _EARLIER = r"(?:previous|prior|above|earlier|preceding|foregoing|former|past|existing|original|initial|system)"
@@ -65,8 +71,8 @@ _ORDER = (
 _PLEASE = rf"(?:(?:please|now|just|so|and|then|you{_GAP}(?:must|should|will)){_GAP}){{0,3}}"
 _MARK = rf"(?:{_GAP}(?:message|prompt|notice|override|instructions?|note))?"
 _BRACKET = rf"[\[<]{_FEW}"
-_SAYS = rf"{_MARK}[*_\"'`]{{0,3}}{_FEW}:{_GAP}?"
-_ARE = rf"s?(?:{_GAP}for{_GAP}(?:you|the{_GAP}(?:assistant|model|ai|agent)))?{_FEW}[:=]{_GAP}?{_ORDER}"
+_SAYS = rf"{_MARK}{_FEW}[:\uff1a]{_ANY_GAP}"
+_ARE = rf"s?(?:{_GAP}for{_GAP}(?:you|the{_GAP}(?:assistant|model|ai|agent)))?{_FEW}[:=]{_ANY_GAP}{_ORDER}"
 _NEW = rf"(?:new|updated|revised|real|actual|important){_GAP}(?:system{_GAP})?"
 
 _ROLE = r"(?:user|system|administrator|admin|operator|developer|human|security team|anthropic|openai)"
@@ -87,9 +93,9 @@ _FULL = (
 )
 
 _NOW_IN = (
-    rf"(?:{_GAP}are|'re){_GAP}now{_GAP}(?:(?:in|operating|running|entering|an?|the|under){_GAP}){{0,3}}"
+    rf"(?:{_GAP}are|['\u2019]re){_GAP}now{_GAP}(?:(?:in|operating|running|entering|an?|the|under){_GAP}){{0,3}}"
     rf"(?:developer|admin(?:istrator)?|debug|god|root|dan|jailbreak(?:ed)?|unrestricted|unfiltered|uncensored|sudo"
-    rf"|maintenance|superuser|privileged|override|evil)(?:{_GAP}(?:mode|assistant|ai|model|agent)|[.,!:;\n])"
+    rf"|maintenance|superuser|privileged|override|evil)(?:{_GAP}(?:mode|assistant|ai|model|agent)|[.,!:;\n{_QUOTES}*)]|\\|$)"
 )
 _A_MODE = (
     rf"{_GAP}(?:(?:an?|the|your){_GAP})?"
@@ -97,9 +103,21 @@ _A_MODE = (
     rf"|(?:developer|admin(?:istrator)?|root|sudo|privileged|override){_GAP}mode{_GAP}(?:(?:and|now){_GAP})?{_TO_A_MODEL})"
 )
 
-_CHATML = rf"[{_SPACE}]*(?:im_start|start_header_id|role|start)[{_SPACE}]*\|>[{_SPACE}]*(?:system|developer)"
+_CHATML = rf"{_FEW}(?:im_start|start_header_id|role|start){_FEW}\|>{_FEW}(?:system|developer)"
 _LONG_S = "\u017f"
 """An s in all but its bytes."""
+
+_ESCAPE = "\\u00"
+_ASCII: Final = {f"{code:02x}": chr(code) for code in (9, 10, 13, *range(0x20, 0x7F))}
+"""What an ASCII character is after that, in JSON."""
+_ESCAPED_LETTER = r"(?-i:\\u00)(?:0[9ad]|[2-7])"
+_UNSEEN = ("\u00ad\u200b\u200c\u200d\u200e\u200f\ufe0e\ufe0f\ufeff", "\u2060\u2061\u2062\u2063\u2064")
+"""What may stand between letters and has no width; in small lots, since more than ten are searched for ten times as
+slowly."""
+_TAGS: Final = {0xE0000 + code: chr(code) for code in range(0x20, 0x7F)}
+"""An alphabet that models read and people do not see."""
+_TAG_LETTERS = "".join(chr(0xE0000 + ord(vowel)) for vowel in "aeioAEIO")
+"""No sign is without one of these."""
 
 
 @frozen
@@ -142,7 +160,7 @@ _GROUPS: Final = (
     (
         _Sign("fake-system-role", _OPENING, "sys", f"tem{_SAYS}", _TO_A_MODEL),
         _Sign("fake-system-role", f"{_OPENING}deve", "lop", f"er{_SAYS}", _TO_A_MODEL),
-        _Sign("bracketed-system", _BRACKET, "sys", rf"(?:tem)?{_MARK}{_FEW}[\]>]{{1,2}}{_GAP}?", _TO_A_MODEL),
+        _Sign("bracketed-system", _BRACKET, "sys", rf"(?:tem)?{_MARK}{_FEW}[\]>]{{1,2}}{_ANY_GAP}", _TO_A_MODEL),
         _Sign("bracketed-system", _BRACKET, "sys", "", rf"tem{_GAP}override{_FEW}\]"),
         _Sign("fake-authorization", _A_ROLE, "has", "", _AUTHORISED),
         _Sign("fake-authorization", f"{_THIS_IS}a", "uth", "ori[sz]e", _BY),
@@ -160,24 +178,64 @@ PATTERNS: Final = tuple((sign.name, sign.before + sign.end) for group in _GROUPS
 
 
 def scan(text: str) -> tuple[str, ...]:
-    """The signs in a text, however long, in the order of `SIGNALS`."""
+    """The signs in a text, however long, in the order of `SIGNALS`.
+
+    Looked at as it is, and once more with letters that are escaped as in JSON and without what nobody sees.
+    """
     try:
-        if not text.isascii():
-            text = text.replace(_LONG_S, "s")
-        return _signs(text) if _suspect()(text) else ()
+        return _scan(text)
     except UnicodeEncodeError:
-        return scan(text.encode("utf-8", "replace").decode())  # it has half a character
+        return _scan(text.encode("utf-8", "replace").decode())  # it has half a character
+
+
+def _scan(text: str) -> tuple[str, ...]:
+    if not text.isascii():
+        text = text.replace(_LONG_S, "s")
+    found, revealed = _signs(text), _revealed(text)
+    if revealed != text:
+        found |= _signs(revealed)
+    return tuple(sorted(found, key=SIGNALS.index)) if found else ()
+
+
+def _revealed(text: str) -> str:
+    if "\\" in text and finder(_ESCAPED_LETTER)(text):
+        text = _unescaped(text)
+    if not text.isascii() and _hiding()(text):
+        for char in "".join(_UNSEEN):
+            text = text.replace(char, "")
+        if any(letter in text for letter in _TAG_LETTERS):
+            text = text.translate(_TAGS)
+    return text
+
+
+@cache
+def _hiding() -> Finder:
+    """Whether a text has anything that nobody sees."""
+    return finder(*(f"[{lot}]" for lot in (*_UNSEEN, _TAG_LETTERS)))
+
+
+def _unescaped(text: str) -> str:
+    """ASCII characters for their escapes, also for those of JSON in JSON. By pieces: most texts have few."""
+    first, *rest = text.split(_ESCAPE)
+    pieces = [first.rstrip("\\")]
+    for piece in rest:
+        letter = _ASCII.get(piece[:2].lower())
+        pieces.append((_ESCAPE + piece if letter is None else letter + piece[2:]).rstrip("\\"))
+    return "".join(pieces)
 
 
 def prepare() -> None:
     """Compile what every text is looked at with, once a process. It takes a few hundredths of a second at most."""
     _suspect()
+    _hiding()
+    finder(_ESCAPED_LETTER)
 
 
-def _signs(text: str) -> tuple[str, ...]:
+def _signs(text: str) -> set[str]:
+    if not _suspect()(text):
+        return set()
     signs = (sign for group in _GROUPS if finder(_ends(group))(text) for sign in group)
-    found = {sign.name for sign in signs if finder(sign.end)(text) and finder(sign.before + sign.end)(text)}
-    return tuple(sorted(found, key=SIGNALS.index)) if found else ()
+    return {sign.name for sign in signs if finder(sign.end)(text) and finder(sign.before + sign.end)(text)}
 
 
 @cache

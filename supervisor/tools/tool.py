@@ -36,8 +36,6 @@ class Tool:
     """Whether its server was connected."""
     trusted_hints: bool = field(repr=False)
     """Whether its hints are believed: they may then decide that a lost call is sent again."""
-    definition_hash: str = field(repr=False)
-    """SHA-256 of its name, title, description, schemas and hints; approval for good holds for this."""
     requires_approval: bool = True
     """Calls that a model asks for go through `approve`."""
     max_result_chars: int = field(default=MAX_RESULT_CHARS, repr=False)
@@ -45,6 +43,11 @@ class Tool:
     change: DefinitionChange | None = field(default=None, repr=False)
     """How it differs from what it was when it was first used; None if it does not."""
     _invoke: Invoke | None = field(default=None, repr=False, eq=False, alias="invoke")
+
+    @property
+    def definition_hash(self) -> str:
+        """SHA-256 of its name, title, description, schemas and hints, in hexadecimal: what `ALLOW_ALWAYS` holds for."""
+        return sha256(pinned_text(self.definition).encode()).hexdigest()
 
     @property
     def description(self) -> str:
@@ -102,14 +105,10 @@ class Tool:
         """Call it for a model: with approval.
 
         Raises:
-            NotApproved: Denied, or nobody to ask. The server was not touched.
+            NotApproved: Denied, held back, or nobody to ask. The server was not touched.
+            TypeError: `approve` returned no `Approval`; what it raises comes out too. The server was not touched.
             NurseryError: See `Supervisor.call_tool`.
         """
         if self._invoke is None:
             raise TypeError(f"{self.name}: this tool is a description only; call the one in supervisor.tools")
         return await self._invoke(self, arguments)
-
-
-def definition_hash(definition: "Definition") -> str:
-    """SHA-256 of what of a definition is pinned."""
-    return sha256(pinned_text(definition).encode()).hexdigest()

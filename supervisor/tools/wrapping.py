@@ -12,6 +12,8 @@ _FOREIGN = re.compile(r"[^a-zA-Z0-9._-]")
 _TAG_START = re.compile(r"<(?=[\s/]*mcp[\s_-]*tool[\s_-]*output)", re.IGNORECASE | re.ASCII)
 
 _LESS_THAN = "<\uff1c\ufe64\u2039\u3008\u27e8\u2329\u276e\u1438\u02c2\u226e"
+_PIECE = 32
+"""Characters that are looked at together."""
 _LOOKS_LIKE_LESS = re.compile(f"[{_LESS_THAN}]")
 _SPELLED_TAG = "<[^0-9a-z<]*" + "[^0-9a-z</]*".join(TAG.replace("_", ""))
 """In ASCII, whatever stands between its letters that is none."""
@@ -19,8 +21,9 @@ _ALIKE = str.maketrans(
     {
         **dict.fromkeys(_LESS_THAN, "<"),
         **dict.fromkeys("\u2044\u2215\u29f8", "/"),
-        # Cyrillic and Greek letters that look like one of the tag's.
+        # Cyrillic, Greek and Armenian letters, and small capitals, that look like one of the tag's.
         **dict(zip("\u043c\u0441\u0440\u0442\u043e\u04cf\u03c1\u03bf\u03c4\u03c5", "mcptolpotu", strict=True)),
+        **dict(zip("\u03c3\u0585\u057d\u1d0d\u1d04\u1d18\u1d1b\u1d0f\u029f\u1d1c", "coumcptolu", strict=True)),
     }
 )
 
@@ -52,6 +55,11 @@ def _harmless(body: str) -> str:
 
 def _spells_tag(text: str) -> bool:
     if not text.isascii():
-        text = normalize("NFKD", normalize("NFKD", text).casefold()).translate(_ALIKE)
-        text = text.encode("ascii", "ignore").decode()
+        text = "".join(_in_ascii(text[at : at + _PIECE]) for at in range(0, len(text), _PIECE))
     return finder(_SPELLED_TAG)(text)
+
+
+def _in_ascii(piece: str) -> str:
+    """What can be read in it; in pieces, since accents are put in order, in time quadratic in their number."""
+    piece = normalize("NFKD", normalize("NFKD", piece).casefold()).translate(_ALIKE)
+    return piece.encode("ascii", "ignore").decode()

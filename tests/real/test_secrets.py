@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from mcp_nursery.supervisor import load_config
+from mcp_nursery.supervisor import MemoryStore, ServerDown, ServerSpec, StdioTransport, load_config, open_supervisor
 
 from .harness import LAB, lab, status_of, supervised
 
@@ -46,6 +46,31 @@ async def test_what_a_server_says_of_a_variable(tmp_path, monkeypatch):
         status = status_of(supervisor)
     assert status.instructions == "Use [REDACTED:config] for everything."
     assert SECRET not in repr(status)
+
+
+REFUSES = """
+import json, os, sys
+for line in sys.stdin:
+    said = json.loads(line)
+    if "id" in said:
+        error = {"code": -32000, "message": "." * int(sys.argv[1]) + os.environ["TOKEN"]}
+        print(json.dumps({"jsonrpc": "2.0", "id": said["id"], "error": error}), flush=True)
+"""
+
+
+@pytest.mark.parametrize("before", [60, 160, 260, 2000])
+async def test_a_secret_at_the_end_of_what_is_shown(before, caplog):
+    """T9: what a server refuses with is cut when its secrets are out, not before."""
+    secret = "Zx9Cv8Bn7Mq6We5Rt4Yu" * 10
+    transport = StdioTransport(sys.executable, args=["-c", REFUSES, str(before)], env={"TOKEN": secret})
+    spec = ServerSpec("lab", transport, restart="temporary")
+    async with open_supervisor([spec], state=MemoryStore(), gate=10) as supervisor:
+        (status,) = supervisor.status()
+        with pytest.raises(ServerDown) as down:
+            await supervisor.call_tool("x", server="lab")
+    assert "...." in str(status.error)
+    assert len(str(status.error)) < 400
+    assert secret[:8] not in f"{status}{down.value}{caplog.text}"
 
 
 BROKEN = f'{{"jsonrpc": "2.0", "id": 1, "result": "{SECRET}", "error": 7}}'

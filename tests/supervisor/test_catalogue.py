@@ -103,6 +103,20 @@ def test_a_name_that_two_tools_would_have(monkeypatch):
     assert set(catalogue.owners) == {("a", "one"), ("b", "two")}
 
 
+def test_a_name_that_is_contested_for_a_while(monkeypatch):
+    """T3: who comes later takes over nothing, and when it goes the name is its first owner's again."""
+    from mcp_nursery.supervisor import catalogue as module
+
+    monkeypatch.setattr(module, "public_names", lambda server, tools, *rest: dict.fromkeys(tools, "same"))
+    catalogue = build(server("a", "one"), server("b"))
+    for later in (server("b", "two"), server("b", "three"), server("b", "two", state=S.STOPPED), server("b", "two")):
+        catalogue = replace_part(catalogue, build_part(later, ["a", "b"], template=DEFAULT_TEMPLATE))
+        fresh = build(server("a", "one"), later)
+        assert dict(catalogue.routes) == dict(fresh.routes)
+        assert catalogue.owners.keys() == fresh.owners.keys()
+        assert (catalogue.find("same") is None) is (later.state is S.CONNECTED)
+
+
 def test_owners_are_of_connected_servers_only():
     """G13: routes of others are known, and lead nowhere yet."""
     catalogue = build(server("a", "one", incarnation=4), server("b", "one", state=S.WAITING))

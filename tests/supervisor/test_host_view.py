@@ -275,6 +275,26 @@ async def test_no_secret_of_an_answer_that_is_none(autojump_clock):
         assert refused.value.data is None
 
 
+LONG_KEY = "Zx9Cv8Bn7Mq6We5Rt4Yu" * 10
+
+
+@pytest.mark.parametrize("before", range(60, 301, 20))
+async def test_no_secret_is_cut_in_half(autojump_clock, before):
+    """T9: what is quoted of a server is cut when its secrets are out; half of one would be found by nobody."""
+
+    async def work(arguments: dict) -> object:
+        await trio.lowlevel.checkpoint()
+        return {"zone": f"{'.' * before}{LONG_KEY}"}
+
+    schema = {"type": "object", "properties": {"zone": {"type": "number"}}}
+    server = ScriptedServer(tools={"work": work}, declared={"work": {"outputSchema": schema}})
+    transport = WithEnvironment(server, env={"KEY": LONG_KEY})
+    async with open_supervisor([ServerSpec("lab", transport)]) as supervisor:
+        with pytest.raises(InvalidResult) as caught:
+            await supervisor.call_tool("mcp_lab_work")
+        assert LONG_KEY[:8] not in str(caught.value)
+
+
 @frozen
 class WithEnvironment:
     """A scripted transport that was given an environment, as a stdio one is."""

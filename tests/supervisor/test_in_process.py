@@ -20,7 +20,7 @@ from mcp_nursery.actors.errors import (
     ServerError,
 )
 from mcp_nursery.actors.messages import ServerState
-from mcp_nursery.supervisor import InProcessTransport, RestartPolicy, ServerSpec, open_supervisor
+from mcp_nursery.supervisor import ApprovalRules, InProcessTransport, RestartPolicy, ServerSpec, open_supervisor
 
 S = ServerState
 
@@ -109,6 +109,21 @@ def nested(levels: int) -> object:
     for _ in range(levels):
         value = [value]
     return value
+
+
+@pytest.mark.parametrize("data", [{"n": 10**5000}, nested(5000), {(1, 2): 3}], ids=["integer", "nested", "keys"])
+async def test_what_nobody_can_write_down_of_an_error(autojump_clock, data):
+    """T14: an object of this process may raise with anything: it is a `ServerError` all the same, and a text."""
+    from mcp.shared.exceptions import MCPError
+
+    async def on_call_tool(ctx, params):
+        raise MCPError(-32050, "not today", data)
+
+    rules = ApprovalRules(allowed=["lab/*"])
+    async with open_supervisor([spec(low_level(on_call_tool))], approval_rules=rules) as supervisor:
+        with pytest.raises(ServerError, match="not today"):
+            await supervisor.call_tool("mcp_lab_work")
+        assert "not today" in await supervisor.as_toolset().call("mcp_lab_work")
 
 
 @pytest.mark.parametrize("value", [nested(300), object(), "\ud800"], ids=["nested", "object", "surrogate"])

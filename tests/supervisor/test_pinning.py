@@ -403,3 +403,28 @@ async def test_pins_that_are_no_mode(autojump_clock):
     with pytest.raises(ConfigError, match=r"'pins': 'report' or 'block' wanted, not 'on'"):
         async with open_supervisor([], pins="on"):
             pass
+
+
+@pytest.mark.parametrize("pins", ["report", "block"])
+def test_a_server_with_too_many_names_hides_no_change(pins, caplog, monkeypatch):
+    """Whoever renames tools until no more are pinned has those that are pinned compared all the same."""
+    monkeypatch.setattr("mcp_nursery.supervisor.tools.pins.MOST_PINS", 3)
+
+    async def main():
+        server = lab(add=FIRST)
+        async with open_supervisor([spec()], state=MemoryStore(), pins=pins) as supervisor:
+            for number in range(3):
+                server.tools = {f"new{number}": work, "add": work, "other": work}
+                await supervisor.list_tools(refresh=True)
+            assert supervisor.definition_changes == ()
+            assert caplog.text.count("nobody can tell which tools have changed: lab: its tools had more than") == 1
+            server.declared["add"] = EVIL
+            await supervisor.list_tools(refresh=True)
+            (change,) = supervisor.definition_changes
+            assert change.tool == "add"
+            assert names(supervisor) == (["other"] if pins == "block" else ["add", "new2", "other"])
+            if pins == "block":
+                with pytest.raises(NotApproved, match="nobody can tell whether it is what it was"):
+                    await supervisor.call_tool("new2", server="lab")
+
+    run_virtual(main)

@@ -32,7 +32,6 @@ def given(result: CallToolResult, *, max_result_chars: int = 50_000) -> ToolResu
         definition=Definition(name="echo it", input_schema={}),
         available=True,
         trusted_hints=True,
-        definition_hash="",
         max_result_chars=max_result_chars,
     )
     return tool_result(result, tool, duration=1.5, incarnation=3)

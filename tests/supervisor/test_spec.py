@@ -89,3 +89,15 @@ def test_a_server_has_a_name():
     """K3: everything that is told of a server names it."""
     with pytest.raises(ConfigError, match="a server needs a name"):
         ServerSpec("", StdioTransport("x"))
+
+
+@pytest.mark.parametrize("wrong", [{"allow": "read_*"}, {"deny": "*_file"}, {"disabled_tools": "remove"}])
+def test_one_glob_is_no_list_of_globs(wrong):
+    """T5: its letters would be, and `*` is every tool."""
+    with pytest.raises(ConfigError, match="put it in brackets"):
+        ServerSpec("lab", StdioTransport("x"), **wrong)
+
+
+def test_one_argument_is_no_list_of_arguments():
+    with pytest.raises(ConfigError, match="put it in brackets"):
+        StdioTransport("x", args="--secret=hunter22")  # type: ignore[arg-type]

@@ -315,6 +315,70 @@ async def test_an_old_tool_does_not_speak_for_a_new_definition(autojump_clock):
             assert asked[1:] == [supervisor.tool("mcp_lab_work").definition_hash]
 
 
+async def test_a_definition_that_changes_while_it_is_asked_about(autojump_clock):
+    """T8: nobody has agreed to what it is now; the next call is asked about anew."""
+    peer = scripted("work")
+    peer.annotations = {"work": {"readOnlyHint": True}}
+
+    async def approve(request: ApprovalRequest) -> Approval:
+        if request.tool.hints.read_only:
+            peer.annotations = {"work": {"destructiveHint": True}}
+            await supervisor.list_tools(refresh=True)
+        return Approval.ALLOW_ALWAYS
+
+    async with open_supervisor([spec(peer)], approve=approve) as supervisor:
+        tool = supervisor.tool("mcp_lab_work")
+        with pytest.raises(NotApproved, match="its definition changed while it was asked about"):
+            await tool()
+        assert peer.calls == []
+        assert (await tool()).full_text == "done"
+
+
+async def test_a_tool_that_is_renamed_while_it_is_asked_about(autojump_clock):
+    """T2, T8: whatever its public name is by then, the call goes to the tool that was agreed to."""
+    peer = scripted("c")
+
+    async def approve(request: ApprovalRequest) -> Approval:
+        await supervisor.add_server(spec(scripted("b_c"), "a"))
+        await supervisor.wait_connected("a")
+        return Approval.ALLOW
+
+    async with open_supervisor([spec(peer, "a_b")], approve=approve) as supervisor:
+        tool = supervisor.tool("mcp_a_b_c")
+        assert (await tool()).server == "a_b"
+        assert supervisor.tool(supervisor.tools[0].name).name != tool.name
+        assert len(peer.calls) == 1
+
+
+async def test_rules_on_the_servers_own_names(autojump_clock):
+    """T8, T17: a public name may begin as another server's do; `server/tool` is nobody else's."""
+    one, other = scripted("hub_steal", "hub/steal"), scripted("read", "a/b")
+    rules = ApprovalRules(allowed=["git_hub/*"], denied=["git_hub/a/?"])
+    async with open_supervisor([spec(one, "git"), spec(other, "git_hub")], approval_rules=rules) as supervisor:
+        tools = {(tool.server, tool.tool): tool for tool in supervisor.tools}
+        assert tools["git", "hub_steal"].name.startswith("mcp_git_hub_steal")
+        assert (await tools["git_hub", "read"]()).full_text == "done"
+        for refused in (("git", "hub_steal"), ("git", "hub/steal"), ("git_hub", "a/b")):
+            with pytest.raises(NotApproved):
+                await tools[refused]()
+    assert one.calls == []
+
+
+@pytest.mark.parametrize("wrong", [{"denied": "mcp_*"}, {"always_ask": "mcp_*"}, {"allowed": "mcp_lab_*"}])
+def test_one_glob_is_no_list_of_globs(wrong):
+    """T8: its letters would be, and `*` allows everything."""
+    with pytest.raises(ConfigError, match="put it in brackets"):
+        ApprovalRules(**wrong)
+
+
+@pytest.mark.parametrize("wrong", [{"reserved": "search"}, {"reserved": ["search"], "override": "search"}])
+async def test_one_name_is_no_list_of_names(wrong):
+    """T17: nothing would be reserved, or all of it be given up."""
+    with pytest.raises(ConfigError, match="put it in brackets"):
+        async with open_supervisor([], **wrong):
+            raise AssertionError("entered")
+
+
 async def test_nobody_is_asked_about_what_cannot_be_sent(autojump_clock):
     """T8, T15: bad arguments fail before the question."""
 
@@ -348,12 +412,19 @@ async def test_an_answer_that_is_none(autojump_clock, answer):
         return answer
 
     async with open_supervisor([spec(peer)], approve=approve) as supervisor:
-        with pytest.raises((ValueError, TypeError)):
+        with pytest.raises(TypeError, match=r"approve= returned .*, not an Approval; nothing was called"):
             await supervisor.tool("mcp_lab_work")()
         assert peer.calls == []
 
 
 # -- arguments and results ----------------------------------------------------------------------------------------
+
+
+async def test_arguments_as_a_model_api_gives_them(autojump_clock):
+    """T15: as a text of JSON, of some; the error says what to do."""
+    async with open_supervisor([spec(scripted("work"))]) as supervisor:
+        with pytest.raises(InvalidArguments, match="an object, not str: decode the JSON first"):
+            await supervisor.call_tool("mcp_lab_work", '{"n": 1}')  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("arguments", [[], "x", 3, object()])

@@ -14,7 +14,7 @@ from mcp.client import ClientSession
 from mcp_types import CallToolResult, DiscoverResult, InitializeResult, TextContent, Tool
 
 from mcp_nursery.actors.connection.negotiation import CLIENT_INFO
-from mcp_nursery.actors.connection.tool_calls import BadResult, InputWanted, PreparedTool, unknown_tool
+from mcp_nursery.actors.connection.tool_calls import MOST_BLOCKS, BadResult, InputWanted, PreparedTool, unknown_tool
 from mcp_nursery.actors.mailbox import ReplySlot
 from mcp_nursery.actors.messages import CallTool, Rejected
 from mcp_nursery.actors.wire import frames
@@ -129,8 +129,14 @@ def bad(raw, schema=None, version=MODERN):
         prepared(schema, version).result(raw)
     words = str(caught.value)
     assert "\n" not in words
-    assert len(words) < 400
     return words
+
+
+def test_more_blocks_than_can_be_looked_at_in_time():
+    """Q31: ten thousand are taken, of any more none."""
+    blocks = [{"type": "text", "text": "x"}] * MOST_BLOCKS
+    assert len(prepared().result({"content": blocks, "resultType": "complete"}).content) == MOST_BLOCKS
+    assert bad({"content": [*blocks, blocks[0]]}) == "more than 10000 content blocks"
 
 
 def test_a_good_result_is_typed():

@@ -119,6 +119,13 @@ def test_caps():
     assert len(long.split("\n")[-2]) == len("data: ") + 2000
 
 
+def test_a_name_without_end():
+    """T14: a model may make up any name; it is cut as a message is."""
+    content = error_content(UnknownTool("x" * 1_000_000))
+    assert facts(content)["tool"] == "x" * 1000
+    assert len(content) < 4000
+
+
 def test_at_the_cap_nothing_is_cut():
     """T14: 1000 characters are shown whole, of one more all but the last."""
     said = [error_content(NurseryError("m" * length)).split("\n")[-2] for length in (1000, 1001)]

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from mcp_nursery.supervisor import StdioTransport
-from mcp_nursery.supervisor.tools.redaction import MAX_DEPTH, PLAIN, Redactor
+from mcp_nursery.supervisor.tools.redaction import MAX_DEPTH, MAX_SAID, PLAIN, Redactor
 from mcp_nursery.supervisor.tools.secrets import KEYS, PLACES
 
 LETTERS = "aB3dE5gH7jK9mN1pQ2sT4vW6yZ8bC0fG2hJ4kL6nP8rS0uV2xY4zA6cD8eF0gH2i"
@@ -217,6 +217,45 @@ def test_configured_values():
     assert shown == f"{mark} {mark} {mark} {mark} true 12345 secret Hunter22"
     assert redactor.text(shown) == shown
     assert "hunter22" not in repr(redactor)
+
+
+PEM = "-----BEGIN THING-----\nfirst line of the thing\n  second line of the thing\nend\n"
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (PEM, PEM),
+        (PEM, json.dumps(PEM)[1:-1]),
+        (PEM, " ".join(PEM.split())),
+        (PEM, "second line of the thing"),
+        ('pä ss"w/1', 'pä ss\\"w/1'),
+        ('pä ss"w/1', 'p\\u00e4 ss\\"w/1'),
+        ("a/b+c=/==", "a/b%2Bc%3D/%3D%3D"),
+        ("a/b+c=/==", "a%2fb%2bc%3d%2f%3d%3d"),
+        ("half \udcff a character", "half%20%ED%B3%BF%20a%20character"),
+    ],
+)
+def test_forms_of_a_configured_value(value, said):
+    """T9: on one line, in JSON of either kind, in a URL of any kind, and one line of many, as a log has them."""
+    shown = Redactor.of([value]).text(f"before {said} after")
+    assert shown == "before [REDACTED:config] after"
+
+
+def test_short_lines_of_a_value_are_no_secret():
+    """T9: a brace, or `end`, is found everywhere."""
+    assert Redactor.of([PEM]).text("the end of end") == "the end of end"
+
+
+def test_what_a_server_says_is_cut_after_its_secrets_are_out():
+    """T9: of a text without end the beginning, and no half of a secret at its end."""
+    redactor = Redactor.of(["opensesame" * 100])
+    assert redactor.said("x" * MAX_SAID) == "x" * MAX_SAID
+    for before in (MAX_SAID - 10, MAX_SAID - 500):
+        shown = redactor.said("x" * before + "opensesame" * 1000)
+        assert len(shown) < MAX_SAID
+        assert "opens" not in shown
+        assert shown.endswith(f"… ({before + 10_000} characters)")
 
 
 def test_what_a_transport_was_given():

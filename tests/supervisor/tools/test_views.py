@@ -1,5 +1,6 @@
 """What a host sees of a tool's definition: description, hints, filters, arguments, dictionaries for models."""
 
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ from mcp_types import Tool as Definition
 from mcp_nursery.supervisor.tools.arguments import without_placeholders
 from mcp_nursery.supervisor.tools.filters import is_offered
 from mcp_nursery.supervisor.tools.hints import ToolHints
-from mcp_nursery.supervisor.tools.tool import Tool, definition_hash
+from mcp_nursery.supervisor.tools.tool import Tool
 
 
 def tool(*, trusted: bool = True, **declared: Any) -> Tool:
@@ -20,7 +21,6 @@ def tool(*, trusted: bool = True, **declared: Any) -> Tool:
         definition=definition,
         available=True,
         trusted_hints=trusted,
-        definition_hash=definition_hash(definition),
     )
 
 
@@ -129,7 +129,7 @@ def test_placeholders():
 def test_dictionaries_for_models():
     """T19: golden; each is the caller's own."""
     schema = {"type": "object", "properties": {"a": {"$ref": "#/$defs/A"}}, "$defs": {"A": {"type": "string"}}}
-    seen = tool(description="Does it.", inputSchema=schema)
+    seen = tool(description="Does it.", inputSchema=deepcopy(schema))
     name, text = "mcp_lab_do_it_01234567", "[MCP: lab] Does it."
     assert seen.as_openai() == {
         "type": "function",
@@ -139,6 +139,7 @@ def test_dictionaries_for_models():
     assert seen.as_langchain() == {"name": name, "description": text, "args_schema": schema}
     seen.as_openai()["function"]["parameters"]["properties"].clear()
     seen.as_anthropic()["input_schema"]["$defs"].clear()
+    seen.as_langchain()["args_schema"]["$defs"]["A"].clear()
     assert seen.input_schema == schema
 
 
