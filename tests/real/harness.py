@@ -26,7 +26,7 @@ def lab(name="lab", /, *, journal=None, env=None, flags=None, **settings):
 
 
 @asynccontextmanager
-async def supervised(*specs, within=30, **options):
+async def supervised(*specs, within=60, **options):
     """A supervisor of these servers, all connected."""
     with trio.fail_after(within):
         async with open_supervisor(specs, **options) as supervisor:
@@ -56,7 +56,7 @@ async def next_state(events, state, server="lab"):
     raise AssertionError(f"{server} never came to {state}")
 
 
-async def eventually(condition, within=10):
+async def eventually(condition, within=30):
     """Observe something outside this process, for which there is no event to wait for."""
     with trio.fail_after(within):
         while not condition():  # noqa: ASYNC110 - another process sets no event of ours
@@ -83,6 +83,10 @@ class Journal:
 
     def count(self, what):
         return len(self.times(what))
+
+    def clear(self):
+        """For who begins again."""
+        self.path.unlink(missing_ok=True)
 
 
 class Tree:

@@ -152,6 +152,22 @@ async def test_a_cancelled_start_leaves_no_process(child):
     assert {one for one in psutil.Process().children() if one not in before} == set()
 
 
+@pytest.mark.parametrize("behaviour", [("ignores_all",), ("parent", "ignores_all", "elsewhere")], ids=["eof", "term"])
+async def test_a_host_that_is_stopped_in_one_step_takes_the_others_all_the_same(child, gone, caplog, behaviour):
+    """L11, Q1: a Ctrl-Z longer than the whole close takes nothing from those who are to be killed after it."""
+
+    async def stop(at):
+        await trio.sleep_until(at)
+        time.sleep(1)  # nothing of this process runs meanwhile
+
+    async with child(*behaviour, grace=0.1) as duplex:
+        last = (await duplex.read())[0]
+        trio.lowlevel.spawn_system_task(stop, trio.current_time() + 0.05)
+    assert gone(duplex.pid)
+    assert last == b"ready" or gone(last)
+    assert not caplog.records
+
+
 # many
 
 

@@ -24,7 +24,9 @@ def server(tmp_path, config):
         script.write_text(json.dumps({"pages": [[tool]], "calls": {"add": [DONE]}}))
 
     declare("Adds.")
-    return config(lab={"command": sys.executable, "args": [str(SERVER), "2025-11-25", str(script), str(tmp_path / "log")]}), declare
+    return config(
+        lab={"command": sys.executable, "args": [str(SERVER), "2025-11-25", str(script), str(tmp_path / "log")]}
+    ), declare
 
 
 @pytest.fixture
