@@ -40,7 +40,7 @@ async def test_every_pending_call_learns_of_a_death(held):
             os.kill(pid, signal.SIGKILL)
         assert status_of(supervisor).calls.failed == 10
     assert len(outcomes) == 10
-    for error, at in outcomes:
+    for error, _ in outcomes:
         assert isinstance(error, ConnectionLost)
         assert error.exit_code == -signal.SIGKILL
         assert sorted(error.stderr_tail.split("\n")) == sorted(f"word {number}" for number in range(10))

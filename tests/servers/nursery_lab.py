@@ -293,6 +293,7 @@ def deaf(call):
 
 
 def probed(call):
+    note("discover")
     match FLAGS.get("probe"):
         case "silent":
             return

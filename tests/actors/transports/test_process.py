@@ -158,7 +158,7 @@ async def test_a_host_that_is_stopped_in_one_step_takes_the_others_all_the_same(
 
     async def stop(at):
         await trio.sleep_until(at)
-        time.sleep(1)  # nothing of this process runs meanwhile
+        time.sleep(1)  # noqa: ASYNC251 - nothing of this process runs meanwhile
 
     async with child(*behaviour, grace=0.1) as duplex:
         last = (await duplex.read())[0]
