@@ -37,7 +37,7 @@ def state(tmp_path):
 def host(state, *flags, name="lab"):
     """A host process and the pids of its server, of a relative in its group and of one in a session of its own.
 
-    Only as long as the server lives can the one in its group be told: one that does not ignore `eof` ends with the host.
+    Only while the server lives can the one in its group be told; one that does not ignore `eof` ends with its host.
     """
     running = subprocess.Popen([sys.executable, HOST, state, name, *flags], stdout=subprocess.PIPE)
     pids = []
