@@ -39,6 +39,8 @@ def settings_of(row, cell):
     settings = dict(SETTINGS)
     if cell.within == matrix.PROBE:
         settings["liveness"] = LIVENESS
+    if row.when is When.START:
+        settings["lazy"] = True  # so that nothing is missed of what comes of the start
     if row.when is When.START and cell.within == matrix.CONNECT:
         settings["connect_timeout"] = CONNECT_TIMEOUT
     return settings
