@@ -11,6 +11,8 @@ import trio
 
 from mcp_nursery.supervisor import RestartPolicy, ServerSpec, StdioTransport, open_supervisor
 
+from ..timely import Late
+
 LAB = Path(__file__).parents[1] / "servers" / "nursery_lab.py"
 
 AT_ONCE = RestartPolicy(delays=[0.05] * 100)
@@ -61,6 +63,12 @@ async def eventually(condition, within=30):
     with trio.fail_after(within):
         while not condition():  # noqa: ASYNC110 - another process sets no event of ours
             await trio.sleep(0.005)
+
+
+def removed_in_time(caplog):
+    """The docker client had the time that it needed to remove a container. For tests that are `timely`."""
+    if "docker took more than" in caplog.text:
+        raise Late(caplog.text)
 
 
 class Journal:
