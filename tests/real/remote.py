@@ -87,7 +87,11 @@ class Remote:
             self.kill()
         if self.process.poll() is not None:
             self.start()
-        self.faults()
+        try:
+            self.faults()
+        except httpx2.TransportError:  # it was about to exit, as it had been told: a new one has no faults
+            self.process.wait(60)
+            self.start()
         for file in (self.journal.path, self.headers):
             file.unlink(missing_ok=True)
 
