@@ -158,11 +158,11 @@ async def test_a_reused_number_is_never_touched(state):
                     f"forged {number}",
                     each.pid,
                     identify(each.pid).started - 1,
+                    this_host().machine,
                     row[3],
                     row[4],
-                    this_host().machine,
                 )
-                db.execute("INSERT INTO processes VALUES (?1, ?2, ?3, ?6, ?4, ?5, 0)", forged)
+                db.execute("INSERT INTO processes VALUES (?, ?, ?, ?, ?, ?, 0)", forged)
         db.close()
         async with supervised(lab(), state=state):
             await eventually(lambda: len(rows(state)) == 1)  # all three are dealt with

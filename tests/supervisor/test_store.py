@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections import UserDict
+from contextlib import closing
 from types import SimpleNamespace
 
 import pytest
@@ -129,8 +130,10 @@ def test_a_server_that_renames_its_tools_for_ever(either):
 def test_pins_outlast_a_run(store, file):
     store.pin("s", "d", DECLARED)
     store.close()
-    assert SqliteStore(file).pin("s", "d", CHANGED) == DECLARED
-    assert SqliteStore(file).open_changes() == [("d", CHANGE)]
+    with closing(SqliteStore(file)) as again:
+        assert again.pin("s", "d", CHANGED) == DECLARED
+    with closing(SqliteStore(file)) as again:
+        assert again.open_changes() == [("d", CHANGE)]
 
 
 def test_looking_for_changes_makes_no_file(store, file):
@@ -183,9 +186,9 @@ def test_a_file_of_the_first_format_gets_pins(store, file):
     with sqlite3.connect(file) as other:
         other.executescript("DROP TABLE pins; PRAGMA user_version = 1;")
     other.close()
-    again = SqliteStore(file)
-    assert again.agreed("digest")
-    assert again.pin("s", "d", DECLARED) == DECLARED
+    with closing(SqliteStore(file)) as again:
+        assert again.agreed("digest")
+        assert again.pin("s", "d", DECLARED) == DECLARED
 
 
 def test_what_is_kept_between_runs(store, file):
@@ -193,10 +196,9 @@ def test_what_is_kept_between_runs(store, file):
     store.agree(REQUEST)
     store.remember_era("s", "d", Era.MODERN)
     store.close()
-    again = SqliteStore(file)
-    assert again.agreed("digest")
-    assert again.era("s", "d") is Era.MODERN
-    again.close()
+    with closing(SqliteStore(file)) as again:
+        assert again.agreed("digest")
+        assert again.era("s", "d") is Era.MODERN
     assert b"hunter2" not in b"".join(each.read_bytes() for each in file.parent.iterdir())
 
 

@@ -401,7 +401,7 @@ async def nothing(*_request):
     return {}
 
 
-@pytest.mark.parametrize("depth", [199, 201, 900, 1100])
+@pytest.mark.parametrize("depth", [199, 201, 900, 1100, 100_000])
 async def test_whatever_is_nested_in_it_a_message_is_survived(depth):
     """A uri, an error's message, an id, parameters: what is nested too deep cannot even be turned into text."""
     messages = [
@@ -413,7 +413,8 @@ async def test_whatever_is_nested_in_it_a_message_is_survived(depth):
         b'{"id":5,"method":"roots/list","params":%s}',
     ]
     heard = await served(Peer(), nothing, *(message % nested(depth) for message in messages))
-    assert [message["id"] for message in heard] == ([5] if depth < 1000 else [])
+    answered = [message["id"] for message in heard]
+    assert answered == [5] or (depth > 1000 and not answered)  # some versions of Python read deeper than others
 
 
 async def test_an_error_that_is_nested_too_deep_answers_its_call_all_the_same():

@@ -35,6 +35,14 @@ def process(*args, env=None, **options):
     return subprocess.Popen([*COMMAND, *map(str, args)], env=environment, **{**streams, **options})
 
 
+def until(holds, seconds=60, problem=lambda: "it never came to that"):
+    """Waits for what another process does, of which no event of ours tells."""
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, problem()
+        time.sleep(0.01)
+
+
 class Screen:
     """A terminal: what is shown on it, and somebody to type."""
 
@@ -56,10 +64,7 @@ class Screen:
         os.write(self.master, text.encode())
 
     def wait_for(self, text, seconds=60):
-        deadline = time.monotonic() + seconds
-        while text not in self.text:
-            assert time.monotonic() < deadline, f"{text!r} not in {self.text!r}"
-            time.sleep(0.01)
+        until(lambda: text in self.text, seconds, lambda: f"{text!r} not in {self.text!r}")
 
     def when(self, text, act):
         """Calls `act` as soon as the text is shown."""

@@ -3,6 +3,7 @@
 import os
 import sys
 import time
+from pathlib import Path
 
 from mcp_nursery.supervisor.cli.demo_server import CRASH, INVALID_PARAMS, TOOLS, DemoTool, Refused, ToolFailed, serve
 
@@ -16,6 +17,8 @@ def refuse(_arguments):
 
 
 def slow(arguments):
+    if "began" in arguments:
+        Path(arguments["began"]).touch()
     time.sleep(arguments["seconds"])
     return "at last"
 
@@ -27,7 +30,7 @@ def rude(_arguments):
 MORE = {
     "fail": DemoTool(fail, "Fails."),
     "refuse": DemoTool(refuse, "Is refused."),
-    "slow": DemoTool(slow, "Takes its time.", {"seconds": {"type": "number"}}),
+    "slow": DemoTool(slow, "Takes its time.", {"seconds": {"type": "number"}, "began": {"type": "string"}}),
     "rude": DemoTool(rude, "[red]mark[/red] \x1b[2Jup"),
     "pid": DemoTool(lambda _: str(os.getpid()), "The process."),
     "crash": CRASH,

@@ -1,11 +1,11 @@
 import json
 import os
 import signal
-import time
 
+import psutil
 import pytest
 
-from .harness import BROKEN, LAB, MISSING, process
+from .harness import BROKEN, LAB, MISSING, process, until
 
 RESULT = [
     "name",
@@ -191,10 +191,12 @@ def test_the_question_is_not_on_stdout(tty, screen, lab, tmp_path):
 
 @pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_ends_the_call_and_its_server(lab, tmp_path, signum, code):
-    args = ["call", "mcp_lab_slow", "--args", '{"seconds": 60}', "--config", lab, "--yes"]
-    ran = process(*args)
-    children = _wait_for_children(ran.pid)
-    time.sleep(0.3)
+    began = tmp_path / "began"
+    wish = json.dumps({"seconds": 600, "began": str(began)})
+    ran = process("call", "mcp_lab_slow", "--args", wish, "--config", lab, "--yes")
+    until(began.exists)
+    children = psutil.Process(ran.pid).children(recursive=True)
+    assert children
     os.kill(ran.pid, signum)
     out, err = ran.communicate(timeout=60)
     assert (ran.returncode, out, err) == (code, "", "")
@@ -204,15 +206,3 @@ def test_a_signal_ends_the_call_and_its_server(lab, tmp_path, signum, code):
 def test_ctrl_c_at_the_question(tty, screen, lab):
     screen.when("[y/N]", lambda: os.kill(os.getpid(), signal.SIGINT))
     assert tty("call", "mcp_lab_pid", "--config", lab).code == 130
-
-
-def _wait_for_children(pid):
-    import psutil
-
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        children = psutil.Process(pid).children(recursive=True)
-        if children:
-            return children
-        time.sleep(0.05)
-    raise AssertionError("no server was started")
