@@ -54,6 +54,7 @@ class ProcessTree:
         Stdin is closed, and the first process has `grace` seconds to exit; what is left then gets SIGTERM, and after
         `grace` seconds more SIGKILL. Descendants of a process that has exited get SIGTERM at once.
         """
+        gone = False
         # Each step has a time of its own, so that a host that was stopped in one of them (Ctrl-Z) takes all the others.
         with trio.CancelScope(shield=True):  # bounded by the steps
             try:
