@@ -4,11 +4,9 @@ import logging
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from functools import partial
 from typing import Protocol
 
 import trio
-from mcp_types import Tool
 
 from .asking import Asking, open_asking
 from .connection import Connection, HandshakeFailed
@@ -30,16 +28,14 @@ from .messages import (
     Opened,
     Owner,
     Question,
-    Relisted,
     Report,
 )
+from .relisting import Relisting
 from .start_pool import NO_POOL, Place, StartPool
 
 logger = logging.getLogger(__name__)
 
 _STOPPED = Loss("stopped")
-_SETTLING = 0.1
-"""Seconds between the word that tools changed and their listing: servers change several at a time."""
 
 Permit = Callable[[], Awaitable[str | None]]
 """Whether a server may start: None, or why not, in one line."""
@@ -103,15 +99,18 @@ class ServerActor:
         self._liveness = liveness
         self._report = report
         self._mailbox: Mailbox[CallTool] = Mailbox(mailbox_size)
-        self._relist = trio.Event()
-        self._settling = 0.0
+        self._relisting = Relisting(incarnation, timeout=connect_timeout, report=report)
         self._owner = Owner(incarnation, self._mailbox, Mailbox(math.inf))
         self._asking: Asking | None = None
         self._life = trio.CancelScope()
+        """All of it; its deadline is that of connecting."""
         self._working = trio.CancelScope()
+        """The beginning of new calls."""
         self._stopping = False
-        self._wind_down: Callable[[float], None] | None = None
         self._serving = False
+        """Connected: a stop is no longer the end of the life at once."""
+        self._wind_down: Callable[[float], None] | None = None
+        """Starts the task that ends the serving, in so many seconds at most; None while nothing is served."""
         self._reason: ExitReason | None = None
 
     def stop(self, drain: float = 0.0) -> None:
@@ -124,11 +123,7 @@ class ServerActor:
 
     def relist(self) -> None:
         """Fetch the tools again and report them. Requests that come while one waits are one."""
-        self._relist.set()
-
-    def _tools_changed(self) -> None:
-        self._settling = _SETTLING
-        self._relist.set()
+        self._relisting.ask()
 
     async def run(self) -> None:
         """Live. The exit reason is reported when the end is noticed, `Ended` when everything it owned is closed.
@@ -150,6 +145,7 @@ class ServerActor:
         self._report(Ended(self.incarnation))
 
     async def _start(self) -> None:
+        """Wait for permission and for a place, in time that does not count."""
         refusal = None if self._permit is None else await self._permit()
         if refusal is not None:
             self._end(self._ended(ExitKind.REFUSED, Loss(refusal)))
@@ -162,6 +158,7 @@ class ServerActor:
             self._pool.leave(place)
 
     async def _open_and_live(self, place: Place) -> None:
+        """Hold the connection open for as long as there is life in it."""
         try:
             async with self._connector.connect(self._host) as connection, open_asking(connection) as self._asking:
                 try:
@@ -186,38 +183,49 @@ class ServerActor:
         return ExitReason(ExitKind.CONNECT_FAILED, loss, at=self._life.deadline, era=self._era)
 
     async def _live(self, connection: Connection, place: Place) -> ExitReason:
+        """Get to know the server, then serve calls with it. How it ended."""
         self._report(Opened(self.incarnation, connection.pid))
         try:
-            handshake = await connection.handshake(self._era)
-            self._era = handshake.era
-            self._pool.leave(place)
-            definitions = await connection.list_tools() if _has_tools(handshake) else ()
+            await self._introduce(connection, place)
         except HandshakeFailed as failure:
             self._era = self._era or failure.era
             return self._ended(
                 ExitKind.PROBE_REFUSED if failure.probe_refused else ExitKind.CONNECT_FAILED, failure.loss
             )
-        self._life.deadline = math.inf
-        return await self._serve(connection, handshake, definitions)
+        return await self._serve(connection)
 
-    async def _serve(self, connection: Connection, handshake: Handshake, definitions: tuple[Tool, ...]) -> ExitReason:
-        asking = self._asking
-        assert asking is not None  # as long as there is a connection
+    async def _introduce(self, connection: Connection, place: Place) -> None:
+        """From the first word to `connected`. Nothing that is learnt stays here: the keeper has it.
+
+        Raises:
+            HandshakeFailed: It did not come to that.
+        """
+        handshake = await connection.handshake(self._era)
+        self._era = handshake.era
+        self._pool.leave(place)
+        definitions = await connection.list_tools() if _has_tools(handshake) else ()
+        self._life.deadline = math.inf
         self._serving = True
         self._report(Connected(self._owner, handshake, definitions))
+
+    async def _serve(self, connection: Connection) -> ExitReason:
+        """Do all that a connected server does, each in a task of its own, until it is lost or ended."""
+        asking = self._asking
+        assert asking is not None  # as long as there is a connection
         async with trio.open_nursery() as nursery:
+            self._relisting.open(connection, nursery)
             nursery.start_soon(self._work, connection)
             nursery.start_soon(self._heed_control, connection, asking)
-            nursery.start_soon(self._heed_relists, connection)
-            nursery.start_soon(connection.watch_tools, self._tools_changed)
+            nursery.start_soon(connection.watch_tools, self._relisting.tools_changed)
             if self._liveness is not None:
                 nursery.start_soon(keep_watch, connection, self._liveness)
-            end_serving = partial(self._end_serving, connection, nursery.cancel_scope)
-            self._wind_down = lambda drain: nursery.start_soon(end_serving, drain)
+            serving = nursery.cancel_scope
+            self._wind_down = lambda drain: nursery.start_soon(self._end_serving, connection, serving, drain)
             try:
                 loss = await connection.lost()
             finally:
                 self._wind_down = None  # also when a task has crashed: nothing can be started here any more
+                self._relisting.close()
             nursery.cancel_scope.cancel()
             return self._ended(ExitKind.LOST, loss)
         return self._ended(ExitKind.STOPPED, _STOPPED)
@@ -253,22 +261,6 @@ class ServerActor:
             asking.begin(message)
         else:
             connection.send_round(message)
-
-    async def _heed_relists(self, connection: Connection) -> None:
-        """Fetch the tools again when that is asked for, or the server says that they changed: once for a burst."""
-        while True:
-            await self._relist.wait()
-            await trio.sleep(self._settling)
-            self._relist, self._settling = trio.Event(), 0.0
-            report = Relisted(self.incarnation, error=f"tools/list got no answer within {self._connect_timeout:g} s")
-            with trio.move_on_after(self._connect_timeout):
-                try:
-                    report = Relisted(self.incarnation, await connection.list_tools())
-                except HandshakeFailed as failure:
-                    if failure.lost:
-                        return  # the end that follows is all there is to tell
-                    report = Relisted(self.incarnation, error=failure.loss.message)
-            self._report(report)
 
     async def _end_serving(self, connection: Connection, serving: trio.CancelScope, drain: float) -> None:
         self._working.cancel()

@@ -1,4 +1,4 @@
-"""All servers together: their keepers, their state cells, the catalogue and the router that follow from the cells."""
+"""All servers together: which there are, who keeps them, and what their keepers are told."""
 
 import logging
 import math
@@ -6,35 +6,25 @@ from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 
 import trio
-from attrs import evolve
 
 from mcp_nursery.actors.errors import ConfigError, SupervisorClosed, UnknownServer
 from mcp_nursery.actors.messages import ServerState
-from mcp_nursery.actors.router import RouterActor
 from mcp_nursery.actors.timer import Timer
 from mcp_nursery.actors.transports.ledger import LEDGER
 from mcp_nursery.actors.transports.secrets import TELL_SECRETS
 
-from .catalogue import (
-    NO_TOOLS,
-    Catalogue,
-    ServerTools,
-    build_catalogue,
-    build_part,
-    dismissed,
-    near_names,
-    replace_part,
-)
+from .board import Board
+from .catalogue import near_names
 from .cell import Cell
 from .config.environment import call_timeout
-from .events import EventHub, InjectionSuspected, ServerRemoved, definition_events, state_event, tools_event
-from .keeper import Keeper, KeeperSettings
+from .events import InjectionSuspected
+from .keeper import Keeper
 from .orders import Acceptance, Command, Order, Renewal
 from .spec import ServerSpec
 from .standing import initial_snapshot
-from .status import ServerStatus, Snapshot, status_of
+from .status import Snapshot
 from .store import StoreUnreadable
-from .terms import FleetSettings, Terms
+from .terms import FleetSettings, KeeperSettings, Terms
 from .tools.pins import DefinitionChange
 from .tools.redaction import PLAIN, Redactor
 from .tools.signals import prepare
@@ -46,29 +36,28 @@ logger = logging.getLogger(__name__)
 
 
 class Fleet:
-    """One writer for what is known of all servers; everybody else reads cells and sends commands."""
+    """The servers of one supervisor: everybody reads their cells, and has their keepers told what to do.
+
+    Args:
+        settings: What holds for all of them.
+        nursery: Where they are kept, and calls are routed.
+        invoke: What calls a tool for a model.
+    """
 
     def __init__(self, settings: FleetSettings, nursery: trio.Nursery, invoke: Invoke) -> None:
-        self.router = RouterActor()
         self.timer = Timer()
-        self.cells: dict[str, Cell[Snapshot]] = {}
-        """The state cell of each server, in the order they were configured."""
-        self.catalogue = Cell(NO_TOOLS)
-        self.events = EventHub(self.status)
         self.closed = False
         """Whether the supervisor's block is being left."""
         self._settings = settings
         self._nursery = nursery
-        self._invoke = invoke
         self._keepers: dict[str, Keeper] = {}
-        self._usage = Usage()
+        self._usage = usage = Usage()
+        self._board = board = Board(settings, invoke, usage.counts)
         # Not methods of its own: every call goes through these.
-        self.counts = self._usage.counts
-        self.begin_call = self._usage.begin_call
-        self.finish_call = self._usage.finish_call
-        self.in_use = self._usage.in_use
-        self._leaving: dict[str, Command] = {}
-        """Servers that are configured no more, until everything they owned is closed."""
+        self.counts, self.begin_call, self.finish_call = usage.counts, usage.begin_call, usage.finish_call
+        self.in_use = usage.in_use
+        self.cells, self.catalogue, self.router, self.events = board.cells, board.catalogue, board.router, board.events
+        self.status, self.status_of = board.status, board.status_of
         self._reloading = trio.Lock()
         self._redactors: dict[str, Redactor] = {}
         self._terms = Terms(settings, self._usage, self._redact)
@@ -96,20 +85,28 @@ class Fleet:
         if self.closed:
             raise SupervisorClosed
 
-    def status(self) -> tuple[ServerStatus, ...]:
-        """Where every server stands now."""
-        return tuple(self.status_of(name) for name in self.cells)
+    async def first_attempts(self, servers: Iterable[str], *, wake: bool = False) -> None:
+        """Wait until the first attempt of each of these is over.
 
-    def status_of(self, server: str) -> ServerStatus:
-        """Where one server stands now."""
-        return status_of(
-            self.cells[server].value,
-            now=trio.current_time(),
-            tool_count=len(self.catalogue.value.parts[server].tools),
-            calls=self.counts(server),
-        )
+        Args:
+            servers: Their names. Those that are removed meanwhile are passed over.
+            wake: Start those that are idle, or come to be; otherwise they are passed over.
 
-    # -- calls ----------------------------------------------------------------------------------------------------
+        Raises:
+            SupervisorClosed: The block is being left.
+        """
+
+        def settled(snapshot: Snapshot) -> bool | None:
+            self.check_open()
+            if wake and snapshot.state is ServerState.IDLE:
+                self.wake(snapshot.spec.name)
+                return None
+            return snapshot.settled or None
+
+        for cell in [self.cells[name] for name in servers if name in self.cells]:
+            await cell.wait(settled)
+
+    # -- calls, and what may be told of them ----------------------------------------------------------------------
 
     def call_timeout(self, call: float | None, server: float | None) -> float:
         """The seconds that hold for a call: its own, the server's, the environment's, or none.
@@ -188,6 +185,8 @@ class Fleet:
         if cell is not None and cell.value.revives_on_call:
             self._tell(server, Command(Order.WAKE))
 
+    # -- which servers there are ----------------------------------------------------------------------------------
+
     def start(self, specs: Iterable[ServerSpec]) -> None:
         """Start routing and keeping time, and keep these servers.
 
@@ -220,7 +219,7 @@ class Fleet:
         """
         self.cell(server)
         command = self._dismiss(server, drain)
-        self._rebuild()
+        self._board.rebuild()
         await command.done.wait()
 
     async def reload(self, specs: Sequence[ServerSpec], *, drain: float) -> None:
@@ -235,8 +234,8 @@ class Fleet:
 
     async def _gone(self, servers: Collection[str]) -> None:
         """Wait until none of these is being removed: one that comes again must find nothing of itself alive."""
-        while leaving := [self._leaving[server] for server in servers if server in self._leaving]:
-            await leaving[0].done.wait()
+        while leaving := self._board.leaving.keys() & servers:
+            await self._board.leaving[leaving.pop()].done.wait()
             self.check_open()
 
     def _change_to(self, specs: Sequence[ServerSpec], drain: float) -> list[Command]:
@@ -248,13 +247,14 @@ class Fleet:
         commands += [self._renew(spec, settings[spec.name], drain) for spec in kept]
         for spec in new:
             self._enrol(spec, settings[spec.name])
-        self.cells = {name: self.cells[name] for name in (*settings, *self._leaving)}
+        self._board.arrange((*settings, *self._board.leaving))
         self._begin(new)
         return commands
 
     def _dismiss(self, server: str, drain: float) -> Command:
-        self._leaving[server] = self._tell(server, Command(Order.LEAVE, drain))
-        return self._leaving[server]
+        command = self._tell(server, Command(Order.LEAVE, drain))
+        self._board.leaving[server] = command
+        return command
 
     def _renew(self, spec: ServerSpec, settings: KeeperSettings, drain: float) -> Command:
         self._note(spec)
@@ -270,51 +270,27 @@ class Fleet:
         self._begin(specs)
 
     def _begin(self, specs: Sequence[ServerSpec]) -> None:
-        """Any name may depend on all servers: they are named once, all together."""
-        self._rebuild()
-        for name in [spec.name for spec in specs]:
-            self.events.publish(state_event(None, self.cells[name].value, trio.current_time()))
+        names = [spec.name for spec in specs]
+        self._board.announce(names)
+        for name in names:
             self._nursery.start_soon(self._keep, self._keepers[name], name, name=f"keeper of {name}")
 
     def _enrol(self, spec: ServerSpec, settings: KeeperSettings) -> None:
         self._note(spec)
         snapshot = initial_snapshot(spec, self._settings.policy)
         self.cells[spec.name] = Cell(snapshot)
-        self._keepers[spec.name] = Keeper(snapshot, settings, self._publish)
+        self._keepers[spec.name] = Keeper(snapshot, settings, self._board.publish)
 
     def _note(self, spec: ServerSpec) -> None:
         """What has to be known of a server beside its keeper. Secrets of an earlier spec are still looked for."""
         self._redactors[spec.name] = self.redactor(spec.name).also_of(spec.transport)
         self._usage.watch(spec.name, spec.idle_limit)
 
-    async def first_attempts(self, servers: Iterable[str], *, wake: bool = False) -> None:
-        """Wait until the first attempt of each of these is over.
-
-        Args:
-            servers: Their names. Those that are removed meanwhile are passed over.
-            wake: Start those that are idle, or come to be; otherwise they are passed over.
-
-        Raises:
-            SupervisorClosed: The block is being left.
-        """
-
-        def settled(snapshot: Snapshot) -> bool | None:
-            self.check_open()
-            if wake and snapshot.state is ServerState.IDLE:
-                self.wake(snapshot.spec.name)
-                return None
-            return snapshot.settled or None
-
-        for cell in [self.cells[name] for name in servers if name in self.cells]:
-            await cell.wait(settled)
-
     async def close(self, drain: float) -> None:
         """End every server, all at once, also when cancelled; returns within `drain` plus the shutdown timeout."""
         self.closed = True
         commands = {name: self._tell(name, Command(Order.LEAVE, drain)) for name in self._keepers}
-        self.catalogue.stir()
-        for cell in self.cells.values():
-            cell.stir()
+        self._board.stir()
         with trio.CancelScope(shield=True) as bound:
             bound.deadline = trio.current_time() + drain + self._settings.shutdown_timeout
             for command in commands.values():
@@ -325,80 +301,11 @@ class Fleet:
         await self._settings.registrar.finish()
         self.events.finish()
 
-    # -- what follows from what -----------------------------------------------------------------------------------
-
     async def _keep(self, keeper: Keeper, name: str) -> None:
         LEDGER.set(self._settings.registrar)
         TELL_SECRETS.set(partial(self._learn_secrets, name))
         await keeper.run()
         if not self.closed:
-            self._forget(name)
-
-    def _forget(self, name: str) -> None:
-        cell = self.cells.pop(name)
-        del self._keepers[name], self._leaving[name]
-        self._usage.watch(name, math.inf)
-        self._rebuild()
-        cell.stir()
-        self.events.publish(ServerRemoved(name, trio.current_time()))
-
-    def _publish(self, old: Snapshot, new: Snapshot) -> None:
-        """A keeper wrote: catalogue, router, cell and events follow in one step, before anybody else runs."""
-        name = new.spec.name
-        now = trio.current_time()
-        before = self.catalogue.value.parts[name]
-        part = before if name in self._leaving else self._part_of(new, (old, before))
-        if part == before:
-            self.catalogue.stir()  # who waits for a tool looks at the states as well
-        else:
-            self._show(replace_part(self.catalogue.value, part))
-        self.cells[name].set(new)
-        self.events.publish(state_event(old, new, now))
-        self.events.publish(tools_event(before, part, now))
-        if new.review != old.review:
-            self._tell_review(old, new)
-
-    def _tell_review(self, old: Snapshot, new: Snapshot) -> None:
-        """Tell which tools are not what they were; a server's words stand in the events alone, not in the log."""
-        differing = definition_events(old, new, trio.current_time())
-        for event in differing:
-            self.events.publish(event)
-        if differing:
-            tools = ", ".join(clean_name(event.tool) for event in differing)
-            held = " and are held back" if differing[0].held else ""
-            told = f"have changed since they were first used{held}: {tools}; see `mcp-nursery pins`"
-            logger.warning("%s: definitions of tools %s", clean_name(new.spec.name), told)
-        elif unknown := set(new.review.held.values()) - set(old.review.held.values()):
-            logger.warning("%s: its tools are held back: %s", clean_name(new.spec.name), unknown.pop())
-
-    def _part_of(self, snapshot: Snapshot, before: tuple[Snapshot, ServerTools]) -> ServerTools:
-        return build_part(
-            snapshot,
-            self._configured(),
-            template=self._settings.template,
-            reserved=self._settings.reserved,
-            invoke=self._invoke,
-            before=before,
-        )
-
-    def _configured(self) -> Collection[str]:
-        """The names that tools are named by."""
-        return self.cells.keys() - self._leaving.keys() if self._leaving else self.cells
-
-    def _rebuild(self) -> None:
-        """The set of servers changed, and with it perhaps any name. Those that leave have no tools any more."""
-        before = self.catalogue.value.parts
-        catalogue = build_catalogue(
-            [self.cells[name].value for name in self._configured()],
-            template=self._settings.template,
-            reserved=self._settings.reserved,
-            invoke=self._invoke,
-        )
-        leaving = {name: dismissed(before[name]) for name in self._leaving}
-        self._show(evolve(catalogue, parts={**catalogue.parts, **leaving}))
-        for name, part in self.catalogue.value.parts.items():
-            self.events.publish(tools_event(before.get(name), part, trio.current_time()))
-
-    def _show(self, catalogue: Catalogue) -> None:
-        self.router.swap(catalogue.owners)
-        self.catalogue.set(catalogue)
+            del self._keepers[name]
+            self._usage.watch(name, math.inf)
+            self._board.forget(name)

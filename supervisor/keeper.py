@@ -1,14 +1,18 @@
-"""The keeper: one task a server. It runs incarnations, asks the policy what follows, and writes the state cell."""
+"""The keeper: one task a server. It runs incarnations, one after the other, and hears their reports and its orders.
 
+From top to bottom: the life of a server, what its incarnations report, and the orders that change its course.
+"""
+
+import logging
 import math
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, assert_never
+from collections.abc import Callable
+from typing import assert_never
 
 import trio
-from attrs import evolve, frozen
+from attrs import evolve
 
-from mcp_nursery.actors.errors import ConfigError
-from mcp_nursery.actors.host import NO_CALLBACKS, Callbacks, Host
+from mcp_nursery.actors.errors import ConfigError, one_line
+from mcp_nursery.actors.host import Host
 from mcp_nursery.actors.mailbox import Mailbox
 from mcp_nursery.actors.messages import (
     Connected,
@@ -23,451 +27,326 @@ from mcp_nursery.actors.messages import (
     Report,
     ServerState,
 )
-from mcp_nursery.actors.server import Connector, Permit, ServerActor
-from mcp_nursery.actors.start_pool import NO_POOL, StartPool
+from mcp_nursery.actors.server import Connector, ServerActor
+from mcp_nursery.actors.start_pool import NO_POOL
 
-from .aftermath import snapshot_after
-from .lifecycle import CALLS_WAIT, check_beginning, check_transition
+from .course import Course
+from .lifecycle import CALLS_WAIT
 from .orders import Acceptance, Command, Order, Request
-from .pinning import PinBook
-from .policy import RestartPolicy, RestartTracker
-from .registrar import EraNotes
-from .standing import renewed_snapshot
+from .spec import ServerSpec
 from .status import Snapshot, discreet
 from .store import StoreUnreadable
-from .tools.pins import UNREVIEWED, Review
-from .tools.redaction import PLAIN
+from .terms import KeeperSettings
+from .tools.wrapping import clean_name
+from .waiters import Waiters
 
-if TYPE_CHECKING:
-    from mcp_types import Tool as Definition
+logger = logging.getLogger(__name__)
 
-_NEVER = math.inf
 _LEFT = "the server was removed"
-_NOT_CONNECTED = "the server is not connected"
 
-
-@frozen
-class KeeperSettings:
-    """What a keeper takes from the supervisor."""
-
-    policy: RestartPolicy
-    """For a server that brings none of its own."""
-    connect_timeout: float
-    """Seconds; `inf` for no limit."""
-    close_grace: float
-    """Seconds at each step of closing a transport."""
-    redact: Callable[[str], str] = PLAIN.text
-    """Takes secrets out of what is told of the server."""
-    pool: StartPool = NO_POOL
-    """Where a fresh start waits for its turn; restarts never wait."""
-    callbacks: Callbacks = NO_CALLBACKS
-    """What the server may ask of the host."""
-    permit: Permit | None = None
-    """Asked before every start."""
-    notes: EraNotes | None = None
-    """Where the era found is written down for later runs."""
-    pins: PinBook | None = None
-    """What holds its tools against what they were when they were first used."""
-    idle_since: Callable[[], float] = lambda: -math.inf
-    """When it was last used, on Trio's clock; `inf` while it is being used."""
+_RUNNING = (ServerState.CONNECTING, ServerState.CONNECTED)
+_UNBLOCKED_BY_RELOAD = (ServerState.FAILED, ServerState.NEEDS_AUTH)
+"""States that a reload ends although nothing changed here: what was in the way may have gone."""
 
 
 class Keeper:
     """Keeps one server as its policy says.
 
     At rest it waits for an order or for the time the next start is due; while an incarnation lives it hears orders and
-    the incarnation's reports in one mailbox. An order that ends an incarnation leaves a *wish*: what to do once
-    everything the incarnation owned is closed, so that never two transports of a server are alive.
+    the incarnation's reports in one mailbox. An order that ends an incarnation sets at once what is due after it. That
+    begins when everything the incarnation owned is closed, so that never two transports of a server are alive.
 
     Whether a server is idle for too long is decided here, in one step with the state cell: a call either began before,
     and then the server is in use, or it finds the server `idle` and has it started. None meets a connection that is
     being closed for idleness.
+
+    Args:
+        snapshot: Where the server stands before anything was done.
+        settings: On what terms it is kept.
+        publish: Told of each change, old and new, in one step with it.
     """
 
     def __init__(
         self, snapshot: Snapshot, settings: KeeperSettings, publish: Callable[[Snapshot, Snapshot], None]
     ) -> None:
-        self._snapshot = snapshot
-        self._spec = snapshot.spec
         self._settings = settings
-        self._redact = settings.redact
-        self._publish = publish
-        self._mailbox: Mailbox[Command | Acceptance | Report] = Mailbox(_NEVER)
-        self._tracker = RestartTracker(self._spec.policy or settings.policy, self._spec.restart)
-        self._era: Era | None = None
-        self._recalled = False
-        """Whether the notes of earlier runs were read, so that what is known is of this spec."""
-        self._due = trio.current_time() if snapshot.state is ServerState.CONNECTING else _NEVER
+        self._course = Course(snapshot, settings.policy, publish)
+        self._waiters = Waiters()
+        self._mailbox: Mailbox[Command | Acceptance | Report] = Mailbox(math.inf)
+        self._leaving = False
+        """Told to leave: after this incarnation comes no other."""
         self._actor: ServerActor | None = None
         """The living incarnation, or one that is being closed."""
-        self._wish: Order | None = None
-        self._askers: list[Command] = []
-        self._stoppers: list[Command] = []
-        self._relisters: list[Command] = []
-        """For whom the tools are being fetched again."""
-        self._first_listers: list[Command] = []
-        """For whom the next connection's list is fresh enough."""
-        self._left = False
+        self._overruled = False
+        """An order has ended that incarnation: what it still says changes nothing."""
 
-    def tell(self, command: Command | Acceptance) -> None:
+    @property
+    def _now(self) -> Snapshot:
+        """Where the server stands."""
+        return self._course.snapshot
+
+    def tell(self, request: Command | Acceptance) -> None:
         """Leave an order. Never waits; one that comes after the keeper has left is answered at once."""
         try:
-            self._mailbox.put_nowait(command)
+            self._mailbox.put_nowait(request)
         except trio.BrokenResourceError:
-            command.settle(self._snapshot, _LEFT)
+            request.settle(self._now, _LEFT)
+
+    # -- the life of a server -------------------------------------------------------------------------------------
 
     async def run(self) -> None:
         """Keep the server until told to leave."""
         try:
-            await self._recall()  # also of what is not to be started yet: it opens the store, which looks for orphans
-            while not self._left:
+            await self._settings.notes.recall()  # at any rate: it opens the store, which looks for orphans
+            while not self._leaving:
                 await self._rest()
-                if not self._left:
+                if not self._leaving:
                     await self._incarnate()
         finally:
-            for commands in (self._askers, self._stoppers, self._relisters, self._first_listers):
-                self._settle(commands, _LEFT)
+            self._waiters.left(self._now)
             for message in self._mailbox.close():
                 if isinstance(message, Request):
-                    message.settle(self._snapshot, _LEFT)
-
-    # -- at rest --------------------------------------------------------------------------------------------------
+                    message.settle(self._now, _LEFT)
 
     async def _rest(self) -> None:
         """Wait for the time of the next start; an order may set it, or unset it."""
-        while not self._left and trio.current_time() < self._due:
-            messages: list[Command | Acceptance | Report] = []
-            with trio.move_on_at(self._due):
-                messages = await self._mailbox.take(1)
-            for message in messages:
-                match message:
-                    case Command():
-                        self._heed(message)
-                    case Acceptance():
-                        await self._accept(message)
-                    case _:
-                        raise AssertionError(message)  # no incarnation lives that could report
-        if self._snapshot.state is ServerState.FAILED:
-            self._start_fresh()  # revived: its time has come
-
-    # -- while an incarnation lives -------------------------------------------------------------------------------
+        while not self._leaving and trio.current_time() < self._course.due:
+            message = await self._next(until=self._course.due)
+            if message is not None:
+                assert isinstance(message, Request)  # no incarnation lives that could report
+                await self._heed(message)
+        if self._now.state is ServerState.FAILED:
+            self._course.begin_afresh()  # revived: its time has come
 
     async def _incarnate(self) -> None:
-        """Run one incarnation to its end, closed, and decide when the next one starts."""
-        self._due = _NEVER
-        self._wish = None
+        """Run one incarnation to its end, closed. What is due after it is found out on the way."""
+        self._overruled = False
         try:
-            connector = self._spec.transport.connector(close_grace=self._settings.close_grace)
+            connector = self._now.spec.transport.connector(close_grace=self._settings.close_grace)
         except ConfigError as error:
             self._decide(ExitReason(ExitKind.UNUSABLE, Loss(str(error)), at=trio.current_time()))
             return
-        await self._recall()  # nothing, unless it was renewed
-        self._show(evolve(self._connecting(), incarnation=self._snapshot.incarnation + 1))
+        await self._settings.notes.recall()  # nothing, unless it was renewed
+        self._course.incarnate()
         self._actor = self._new_actor(connector)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._actor.run)
             await self._attend()
         self._actor = None
-        self._fulfil_wish()
+        self._waiters.closed(self._now)
+
+    async def _attend(self) -> None:
+        """Hear orders and reports while the incarnation lives, and end it when nobody uses it any more."""
+        while True:
+            message = await self._next(until=self._idle_at())
+            match message:
+                case None:
+                    self._stop_if_idle()
+                case Command() | Acceptance():
+                    await self._heed(message)
+                case Ended():
+                    return
+                case _:
+                    await self._hear(message)
+
+    async def _next(self, *, until: float) -> Command | Acceptance | Report | None:
+        """The next message; None if none has come by then."""
+        if until == math.inf:  # as for most servers most of the time: each would keep a scope
+            return (await self._mailbox.take(1))[0]
+        with trio.move_on_at(until):
+            return (await self._mailbox.take(1))[0]
+        return None
 
     def _new_actor(self, connector: Connector) -> ServerActor:
         return ServerActor(
             connector,
-            incarnation=self._snapshot.incarnation,
+            incarnation=self._now.incarnation,
             connect_timeout=self._settings.connect_timeout,
-            era=self._era,
-            mailbox_size=self._spec.mailbox_size,
-            max_in_flight=self._spec.max_in_flight,
+            era=self._settings.notes.era,
+            mailbox_size=self._now.spec.mailbox_size,
+            max_in_flight=self._now.spec.max_in_flight,
             permit=self._settings.permit,
-            pool=self._settings.pool if self._tracker.attempt == 1 else NO_POOL,
-            host=Host(self._spec.name, self._settings.callbacks),
-            liveness=self._spec.liveness,
+            pool=self._settings.pool if self._now.attempt == 1 else NO_POOL,
+            host=Host(self._now.spec.name, self._settings.callbacks),
+            liveness=self._now.spec.liveness,
             report=self._mailbox.put_nowait,
         )
 
-    async def _attend(self) -> None:
-        while True:
-            messages: list[Command | Acceptance | Report] = []
-            with trio.move_on_at(self._idle_at()):
-                messages = await self._mailbox.take(1)
-            for message in messages:
-                match message:
-                    case Ended():
-                        return
-                    case Command():
-                        self._heed(message)
-                    case Acceptance():
-                        await self._accept(message)
-                    case _:
-                        await self._hear(message)
-            if not messages and self._idle_at() <= trio.current_time():
-                self._stop_idle()
+    # -- what an incarnation reports ------------------------------------------------------------------------------
+
+    async def _hear(self, report: Opened | Connected | Relisted | Ending) -> None:
+        match report:
+            case Ending():
+                self._settings.notes.learn(report.reason.era)
+                if not self._overruled:
+                    self._decide(report.reason)
+            case _ if self._overruled:
+                return
+            case Opened():
+                self._course.opened(report.pid)
+            case Connected():
+                await self._hear_connected(report)
+            case Relisted():
+                await self._hear_relisted(report)
+            case _:
+                assert_never(report)
+
+    async def _hear_connected(self, report: Connected) -> None:
+        self._settings.notes.learn(report.handshake.era)
+        review = await self._settings.pins.review(report.definitions)  # before anybody sees a tool
+        self._course.connected(report, discreet(report.handshake, self._settings.redact), review)
+        self._waiters.connected(self._now)
+
+    async def _hear_relisted(self, report: Relisted) -> None:
+        if report.definitions is not None:
+            self._course.relisted(report.definitions, await self._settings.pins.review(report.definitions))
+        elif report.error is not None:
+            why = one_line(self._settings.redact(report.error))
+            logger.info("%s: keeps its old tools: %s", clean_name(self._now.spec.name), why)
+        self._waiters.relisted(self._now)
+
+    def _decide(self, reason: ExitReason) -> None:
+        """What follows an end that nobody asked for."""
+        if reason.kind is ExitKind.PROBE_REFUSED:
+            self._settings.notes.learn(Era.HANDSHAKE)
+            self._course.go_on()
+        else:
+            self._course.ended(reason, self._settings.redact)
+            self._waiters.ended(self._now)
+
+    # -- idleness -------------------------------------------------------------------------------------------------
 
     def _idle_at(self) -> float:
         """When it is to be stopped for idleness if nobody uses it until then. One that is used now is looked at again
         when its limit has passed: it cannot have been idle for so long before."""
-        if self._snapshot.state is not ServerState.CONNECTED:
-            return _NEVER
-        assert self._snapshot.connected_at is not None  # in this state
-        idle_since = max(self._snapshot.connected_at, self._settings.idle_since())
-        return min(idle_since, trio.current_time()) + self._spec.idle_limit
+        if self._now.state is not ServerState.CONNECTED:
+            return math.inf
+        assert self._now.connected_at is not None  # in this state
+        idle_since = max(self._now.connected_at, self._settings.idle_since())
+        return min(idle_since, trio.current_time()) + self._now.spec.idle_limit
 
-    async def _hear(self, report: Opened | Connected | Relisted | Ending) -> None:
-        """A report of the living incarnation. Once an order has settled its fate, what it says changes nothing."""
-        match report:
-            case Ending():
-                self._learn(report.reason.era)
-                if self._wish is None:
-                    self._decide(report.reason)
-            case _ if self._wish is not None:
-                return
-            case Opened():
-                self._show(evolve(self._snapshot, pid=report.pid))
-            case Connected():
-                self._learn(report.handshake.era)
-                self._show_connected(report, await self._review(report.definitions))
-            case Relisted():
-                if (found := report.definitions) is not None:
-                    self._show(evolve(self._snapshot, definitions=found, review=await self._review(found)))
-                self._settle(self._relisters, None if report.error is None else self._redact(report.error))
-            case _:
-                assert_never(report)
+    def _stop_if_idle(self) -> None:
+        """Nobody who uses it is cut off, and nobody waits for anything here: it stays at rest until it is wanted."""
+        if self._idle_at() <= trio.current_time():
+            self._course.idle()
+            self._end()
 
     # -- orders, at rest and while an incarnation lives -----------------------------------------------------------
 
-    def _heed(self, command: Command) -> None:
+    async def _heed(self, request: Command | Acceptance) -> None:
+        match request:
+            case Acceptance():
+                await self._accept(request)
+            case Command():
+                self._obey(request)
+            case _:
+                assert_never(request)
+
+    def _obey(self, command: Command) -> None:
         match command.order:
             case Order.START:
-                if self._snapshot.state not in _RUNNING:
-                    self._start_fresh()
-                command.settle(self._snapshot)
+                if self._now.state not in _RUNNING:
+                    self._start()
+                command.settle(self._now)
             case Order.RECONNECT:
-                self._askers.append(command)
+                self._waiters.for_outcome.append(command)
                 self._reconnect()
             case Order.WAKE:
-                if self._wakes:
-                    self._wake()
+                self._wake()
             case Order.RELIST:
                 self._relist(command)
             case Order.RENEW:
                 self._renew(command)
             case Order.STOP | Order.LEAVE:
-                self._stoppers.append(command)
-                self._show_stopped()
-                self._end_with(command.order, command.drain)
+                self._waiters.for_closing.append(command)
+                self._leaving = self._leaving or command.order is Order.LEAVE
+                self._stop(command.drain)
             case _:
                 assert_never(command.order)
 
-    def _start_fresh(self) -> None:
-        """Start with a whole ladder."""
-        self._tracker = self._tracker.reset()
-        self._begin()
-
     def _reconnect(self) -> None:
-        if self._snapshot.state is ServerState.CONNECTING:
-            self._tracker = self._tracker.reset()  # joins the attempt under way
-            self._show(self._connecting())
+        if self._now.state is ServerState.CONNECTING:
+            self._course.join()
         else:
-            self._start_fresh()
+            self._start()
+
+    def _start(self) -> None:
+        """A fresh start."""
+        if not self._leaving:
+            self._course.begin_afresh()
+            self._begin()
 
     def _wake(self) -> None:
-        """Start for a call or a list. What was stopped for idleness keeps its place on the ladder."""
-        if self._snapshot.state is not ServerState.IDLE:
-            self._tracker = self._tracker.reset()
-        self._begin(woken=True)
-
-    def _begin(self, *, woken: bool = False) -> None:
-        if self._wish is Order.LEAVE:
-            return
-        self._show(evolve(self._connecting(), pid=None, woken=woken))
-        self._leave_to_the_next()
-        self._end_with(Order.START)
-
-    def _end_with(self, wish: Order, drain: float = 0.0) -> None:
-        """End the incarnation, if one lives, and when it is closed do as wished."""
-        if self._wish is not Order.LEAVE:
-            self._wish = wish
-        if self._actor is None:
-            self._fulfil_wish()
+        """Start for a call or a list, if those start it. After idleness it keeps its place on the ladder."""
+        if self._now.revives_on_call:
+            self._course.begin_afresh(woken=True)
+        elif self._now.state is ServerState.IDLE:
+            self._course.begin(woken=True)
         else:
+            return
+        self._begin()
+
+    def _begin(self, drain: float = 0.0) -> None:
+        """The next incarnation takes the place of the one that lives."""
+        self._waiters.begins_anew()
+        self._end(drain)
+
+    def _stop(self, drain: float) -> None:
+        self._course.stop()
+        self._waiters.stopped(self._now)
+        self._end(drain)
+
+    def _end(self, drain: float = 0.0) -> None:
+        """End the incarnation, if one lives. What is due after it was said before."""
+        if self._actor is None:
+            self._waiters.closed(self._now)
+        else:
+            self._overruled = True
             self._actor.stop(drain)
 
     def _relist(self, command: Command) -> None:
-        if self._snapshot.state is ServerState.CONNECTED:
+        if self._now.state is ServerState.CONNECTED:
             assert self._actor is not None  # in this state
-            self._relisters.append(command)
+            self._waiters.for_tools.append(command)
             self._actor.relist()
-        elif self._snapshot.state in CALLS_WAIT:
-            self._first_listers.append(command)
-            if self._wakes:
-                self._wake()
+        elif self._now.state in CALLS_WAIT:
+            self._waiters.for_next_tools.append(command)
+            self._wake()
         else:
-            command.settle(self._snapshot, _NOT_CONNECTED)
-
-    def _leave_to_the_next(self) -> None:
-        """The next connection fetches the tools anyway."""
-        self._first_listers += self._relisters
-        self._relisters.clear()
-
-    def _stop_idle(self) -> None:
-        """Nobody uses it, so nobody waits for anything here: end it, and stay at rest."""
-        self._tracker = self._tracker.on_idle(trio.current_time())
-        self._show(evolve(self._connecting(), state=ServerState.IDLE, pid=None))
-        self._end_with(Order.STOP)
+            command.settle(self._now)
 
     def _renew(self, command: Command) -> None:
         """Keep it as its configuration says now."""
-        renewal, old = command.renewal, self._spec
-        assert renewal is not None  # of this order
-        self._spec = renewal.spec
-        if renewal.spec != old:
-            self._stoppers.append(command)
-            self._begin_anew(renewal.settings, command.drain, known=renewal.spec.transport == old.transport)
+        assert command.renewal is not None  # of this order
+        spec, settings = command.renewal.spec, command.renewal.settings
+        if spec != self._now.spec:
+            self._waiters.for_closing.append(command)
+            self._begin_anew(spec, settings, command.drain)
             return
-        self._show(evolve(self._snapshot, spec=renewal.spec))  # what does not count in comparing may differ
-        if self._snapshot.state in _UNBLOCKED_BY_RELOAD:
-            self._start_fresh()
-        command.settle(self._snapshot)
+        self._course.renew(spec)
+        if self._now.state in _UNBLOCKED_BY_RELOAD:
+            self._start()
+        command.settle(self._now)
 
-    def _begin_anew(self, settings: KeeperSettings, drain: float, *, known: bool) -> None:
-        """Begin as if it had just been configured; `known` if what was found out still holds."""
-        pins = self._settings.pins
-        if known and pins is not None:
-            settings = evolve(settings, pins=pins.of(self._spec))
+    def _begin_anew(self, spec: ServerSpec, settings: KeeperSettings, drain: float) -> None:
+        """Begin as if it had just been configured."""
+        if spec.transport == self._now.spec.transport:  # what was found out about it still holds
+            settings = evolve(settings, notes=self._settings.notes, pins=self._settings.pins.of(spec))
         self._settings = settings
-        self._tracker = RestartTracker(self._spec.policy or settings.policy, self._spec.restart)
-        self._recalled = self._recalled and known
-        new = renewed_snapshot(self._snapshot, self._spec, self._settings.policy)
-        check_beginning(new.state)
-        self._write(new)
-        if new.state is ServerState.CONNECTING:
-            self._leave_to_the_next()
-            self._end_with(Order.START, drain)
+        self._course.begin_anew(spec, settings.policy)
+        if self._now.state is ServerState.CONNECTING:
+            self._begin(drain)
         else:
-            self._dismiss_askers()
-            self._end_with(Order.STOP, drain)
-
-    def _fulfil_wish(self) -> None:
-        """Nothing of an earlier connection is left."""
-        if self._wish in (Order.START, Order.WAKE):
-            self._due = trio.current_time()
-        elif self._wish in (Order.STOP, Order.LEAVE):
-            self._due = _NEVER
-            self._left = self._wish is Order.LEAVE
-        self._settle(self._stoppers)
-
-    def _decide(self, reason: ExitReason) -> None:
-        """What follows an end that nobody asked for."""
-        if reason.kind is ExitKind.PROBE_REFUSED:
-            self._learn(Era.HANDSHAKE)
-            self._wish = Order.WAKE  # once more, as part of the same attempt
-            return
-        self._tracker, decision = self._tracker.on_exit(reason.at, clean=reason.clean, retriable=reason.retriable)
-        after = snapshot_after(self._snapshot, reason, decision, redact=self._redact)
-        self._due = _NEVER if after.due_at is None else after.due_at
-        why = self._redact(reason.loss.message)
-        self._settle(self._first_listers, why)
-        if after.state is ServerState.WAITING:
-            self._leave_to_the_next()
-        self._show(after)
-        self._settle(self._relisters, why)
-        self._settle(self._askers)
-
-    @property
-    def _wakes(self) -> bool:
-        """Whether a call or a list starts it."""
-        return self._snapshot.state is ServerState.IDLE or self._snapshot.revives_on_call
-
-    async def _recall(self) -> None:
-        """Read what earlier runs found of this spec, once a spec."""
-        if not self._recalled:
-            notes = self._settings.notes
-            self._era = None if notes is None else await notes.recall()
-            self._recalled = True
-
-    def _learn(self, era: Era | None) -> None:
-        """An incarnation has found this, unless it was one of an earlier spec, whose last words this may be."""
-        if self._recalled and era is not None and era is not self._era:
-            self._era = era
-            if self._settings.notes is not None:
-                self._settings.notes.remember(era)
-
-    # -- pins -----------------------------------------------------------------------------------------------------
-
-    async def _review(self, definitions: "Sequence[Definition]") -> Review:
-        """Before anybody sees tools, they are held against what they were when they were first used."""
-        pins = self._settings.pins
-        return UNREVIEWED if pins is None else await pins.review(definitions)
+            self._waiters.stopped(self._now)
+            self._end(drain)
 
     async def _accept(self, request: Acceptance) -> None:
+        """Pin a tool as a person has seen it, and look at all of them again."""
         pins = self._settings.pins
-        assert pins is not None  # or nothing would have been found to differ
         try:
             await pins.accept(request.change)
         except StoreUnreadable as error:
-            request.settle(self._snapshot, str(error))
+            request.settle(self._now, str(error))
             return
-        review = await pins.review(self._snapshot.definitions)
-        if review != self._snapshot.review:
-            self._show(evolve(self._snapshot, review=review))
-        request.settle(self._snapshot)
-
-    # -- the state cell -------------------------------------------------------------------------------------------
-
-    def _show(self, snapshot: Snapshot) -> None:
-        check_transition(self._snapshot.state, snapshot.state)
-        self._write(snapshot)
-
-    def _write(self, snapshot: Snapshot) -> None:
-        old, self._snapshot = self._snapshot, snapshot
-        self._publish(old, snapshot)
-
-    def _connecting(self) -> Snapshot:
-        return evolve(
-            self._snapshot,
-            state=ServerState.CONNECTING,
-            attempt=self._tracker.attempt,
-            due_at=None,
-            revives_on_call=False,
-            connected_at=None,
-            owner=None,
-        )
-
-    def _show_connected(self, report: Connected, review: Review) -> None:
-        now = trio.current_time()
-        self._tracker = self._tracker.on_connected(now)
-        self._show(
-            evolve(
-                self._snapshot,
-                state=ServerState.CONNECTED,
-                connected_at=now,
-                error=None,
-                handshake=discreet(report.handshake, self._settings.redact),
-                owner=report.owner,
-                definitions=report.definitions,
-                review=review,
-            )
-        )
-        self._settle(self._first_listers)
-        self._settle(self._askers)
-
-    def _show_stopped(self) -> None:
-        if self._snapshot.state is not ServerState.STOPPED:
-            self._show(evolve(self._connecting(), state=ServerState.STOPPED, pid=None, error=None, attempt=1))
-        self._dismiss_askers()
-
-    def _dismiss_askers(self) -> None:
-        """No attempt will bring what these waited for."""
-        self._settle(self._relisters, _NOT_CONNECTED)
-        self._settle(self._first_listers, _NOT_CONNECTED)
-        self._settle(self._askers)
-
-    def _settle(self, commands: list[Command], error: str | None = None) -> None:
-        for command in commands:
-            command.settle(self._snapshot, error)
-        commands.clear()
-
-
-_RUNNING = (ServerState.CONNECTING, ServerState.CONNECTED)
-_UNBLOCKED_BY_RELOAD = (ServerState.FAILED, ServerState.NEEDS_AUTH)
-"""States that a reload ends although nothing changed here: what was in the way may have gone."""
+        self._course.reviewed(await pins.review(self._now.definitions))
+        request.settle(self._now)

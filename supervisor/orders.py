@@ -1,17 +1,14 @@
 """What a keeper can be told, and where its answer appears."""
 
 from enum import Enum
-from typing import TYPE_CHECKING
 
 import trio
 from attrs import define, field, frozen
 
 from .spec import ServerSpec
 from .status import Snapshot
+from .terms import KeeperSettings
 from .tools.pins import DefinitionChange
-
-if TYPE_CHECKING:
-    from .keeper import KeeperSettings
 
 
 class Order(Enum):
@@ -40,7 +37,7 @@ class Renewal:
     """How a server is to be kept from now on."""
 
     spec: ServerSpec
-    settings: "KeeperSettings"
+    settings: KeeperSettings
 
 
 @define(eq=False)
@@ -51,6 +48,7 @@ class Request:
     outcome: Snapshot | None = field(default=None, init=False)
     """How the server stood when it was done; set before `done`."""
     error: str | None = field(default=None, init=False)
+    """Why it could not be done, in one line; None if it was."""
 
     def settle(self, outcome: Snapshot, error: str | None = None) -> None:
         """Answer."""

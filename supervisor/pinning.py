@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 
 from .registrar import Registrar
 from .spec import ServerSpec
-from .store import MemoryStore, Store, StoreUnreadable, spec_digest
+from .store import MemoryStore, Store, StoreUnreadable
 from .tools.pins import DefinitionChange, Review, changes_between, pinned_text
 
 if TYPE_CHECKING:
@@ -18,28 +18,34 @@ PinMode = Literal["report", "block"]
 as well until a person accepts it, and so is everything while nobody can tell."""
 
 _CHANGED = "its definition has changed since it was first used; see `mcp-nursery pins`, or Supervisor.accept_change"
+_THIS_RUN = "this run"
 
 
 class PinBook:
-    """The pins of one server, for its keeper: in the store, or in memory where the spec has no lasting value."""
+    """The pins of one server, for its keeper: in the store, or in memory where the spec has no digest that lasts."""
 
     def __init__(
-        self, registrar: Registrar, spec: ServerSpec, mode: PinMode, *, own: MemoryStore | None = None
+        self,
+        registrar: Registrar,
+        spec: ServerSpec,
+        digest: str | None,
+        mode: PinMode,
+        *,
+        own: MemoryStore | None = None,
     ) -> None:
-        digest = spec_digest(spec)
         self._registrar = registrar
         self._spec = spec
+        self._digest = digest
         self._mode: PinMode = mode
-        self._digest = digest or "this run"
         self._own = None if digest is not None else own or MemoryStore()
 
     def of(self, spec: ServerSpec) -> "PinBook":
         """The same pins for another spec of this server, which is reached in the same way."""
-        return PinBook(self._registrar, spec, self._mode, own=self._own)
+        return PinBook(self._registrar, spec, self._digest, self._mode, own=self._own)
 
     async def review(self, definitions: Iterable["Definition"]) -> Review:
         """Pin what is new, and say what differs. What is not offered anyway is not looked at."""
-        name, digest = self._spec.name, self._digest
+        name, digest = self._spec.name, self._digest or _THIS_RUN
         declared = {each.name: pinned_text(each) for each in definitions if self._spec.offers(each.name)}
         try:
             pinned = await self._ask(lambda store: store.pin(name, digest, declared))
@@ -57,7 +63,7 @@ class PinBook:
         Raises:
             StoreUnreadable: It cannot be written down.
         """
-        digest = self._digest
+        digest = self._digest or _THIS_RUN
         await self._ask(lambda store: store.accept_change(digest, change))
 
     async def _ask(self, question: Callable[[Store], T]) -> T:

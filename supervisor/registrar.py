@@ -2,20 +2,19 @@
 
 import logging
 import math
+import shlex
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 import trio
-from attrs import define, field, frozen
+from attrs import define, field
 
 from mcp_nursery.actors.mailbox import Mailbox
-from mcp_nursery.actors.messages import Era
 from mcp_nursery.actors.transports.orphans import Host, Orphan, end_orphans, own_marker, this_host
 from mcp_nursery.actors.transports.process_table import ProcessId
 
 from .config.trust import TrustRequest
-from .spec import ServerSpec
-from .store import Store, StoreUnreadable, spec_digest
+from .store import Store, StoreUnreadable
 
 logger = logging.getLogger(__name__)
 
@@ -77,10 +76,6 @@ class Registrar:
         store.close()
         self._closed = True
 
-    def notes(self, spec: ServerSpec) -> "EraNotes":
-        """Where a server's era is written down."""
-        return EraNotes(self, spec.name, spec_digest(spec))
-
     # -- consent --------------------------------------------------------------------------------------------------
 
     async def permit(self, request: TrustRequest) -> str | None:
@@ -89,7 +84,8 @@ class Registrar:
             if await self.ask(lambda store: store.agreed(request.digest)):
                 return None
             if self._trust is None:
-                return f"not trusted: it {', '.join(request.reasons)}; `mcp-nursery trust {request.file}` shows it all"
+                way = f"mcp-nursery trust {shlex.quote(request.file)}"  # the project named its folders
+                return f"not trusted: it {', '.join(request.reasons)}; `{way}` shows it all"
             if not await self._agreed_now(request):
                 return "not trusted: refused"
             await self.ask(lambda store: store.agree(request))
@@ -199,29 +195,3 @@ class Registrar:
             for orphan in orphans:
                 self.ended(orphan.marker)
         self._swept.set()
-
-
-@frozen
-class EraNotes:
-    """Where the era of one server is written down."""
-
-    registrar: Registrar
-    server: str
-    spec: str | None
-    """The digest of how it is reached; None for what does not last: nothing is written down."""
-
-    async def recall(self) -> Era | None:
-        """What an earlier run found."""
-        spec = self.spec
-        if spec is None:
-            return None
-        try:
-            return await self.registrar.ask(lambda store: store.era(self.server, spec))
-        except StoreUnreadable:
-            return None
-
-    def remember(self, era: Era) -> None:
-        """It was found now."""
-        spec = self.spec
-        if spec is not None:
-            self.registrar.tell(lambda store: store.remember_era(self.server, spec, era))

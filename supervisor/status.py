@@ -108,7 +108,10 @@ def discreet(handshake: Handshake, redact: Callable[[str], str]) -> Handshake:
     """What a server said of itself, without secrets. To be done once a connection: it takes a while."""
     info, instructions = handshake.server_info, handshake.instructions
     if info is not None:
-        info = type(info).model_validate(_each_text(info.model_dump(mode="json"), redact))
+        said = info.model_dump(mode="json")
+        shown = _each_text(said, redact)
+        if shown != said:
+            info = type(info).model_validate(shown)
     return evolve(handshake, server_info=info, instructions=None if instructions is None else redact(instructions))
 
 

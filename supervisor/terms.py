@@ -7,14 +7,16 @@ from attrs import field, frozen
 
 from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.actors.host import NO_CALLBACKS, Callbacks
+from mcp_nursery.actors.server import Permit
 from mcp_nursery.actors.start_pool import NO_POOL, StartPool
 
 from .config.environment import connect_timeout
-from .keeper import KeeperSettings
+from .eras import EraNotes
 from .pinning import PinBook, PinMode
 from .policy import RestartPolicy
 from .registrar import Registrar
 from .spec import ServerSpec
+from .store import spec_digest
 from .transports import LOCAL_KINDS, REMOTE_KINDS
 from .usage import Usage
 
@@ -48,6 +50,32 @@ class FleetSettings:
     """What servers may ask of the host."""
     pins: PinMode = "report"
     """What becomes of tools that are not what they were when they were first used."""
+
+
+@frozen(kw_only=True)
+class KeeperSettings:
+    """What a keeper takes from the supervisor, for one server."""
+
+    policy: RestartPolicy
+    """If its spec brings none."""
+    connect_timeout: float
+    """Seconds; `inf` for no limit."""
+    close_grace: float
+    """Seconds at each step of closing a transport."""
+    redact: Callable[[str], str]
+    """Takes secrets out of what is told of the server."""
+    pool: StartPool
+    """Where a fresh start waits for its turn; restarts never wait."""
+    callbacks: Callbacks
+    """What the server may ask of the host."""
+    permit: Permit | None
+    """Asked before every start; None: it may always start."""
+    notes: EraNotes
+    """What is known of its era, and where that is written down for later runs."""
+    pins: PinBook
+    """What holds its tools against what they were when they were first used."""
+    idle_since: Callable[[], float]
+    """When it was last used, on Trio's clock; `inf` while it is being used, `-inf` if it never was."""
 
 
 class Terms:
@@ -84,6 +112,7 @@ class Terms:
 
     def _of(self, spec: ServerSpec) -> KeeperSettings:
         settings = self._settings
+        digest = spec_digest(spec)
         return KeeperSettings(
             policy=settings.policy,
             redact=partial(self._redact, spec.name),
@@ -92,7 +121,7 @@ class Terms:
             pool=self._pools.get(spec.transport.kind, NO_POOL),
             callbacks=settings.callbacks,
             permit=None if spec.consent is None else partial(settings.registrar.permit, spec.consent),
-            notes=settings.registrar.notes(spec),
-            pins=PinBook(settings.registrar, spec, settings.pins),
+            notes=EraNotes(settings.registrar, spec.name, digest),
+            pins=PinBook(settings.registrar, spec, digest, settings.pins),
             idle_since=partial(self._usage.idle_since, spec.name),
         )

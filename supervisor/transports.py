@@ -43,6 +43,8 @@ def _mapping(values: Mapping[str, str]) -> Mapping[str, str]:
 class StdioTransport:
     """A subprocess that speaks MCP on its standard streams."""
 
+    kind: ClassVar[TransportKind] = "stdio"
+
     command: str
     """The program: a path, or a name looked up on PATH (the server's own, if `env` sets one)."""
     args: Sequence[str] = field(default=(), converter=as_strings, repr=lambda args: f"<{len(args)} arguments>")
@@ -51,11 +53,6 @@ class StdioTransport:
     """Variables added to the few it inherits (PATH, HOME and the like); nothing else of the host's is passed on."""
     cwd: str | Path | None = None
     """Its working directory; the host's by default."""
-
-    @property
-    def kind(self) -> TransportKind:
-        """`stdio`."""
-        return "stdio"
 
     def connector(self, *, close_grace: float) -> "Connector":
         """How an incarnation starts it. `close_grace` is the wait, in seconds, at each step of its close."""
@@ -88,6 +85,8 @@ class DockerTransport:
         ConfigError: The image's name is none.
     """
 
+    kind: ClassVar[TransportKind] = "docker"
+
     image: str = field(validator=_an_image)
     """The image, with tag or digest if it has one."""
     args: Sequence[str] = field(default=(), converter=as_strings, repr=lambda args: f"<{len(args)} arguments>")
@@ -97,11 +96,6 @@ class DockerTransport:
     and the like."""
     command: str = "docker"
     """The client, or another that understands its words."""
-
-    @property
-    def kind(self) -> TransportKind:
-        """`docker`."""
-        return "docker"
 
     def connector(self, *, close_grace: float) -> "Connector":
         """How an incarnation runs it. `close_grace`, in seconds, is what two of three steps of its close may take."""
@@ -116,12 +110,9 @@ class DockerTransport:
 class InProcessTransport:
     """A server object of the MCP SDK in this process: an `MCPServer` or a low-level `Server`."""
 
-    server: Any = field(repr=False)
+    kind: ClassVar[TransportKind] = "in-process"
 
-    @property
-    def kind(self) -> TransportKind:
-        """`in-process`."""
-        return "in-process"
+    server: Any = field(repr=False)
 
     def connector(self, *, close_grace: float) -> "Connector":
         """How an incarnation reaches it. `close_grace` bounds, in seconds, the end of its lifespan."""
@@ -198,10 +189,7 @@ class RemoteTransport:
 class HttpTransport(RemoteTransport):
     """A remote server on streamable HTTP; its endpoint often ends in `/mcp`."""
 
-    @property
-    def kind(self) -> TransportKind:
-        """`http`."""
-        return "http"
+    kind: ClassVar[TransportKind] = "http"
 
     def connector(self, *, close_grace: float) -> "Connector":
         """How an incarnation reaches it. `close_grace` bounds, in seconds, the end of its session."""
@@ -214,10 +202,7 @@ class HttpTransport(RemoteTransport):
 class SseTransport(RemoteTransport):
     """A remote server on HTTP with server-sent events, the transport of 2024-11-05; its stream is often at `/sse`."""
 
-    @property
-    def kind(self) -> TransportKind:
-        """`sse`."""
-        return "sse"
+    kind: ClassVar[TransportKind] = "sse"
 
     def connector(self, *, close_grace: float) -> "Connector":
         """How an incarnation reaches it. `close_grace` bounds, in seconds, its end."""
@@ -230,12 +215,9 @@ class SseTransport(RemoteTransport):
 class WebSocketTransport(RemoteTransport):
     """A remote server on a WebSocket; its headers go with the request that opens it."""
 
-    schemes: ClassVar[tuple[str, ...]] = ("ws", "wss")
+    kind: ClassVar[TransportKind] = "ws"
 
-    @property
-    def kind(self) -> TransportKind:
-        """`ws`."""
-        return "ws"
+    schemes: ClassVar[tuple[str, ...]] = ("ws", "wss")
 
     def connector(self, *, close_grace: float) -> "Connector":
         """How an incarnation reaches it. `close_grace` bounds, in seconds, the closing handshake."""

@@ -1,6 +1,7 @@
 """Hypothesis profiles: `quick` by default, `thorough` in CI or when HYPOTHESIS_PROFILE asks. And folders of a user
 for the tests alone: nothing here reads or writes what the developer's own mcp-nursery remembers."""
 
+import logging
 import os
 
 import pytest
@@ -20,3 +21,13 @@ def user_folders(tmp_path_factory, monkeypatch):
     for name in ("STATE", "CONFIG"):
         monkeypatch.setenv(f"XDG_{name}_HOME", str(base / name.lower()))
     return base
+
+
+@pytest.fixture(autouse=True)
+def log_levels():
+    """A command that runs in this process says what is logged; the next test has what it was."""
+    ours = logging.getLogger("mcp_nursery")
+    before = logging.root.level, ours.level
+    yield
+    logging.root.setLevel(before[0])
+    ours.setLevel(before[1])

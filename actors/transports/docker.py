@@ -4,21 +4,17 @@ import logging
 import signal
 import subprocess
 from collections.abc import AsyncGenerator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from secrets import token_hex
-from typing import TYPE_CHECKING
 
 import trio
 from attrs import evolve, frozen
 
-from ..host import NO_HOST, Host
 from ..wire.duplex import Duplex
 from .process_table import ProcessId, signal_group
 from .program import child_environment
 from .stdio import StdioConnector
-
-if TYPE_CHECKING:
-    from ..connection import Connection
+from .wire_connector import WireConnector
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +32,7 @@ _GONE = ("no such container", "is already in progress")
 
 
 @frozen
-class DockerConnector:
+class DockerConnector(WireConnector):
     """Runs a container of its own for every `open` or `connect`.
 
     The end of its input ends a container, as does SIGTERM, which the client passes on. Not so the end of the client
@@ -46,17 +42,8 @@ class DockerConnector:
     client: StdioConnector
     """The docker client; the first of its arguments is `run`."""
 
-    def connect(self, host: Host = NO_HOST) -> "AbstractAsyncContextManager[Connection]":
-        """Run the container and talk MCP to it; it is ended with the block. The server may ask what `host` offers.
-
-        Raises:
-            StartFailed: On entering: the client could not be started.
-        """
-        from ..connection.wired import open_wired  # brings in the SDK, which opening does not need
-
-        return open_wired(self.open(), host)
-
-    def open(self) -> AbstractAsyncContextManager[Duplex]:
+    @asynccontextmanager
+    async def open(self) -> AsyncGenerator[Duplex, None]:
         """Run the container; it is ended with the block, however that is left.
 
         Leaving takes at most 2 * `close_grace` + 0.5 s, also when cancelled. The block's exception comes out as it is.
@@ -64,10 +51,6 @@ class DockerConnector:
         Raises:
             StartFailed: On entering: the client could not be started.
         """
-        return self._opened()
-
-    @asynccontextmanager
-    async def _opened(self) -> AsyncGenerator[Duplex, None]:
         name = NAME + token_hex(8)
         run, *rest = self.client.args
         grace = self.client.close_grace * _SHARE

@@ -1,21 +1,17 @@
 """The stdio transport: a server in a subprocess."""
 
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import TYPE_CHECKING
+from contextlib import asynccontextmanager
 
 import trio
 from attrs import field, frozen
 
 from ..alongside import run_alongside
-from ..host import NO_HOST, Host
 from ..wire.duplex import FRAME_LIMIT, Duplex
 from .process import ProcessTree, start_process
 from .program import Shown, child_environment, find_program, start_failed
 from .stdio_duplex import StdioDuplex
-
-if TYPE_CHECKING:
-    from ..connection import Connection
+from .wire_connector import WireConnector
 
 
 def _names_only(values: Mapping[str, str]) -> str:
@@ -23,7 +19,7 @@ def _names_only(values: Mapping[str, str]) -> str:
 
 
 @frozen
-class StdioConnector:
+class StdioConnector(WireConnector):
     """Starts a server as a subprocess, once for every `open` or `connect`."""
 
     command: str
@@ -41,17 +37,8 @@ class StdioConnector:
     shown: Shown | None = None
     """What errors show instead of `command` and `cwd`; None for these."""
 
-    def connect(self, host: Host = NO_HOST) -> "AbstractAsyncContextManager[Connection]":
-        """Start the process and talk MCP to it; it is ended with the block. The server may ask what `host` offers.
-
-        Raises:
-            StartFailed: On entering: the process could not be started.
-        """
-        from ..connection.wired import open_wired  # brings in the SDK, which opening does not need
-
-        return open_wired(self.open(), host)
-
-    def open(self) -> AbstractAsyncContextManager[Duplex]:
+    @asynccontextmanager
+    async def open(self) -> AsyncGenerator[Duplex, None]:
         """Start the process; its whole tree is ended with the block, however it is left.
 
         Leaving takes at most 2 * `close_grace` + 0.5 s, also when cancelled. The block's exception comes out as it is.
@@ -59,14 +46,10 @@ class StdioConnector:
         Raises:
             StartFailed: On entering: the process could not be started.
         """
-        return self._opened()
-
-    @asynccontextmanager
-    async def _opened(self) -> AsyncGenerator[Duplex, None]:
         tree = await self._start()
         duplex = StdioDuplex(tree, frame_limit=self.frame_limit)
         try:
-            async with run_alongside(tree.stderr.pump, duplex.watch_exit, duplex.end_reading):
+            async with run_alongside(tree.stderr.pump, duplex.end_reading):
                 yield duplex
         finally:
             duplex.retire()

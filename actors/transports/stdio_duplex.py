@@ -27,20 +27,23 @@ _WRITE_MOST = 256 << 10
 _READ_MOST = 1 << 20
 """Bytes read in one go; no less than a pipe can hold, so that one go empties the pipe of a dead process."""
 
+_NOTHING = memoryview(b"")
+
 
 class StdioDuplex:
-    """A `Duplex` over the stdin and stdout of a process. Who opens it runs `watch_exit` and `end_reading`."""
+    """A `Duplex` over the stdin and stdout of a process. Who opens it runs `end_reading`."""
 
     def __init__(self, tree: ProcessTree, *, frame_limit: int = FRAME_LIMIT) -> None:
         self._tree = tree
         self._lines = _Lines(frame_limit)
-        self._torn = memoryview(b"")
+        self._torn = _NOTHING
         self._first_size = 0
         self._written = 0
         self._deaf = False
         self._retired = False
         self._unheard = False
-        self._suspicion = trio.Event()
+        self._trusted = trio.CancelScope()
+        """Cancelled when the process has refused its input."""
         self._ending = False
         self._ended = False
 
@@ -86,7 +89,7 @@ class StdioDuplex:
         """
         await self._room()
         while self._torn:
-            self._torn = self._torn[self._write(self._torn) :] or memoryview(b"")  # an empty view holds the frame
+            self._torn = self._torn[self._write(self._torn) :] or _NOTHING  # an empty view holds the frame
             await self._room()
 
     async def _room(self) -> None:
@@ -104,7 +107,7 @@ class StdioDuplex:
             return 0
         except OSError as error:
             self._deaf = True
-            self._suspicion.set()
+            self._trusted.cancel()
             raise trio.BrokenResourceError("the process reads no more") from error
         self._written += written
         return written
@@ -178,14 +181,10 @@ class StdioDuplex:
         unread = int.from_bytes(fcntl.ioctl(fd, termios.FIONREAD, bytes(4)), sys.byteorder)
         return self._written - unread < self._first_size
 
-    async def watch_exit(self) -> None:
-        """Notice the process's exit. To be run as long as the process is used."""
-        await self._tree.wait()
-        self._suspicion.set()
-
     async def end_reading(self) -> None:
-        """End `read()` soon after the process has exited or refused its input. To be run as `watch_exit` is."""
-        await self._suspicion.wait()
+        """End `read()` soon after the process has exited or refused its input. To be run as long as it is used."""
+        with self._trusted:
+            await self._tree.wait()
         await trio.sleep(DRAIN)
         self._ending = True
         trio.lowlevel.notify_closing(self._tree.stdout.fileno())

@@ -6,22 +6,18 @@ import socket
 import ssl
 import string
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from importlib.metadata import version
-from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit
 
 import trio
 from attrs import field, frozen
 
 from ..errors import leaves, one_line
-from ..host import NO_HOST, Host
 from ..wire.duplex import FRAME_LIMIT, Duplex
 from .upgrade import Refusal, shown_url
-from .websocket_duplex import NoWebSocket, Request, WebSocketDuplex, open_duplex
-
-if TYPE_CHECKING:
-    from ..connection import Connection
+from .websocket_duplex import NoWebSocket, Request, open_duplex
+from .wire_connector import WireConnector
 
 _PORTS = {"ws": 80, "wss": 443}
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -38,7 +34,7 @@ class _Target:
 
 
 @frozen
-class WebSocketConnector:
+class WebSocketConnector(WireConnector):
     """Reaches a server by a WebSocket, one for every `open` or `connect`."""
 
     url: str = field(repr=shown_url)
@@ -52,17 +48,8 @@ class WebSocketConnector:
     frame_limit: int = FRAME_LIMIT
     """Characters of one message before the connection counts as lost."""
 
-    def connect(self, host: Host = NO_HOST) -> "AbstractAsyncContextManager[Connection]":
-        """Open the WebSocket and talk MCP on it; it is closed with the block. The server may ask what `host` offers.
-
-        Raises:
-            StartFailed: On entering: there is no WebSocket to be had.
-        """
-        from ..connection.wired import open_wired  # brings in the SDK, which opening does not need
-
-        return open_wired(self.open(), host)
-
-    def open(self) -> AbstractAsyncContextManager[Duplex]:
+    @asynccontextmanager
+    async def open(self) -> AsyncGenerator[Duplex, None]:
         """Open the WebSocket; it is closed with the block, however it is left.
 
         Leaving takes at most `close_grace` seconds, also when cancelled. The block's exception comes out as it is.
@@ -70,10 +57,6 @@ class WebSocketConnector:
         Raises:
             StartFailed: On entering: there is no WebSocket to be had.
         """
-        return self._opened()
-
-    @asynccontextmanager
-    async def _opened(self) -> AsyncGenerator[WebSocketDuplex, None]:
         try:
             target = _target_of(self.url, self.headers)
             stream = await self._reach(target)

@@ -72,9 +72,13 @@ class Endpoint:
         self._table = CallTable()
         self._calls: set[ReplySlot] = set()
         self._settled = trio.lowlevel.ParkingLot()
-        self._notices = Notices()
+        self._notices: Notices | None = None
+        """Made for the first one: many servers never send any."""
         self._requests = PeerRequests(self, self._respond)
-        self._running = False
+        self._session: _Session | None = None
+        """Who runs it; None until then."""
+        self._writing = False
+        """Whether the outbox runs: not before a peer has not taken all at once."""
 
     # -- calls ----------------------------------------------------------------------------------------------------
 
@@ -98,7 +102,7 @@ class Endpoint:
             if refusal is not None:
                 self._table.forget(post.slot)
                 post.slot.resolve(refusal)
-        self._outbox.flush()
+        self._flush()
 
     def _queue(self, post: "Post") -> Unsendable | Busy | None:
         try:
@@ -157,12 +161,12 @@ class Endpoint:
         await trio.lowlevel.checkpoint_if_cancelled()
         if self.lost.is_set():
             raise self._closed()
-        if not self._running:
+        if self._session is None:
             raise RuntimeError("the endpoint is not running")
         slot = ReplySlot(wants_progress=opts.get("on_progress") is not None)
         request_id = self._table.open(slot, opts.get("request_id"))
         self._outbox.push(frames.request(request_id, method, self._prepared(method, params, request_id, slot)), slot)
-        self._outbox.flush()
+        self._flush()
         return await self._reply(slot, method, opts)
 
     async def notify(self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None) -> None:
@@ -223,7 +227,13 @@ class Endpoint:
     def _send(self, frame: bytes) -> None:
         if not self.lost.is_set():
             self._outbox.push(frame)
-            self._outbox.flush()
+            self._flush()
+
+    def _flush(self) -> None:
+        self._outbox.flush()
+        if self._outbox.is_blocked and not self._writing and self._session is not None:
+            self._writing = True
+            self._session.nursery.start_soon(self._outbox.run)
 
     # -- the SDK's Dispatcher: inbound ----------------------------------------------------------------------------
 
@@ -236,33 +246,29 @@ class Endpoint:
         task_status: Any = trio.TASK_STATUS_IGNORED,
     ) -> None:
         """Be the endpoint until the peer is gone. Single-shot; a loss is a return, never an error."""
-        try:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._outbox.run)
-                nursery.start_soon(self._deliver, on_notify)
-                self._running = True
-                task_status.started()
-                while await self._take_in(nursery, on_request, on_notify_intercept):
+        async with trio.open_nursery() as nursery:
+            self._session = session = _Session(nursery, on_request, on_notify, on_notify_intercept)
+            self._flush()  # what was told before
+            task_status.started()
+            try:
+                while await self._take_in(session):
                     pass  # nothing of a message, which may be large, is kept here until the next one comes
                 self.lose(await self._duplex.loss())  # now: a callback that serves the peer may take its time to end
-                nursery.cancel_scope.cancel()
-        finally:
-            self._running = False
-            self.lose(_CLOSED)
+            finally:
+                self.lose(_CLOSED)  # unless it was lost before; nothing is written any more
+            nursery.cancel_scope.cancel()
 
-    async def _take_in(self, nursery: trio.Nursery, on_request: OnRequest, intercept: OnNotifyIntercept | None) -> bool:
+    async def _take_in(self, session: "_Session") -> bool:
         """See to what comes next; False at the end."""
         batch = await self._duplex.read()
         self.heard_at = trio.current_time()
         for count, frame in enumerate(batch, 1):
-            self._accept(frame, nursery, on_request, intercept)
+            self._accept(frame, session)
             if count % _TURN == 0:
                 await trio.lowlevel.checkpoint()
         return bool(batch)
 
-    def _accept(
-        self, frame: bytes, nursery: trio.Nursery, on_request: OnRequest, intercept: OnNotifyIntercept | None
-    ) -> None:
+    def _accept(self, frame: bytes, session: "_Session") -> None:
         try:
             for message in frames.messages(frame):
                 method = message.get("method")
@@ -271,9 +277,10 @@ class Endpoint:
                 elif not isinstance(method, str):
                     raise ValueError("a method that is no string")  # like any other broken frame
                 elif (request_id := as_request_id(message.get("id"))) is not None:
-                    self._requests.begin(nursery, on_request, request_id, method, _object(message.get("params")))
+                    params = _object(message.get("params"))
+                    self._requests.begin(session.nursery, session.on_request, request_id, method, params)
                 elif "id" not in message:
-                    self._notice(method, _object(message.get("params")), intercept)
+                    self._notice(method, _object(message.get("params")), session)
         except ValueError:
             self._count_noise(frame)
 
@@ -285,18 +292,22 @@ class Endpoint:
         self._settle(slot)
         slot.resolve(outcome_of(message))
 
-    def _notice(self, method: str, params: dict[str, Any] | None, intercept: OnNotifyIntercept | None) -> None:
+    def _notice(self, method: str, params: dict[str, Any] | None, session: "_Session") -> None:
         if method == "notifications/progress" and params is not None:
             self._table.report(params)
         elif method == "notifications/cancelled":
             self._requests.cancel(params)
-        if not run_notify_intercept(intercept, method, params):
-            self._notices.put(method, params)
+        if run_notify_intercept(session.intercept, method, params):
+            return
+        if self._notices is None:
+            self._notices = Notices()
+            session.nursery.start_soon(self._deliver, self._notices, session.on_notify)
+        self._notices.put(method, params)
 
-    async def _deliver(self, on_notify: OnNotify) -> None:
+    async def _deliver(self, notices: Notices, on_notify: OnNotify) -> None:
         """Hand notifications to the session one at a time, in the order of the wire."""
         for count in itertools.count(1):
-            method, params = await self._notices.get()
+            method, params = await notices.get()
             if count % _TURN == 0:
                 await trio.lowlevel.checkpoint()
             try:
@@ -317,6 +328,16 @@ class Post:
 
     slot: ReplySlot
     encode: Callable[[RequestId], bytes]
+
+
+@frozen
+class _Session:
+    """The session that runs this as its dispatcher: its handlers, and where tasks for them run."""
+
+    nursery: trio.Nursery
+    on_request: OnRequest
+    on_notify: OnNotify
+    intercept: OnNotifyIntercept | None
 
 
 def _object(params: object) -> dict[str, Any] | None:

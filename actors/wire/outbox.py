@@ -1,7 +1,5 @@
 """Frames that wait for the peer to read. Never blocks who queues, and knows of each frame whether it has left."""
 
-from collections import deque
-
 import trio
 from attrs import frozen
 
@@ -24,10 +22,15 @@ class Outbox:
     def __init__(self, duplex: Duplex, limit: int = OUTBOX_LIMIT) -> None:
         self._duplex = duplex
         self._limit = limit
-        self._queue: deque[_Queued] = deque()
+        self._queue: list[_Queued] = []
         self.size = 0
         """Bytes that wait."""
         self._blocked = trio.Event()
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether the peer did not take all at once, so that `run` has something to do."""
+        return self._blocked.is_set()
 
     def push(self, frame: bytes, slot: ReplySlot | None = None) -> None:
         """Queue a frame; `flush` sends it."""
@@ -47,11 +50,11 @@ class Outbox:
         except trio.BrokenResourceError:
             self._blocked.set()  # for good: what is queued was not sent, and the reader will see the end
             return
-        for _ in range(begun):
-            queued = self._queue.popleft()
+        for queued in self._queue[:begun]:
             self.size -= len(queued.frame)
             if queued.slot is not None:
                 queued.slot.sent = True
+        del self._queue[:begun]
         if self._queue or self._duplex.unfinished:
             self._blocked.set()
 

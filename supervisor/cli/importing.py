@@ -10,7 +10,7 @@ from typing import Any
 from attrs import frozen
 
 from mcp_nursery.actors.errors import ConfigError
-from mcp_nursery.supervisor.config.loader import File, read_file, read_found
+from mcp_nursery.supervisor.config.loader import File, read_file, read_found, warnings_of
 from mcp_nursery.supervisor.config.places import own_file, user_files
 from mcp_nursery.supervisor.config.trust import texts_of
 from mcp_nursery.supervisor.config.unresolved import Origin
@@ -36,7 +36,7 @@ class ImportOptions:
 def import_servers(options: Options, wanted: ImportOptions) -> int:
     """Read, write, and say what was left out."""
     target = wanted.to or own_file()
-    if target.exists() and not wanted.force:
+    if os.path.lexists(target) and not wanted.force:
         raise ConfigError("exists already; --force writes over it, --to FILE writes elsewhere", file=str(target))
     files, left = _read(wanted)
     servers: dict[str, tuple[Mapping[str, Any], str]] = {}
@@ -75,9 +75,14 @@ def _left_out(file: File) -> list[str]:
         if isinstance(transport, UnusableTransport):
             left.append(str(transport.error))
             continue
-        left += [f"{file.path}: server {name!r}: {key[:80]!r} means nothing here" for key in entry.unknown]
+        left += [line for _, line in warnings_of(file.path, name, entry)]
         if any("${workspaceFolder" in text for text in texts_of(dict(entry.own))):
             left.append(f"{file.path}: server {name!r}: ${{workspaceFolder}} will be the working directory")
+        left += [
+            f"{file.path}: server {name!r}: its {key} will be looked for from the working directory"
+            for key in ("cwd", "envFile")
+            if key in entry.own and not entry.own[key].startswith(("/", "${"))
+        ]
     return left
 
 

@@ -34,10 +34,12 @@ def trust(options: Options, wanted: TrustOptions) -> int:
     store = SqliteStore()
     try:
         open_ones = [request for request in requests if not store.agreed(request.digest)]
-        if not options.as_json:
-            _show(requests, open_ones, config)
-        if open_ones and not wanted.yes:
-            _ask(open_ones)
+        asking = bool(open_ones) and not wanted.yes
+        shown = _shown(requests, open_ones, config)
+        if not options.as_json and not (asking and can_ask()):
+            write_line(shown)
+        if asking:
+            _ask(open_ones, shown)
         for request in open_ones:
             store.agree(request)
     finally:
@@ -65,21 +67,21 @@ def _project(file: Path | None) -> Config:
     return found
 
 
-def _show(requests: Sequence[TrustRequest], open_ones: Sequence[TrustRequest], config: Config) -> None:
+def _shown(requests: Sequence[TrustRequest], open_ones: Sequence[TrustRequest], config: Config) -> str:
     told = [[*_lines(request), *([] if request in open_ones else ["(trusted already)"])] for request in requests]
-    if told:
-        write_line("\n\n".join("\n".join(lines) for lines in told))
-    else:
-        write_line("\n".join(f"{literal_line(file)}: nothing in it needs to be agreed to" for file in config.files))
+    if not told:
+        return "\n".join(f"{literal_line(file)}: nothing in it needs to be agreed to" for file in config.files)
+    return "\n\n".join("\n".join(lines) for lines in told)
 
 
-def _ask(requests: Sequence[TrustRequest]) -> None:
+def _ask(requests: Sequence[TrustRequest], shown: str) -> None:
+    """Standard output may go to a file: what is asked about is shown where the question is."""
     servers = ", ".join(request.server for request in requests)
     if not can_ask():
         raise NotApproved(servers, None, "there is no terminal to ask on; --yes agrees to all of it")
 
     async def ask() -> bool:
-        return await says_yes(f"Trust {'it' if len(requests) == 1 else f'these {len(requests)}'}? [y/N] ")
+        return await says_yes(f"{shown}\nTrust {'it' if len(requests) == 1 else f'these {len(requests)}'}? [y/N] ")
 
     if not run_async(ask):
         raise NotApproved(servers, None, "refused at the terminal")

@@ -103,7 +103,7 @@ def _decode(data: bytes, file: str) -> str:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-    raise ConfigError(f"not UTF-8 (line {line})", file=file)
+    raise ConfigError(f"not UTF-8 (line {line}); save it as UTF-8", file=file)
 
 
 def _parse(text: str, file: str) -> object:

@@ -136,6 +136,10 @@ class Entry:
     unknown: tuple[str, ...]
     """Its keys that mean nothing here."""
 
+    def off(self) -> "Entry":
+        """The same, switched off."""
+        return evolve(self, spec=evolve(self.spec, enabled=False), own={**self.own, "enabled": False})
+
 
 def read_entry(
     name: str,
@@ -198,7 +202,15 @@ def _is_of_websocket(url: object) -> bool:
 def _consent(name: str, written: dict[str, Any], said: Translation, origin: Origin) -> TrustRequest | None:
     remote = _kind(said.own) in _REMOTE
     try:
-        return trust_request(name, said.own, file=origin.file, remote=remote, known=KEYS, written=written)
+        return trust_request(
+            name,
+            said.own,
+            file=origin.file,
+            remote=remote,
+            known=KEYS,
+            folder=origin.workspace,
+            written=written,
+        )
     except RecursionError:
         problem = "nested too deeply"
     raise FieldError(problem)

@@ -1,14 +1,18 @@
 """Variables in the text of a configuration. Pure: what they stand for is an argument, and is never looked at again."""
 
+import os
 import re
 from collections.abc import Callable, Mapping
 
 from attrs import field, frozen
 
 _VARIABLE = re.compile(r"\$\{((?:[^{}]|\$\{[^{}]*\})*)\}")
-_NAME = re.compile(r"(?:env:)?[A-Za-z_][A-Za-z0-9_]*|input:[A-Za-z0-9_.-]+")
+_NAME = re.compile(r"(?:env:)?[A-Za-z_][A-Za-z0-9_]*|input:[A-Za-z0-9_.-]+|/")
 _INPUT = "input:"
 _SHOWN = re.compile(r"[A-Za-z0-9_.:-]{1,80}")
+
+PLACES: tuple[str, ...] = ("workspaceFolder", "workspaceFolderBasename", "userHome", "pathSeparator", "/")
+"""Variables that are no secret: where one is, and how paths are written."""
 
 _COMMAND = "!"
 """What a value of `env` or `headers` begins with that is a command's output."""
@@ -39,8 +43,9 @@ class Surroundings:
         """The value of a variable: `${env:NAME}` means the host's environment alone."""
         if name.startswith("env:"):
             return self.environ.get(name.removeprefix("env:"))
-        folders = {"workspaceFolder": self.workspace, "userHome": self.home}
-        return next((place[name] for place in (folders, self.own, self.environ) if name in place), None)
+        values = (self.workspace, os.path.basename(self.workspace), self.home, os.sep, os.sep)
+        places = dict(zip(PLACES, values, strict=True))
+        return next((known[name] for known in (places, self.own, self.environ) if name in known), None)
 
 
 def expand(text: str, find: Find) -> str:
@@ -69,6 +74,12 @@ def expand_header(text: str, own: Mapping[str, str]) -> str:
 def unresolved_in_header(text: str, own: Mapping[str, str]) -> list[str]:
     """The variables of a header's value that its server's `env` block does not name, and that have no default."""
     return [_shown(match[1]) for match in _VARIABLE.finditer(text) if _value(match[1], own.get) is None]
+
+
+def how_to_pass_on(variable: str) -> str | None:
+    """What an entry has to say for a header to get this variable of the host's environment; None if there is no way."""
+    found = re.fullmatch(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)\}", variable)
+    return f'"env": {{"{found[1]}": "${{env:{found[1]}}}"}} passes it on to ${{{found[1]}}}' if found else None
 
 
 def has_variables(text: str) -> bool:

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path, PurePath
+from pathlib import PurePath
 
 from attrs import evolve, field, frozen
 
@@ -12,8 +12,8 @@ from mcp_nursery.supervisor.spec import ServerSpec
 from .dialects import entries_of, recognise
 from .document import read_document
 from .entry import NAMELESS, Entry, read_entry
-from .expansion import unresolved_in_header
-from .places import SETTINGS, as_project, project_files, user_files
+from .expansion import how_to_pass_on, unresolved_in_header
+from .places import SETTINGS, absolute, as_project, project_files, user_files
 from .unresolved import Origin, Unresolved
 
 Keep = Callable[[ServerSpec], bool]
@@ -101,10 +101,17 @@ def discover_config(
         inputs: As for `load_config`.
         keep: As for `load_config`.
     """
-    origins = project_files(Path(folder or os.curdir).absolute()) if project else []
+    origins, unfound = _found_in(folder or os.curdir) if project else ([], ())
     origins += user_files(hosts=hosts) if user else []
     files, errors = read_found(origins, inputs=inputs)
-    return evolve(_config(files, specs, keep), errors=errors)
+    return evolve(_config(files, specs, keep), errors=unfound + errors)
+
+
+def _found_in(folder: str | os.PathLike[str]) -> tuple[list[Origin], tuple[str, ...]]:
+    try:
+        return project_files(absolute(folder)), ()
+    except ConfigError as error:
+        return [], (str(error),)
 
 
 def load_project(file: str | os.PathLike[str]) -> Config:
@@ -113,7 +120,7 @@ def load_project(file: str | os.PathLike[str]) -> Config:
     Raises:
         ConfigError: As for `load_config`.
     """
-    return _config([read_file(as_project(Path(file).absolute()))])
+    return _config([read_file(as_project(absolute(file)))])
 
 
 def read_found(
@@ -154,10 +161,10 @@ def _file(origin: Origin, document: Mapping[str, object], inputs: Mapping[str, s
     dialect, root = recognise(origin.file, document)
     here = evolve(origin, root=root)
     entries = entries_of(origin.file, document, dialect, root)
-    read = [
-        (name, read_entry(name, entry, number=number, origin=here, dialect=dialect, inputs=inputs))
-        for number, (name, entry) in enumerate(entries, 1)
-    ]
+    read: list[tuple[str, Entry]] = []
+    for number, (name, value) in enumerate(entries, 1):
+        entry = read_entry(name, value, number=number, origin=here, dialect=dialect, inputs=inputs)
+        read.append((name, entry.off() if dialect.is_off(document, name) else entry))
     return File(origin.file, dialect.name, tuple(read))
 
 
@@ -167,7 +174,7 @@ def _config(files: Sequence[File], specs: Iterable[ServerSpec] = (), keep: Keep 
     warnings: dict[tuple[str, str], str] = {}
     for file in files:
         for name, entry in file.entries:
-            for same, line in _warnings(file.path, name, entry):
+            for same, line in warnings_of(file.path, name, entry):
                 warnings.setdefault(same, line)
     for spec in (*_each_named(entry.spec for file in files for _, entry in file.entries), *specs):
         before = servers.get(spec.name)
@@ -190,13 +197,14 @@ def _each_named(specs: Iterable[ServerSpec]) -> Iterator[ServerSpec]:
         yield evolve(spec, name=f"{NAMELESS} {nameless}") if spec.name == NAMELESS and nameless > 1 else spec
 
 
-def _warnings(path: str, name: str, entry: Entry) -> Iterator[tuple[tuple[str, str], str]]:
-    """Each with what makes two of them the same."""
+def warnings_of(path: str, name: str, entry: Entry) -> Iterator[tuple[tuple[str, str], str]]:
+    """What in an entry means nothing, one line each, with what makes two of them the same."""
     where = f"{path}: server {name!r}"
     for key in entry.unknown:
         yield (path, key), f"{where}: unknown key {key[:80]!r} is ignored"
     for header, variable in _empty_headers(entry.spec):
-        problem = f"field 'headers.{header}': {variable} is not in its env, and so empty"
+        said = [f"field 'headers.{header}': {variable} is not in its env, and so empty", how_to_pass_on(variable)]
+        problem = "; ".join(filter(None, said))
         yield (where, f"{header} {variable}"), f"{where}: {problem}"
 
 

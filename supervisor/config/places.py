@@ -4,6 +4,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path, PurePath
 
+from mcp_nursery.actors.errors import ConfigError
+
 from .dialects import DIALECTS
 from .unresolved import Origin
 
@@ -19,6 +21,19 @@ SETTINGS = frozenset(
     }
 )
 """Files that hold other settings too: one without servers is no error."""
+
+
+def absolute(path: str | os.PathLike[str]) -> Path:
+    """The path from the root.
+
+    Raises:
+        ConfigError: It is relative, and the working directory was removed.
+    """
+    try:
+        return Path(path).absolute()
+    except FileNotFoundError:
+        problem = "the working directory is gone; go to one that is there"
+    raise ConfigError(problem)
 
 
 def project_files(folder: Path) -> list[Origin]:

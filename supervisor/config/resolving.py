@@ -19,8 +19,8 @@ from mcp_nursery.actors.transports.secrets import TELL_SECRETS
 from mcp_nursery.actors.transports.stdio import StdioConnector
 
 from .env_file import EnvFileError, read_env_file
-from .expansion import Find, Surroundings, UnresolvedVariable, command_of, expand, expand_header
-from .unresolved import SEQUENCES, TEXTS, Unresolved
+from .expansion import PLACES, Find, Surroundings, UnresolvedVariable, command_of, expand, expand_header
+from .unresolved import SEQUENCES, TEXTS, Unresolved, in_workspace
 
 if TYPE_CHECKING:
     from mcp_nursery.actors.connection import Connection
@@ -118,7 +118,7 @@ class Resolver:
             found["env"] = env
         if hasattr(written, "headers"):
             found["headers"] = {name: await self._header(name, text, own) for name, text in written.headers.items()}
-        return evolve(written, **found)
+        return in_workspace(evolve(written, **found), self.unresolved.workspace)
 
     @property
     def _workspace(self) -> str:
@@ -127,7 +127,7 @@ class Resolver:
     def _recorded(self, surroundings: Surroundings) -> Find:
         def find(name: str) -> str | None:
             value = surroundings.find(name)
-            if value is not None and name.removeprefix("env:") not in (*INHERITED, "workspaceFolder", "userHome"):
+            if value is not None and name.removeprefix("env:") not in (*INHERITED, *PLACES):
                 self._keep_secret(value)
             return value
 
@@ -187,7 +187,9 @@ class Resolver:
         raise self._failed(where, problem, retriable=True)
 
     def _failed(self, where: str, problem: str, *, retriable: bool) -> StartFailed:
-        error = ConfigError(problem, file=self.unresolved.file, server=self.unresolved.server, field=where)
+        # Not as a field: of `'env.API_KEY': variable` redaction would make a secret of what follows the name.
+        said = f"field {where!r} is unusable: {problem}"
+        error = ConfigError(said, file=self.unresolved.file, server=self.unresolved.server)
         return StartFailed(str(error), retriable=retriable)
 
 

@@ -44,7 +44,7 @@ class TrustRequest:
     server: str
     """Its name."""
     file: str
-    """The project's file, an absolute path."""
+    """The project's file, an absolute path in its folder, even if it is a link to a file elsewhere."""
     reasons: tuple[str, ...] = field(eq=False)
     """What it would do, one phrase each."""
     entry: Mapping[str, Any] = field(repr=False, eq=False)
@@ -62,6 +62,7 @@ def trust_request(
     file: str,
     remote: bool,
     known: Collection[str],
+    folder: str | None = None,
     written: Mapping[str, Any] | None = None,
 ) -> TrustRequest | None:
     """What has to be agreed to before this entry of a project's file may be used; None if nothing.
@@ -72,18 +73,25 @@ def trust_request(
         file: The project's file.
         remote: Whether it names a server to connect to, and no process to start.
         known: The keys that mean anything; others are ignored and need no consent.
+        folder: The project's folder; the file's by default.
         written: The entry as it stands in the file, if it is in other words.
     """
     reasons = tuple(dict.fromkeys(_reasons(entry, remote=remote, known=known)))
     if not reasons:
         return None
-    path = os.path.realpath(file)
+    path = _in_project(file, folder or os.path.dirname(file))
     shown = entry if written is None else written
     # What the words mean is agreed to as well: it depends on what else is in the file.
     agreed = [_FORMAT, path, server, shown, *([] if shown == entry else [entry])]
     canonical = json.dumps(agreed, sort_keys=True, separators=(",", ":"))
     digest = hashlib.sha256(canonical.encode()).hexdigest()
     return TrustRequest(server, path, reasons, dict(shown), digest, argv=_argv(entry))
+
+
+def _in_project(file: str, folder: str) -> str:
+    """The file's one name in its project. A link to another project's file is none of that project: what its words mean
+    depends on the folder."""
+    return os.path.join(os.path.realpath(folder), os.path.relpath(file, folder))
 
 
 def _argv(entry: Mapping[str, Any]) -> tuple[str, ...]:

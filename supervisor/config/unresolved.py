@@ -1,9 +1,10 @@
 """Transports of a configuration whose text still has to be resolved, at each connect anew. Shows no value."""
 
+import os
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from mcp_nursery.supervisor.transports import names_only
 
@@ -87,9 +88,15 @@ def unresolved(
     texts = [*_all_texts(transport, env), env_file or ""]
     commands = (value for values in (env, *_mappings(transport)) for value in values.values())
     if env_file is None and not any(map(has_variables, texts)) and all(command_of(text) is None for text in commands):
-        return transport
+        return in_workspace(transport, origin.workspace)
     used = {name: inputs[name] for text in texts for name in inputs_in(text) if inputs}
     return Unresolved(transport, env, origin.workspace, server=server, file=origin.file, env_file=env_file, inputs=used)
+
+
+def in_workspace(transport: Any, workspace: str | None) -> Any:
+    """The transport, resolved, with a relative working directory of a project's entry made one of that project."""
+    cwd = getattr(transport, "cwd", None)
+    return transport if cwd is None or workspace is None else evolve(transport, cwd=os.path.join(workspace, cwd))
 
 
 def _all_texts(transport: Any, env: Mapping[str, str]) -> Iterable[str]:

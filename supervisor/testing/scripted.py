@@ -9,13 +9,13 @@ import trio
 from attrs import define, field, frozen
 
 from mcp_nursery.actors.errors import StartFailed
-from mcp_nursery.actors.host import NO_HOST, Host
+from mcp_nursery.actors.transports.wire_connector import WireConnector
+from mcp_nursery.actors.wire.duplex import Duplex
 
 from .incarnation import Incarnation
 from .life import Life, ToolFunction
 
 if TYPE_CHECKING:
-    from mcp_nursery.actors.connection import Connection
     from mcp_nursery.actors.server import Connector
 
 
@@ -132,10 +132,9 @@ class ScriptedTransport:
 
 
 @frozen
-class _ScriptedConnector:
+class _ScriptedConnector(WireConnector):
     server: ScriptedServer
 
-    def connect(self, host: Host = NO_HOST) -> "AbstractAsyncContextManager[Connection]":
-        from mcp_nursery.actors.connection.wired import open_wired
-
-        return open_wired(self.server.open(), host)
+    def open(self) -> AbstractAsyncContextManager[Duplex]:
+        """Begin its next life."""
+        return self.server.open()

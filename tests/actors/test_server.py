@@ -685,6 +685,28 @@ async def test_the_tools_are_fetched_again_when_told(autojump_clock):
         assert isinstance(seen.outcomes["new"][1], Answered)
 
 
+def running(task=None):
+    """The names of all functions that run as a task of their own."""
+    task = task or trio.lowlevel.current_root_task()
+    children = [child for nursery in task.child_nurseries for child in nursery.child_tasks]
+    return {task.coro.__qualname__}.union(*map(running, children))
+
+
+async def test_a_server_that_is_only_connected_has_no_task_for_what_it_may_never_do(autojump_clock):
+    """A hundred idle servers: each task that waits for nothing costs 4 KB."""
+    server = ScriptedServer()
+    rare = {"Relisting._list_all", "Endpoint._deliver", "Outbox.run"}
+    async with living(server) as seen:
+        await seen.connected.wait()
+        await trio.sleep(1)
+        assert not rare & running()
+        await server.notify("notifications/tools/list_changed")
+        await wait_all_tasks_blocked()
+        assert rare & running() == {"Relisting._list_all", "Endpoint._deliver"}
+        await trio.sleep(1)
+        assert rare & running() == {"Endpoint._deliver"}
+
+
 async def test_requests_to_list_again_that_wait_are_one(autojump_clock):
     async with living(ScriptedServer()) as seen:
         await seen.connected.wait()
@@ -701,6 +723,18 @@ async def test_a_request_to_list_again_before_it_is_connected_is_kept(autojump_c
         seen.actor.relist()
         await trio.sleep(6)
         assert [kind for _, kind in seen.story] == [Opened, Connected, Relisted]
+
+
+async def test_a_request_to_list_again_after_the_end_is_passed_over(autojump_clock):
+    """R7: whoever asks has not heard of the end yet; and the end may take its time."""
+    server = ScriptedServer(Life(closes_after=2))
+    async with living(server) as seen:
+        await seen.connected.wait()
+        server.crash()
+        await trio.sleep(1)
+        seen.actor.relist()
+        await seen.ended.wait()
+        assert [kind for _, kind in seen.story] == [Opened, Connected, Ending, Ended]
 
 
 async def test_listing_again_in_vain_is_told_and_is_not_the_end(autojump_clock):

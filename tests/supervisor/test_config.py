@@ -313,7 +313,9 @@ def test_remote_entry(file: Path, entry: Any, transport: Any) -> None:
     written = spec.transport.transport if isinstance(spec.transport, Unresolved) else spec.transport
     assert (spec.name, spec.liveness, written) == ("far", Liveness(), transport)
     assert [warning.partition("'far': ")[2] for warning in config.warnings] == (
-        ["field 'headers.C': ${D} is not in its env, and so empty"] if "${D}" in str(entry) else []
+        ['field \'headers.C\': ${D} is not in its env, and so empty; "env": {"D": "${env:D}"} passes it on to ${D}']
+        if "${D}" in str(entry)
+        else []
     )
 
 

@@ -9,6 +9,7 @@ from mcp_nursery.supervisor.config.expansion import (
     expand,
     expand_header,
     has_variables,
+    how_to_pass_on,
     unresolved_in_header,
 )
 
@@ -28,6 +29,7 @@ AROUND = Surroundings(OWN, ENVIRON, workspace="/work", home="/home/me")
         ("a${SET}b${OWN}c", "aownbown onlyc"),
         ("${workspaceFolder}/x", "/work/x"),
         ("${userHome}/x", "/home/me/x"),
+        ("${workspaceFolderBasename}${/}x${pathSeparator}y", "work/x/y"),
         ("${GONE:-default}", "default"),
         ("${GONE:-}", ""),
         ("${GONE:-a:-b}", "a:-b"),
@@ -56,6 +58,7 @@ def test_outside_of_headers(text, expanded):
         ("${sec ret}", "${…} is not a variable known here"),
         ("${SET:-${ONLY}}", "${SET}: a default cannot hold a variable"),
         ("${1A:-hunter2}", "${1A} is not a variable known here"),
+        ("${//}", "${…} is not a variable known here"),
     ],
 )
 def test_what_has_no_value(text, says):
@@ -103,3 +106,18 @@ def test_no_value_is_shown():
     """L17."""
     assert "process" not in repr(AROUND)
     assert "own" not in repr(AROUND).replace("own=", "")
+
+
+@pytest.mark.parametrize(
+    ("variable", "way"),
+    [
+        ("${A_1}", '"env": {"A_1": "${env:A_1}"} passes it on to ${A_1}'),
+        ("${env:A}", '"env": {"A": "${env:A}"} passes it on to ${A}'),
+        ("${…}", None),
+        ("${input:a}", None),
+        ("${/}", None),
+    ],
+)
+def test_how_a_header_gets_one(variable, way):
+    """K5: a warning says what to do."""
+    assert how_to_pass_on(variable) == way

@@ -441,13 +441,15 @@ async def test_a_refresh_that_is_answered_with_nonsense(autojump_clock):
         assert (trio.current_time(), state(supervisor), server.starts) == (0, S.CONNECTED, [0])
 
 
-async def test_a_refresh_that_is_not_answered(autojump_clock):
-    """G14: a server that fails to answer keeps its old tools; the wait is bounded by the connect timeout."""
+async def test_a_refresh_that_is_not_answered(autojump_clock, caplog):
+    """G14: a server that fails to answer keeps its old tools, and why is logged; the connect timeout bounds it."""
+    caplog.set_level("INFO", "mcp_nursery.supervisor.keeper")
     server = ScriptedServer(Life(deaf_after=2))  # server/discover and the first tools/list
     async with open_supervisor([spec(server, connect_timeout=7)]) as supervisor:
         assert [tool.tool for tool in await supervisor.list_tools(refresh=True)] == ["echo"]
         assert trio.current_time() == 7
         assert state(supervisor) is S.CONNECTED
+    assert "lab: keeps its old tools: tools/list got no answer within 7 s" in caplog.messages
 
 
 async def test_one_tool_by_name(autojump_clock):

@@ -7,8 +7,9 @@ from attrs import frozen
 
 from mcp_nursery.actors.messages import Era, ServerState
 from mcp_nursery.supervisor import MemoryStore, RestartPolicy, ServerSpec, TrustRequest, open_supervisor
+from mcp_nursery.supervisor.eras import EraNotes
 from mcp_nursery.supervisor.registrar import PATIENCE, Registrar
-from mcp_nursery.supervisor.store import StoreUnreadable
+from mcp_nursery.supervisor.store import StoreUnreadable, spec_digest
 from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual
 
 SERVERS = {}
@@ -24,6 +25,13 @@ class Named:
 
     def connector(self, *, close_grace):
         return SERVERS[self.name].transport.connector(close_grace=close_grace)
+
+
+async def recalled(registrar, transport) -> EraNotes:
+    """What a run that begins now knows of a server's era."""
+    notes = EraNotes(registrar, "lab", spec_digest(ServerSpec("lab", transport)))
+    await notes.recall()
+    return notes
 
 
 async def live(*lives, store, name="lab", text="x", seconds=10, **options):
@@ -127,8 +135,7 @@ def test_nobody_waits_for_long():
 
     async def main():
         registrar = Registrar(MemoryStore())  # nobody runs it
-        notes = registrar.notes(ServerSpec("lab", Named("x")))
-        assert await notes.recall() is None
+        assert (await recalled(registrar, Named("x"))).era is None
         assert trio.current_time() == PATIENCE
         assert await registrar.permit(REQUEST) == "not trusted: the user's state file gives no answer"
         assert trio.current_time() == 2 * PATIENCE
@@ -145,15 +152,15 @@ def test_after_the_end():
 
     async def main():
         registrar = Registrar(MemoryStore())
-        notes = registrar.notes(ServerSpec("lab", Named("x")))
         async with trio.open_nursery() as nursery:
             nursery.start_soon(registrar.run)
-            notes.remember(Era.MODERN)
-            assert await notes.recall() is Era.MODERN
+            notes = await recalled(registrar, Named("x"))
+            notes.learn(Era.MODERN)
+            assert (await recalled(registrar, Named("x"))).era is Era.MODERN
             await registrar.finish()
-        notes.remember(Era.HANDSHAKE)
+        notes.learn(Era.HANDSHAKE)
         registrar.ended("m")
-        assert await notes.recall() is None
+        assert (await recalled(registrar, Named("x"))).era is None
         with pytest.raises(StoreUnreadable):
             await registrar.ask(lambda store: store.agreed("digest"))
         await registrar.finish()
@@ -172,9 +179,11 @@ def test_what_has_no_value_that_lasts_is_not_written_down():
 
     async def main():
         registrar = Registrar(MemoryStore())
-        notes = registrar.notes(ServerSpec("lab", ScriptedServer().transport))
-        notes.remember(Era.MODERN)
-        assert await notes.recall() is None
+        transport = ScriptedServer().transport
+        notes = await recalled(registrar, transport)
+        notes.learn(Era.MODERN)
+        assert notes.era is Era.MODERN
+        assert (await recalled(registrar, transport)).era is None
         assert trio.current_time() == 0
 
     run_virtual(main)

@@ -115,13 +115,15 @@ async def test_each_connect_resolves_anew(tmp_path, telling, monkeypatch):
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"env": {"A": "${GONE}"}}, "field 'env.A': variable ${GONE} is not set"),
-        ({"args": ["x", "${env:GONE}"]}, "field 'args': variable ${env:GONE} is not set"),
-        ({"cwd": "${GONE}/x"}, "field 'cwd': variable ${GONE} is not set"),
-        ({"command": "${file:x}"}, "field 'command': ${file:x} is not a variable known here"),
-        ({"env": {"A": "!echo hunter2; exit 3"}}, "field 'env.A': the command ended with exit code 3"),
-        ({"env": {"A": "!printf '\\377'"}}, "field 'env.A': the command's output is not text"),
-        ({"env": {"A": "!printf 'a\\0b'"}}, "field 'env.A': the command's output is not text"),
+        ({"env": {"A": "${GONE}"}}, "field 'env.A' is unusable: variable ${GONE} is not set"),
+        ({"env": {"API_KEY": "${GONE_KEY}"}}, "field 'env.API_KEY' is unusable: variable ${GONE_KEY} is not set"),
+        ({"env": {"API_KEY": "!exit 3"}}, "field 'env.API_KEY' is unusable: the command ended with exit code 3"),
+        ({"args": ["x", "${env:GONE}"]}, "field 'args' is unusable: variable ${env:GONE} is not set"),
+        ({"cwd": "${GONE}/x"}, "field 'cwd' is unusable: variable ${GONE} is not set"),
+        ({"command": "${file:x}"}, "field 'command' is unusable: ${file:x} is not a variable known here"),
+        ({"env": {"A": "!echo hunter2; exit 3"}}, "field 'env.A' is unusable: the command ended with exit code 3"),
+        ({"env": {"A": "!printf '\\377'"}}, "field 'env.A' is unusable: the command's output is not text"),
+        ({"env": {"A": "!printf 'a\\0b'"}}, "field 'env.A' is unusable: the command's output is not text"),
     ],
 )
 async def test_what_cannot_be_resolved(tmp_path, telling, change, says):
@@ -222,7 +224,7 @@ async def test_a_header_is_one_line(value):
     """K5, L17: what a library would refuse in words that hold it is refused here, without."""
     with pytest.raises(StartFailed) as caught:
         await Resolver(header_transport({"x": "${V}"}, V=value)).transport()
-    assert str(caught.value) == "f.json: server 's': field 'headers.x': the value is not one line of text"
+    assert str(caught.value) == "f.json: server 's': field 'headers.x' is unusable: the value is not one line of text"
     assert not caught.value.retriable
 
 
@@ -274,8 +276,10 @@ async def test_a_command_that_is_cancelled(tmp_path):
 
 async def test_a_command_that_never_stops_talking():
     """K9: no more is kept than anybody could use."""
-    with pytest.raises(CommandFailed, match="64 KiB"):
-        await output_of("yes", "/")
+    for command in ("yes", "head -c 65537 /dev/zero | tr '\\0' a"):
+        with pytest.raises(CommandFailed, match="did not end within 10 s and 64 KiB"):
+            await output_of(command, "/")
+    assert len(await output_of("head -c 65536 /dev/zero | tr '\\0' a", "/")) == 65536
 
 
 async def test_a_command_that_cannot_be_started():

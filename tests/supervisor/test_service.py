@@ -2,7 +2,6 @@
 
 # ruff: noqa: PT012 - what raises here is the end of a block
 
-import math
 import subprocess
 import sys
 
@@ -12,13 +11,16 @@ import trio.testing
 
 from mcp_nursery.actors.errors import ConfigError, ConnectionLost, NurseryError, SupervisorClosed
 from mcp_nursery.actors.messages import ServerState
-from mcp_nursery.supervisor import ServerSpec, lifecycle, open_supervisor
-from mcp_nursery.supervisor.keeper import Keeper, KeeperSettings
+from mcp_nursery.supervisor import MemoryStore, ServerSpec, lifecycle, open_supervisor
+from mcp_nursery.supervisor.keeper import Keeper
 from mcp_nursery.supervisor.lifecycle import IllegalTransition
 from mcp_nursery.supervisor.policy import RestartPolicy
+from mcp_nursery.supervisor.registrar import Registrar
 from mcp_nursery.supervisor.service import open_service_nursery
 from mcp_nursery.supervisor.standing import initial_snapshot
+from mcp_nursery.supervisor.terms import FleetSettings, Terms
 from mcp_nursery.supervisor.testing import Life, ScriptedServer
+from mcp_nursery.supervisor.usage import Usage
 
 S = ServerState
 
@@ -310,8 +312,10 @@ async def test_a_publisher_that_raises_ends_the_keeper(autojump_clock):
         if new.state is S.CONNECTED:
             raise Boom
 
-    settings = KeeperSettings(RestartPolicy(), connect_timeout=math.inf, close_grace=2)
-    keeper = Keeper(initial_snapshot(spec(server), RestartPolicy()), settings, publish)
+    one = spec(server, connect_timeout=0)
+    settings = FleetSettings(RestartPolicy(), "{tool}", (), 5, {}, Registrar(MemoryStore()))
+    terms = Terms(settings, Usage(), redact=lambda _server, text: text).of_all([one])
+    keeper = Keeper(initial_snapshot(one, RestartPolicy()), terms["lab"], publish)
     with pytest.raises(ExceptionGroup) as caught:
         await keeper.run()
     assert caught.group_contains(Boom)

@@ -8,6 +8,7 @@ from mcp_nursery.supervisor import (
     HttpTransport,
     ServerSpec,
     SseTransport,
+    StdioTransport,
     WebSocketTransport,
 )
 
@@ -75,3 +76,16 @@ def test_a_container_shows_no_secret():
     transport = DockerTransport("mcp/time", ["5ecret"], {"TOKEN": "5ecret"})
     assert repr(transport) == ("DockerTransport(image='mcp/time', args=<1 arguments>, env={TOKEN=…}, command='docker')")
     assert "5ecret" not in repr(transport.connector(close_grace=1))
+
+
+@pytest.mark.parametrize("field", ["max_in_flight", "mailbox_size", "max_result_chars"])
+def test_what_is_counted_is_at_least_one(field):
+    """R10: a server that may be given nothing is a mistake."""
+    with pytest.raises(ConfigError, match=f"server 'lab': field '{field}': at least 1 wanted, not 0"):
+        ServerSpec("lab", StdioTransport("x"), **{field: 0})
+
+
+def test_a_server_has_a_name():
+    """K3: everything that is told of a server names it."""
+    with pytest.raises(ConfigError, match="a server needs a name"):
+        ServerSpec("", StdioTransport("x"))

@@ -10,13 +10,17 @@ from attrs import frozen
 from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.supervisor.config.document import as_object
 
-from . import claude, codebuddy, codex, fastmcp, gemini, opencode, windsurf
+from . import claude, codebuddy, codex, cursor, fastmcp, gemini, opencode, vscode, windsurf
 from .translation import Translate, Translation, in_our_words
 
 __all__ = ["DIALECTS", "OWN", "Dialect", "Translation", "entries_of", "recognise"]
 
 
 def _no_marks(_entry: dict[str, Any]) -> bool:
+    return False
+
+
+def _never_off(_document: Mapping[str, Any], _server: str) -> bool:
     return False
 
 
@@ -35,6 +39,8 @@ class Dialect:
     """Its files in the user's home."""
     marks: Callable[[dict[str, Any]], bool] = _no_marks
     """Whether an entry is written as only this host does."""
+    is_off: Callable[[Mapping[str, Any], str], bool] = _never_off
+    """Whether the rest of a file switches off the server of this name."""
 
 
 _SUPPORT = "Library/Application Support" if sys.platform == "darwin" else ".config"
@@ -48,8 +54,16 @@ _CLAUDE = Dialect(
     project=(".mcp.json",),
     user=(".claude.json", f"{_SUPPORT}/Claude/claude_desktop_config.json"),
 )
-_VSCODE = Dialect("VS Code", ("servers",), project=(".vscode/mcp.json",), user=(f"{_SUPPORT}/Code/User/mcp.json",))
-_CURSOR = Dialect("Cursor", ("mcpServers",), project=(".cursor/mcp.json",), user=(".cursor/mcp.json",))
+_VSCODE = Dialect(
+    "VS Code",
+    ("servers",),
+    vscode.translate,
+    project=(".vscode/mcp.json",),
+    user=(f"{_SUPPORT}/Code/User/mcp.json",),
+)
+_CURSOR = Dialect(
+    "Cursor", ("mcpServers",), cursor.translate, project=(".cursor/mcp.json",), user=(".cursor/mcp.json",)
+)
 _CODEBUDDY = Dialect(
     "CodeBuddy",
     ("mcpServers", "servers"),
@@ -73,6 +87,7 @@ _GEMINI = Dialect(
     project=(".gemini/settings.json",),
     user=(".gemini/settings.json",),
     marks=gemini.marks,
+    is_off=gemini.is_off,
 )
 _CODEX = Dialect(
     "Codex", ("mcp_servers",), codex.translate, project=(".codex/config.toml",), user=(".codex/config.toml",)
@@ -101,17 +116,20 @@ def recognise(file: str, document: Mapping[str, Any]) -> tuple[Dialect, str]:
     Raises:
         ConfigError: It has none of those keys.
     """
+    wanted = OWN.roots[0]
     for dialect in DIALECTS:
-        root = next((root for root in dialect.roots if root in document), None)
-        if root is not None and _is_a_place_of(dialect, file):
-            return dialect, root
+        if _is_a_place_of(dialect, file):
+            wanted = dialect.roots[0]
+            root = next((root for root in dialect.roots if root in document), None)
+            if root is not None:
+                return dialect, root
     for root, dialect in _BY_ROOT.items():
         if root in document:
             entries = [entry for _, value in _entries(document, root) if (entry := as_object(value)) is not None]
             marked = (each for each in DIALECTS if root in each.roots and any(map(each.marks, entries)))
             listed = _CODEBUDDY if root == "servers" and isinstance(document[root], list) else dialect
             return next(marked, listed), root
-    raise ConfigError("missing: an object with one entry a server", file=file, field="mcpServers")
+    raise ConfigError("missing: an object with one entry a server", file=file, field=wanted)
 
 
 def entries_of(file: str, document: Mapping[str, Any], dialect: Dialect, root: str) -> list[tuple[str, Any]]:
@@ -139,10 +157,7 @@ def _entries(document: Mapping[str, Any], root: str) -> Iterator[tuple[str, Any]
             yield name if isinstance(name, str) else "", entry
         return
     servers = as_object(document[root]) or {}
-    nested = as_object(servers.get("servers")) if root == "mcp" else None
-    if nested is not None and not nested.keys() & {"type", "command", "url", "enabled"}:
-        servers = nested  # where OpenCode 2 has them
-    yield from servers.items()
+    yield from (opencode.servers(servers) if root == "mcp" else servers).items()
 
 
 def _is_a_place_of(dialect: Dialect, file: str) -> bool:

@@ -1,7 +1,7 @@
 """Codex's `config.toml`."""
 
 import re
-from typing import Any
+from typing import Any, cast
 
 from attrs import field, frozen
 
@@ -32,10 +32,16 @@ _words = structurer(_Words)
 def translate(written: dict[str, Any]) -> Translation:
     """Seconds; tools by name; and variables of the host's environment, by their names alone.
 
-    What such a variable holds reaches headers by way of `env`: a header sees nothing else.
+    What such a variable holds reaches headers by way of `env`: a header sees nothing else. What Codex asks before a
+    tool is called, under `tools`, is left alone: that is the host's decision.
     """
-    words = _words(written)
-    translation = Translation(dict(written))
+    own = dict(written)
+    if isinstance(own.get("env_vars"), list):
+        own["env_vars"] = [_name(item) for item in cast("list[object]", own["env_vars"])]
+    if any("approval_mode" in (as_object(tool) or {}) for tool in (as_object(own.get("tools")) or {}).values()):
+        own["tools.*.approval_mode"] = own.pop("tools")
+    words = _words(own)
+    translation = Translation(own)
     translation.move("startup_timeout_sec", "connectSeconds", words.connect_timeout)
     translation.move("startup_timeout_ms", "connectSeconds", words.connect_milliseconds)
     translation.move("tool_timeout_sec", "callSeconds", words.call_timeout)
@@ -53,6 +59,16 @@ def translate(written: dict[str, Any]) -> Translation:
     for key in ("env_vars", "bearer_token_env_var", "env_http_headers"):
         translation.own.pop(key, None)
     return translation
+
+
+def _name(variable: object) -> object:
+    """Of a variable that is an object with its name and where it is set."""
+    parts = as_object(variable)
+    if parts is None:
+        return variable
+    if parts.get("source") not in (None, "local"):
+        raise FieldError("a variable of another machine cannot be passed on", "env_vars")
+    return parts.get("name")
 
 
 def _pass_on(own: dict[str, Any], name: str, *, key: str, default: bool) -> None:

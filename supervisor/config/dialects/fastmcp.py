@@ -1,15 +1,12 @@
 """FastMCP's configuration of a client."""
 
-import re
 from typing import Any
 
 from attrs import field, frozen
 
 from mcp_nursery.supervisor.config.values import Milliseconds, structurer
 
-from .translation import Translation, with_header
-
-_SSE_PATH = re.compile(r"[^?#]*/sse(?:[/?&#]|$)")
+from .translation import Translation, sse_by_path, with_header
 
 
 @frozen(kw_only=True)
@@ -28,9 +25,8 @@ def translate(written: dict[str, Any]) -> Translation:
     translation = Translation(dict(written))
     translation.move("transport", "type", words.transport)
     translation.move("timeout", "callSeconds", words.call_timeout)
+    sse_by_path(translation)
     own = translation.own
-    if "type" not in own and isinstance(own.get("url"), str) and _SSE_PATH.match(own["url"]):
-        own["type"] = "sse"
     if words.auth not in (None, "oauth"):  # which says how to get one
         del own["auth"]
         own["headers"] = with_header(own.get("headers"), "Authorization", f"Bearer {words.auth}", key="auth")

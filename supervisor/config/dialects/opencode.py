@@ -1,10 +1,12 @@
 """OpenCode's `opencode.json`."""
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from attrs import field, frozen
 
+from mcp_nursery.supervisor.config.document import as_object
 from mcp_nursery.supervisor.config.trust import texts_of
 from mcp_nursery.supervisor.config.values import FieldError, Milliseconds, structurer
 
@@ -22,11 +24,35 @@ class _Words:
     connect_timeout: Milliseconds | None = field(default=None, alias="timeout")
 
 
+@frozen(kw_only=True)
+class _Limits:
+    """OpenCode 2: for the connect, for the listing, for a call."""
+
+    startup: Milliseconds | None = None
+    catalog: Milliseconds | None = None
+    execution: Milliseconds | None = None
+
+
 _words = structurer(_Words)
+_limits = structurer(_Limits)
+_SAYS_WHAT = {"type", "command", "url", "enabled"}
+
+
+def servers(mcp: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The entries under `mcp`: OpenCode 2 has them in `servers`, and reads those of OpenCode 1 beside it too.
+
+    An entry that does nothing but switch off a server, one that its user's organisation offers, is none.
+    """
+    nested = as_object(mcp.get("servers"))
+    found = mcp
+    if nested is not None and not nested.keys() & _SAYS_WHAT:
+        found = {**{name: entry for name, entry in mcp.items() if name not in ("servers", "timeout")}, **nested}
+    return {name: entry for name, entry in found.items() if entry != {"enabled": False}}
 
 
 def translate(written: dict[str, Any]) -> Translation:
-    """`command` is the program and its arguments, `environment` is `env`, `timeout` milliseconds to list the tools.
+    """`command` is the program and its arguments, `environment` is `env`, `timeout` milliseconds to list the tools, or
+    an object with one limit each.
 
     `{env:NAME}` means `${env:NAME:-}`, in headers `${env:NAME}`: empty there, and warned of. `{file:…}` is refused.
     """
@@ -36,13 +62,30 @@ def translate(written: dict[str, Any]) -> Translation:
     for key in _TEXTS:
         if any(map(_FILE.search, texts_of(own.get(key)))):
             raise FieldError("{file:…} is not read here; in env and headers !cat FILE is", key)
+    limits = as_object(own.get("timeout"))
+    if limits is not None:
+        del own["timeout"]
     words = _words(own)
     translation = Translation(own)
     if words.command is not None:
         _split(own, words.command)
     translation.move("environment", "env", words.environment)
     translation.move("timeout", "connectSeconds", words.connect_timeout)
+    if limits is not None:
+        _limit(translation, limits)
     return translation
+
+
+def _limit(translation: Translation, written: dict[str, Any]) -> None:
+    try:
+        limits = _limits({key: value for key, value in written.items() if value is not None})
+    except FieldError as error:
+        raise FieldError(str(error), f"timeout.{error.key}") from None
+    connect = [limit for limit in (limits.startup, limits.catalog) if limit is not None]  # ours takes in the listing
+    for ours, limit in (("connectSeconds", sum(connect) if connect else None), ("callSeconds", limits.execution)):
+        if limit is not None:
+            translation.own["timeout"] = limit
+            translation.move("timeout", ours, limit)
 
 
 def _split(own: dict[str, Any], command: tuple[str, ...]) -> None:

@@ -1,5 +1,6 @@
 """An entry of another host's file, being said in our own words. Pure. No message shows a value."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from glob import escape
 from typing import Any, cast
@@ -8,6 +9,8 @@ from attrs import define, field
 
 from mcp_nursery.supervisor.config.document import as_object
 from mcp_nursery.supervisor.config.values import FieldError
+
+_SSE_PATH = re.compile(r"[^?#]*/sse(?:[/?&#]|$)")
 
 
 @define
@@ -68,6 +71,13 @@ def each_text(value: object, change: Callable[[str], str]) -> Any:
         case _:
             parts = as_object(value)
             return value if parts is None else {key: each_text(part, change) for key, part in parts.items()}
+
+
+def sse_by_path(translation: Translation) -> None:
+    """Say `sse` of a URL whose path says it, if nothing else says how it is reached."""
+    own = translation.own
+    if "type" not in own and isinstance(own.get("url"), str) and _SSE_PATH.match(own["url"]):
+        own["type"] = "sse"
 
 
 def with_header(headers: Any, name: str, text: str, *, key: str) -> Any:

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from mcp_nursery.actors.errors import StartFailed
-from mcp_nursery.actors.transports.program import INHERITED
 from mcp_nursery.actors.transports.stdio import StdioConnector
 
 
@@ -19,17 +18,25 @@ async def environment(**env):
     return dict(line.decode().split("=", 1) for line in lines)
 
 
+NAMES = ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "LANG", "LC_ALL", "TMPDIR", "TEMP", "TMP"]
+"""Spelled out, so that none comes or goes unnoticed."""
+
+
 async def test_a_child_gets_the_listed_variables_its_own_and_the_marker(monkeypatch):
+    """K6: these names and nothing else."""
     monkeypatch.setenv("PLANTED_SECRET", "hunter2")
-    for name in INHERITED[1:]:
+    for name in ("PYTHONPATH", "NODE_OPTIONS", "LD_LIBRARY_PATH", "XDG_CONFIG_HOME", "LC_CTYPE", "PWD", *NAMES[1:]):
         monkeypatch.setenv(name, f"value of {name}")
     monkeypatch.delenv("LOGNAME")
     seen = await environment(OWN="mine", HOME="/its/home", MCP_NURSERY_INCARNATION="forged")
     marker = seen.pop("MCP_NURSERY_INCARNATION")
     assert len(marker) == 32
-    inherited = {name: os.environ[name] for name in INHERITED if name != "LOGNAME"}
+    inherited = {name: os.environ[name] for name in NAMES if name != "LOGNAME"}
     assert seen == {**inherited, "OWN": "mine", "HOME": "/its/home"}
-    assert (await environment())["MCP_NURSERY_INCARNATION"] != marker
+    monkeypatch.setenv("LOGNAME", "me")
+    other = await environment()
+    assert other["LOGNAME"] == "me"
+    assert other["MCP_NURSERY_INCARNATION"] != marker
 
 
 def program(path: Path, text="#!/bin/sh\necho hello from $0\n", mode=0o755) -> Path:

@@ -99,6 +99,18 @@ async def test_before_run_a_request_is_an_error_of_ours_and_a_notification_is_se
     assert peer.heard == [notice("notifications/early", {"a": 1})]
 
 
+async def test_what_was_told_before_run_and_not_taken_is_written_when_the_peer_takes_more():
+    peer = Peer(room=0)
+    endpoint = Endpoint(peer)
+    await endpoint.notify("notifications/early", None)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(endpoint.run, no_request, no_notice, None)
+        peer.take()
+        await wait_all_tasks_blocked()
+        assert peer.heard == [notice("notifications/early")]
+        peer.end()
+
+
 # meta
 
 

@@ -65,7 +65,7 @@ def test_what_is_found(cli, home, user_folders, tmp_path, monkeypatch):
     assert f"written to {own}" in ran.out
     for said in (
         "the input 'key' has no value",
-        "'trust' means nothing",
+        "unknown key 'trust' is ignored",
         "goes before it",
         "not TOML",
         "${workspaceF",
@@ -161,3 +161,14 @@ def test_consent_to_several_files_of_a_project(cli, tmp_path, monkeypatch):
     assert (server["name"], server["trusted"]) == ("code", True)
     (tmp_path / ".vscode" / "mcp.json").unlink()
     assert cli("trust", "--yes").code == 2
+
+
+def test_what_is_off_there_is_off_here(cli, tmp_path):
+    """K4: also where another part of its file says so."""
+    source = tmp_path / ".gemini" / "settings.json"
+    source.parent.mkdir()
+    servers = {"on": {"command": "x"}, "off": {"command": "x"}, "said": {"command": "x", "disabled": True}}
+    source.write_text(json.dumps({"mcp": {"excluded": ["off"]}, "mcpServers": servers}))
+    assert cli("import", source, "--to", tmp_path / "f.json").code == 0
+    on = {spec.name: spec.enabled for spec in load_config(tmp_path / "f.json").servers}
+    assert on == {"on": True, "off": False, "said": False}

@@ -12,17 +12,13 @@ from mcp_nursery.supervisor.cli.runtime import Options, execute, run_async
 @pytest.fixture
 def log(monkeypatch):
     """Runs a command that logs, in what a new process has for a root logger."""
-    logger = logging.getLogger("mcp_nursery")
-    before = logging.root.level, logger.level
 
     def run(command, **options):
         with monkeypatch.context() as patch:
             patch.setattr(logging.root, "handlers", [])
             assert execute(command, Options(**options)) == 0
 
-    yield run
-    logging.root.setLevel(before[0])
-    logger.setLevel(before[1])
+    return run
 
 
 def test_a_keyboard_interrupt_before_anything_runs():

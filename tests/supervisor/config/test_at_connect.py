@@ -46,10 +46,10 @@ async def test_an_env_file(tmp_path, monkeypatch):
     (tmp_path / "some.env").write_text(f"{SECRET}\n")
     with pytest.raises(StartFailed) as caught:
         await resolved(spec)
-    assert str(caught.value) == f"{spec.source}: server 's': field 'envFile': line 1 is not NAME=VALUE"
+    assert str(caught.value) == f"{spec.source}: server 's': field 'envFile' is unusable: line 1 is not NAME=VALUE"
     assert not caught.value.retriable
     entry["envFile"] = "${GONE}/some.env"
-    with pytest.raises(StartFailed, match=r"field 'envFile': variable \$\{GONE\} is not set"):
+    with pytest.raises(StartFailed, match=r"field 'envFile' is unusable: variable \$\{GONE\} is not set"):
         await resolved(only(tmp_path / ".cursor" / "mcp.json", {"mcpServers": {"s": entry}}))
 
 
@@ -74,6 +74,43 @@ async def test_an_env_file_is_of_its_project(tmp_path):
     assert load_project(spec.source).warnings == ()
 
 
+async def test_no_variable_of_an_env_block_sees_another(tmp_path, monkeypatch):
+    """K5: their order says nothing; within it there is the host's environment alone."""
+    monkeypatch.setenv("A", "host's")
+    entry = {"command": "x", "args": ["${A}"], "env": {"A": "own", "B": "${A}"}}
+    transport, _ = await resolved(only(tmp_path / "servers.json", {"mcpServers": {"s": entry}}))
+    assert (transport.args, transport.env) == (("own",), {"A": "own", "B": "host's"})
+
+
+async def test_a_command_for_a_header_alone(tmp_path):
+    """K9: nothing else of the entry needs to be found out."""
+    entry = {"url": "https://x", "headers": {"A": f"!printf {SECRET}", "B": "not !this"}}
+    spec = only(tmp_path / "servers.json", {"mcpServers": {"s": entry}})
+    transport, secrets = await resolved(spec)
+    assert transport.headers == {"A": SECRET, "B": "not !this"}
+    assert SECRET in secrets
+
+
+async def test_where_one_is_is_no_secret(tmp_path):
+    """L17: what everybody may read stays readable."""
+    entry = {"command": "${workspaceFolder}/x", "args": ["${workspaceFolderBasename}${/}${pathSeparator}${userHome}"]}
+    folder = tmp_path / "some-project"
+    transport, secrets = await resolved(
+        only(folder / ".cursor" / "mcp.json", {"mcpServers": {"s": entry}}, load_project)
+    )
+    assert transport.args[0].startswith("some-project//")
+    assert secrets == set()
+
+
+async def test_a_working_directory_is_of_its_project(tmp_path, monkeypatch):
+    """K5: also if a variable says which, or its folder looks like one."""
+    monkeypatch.setenv("SUB", "sub")
+    folder = tmp_path / "${SUB}"
+    entry = {"command": "x", "cwd": "${SUB}/dir", "env": {"A": "${SUB}"}}
+    spec = only(folder / ".vscode" / "mcp.json", {"servers": {"s": entry}}, load_project)
+    assert (await resolved(spec))[0].cwd == f"{folder}/sub/dir"
+
+
 async def test_a_bearer_token_of_the_environment(tmp_path, monkeypatch):
     """K5: read when it connects; a header sees it by way of the entry's `env`, and nothing else of the environment."""
     spec = only(
@@ -87,7 +124,7 @@ async def test_a_bearer_token_of_the_environment(tmp_path, monkeypatch):
     assert transport.headers == {"X-C": "", "Authorization": f"Bearer {SECRET}", "X-A": "t", "X-B": ""}
     assert SECRET in secrets
     monkeypatch.delenv("TOKEN")
-    with pytest.raises(StartFailed, match=r"field 'env.TOKEN': variable \$\{env:TOKEN\} is not set"):
+    with pytest.raises(StartFailed, match=r"field 'env.TOKEN' is unusable: variable \$\{env:TOKEN\} is not set"):
         await resolved(spec)
 
 

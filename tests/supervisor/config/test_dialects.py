@@ -435,7 +435,9 @@ def test_variables_in_other_words(tmp_path, place, root, entry, written):
     assert spec.description == "$A {env:A}"
     variables = [text.rpartition(" ")[2] for text in written.get("headers", {}).values()]
     assert list(config.warnings) == [
-        f"{file}: server 's': field 'headers.X': {variable} is not in its env, and so empty" for variable in variables
+        f"{file}: server 's': field 'headers.X': {variable} is not in its env, and so empty; "
+        '"env": {"B": "${env:B}"} passes it on to ${B}'
+        for variable in variables
     ]
 
 

@@ -1,0 +1,147 @@
+"""The board: what everybody may read of all servers. Catalogue, routes and events follow from what keepers write."""
+
+import logging
+from collections.abc import Callable, Collection, Iterable
+
+import trio
+from attrs import evolve
+
+from mcp_nursery.actors.router import RouterActor
+
+from .catalogue import NO_TOOLS, Catalogue, ServerTools, build_catalogue, build_part, dismissed, replace_part
+from .cell import Cell
+from .events import EventHub, ServerRemoved, definition_events, state_event, tools_event
+from .orders import Command
+from .status import CallCounts, ServerStatus, Snapshot, status_of
+from .terms import FleetSettings
+from .tools.tool import Invoke
+from .tools.wrapping import clean_name
+
+logger = logging.getLogger(__name__)
+
+
+class Board:
+    """The state cells of all servers, and what follows from them. Each change is one step: nobody sees a part of it.
+
+    Args:
+        settings: What holds for all servers.
+        invoke: What calls a tool for a model.
+        counts: The calls of the server that is named.
+    """
+
+    def __init__(self, settings: FleetSettings, invoke: Invoke, counts: Callable[[str], CallCounts]) -> None:
+        self.cells: dict[str, Cell[Snapshot]] = {}
+        """The state cell of each server, in the order they were configured."""
+        self.catalogue = Cell(NO_TOOLS)
+        self.router = RouterActor()
+        self.events = EventHub(self.status)
+        self.leaving: dict[str, Command] = {}
+        """Servers that are configured no more, until everything they owned is closed and their command is answered."""
+        self._settings = settings
+        self._invoke = invoke
+        self._counts = counts
+
+    # -- reading --------------------------------------------------------------------------------------------------
+
+    def status(self) -> tuple[ServerStatus, ...]:
+        """Where every server stands now."""
+        return tuple(self.status_of(name) for name in self.cells)
+
+    def status_of(self, server: str) -> ServerStatus:
+        """Where one server stands now."""
+        return status_of(
+            self.cells[server].value,
+            now=trio.current_time(),
+            tool_count=len(self.catalogue.value.parts[server].tools),
+            calls=self._counts(server),
+        )
+
+    # -- one server has changed -----------------------------------------------------------------------------------
+
+    def publish(self, old: Snapshot, new: Snapshot) -> None:
+        """A keeper wrote: catalogue, router, cell and events follow, before anybody else runs."""
+        name = new.spec.name
+        now = trio.current_time()
+        before = self.catalogue.value.parts[name]
+        part = before if name in self.leaving else self._part_of(new, (old, before))
+        if part == before:
+            self.catalogue.stir()  # who waits for a tool looks at the states as well
+        else:
+            self._show(replace_part(self.catalogue.value, part))
+        self.cells[name].set(new)
+        self.events.publish(state_event(old, new, now))
+        self.events.publish(tools_event(before, part, now))
+        if new.review != old.review:
+            self._tell_review(old, new)
+
+    def _tell_review(self, old: Snapshot, new: Snapshot) -> None:
+        """Tell which tools are not what they were; a server's words stand in the events alone, not in the log."""
+        differing = definition_events(old, new, trio.current_time())
+        for event in differing:
+            self.events.publish(event)
+        if differing:
+            tools = ", ".join(clean_name(event.tool) for event in differing)
+            held = " and are held back" if differing[0].held else ""
+            told = f"have changed since they were first used{held}: {tools}; see `mcp-nursery pins`"
+            logger.warning("%s: definitions of tools %s", clean_name(new.spec.name), told)
+        elif unknown := set(new.review.held.values()) - set(old.review.held.values()):
+            logger.warning("%s: its tools are held back: %s", clean_name(new.spec.name), unknown.pop())
+
+    def _part_of(self, snapshot: Snapshot, before: tuple[Snapshot, ServerTools]) -> ServerTools:
+        return build_part(
+            snapshot,
+            self._configured(),
+            template=self._settings.template,
+            reserved=self._settings.reserved,
+            invoke=self._invoke,
+            before=before,
+        )
+
+    # -- the set of servers has changed ---------------------------------------------------------------------------
+
+    def announce(self, servers: Iterable[str]) -> None:
+        """These are new; their cells are there already."""
+        self.rebuild()
+        for name in servers:
+            self.events.publish(state_event(None, self.cells[name].value, trio.current_time()))
+
+    def arrange(self, servers: Iterable[str]) -> None:
+        """All there are, in the order in which they are configured now."""
+        for name in servers:
+            self.cells[name] = self.cells.pop(name)
+
+    def rebuild(self) -> None:
+        """The set of servers changed, and with it perhaps any name. Those that leave have no tools any more."""
+        before = self.catalogue.value.parts
+        catalogue = build_catalogue(
+            [self.cells[name].value for name in self._configured()],
+            template=self._settings.template,
+            reserved=self._settings.reserved,
+            invoke=self._invoke,
+        )
+        leaving = {name: dismissed(before[name]) for name in self.leaving}
+        self._show(evolve(catalogue, parts={**catalogue.parts, **leaving}))
+        for name, part in self.catalogue.value.parts.items():
+            self.events.publish(tools_event(before.get(name), part, trio.current_time()))
+
+    def forget(self, server: str) -> None:
+        """Everything that a server which was leaving has owned is closed."""
+        cell = self.cells.pop(server)
+        del self.leaving[server]
+        self.rebuild()
+        cell.stir()
+        self.events.publish(ServerRemoved(server, trio.current_time()))
+
+    def stir(self) -> None:
+        """Have everybody who waits for something here look again."""
+        self.catalogue.stir()
+        for cell in self.cells.values():
+            cell.stir()
+
+    def _configured(self) -> Collection[str]:
+        """The names that tools are named by."""
+        return self.cells.keys() - self.leaving.keys() if self.leaving else self.cells
+
+    def _show(self, catalogue: Catalogue) -> None:
+        self.router.swap(catalogue.owners)
+        self.catalogue.set(catalogue)
