@@ -174,13 +174,15 @@ class Fleet:
         return command
 
     def wake(self, server: str) -> None:
-        """Start a server if it is idle. Never waits."""
-        if self.cells[server].value.state is ServerState.IDLE:
+        """Start a server if it is idle. Never waits. One that has gone meanwhile is passed over."""
+        cell = self.cells.get(server)
+        if cell is not None and cell.value.state is ServerState.IDLE:
             self._tell(server, Command(Order.WAKE))
 
     def revive(self, server: str) -> None:
         """Start a server that failed, for a call, if its spec says so. Never waits; many callers share one start."""
-        if self.cells[server].value.revives_on_call:
+        cell = self.cells.get(server)
+        if cell is not None and cell.value.revives_on_call:
             self._tell(server, Command(Order.WAKE))
 
     # -- which servers there are ----------------------------------------------------------------------------------

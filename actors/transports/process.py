@@ -54,35 +54,43 @@ class ProcessTree:
         Stdin is closed, and the first process has `grace` seconds to exit; what is left then gets SIGTERM, and after
         `grace` seconds more SIGKILL. Descendants of a process that has exited get SIGTERM at once.
         """
-        with trio.CancelScope(shield=True, deadline=trio.current_time() + 2 * grace + _KILL_SLACK) as bound:
+        gone = False
+        # Each step has a time of its own, so that a host that was stopped in one of them (Ctrl-Z) takes all the others.
+        with trio.CancelScope(shield=True):  # bounded by the steps
             try:
-                await self._wind_down(grace)
+                gone = await self._wind_down(grace)
             finally:
                 for pipe in (self.stdin, self.stdout, self.stderr):
                     pipe.close()
-        if bound.cancelled_caught:
-            logger.warning("the process tree of %d outlived SIGKILL and is left behind", self.pid)
-        else:
+        if gone:
             self._ledger.ended(self.marker)
+        else:
+            logger.warning("the process tree of %d outlived SIGKILL and is left behind", self.pid)
 
-    async def _wind_down(self, grace: float) -> None:
+    async def _wind_down(self, grace: float) -> bool:
         self.stdin.close()
         async with trio.open_nursery() as nursery:
             # A process blocked on a full pipe would not see that its input ended.
             nursery.start_soon(pump, self.stdout, _drop)
             nursery.start_soon(self.stderr.pump)
-            with trio.move_on_after(grace):
-                await self._process.wait()
-            with trio.move_on_after(grace) as polite:
-                await self._drive_out(signal.SIGTERM)
-            if polite.cancelled_caught:
-                self._signal_group(signal.SIGKILL)  # does not depend on a look at the process table
-                await self._drive_out(signal.SIGKILL)
-            await self._process.wait()
+            gone = await self._ended_in_steps(grace)
             nursery.cancel_scope.cancel()
+        return gone
+
+    async def _ended_in_steps(self, grace: float) -> bool:
+        with trio.move_on_after(grace):
+            await self._process.wait()
+        with trio.move_on_after(grace):
+            await self._drive_out(signal.SIGTERM)
+            return True
+        self._signal_group(signal.SIGKILL)  # does not depend on a look at the process table
+        with trio.move_on_after(_KILL_SLACK):
+            await self._drive_out(signal.SIGKILL)
+            return True
+        return False
 
     async def _drive_out(self, number: signal.Signals) -> None:
-        """Signal the tree until a look at the process table finds nobody of it."""
+        """Signal the tree until a look at the process table finds nobody of it, and the first process is reaped."""
         # Each process gets one signal: to many servers a second SIGTERM means that there is no time to clean up. Who
         # is forked after the group got its signal is not among those seen before, and gets its own in the next round.
         while left := await self._survivors():
@@ -91,6 +99,7 @@ class ProcessTree:
                 if not process.in_group:
                     signal_one(process, number)
             await self._vanished(left)
+        await self._process.wait()
 
     async def _vanished(self, processes: Sequence[ProcessId]) -> None:
         pause = _POLL_FIRST

@@ -11,6 +11,7 @@ import trio
 
 from mcp_nursery.supervisor import ServerSpec, ServerState, StdioTransport, open_supervisor
 
+from ..timely import in_time, timely
 from .cases import CASES
 
 pytestmark = pytest.mark.interop
@@ -41,8 +42,9 @@ def test_a_call_through_the_command_line(case, command, place, mcp_nursery):
     assert 0 < said["duration"] < 30
 
 
+@timely
 async def test_a_call_through_a_supervisor(case, command, place):
-    with trio.fail_after(40):
+    with trio.fail_after(120):
         async with open_supervisor([spec_of(case, command)]) as supervisor:
             status = await supervisor.wait_connected(case.name)
             assert status.transport == "stdio"
@@ -60,35 +62,37 @@ async def test_a_call_through_a_supervisor(case, command, place):
             assert all(tool.available and tool.description for tool in listed.values())
             name = listed[case.tool].name
 
-            result = await supervisor.call_tool(name, case.arguments(place), timeout=20)
+            result = await supervisor.call_tool(name, case.arguments(place), timeout=60)
             assert not result.is_error
             assert case.answer in result.full_text
             assert (result.server, result.tool) == (case.name, case.tool)
             assert supervisor.status()[0].calls.done == 1
             left = time.monotonic()
-    assert time.monotonic() - left < 5.0
+    in_time(time.monotonic() - left, 5.0)
     assert not any(map(psutil.pid_exists, family))
 
 
 @pytest.mark.parametrize("case", ["time", "everything"], indirect=True)
+@timely
 async def test_killed_and_started_again(case, command, place):
     """L6: noticed at once, started 2 s later by the default policy, of the same use as before."""
-    with trio.fail_after(60):
+    with trio.fail_after(120):
         async with open_supervisor([spec_of(case, command)]) as supervisor, supervisor.events() as events:
             first = await supervisor.wait_connected(case.name)
             killed = trio.current_time()
             os.kill(first.pid, signal.SIGKILL)
             lost = await next_state(events, ServerState.WAITING)
-            assert lost.at - killed < 0.5
             assert lost.error.startswith("killed by SIGKILL")
             again = await next_state(events, ServerState.CONNECTING)
-            assert again.at - lost.at == pytest.approx(2, abs=0.2)
+            assert again.at - killed >= 2
             second = await supervisor.wait_connected(case.name)
             assert (second.incarnation, second.protocol_version) == (2, case.protocol)
             assert second.pid != first.pid
             result = await supervisor.call_tool(case.tool, case.arguments(place), server=case.name)
             assert case.answer in result.full_text
             assert result.incarnation == 2
+    in_time(lost.at - killed, 0.5)
+    in_time(again.at - killed, 2.7)
 
 
 async def test_all_of_them_under_one_supervisor(commands, place):
@@ -98,10 +102,10 @@ async def test_all_of_them_under_one_supervisor(commands, place):
     texts = {}
 
     async def call(supervisor, case):
-        result = await supervisor.call_tool(case.tool, case.arguments(place), server=case.name, timeout=20)
+        result = await supervisor.call_tool(case.tool, case.arguments(place), server=case.name, timeout=60)
         texts[case.name] = result.full_text
 
-    with trio.fail_after(60):
+    with trio.fail_after(120):
         async with open_supervisor(specs) as supervisor:
             for case in CASES.values():
                 await supervisor.wait_connected(case.name)

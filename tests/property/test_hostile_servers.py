@@ -84,15 +84,16 @@ def check_outcome(outcome: ToolResult | NurseryError) -> None:
 class Host:
     """Uses a hostile server and its healthy sibling in every way."""
 
-    def __init__(self, transport: Any, *, patience: float = 3, **options: Any) -> None:
+    def __init__(self, transport: Any, *, patience: float = 3, connect: float = 5, **options: Any) -> None:
         self.patience = patience
+        self.connect = connect
         self.transport = transport
         self.options = {"pins": "report", "state": MemoryStore(), **options}
 
     async def run(self) -> None:
         healthy = ScriptedServer()
         specs = [
-            ServerSpec("hostile", self.transport, policy=RestartPolicy(delays=(1, 1)), connect_timeout=5),
+            ServerSpec("hostile", self.transport, policy=RestartPolicy(delays=(1, 1)), connect_timeout=self.connect),
             ServerSpec("healthy", healthy.transport),
         ]
         with trio.fail_after(1000):

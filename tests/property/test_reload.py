@@ -22,6 +22,8 @@ from mcp_nursery.supervisor import (
     RestartPolicy,
     ServerRemoved,
     ServerSpec,
+    ServerState,
+    ServerStatus,
     StateChanged,
     Supervisor,
     ToolResult,
@@ -181,7 +183,7 @@ class World:
     async def where_it_stands(self, supervisor: Supervisor) -> Any:
         rests = {one.name: str(one.state) for one in supervisor.status()}
         tools = await supervisor.list_tools()
-        stands = {one.name: (one.state, one.attempt, one.max_attempts, one.error) for one in supervisor.status()}
+        stands = {one.name: (one.state, _due(one), one.max_attempts, one.error) for one in supervisor.status()}
         return rests, stands, [(tool.name, tool.available, tool.definition_hash) for tool in tools]
 
     async def mirror(
@@ -242,6 +244,11 @@ class World:
             except trio.Cancelled as cancelled:
                 one.outcomes.append(cancelled)
                 raise
+
+
+def _due(status: ServerStatus) -> int | None:
+    """The attempt; which one it was that connected a server tells of its past, and an unchanged one keeps that."""
+    return None if status.state is ServerState.CONNECTED else status.attempt
 
 
 async def _echo(arguments: dict[str, Any]) -> object:

@@ -11,6 +11,8 @@ import trio
 
 from mcp_nursery.supervisor import RestartPolicy, ServerSpec, StdioTransport, open_supervisor
 
+from ..timely import Late
+
 LAB = Path(__file__).parents[1] / "servers" / "nursery_lab.py"
 
 AT_ONCE = RestartPolicy(delays=[0.05] * 100)
@@ -26,7 +28,7 @@ def lab(name="lab", /, *, journal=None, env=None, flags=None, **settings):
 
 
 @asynccontextmanager
-async def supervised(*specs, within=30, **options):
+async def supervised(*specs, within=60, **options):
     """A supervisor of these servers, all connected."""
     with trio.fail_after(within):
         async with open_supervisor(specs, **options) as supervisor:
@@ -56,11 +58,17 @@ async def next_state(events, state, server="lab"):
     raise AssertionError(f"{server} never came to {state}")
 
 
-async def eventually(condition, within=10):
+async def eventually(condition, within=30):
     """Observe something outside this process, for which there is no event to wait for."""
     with trio.fail_after(within):
         while not condition():  # noqa: ASYNC110 - another process sets no event of ours
             await trio.sleep(0.005)
+
+
+def removed_in_time(caplog):
+    """The docker client had the time that it needed to remove a container. For tests that are `timely`."""
+    if "docker took more than" in caplog.text:
+        raise Late(caplog.text)
 
 
 class Journal:
@@ -83,6 +91,10 @@ class Journal:
 
     def count(self, what):
         return len(self.times(what))
+
+    def clear(self):
+        """For who begins again."""
+        self.path.unlink(missing_ok=True)
 
 
 class Tree:

@@ -39,6 +39,8 @@ class Remote:
         self.journal = Journal(folder / "journal")
         self.headers = folder / "headers"
         self.process = None
+        self.more = {}
+        """What it was started with besides what makes its kind."""
         self.start()
 
     @property
@@ -58,6 +60,7 @@ class Remote:
             "headers": self.headers,
         }
         arguments = [f"{name}={value}" for name, value in flags.items()]
+        self.more = more
         if self.process is not None:
             self.process.wait()
         self.process = subprocess.Popen([sys.executable, SERVER, *arguments], stderr=subprocess.DEVNULL)
@@ -80,9 +83,15 @@ class Remote:
 
     def reset(self):
         self.process.send_signal(signal.SIGCONT)
+        if self.more:
+            self.kill()
         if self.process.poll() is not None:
             self.start()
-        self.faults()
+        try:
+            self.faults()
+        except httpx2.TransportError:  # it was about to exit, as it had been told: a new one has no faults
+            self.process.wait(60)
+            self.start()
         for file in (self.journal.path, self.headers):
             file.unlink(missing_ok=True)
 

@@ -10,6 +10,7 @@ import trio.testing
 
 from mcp_nursery.supervisor import CallTimeout, ConnectionLost, Delivery, ServerBusy
 
+from ..timely import in_time, timely
 from .harness import eventually, lab, outcome_of, status_of, supervised
 
 MEGABYTES = {"text": "x" * (3 << 20)}
@@ -17,6 +18,7 @@ MEGABYTES = {"text": "x" * (3 << 20)}
 
 
 @pytest.mark.parametrize("held", [False, True], ids=["alone", "a grandchild holds its output"])
+@timely
 async def test_every_pending_call_learns_of_a_death(held):
     """Q14, R3: in less than 0.1 s, with the exit code and the last words."""
     outcomes = []
@@ -38,14 +40,14 @@ async def test_every_pending_call_learns_of_a_death(held):
             os.kill(pid, signal.SIGKILL)
         assert status_of(supervisor).calls.failed == 10
     assert len(outcomes) == 10
-    for error, at in outcomes:
+    for error, _ in outcomes:
         assert isinstance(error, ConnectionLost)
-        assert at - killed < 0.1
         assert error.exit_code == -signal.SIGKILL
         assert sorted(error.stderr_tail.split("\n")) == sorted(f"word {number}" for number in range(10))
         assert error.delivery is Delivery.UNKNOWN
         assert error.incarnation == 1
         assert "killed by SIGKILL" in str(error)
+    in_time(max(at for _, at in outcomes) - killed, 0.1)
 
 
 async def test_a_side_effect_happens_once(journal):
@@ -118,21 +120,28 @@ async def test_a_lost_read_is_not_sent_again(journal, settings, options):
 
 async def test_the_server_hears_of_every_kind_of_cancel(journal):
     """Q16, R6: a scope that is cancelled, a scope's deadline, a timeout."""
+    scopes = {}
 
     async def sleep(supervisor, label, **options):
-        await supervisor.call_tool("sleep", {"seconds": 60, "label": label}, server="lab", **options)
+        with trio.CancelScope() as scopes[label]:
+            await supervisor.call_tool("sleep", {"seconds": 60, "label": label}, server="lab", **options)
 
-    async with supervised(lab(journal=journal)) as supervisor, trio.open_nursery() as nursery:
-        nursery.start_soon(sleep, supervisor, "scope")
-        with trio.move_on_after(0.1):
-            await sleep(supervisor, "deadline")
+    async def timed_out(supervisor):
         with pytest.raises(CallTimeout) as caught:
             await sleep(supervisor, "timeout", timeout=0.1)
-        assert caught.value.delivery is Delivery.UNKNOWN
-        nursery.cancel_scope.cancel()
-        with trio.CancelScope(shield=True):
-            heard = await supervisor.call_tool("cancelled", {"count": 3}, server="lab", timeout=5)
-        assert set(heard.full_text.split()) == {"scope", "deadline", "timeout"}
+        return caught.value.delivery
+
+    async with supervised(lab(journal=journal)) as supervisor, trio.open_nursery() as nursery:
+        for label in ("scope", "deadline"):
+            nursery.start_soon(sleep, supervisor, label)
+        await trio.testing.wait_all_tasks_blocked()
+        await supervisor.call_tool("sleeping", {"count": 2}, server="lab")
+        while await timed_out(supervisor) is Delivery.NOT_SENT:
+            pass  # so there is nothing to hear of
+        scopes["deadline"].deadline = trio.current_time() + 0.1
+        scopes["scope"].cancel()
+        heard = await supervisor.call_tool("cancelled", {"count": 3}, server="lab", timeout=30)
+        assert sorted(heard.full_text.split()) == ["deadline", "scope", "timeout"]
     assert journal.count("cancelled") == 3
 
 
@@ -143,60 +152,63 @@ async def test_one_cancel_ends_one_call():
     async def sleep(supervisor, label, *, task_status=trio.TASK_STATUS_IGNORED):
         with trio.CancelScope() as scope:
             task_status.started(scope)
-            arguments = {"seconds": 0.5, "label": label}
+            arguments = {"seconds": 60, "label": label}
             results[label] = (await supervisor.call_tool("sleep", arguments, server="lab")).full_text
 
     async with supervised(lab()) as supervisor:
         pid = status_of(supervisor).pid
-        began = time.monotonic()
         async with trio.open_nursery() as nursery:
             scopes = [await nursery.start(sleep, supervisor, label) for label in "abcde"]
-            await supervisor.call_tool("sleeping", {"count": 5}, server="lab")
+            await supervisor.call_tool("sleeping", {"count": 5}, server="lab")  # all of them at once
             scopes[2].cancel()
-        assert 0.5 <= time.monotonic() - began < 0.8
+            assert (await supervisor.call_tool("cancelled", {"count": 1}, server="lab")).full_text == "c"
+            assert results == {}
+            await supervisor.call_tool("wake", server="lab")
         assert results == {label: label for label in "abde"}
-        assert (await supervisor.call_tool("cancelled", {"count": 1}, server="lab")).full_text == "c"
         assert status_of(supervisor).pid == pid
         assert status_of(supervisor).incarnation == 1
 
 
 async def test_progress_keeps_a_call_alive_and_the_hard_cap_ends_it():
-    """Q18, R4: reports every 0.25 s for 2 s: an idle timeout of 1 s never fires, a timeout of 1 s does, on time."""
+    """Q18, R4: reports every 0.5 s for 4 s: an idle timeout of 3 s never fires, a timeout of 1 s does."""
     reports, outcomes = [], {}
 
     async def note(progress, total, message):
         reports.append(progress)
 
     async def tick(supervisor, label, **options):
-        arguments = {"steps": 8, "every": 0.25}
+        arguments = {"steps": 8, "every": 0.5}
         outcomes[label] = await outcome_of(supervisor.call_tool("tick", arguments, server="lab", **options))
 
     async with supervised(lab()) as supervisor:
         began = time.monotonic()
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(lambda: tick(supervisor, "idle", idle_timeout=1, on_progress=note))
-            nursery.start_soon(lambda: tick(supervisor, "unwatched", idle_timeout=1))
-            nursery.start_soon(lambda: tick(supervisor, "capped", idle_timeout=1, timeout=1))
+            nursery.start_soon(lambda: tick(supervisor, "idle", idle_timeout=3, on_progress=note))
+            nursery.start_soon(lambda: tick(supervisor, "unwatched", idle_timeout=3))
+            nursery.start_soon(lambda: tick(supervisor, "capped", idle_timeout=3, timeout=1))
             nursery.start_soon(lambda: tick(supervisor, "hurried", timeout=1, on_progress=note))
     results = {label: outcome for label, (outcome, _) in outcomes.items()}
     taken = {label: at - began for label, (_, at) in outcomes.items()}
     for label in ("idle", "unwatched"):
         assert results[label].full_text == "8"
-        assert taken[label] >= 2
+        assert taken[label] >= 4
     for label in ("capped", "hurried"):
         assert isinstance(results[label], CallTimeout)
         assert str(results[label]).endswith("no answer within 1 s")
-        assert 1 <= taken[label] < 1.5
+        assert taken[label] >= 1
     assert len(reports) > 8
 
 
+@timely
 async def test_a_server_that_falls_silent_is_idle():
     """Q18, R4: after its last report, by the idle timeout, though the hard cap is far."""
     async with supervised(lab()) as supervisor:
         began = time.monotonic()
         with pytest.raises(CallTimeout, match=r"no progress for 0\.5 s"):
             await supervisor.call_tool("sleep", {"seconds": 60}, server="lab", idle_timeout=0.5, timeout=20)
-        assert 0.5 <= time.monotonic() - began < 1
+        taken = time.monotonic() - began
+    assert taken >= 0.5
+    in_time(taken, 1)
 
 
 async def test_a_hundred_bursts_of_progress():
@@ -213,6 +225,7 @@ async def test_a_hundred_bursts_of_progress():
             assert seen == [*((step, f"step {step}") for step in range(20)), "done"]
 
 
+@timely
 async def test_a_wedged_server_holds_nobody():
     """Q32, R4: the child reads no more, and every caller returns when it said it would; other servers go on."""
     outcomes = {}
@@ -236,14 +249,14 @@ async def test_a_wedged_server_holds_nobody():
             nursery.start_soon(lambda: call(supervisor, "refused", MEGABYTES, timeout=0.5))
             nursery.start_soon(lambda: call(supervisor, "small", {"text": "y"}, timeout=0.4))
             nursery.start_soon(lambda: call_within(supervisor, "scope", 0.3))
-            other = await supervisor.call_tool("echo", {"text": "well"}, server="other", timeout=0.2)
-        assert other.full_text == "well"
+            other = await outcome_of(supervisor.call_tool("echo", {"text": "well"}, server="other"))
         taken = {label: at - began for label, (_, at) in outcomes.items()}
-        assert 0.5 <= taken["begun"] < 0.7
-        assert 0.5 <= taken["queued"] < 0.7
-        assert taken["refused"] < 0.2
-        assert 0.4 <= taken["small"] < 0.6
-        assert 0.3 <= taken["scope"] < 0.5
+        for label, seconds in {"begun": 0.5, "queued": 0.5, "small": 0.4, "scope": 0.3}.items():
+            assert taken[label] >= seconds
+            in_time(taken[label], seconds + 0.2)
+        in_time(taken["refused"], 0.2)
+        in_time(other[1] - began, 0.2)
+        assert other[0].full_text == "well"
         errors = {label: error for label, (error, _) in outcomes.items()}
         assert isinstance(errors["refused"], ServerBusy)
         assert errors["refused"].delivery is Delivery.NOT_SENT
@@ -253,7 +266,7 @@ async def test_a_wedged_server_holds_nobody():
             assert errors[label].delivery is delivery
         assert status_of(supervisor, "other").calls.done == 1
         left = time.monotonic()
-    assert time.monotonic() - left < 5.0
+    in_time(time.monotonic() - left, 5.0)
 
 
 async def test_a_stalled_server_is_busy_and_others_are_as_fast_as_before():
@@ -270,41 +283,40 @@ async def test_a_stalled_server_is_busy_and_others_are_as_fast_as_before():
                 nursery.start_soon(call, supervisor)
             await trio.testing.wait_all_tasks_blocked()
             assert len(outcomes) == 488
-            began = time.monotonic()
             async with trio.open_nursery() as others:
                 for _ in range(5):
-                    others.start_soon(lambda: supervisor.call_tool("sleep", {"seconds": 0.5}, server="other"))
-            assert 0.5 <= time.monotonic() - began < 0.8
+                    others.start_soon(lambda: supervisor.call_tool("sleep", {"seconds": 60}, server="other"))
+                await trio.testing.wait_all_tasks_blocked()
+                await supervisor.call_tool("sleeping", {"count": 5}, server="other")
+                await supervisor.call_tool("wake", server="other")
             assert len(outcomes) == 488
             nursery.cancel_scope.cancel()
     assert all(isinstance(outcome, ServerBusy) for outcome, _ in outcomes)
     assert {outcome.delivery for outcome, _ in outcomes} == {Delivery.NOT_SENT}
 
 
-async def test_a_full_mailbox_refuses(nursery):
+async def test_a_full_mailbox_refuses():
     """Q32, R10: two calls are with the server, three wait, the rest is told at once; the next finds room again."""
     outcomes = []
 
-    async def sleep(supervisor, number):
-        arguments = {"seconds": 0.3, "label": str(number)}
-        outcomes.append(await outcome_of(supervisor.call_tool("sleep", arguments, server="lab")))
+    async def call(supervisor, tool, arguments):
+        outcomes.append((await outcome_of(supervisor.call_tool(tool, arguments, server="lab")))[0])
 
     async with supervised(lab(max_in_flight=2, mailbox_size=3)) as supervisor:
-        began = time.monotonic()
-        async with trio.open_nursery() as callers:
-            for number in range(2):
-                callers.start_soon(sleep, supervisor, number)
+        async with trio.open_nursery() as callers, trio.open_nursery() as held:
+            for _ in range(2):
+                held.start_soon(call, supervisor, "sleep", {"seconds": 60})
             await trio.testing.wait_all_tasks_blocked()
-            for number in range(2, 10):
-                callers.start_soon(sleep, supervisor, number)
-        busy = [at - began for outcome, at in outcomes if isinstance(outcome, ServerBusy)]
-        answered = [at - began for outcome, at in outcomes if not isinstance(outcome, Exception)]
-        assert (len(busy), len(answered)) == (5, 5)
-        assert max(busy) < 0.1
-        assert 0.9 <= max(answered) < 1.2  # 2, 2 and 1
+            for number in range(8):
+                callers.start_soon(call, supervisor, "echo", {"text": str(number)})
+            await trio.testing.wait_all_tasks_blocked()
+            assert [type(outcome) for outcome in outcomes] == [ServerBusy] * 5
+            held.cancel_scope.cancel()
+        assert [outcome.is_error for outcome in outcomes[5:]] == [False] * 3
         assert (await supervisor.call_tool("echo", {"text": "room"}, server="lab")).full_text == "room"
 
 
+@timely
 async def test_a_wedged_server_is_stopped_in_bounded_time():
     """Q32: with megabytes waiting for it; its callers learn of the end at once."""
     outcomes = []
@@ -322,8 +334,9 @@ async def test_a_wedged_server_is_stopped_in_bounded_time():
             await trio.testing.wait_all_tasks_blocked()
             began = time.monotonic()
             await supervisor.stop_server("lab")
-        assert time.monotonic() - began < 4.5
+        stopped = time.monotonic()
         assert all(isinstance(outcome, ConnectionLost) for outcome, _ in outcomes)
         assert {outcome.delivery for outcome, _ in outcomes} == {Delivery.UNKNOWN, Delivery.NOT_SENT}
-        assert max(at for _, at in outcomes) - began < 0.1
-        await eventually(lambda: not os.path.exists(f"/proc/{pid}"), within=1)
+        await eventually(lambda: not os.path.exists(f"/proc/{pid}"))
+        in_time(max(at for _, at in outcomes) - began, 0.1)
+        in_time(stopped - began, 4.5)

@@ -8,6 +8,7 @@ import trio
 
 from mcp_nursery.supervisor import CallTimeout, ConnectionLost, Delivery, ServerState, SupervisorClosed, open_supervisor
 
+from ..timely import in_time, timely
 from .harness import Tree, eventually, is_alive, lab, next_state, status_of, supervised
 
 STUBBORN = {"ignore": "eof,term"}
@@ -51,9 +52,10 @@ async def spawn_relatives(supervisor):
 
 
 @pytest.mark.parametrize("leave", [close, cancel, fail, stop])
+@timely
 async def test_nobody_of_a_server_outlives_it(leave):
     """Q1, L11: neither of its process group nor of those who carry its marker, a grandchild that called setsid."""
-    with trio.fail_after(20), trio.CancelScope() as scope:
+    with trio.fail_after(60), trio.CancelScope() as scope:
         try:
             async with supervised(lab()) as supervisor:
                 tree, pids = await spawn_relatives(supervisor)
@@ -61,10 +63,11 @@ async def test_nobody_of_a_server_outlives_it(leave):
                 await leave(supervisor, scope)
         except HostFailed:
             assert leave is fail
-    assert time.monotonic() - began < 1.5  # none of them was so stubborn that it had to be killed
+    taken = time.monotonic() - began
     assert scope.cancelled_caught == (leave is cancel)
     assert not tree.living()
     assert not any(map(is_alive, (tree.pid, *pids)))
+    in_time(taken, 1.5)  # none of them was so stubborn that it had to be killed
 
 
 @pytest.mark.parametrize("specs", [[], [lab()]], ids=["without servers", "with one"])
@@ -92,50 +95,63 @@ async def test_grandchildren_end_when_their_server_died_first(journal):
         assert not any(map(is_alive, pids))
 
 
+@timely
 async def test_a_polite_server_ends_at_the_end_of_its_input(journal):
     """L11: no signal is sent to a server that needs none."""
+    journal.clear()
     async with supervised(lab(journal=journal)):
         left = time.monotonic()
-    assert time.monotonic() - left < 0.5
+    in_time(time.monotonic() - left, 0.5)
     assert (journal.count("eof"), journal.count("term")) == (1, 0)
 
 
+@timely
 async def test_the_steps_of_closing(journal):
     """L11: the end of stdin, 2 s, SIGTERM, 2 s, SIGKILL."""
+    journal.clear()
     async with supervised(lab(journal=journal, flags=STUBBORN)) as supervisor:
         pid = status_of(supervisor).pid
         left = time.monotonic()
     taken = time.monotonic() - left
-    assert journal.times("eof")[0] - left < 0.3
-    assert 2.0 <= journal.times("term")[0] - left < 2.3
-    assert journal.count("term") == 1
-    assert 4.0 <= taken < 4.5
+    assert taken >= 4
     assert not is_alive(pid)
+    in_time(taken, 4.5)
+    (eof,), (term,) = journal.times("eof"), journal.times("term")
+    assert term - left >= 2
+    in_time(eof - left, 0.3)
+    in_time(term - left, 2.3)
 
 
+@timely
 async def test_twenty_stubborn_servers_close_in_one_grace_period(caplog):
     """Q13, L10: side by side, within the 5 s that a user is promised."""
+    caplog.clear()
     specs = [lab(f"s{number}", flags=STUBBORN) for number in range(20)]
     async with supervised(*specs) as supervisor:
         trees = [Tree(status.pid) for status in supervisor.status()]
         left = time.monotonic()
-    assert 4.0 <= time.monotonic() - left < 5.0
+    taken = time.monotonic() - left
+    assert taken >= 4
     assert not any(is_alive(tree.pid) for tree in trees)
+    in_time(taken, 5.0)
     assert not caplog.records  # nobody was left behind
 
 
+@timely
 async def test_leaving_while_servers_start_and_never_answer():
     """L10: the same bound in the middle of a handshake."""
     specs = [lab(f"m{number}", flags={"mute": "yes", **STUBBORN}) for number in range(5)]
-    with trio.fail_after(20):
+    with trio.fail_after(60):
         async with open_supervisor(specs) as supervisor:
-            await eventually(lambda: all(status.pid is not None for status in supervisor.status()), within=10)
+            await eventually(lambda: all(status.pid is not None for status in supervisor.status()))
             pids = [status.pid for status in supervisor.status()]
             left = time.monotonic()
-        assert time.monotonic() - left < 5.0
+        taken = time.monotonic() - left
     assert not any(map(is_alive, pids))
+    in_time(taken, 5.0)
 
 
+@timely
 async def test_a_caller_does_not_wait_for_a_teardown(nursery):
     """Q13: the old incarnation takes 4 s to close; calls that wait for the next one have 1 s."""
     ended = {}
@@ -152,6 +168,7 @@ async def test_a_caller_does_not_wait_for_a_teardown(nursery):
         ended["deadline"] = time.monotonic()
 
     async with supervised(lab(flags=STUBBORN)) as supervisor:
+        asked = time.monotonic()
         async with supervisor.events() as events:
             nursery.start_soon(reconnect_in_vain, supervisor)
             await next_state(events, ServerState.CONNECTING)
@@ -159,11 +176,15 @@ async def test_a_caller_does_not_wait_for_a_teardown(nursery):
         async with trio.open_nursery() as callers:
             callers.start_soon(with_timeout)
             callers.start_soon(with_deadline)
+        for way in ("timeout", "deadline"):
+            assert ended[way] - began >= 1
+            in_time(ended[way] - began, 1.1)
         assert status_of(supervisor).state is ServerState.CONNECTING
-    assert [ended[way] - began for way in ("timeout", "deadline")] == pytest.approx([1, 1], abs=0.1)
-    assert 4.0 <= time.monotonic() - began < 5.0
+    assert time.monotonic() - asked >= 4
+    in_time(time.monotonic() - asked, 5.0)
 
 
+@timely
 async def test_who_waits_for_a_stop_may_give_up():
     """Q13: the stop goes on without its caller."""
     async with supervised(lab(flags=STUBBORN)) as supervisor:
@@ -172,22 +193,29 @@ async def test_who_waits_for_a_stop_may_give_up():
         with trio.move_on_after(1) as caller:
             await supervisor.stop_server("lab")
         assert caller.cancelled_caught
-        assert time.monotonic() - began < 1.2
+        returned = time.monotonic()
         assert status_of(supervisor).state is ServerState.STOPPED
-        await eventually(lambda: not is_alive(pid), within=4)
+        await eventually(lambda: not is_alive(pid))
+    in_time(returned - began, 1.2)
 
 
+@timely
 async def test_a_stop_of_a_stubborn_server_that_never_answers(journal):
     """L10, L11: the steps of closing are the same in the middle of a handshake."""
-    with trio.fail_after(20):
+    journal.clear()
+    with trio.fail_after(60):
         async with open_supervisor([lab(journal=journal, flags={"mute": "yes", **STUBBORN})], gate=0) as supervisor:
             await eventually(lambda: journal.count("start"))
             pid = status_of(supervisor).pid
             began = time.monotonic()
             await supervisor.stop_server("lab")
-            assert 4.0 <= time.monotonic() - began < 4.5
+            taken = time.monotonic() - began
             assert not is_alive(pid)
-    assert 2.0 <= journal.times("term")[0] - began < 2.3
+    (term,) = journal.times("term")
+    assert taken >= 4
+    assert term - began >= 2
+    in_time(taken, 4.5)
+    in_time(term - began, 2.3)
 
 
 async def test_a_child_gets_a_small_environment(monkeypatch):

@@ -28,7 +28,8 @@ async def test_over_http(plan, kind, errors):
     path, transport, streams = KINDS[kind]
     async with trio.open_nursery() as nursery:
         port = await nursery.start(HostileHttp(plan, streams=streams).serve)
-        await Host(transport(f"http://127.0.0.1:{port}/{path}"), patience=0.5, callbacks=CALLBACKS).run()
+        far = transport(f"http://127.0.0.1:{port}/{path}")
+        await Host(far, patience=0.3, connect=1.5, callbacks=CALLBACKS).run()
         nursery.cancel_scope.cancel()
     assert not errors.crashes
 

@@ -59,7 +59,7 @@ ODD_ANSWERS = {
 async def test_who_was_answered_oddly_does_not_wait_for_ever(result):
     """Q25: a call has no timeout by default; it gets a result or a typed error, and later calls go on."""
     async with supervised(lab()) as supervisor:
-        with trio.move_on_after(1) as patience:
+        with trio.move_on_after(20) as patience:
             await outcome_of(supervisor.call_tool("raw_answer", {"result": result}, server="lab"))
         assert not patience.cancelled_caught, "the answer came, and the caller waited on"
         assert (await supervisor.call_tool("echo", {"text": "well"}, server="lab")).full_text == "well"
@@ -102,11 +102,11 @@ async def test_ten_megabytes_of_stderr_in_a_call(code):
         before = psutil.Process().memory_info().rss
         arguments = {"size": 10_000_000, "code": code}
         if code is None:
-            result = await supervisor.call_tool("complain", arguments, server="lab", timeout=10)
+            result = await supervisor.call_tool("complain", arguments, server="lab", timeout=60)
             assert result.full_text == "10000000"
         else:
             with pytest.raises(ConnectionLost) as caught:
-                await supervisor.call_tool("complain", arguments, server="lab", timeout=10)
+                await supervisor.call_tool("complain", arguments, server="lab", timeout=60)
             assert caught.value.exit_code == 5
             lines = caught.value.stderr_tail.split("\n")
             assert lines[-6:] == ["noise", "last 0", "last 1", "last 2", "last 3", "last 4"]

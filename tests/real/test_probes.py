@@ -7,6 +7,7 @@ import trio
 
 from mcp_nursery.supervisor import RestartPolicy, ServerState, open_supervisor
 
+from ..timely import in_time, timely
 from .harness import lab, next_state, status_of, supervised
 
 
@@ -14,23 +15,21 @@ from .harness import lab, next_state, status_of, supervised
     ("way", "extra"),
     [("silent", 0), ("error", 0), ("nonsense", 0), ("exit", 1), ("exit_late", 1), ("refuse", 0)],
 )
+@timely
 async def test_every_way_to_meet_the_probe_ends_connected(journal, way, extra):
     """Q23: by `initialize`, after one extra start at most; what was found is remembered."""
+    journal.clear()
     began = time.monotonic()
-    async with supervised(lab(journal=journal, flags={"probe": way}), within=15) as supervisor:
-        connected = time.monotonic()
-        assert connected - began < (2.0 if way in ("silent", "exit_late") else 1.0)
+    async with supervised(lab(journal=journal, flags={"probe": way})) as supervisor:
+        in_time(time.monotonic() - began, 2.0 if way in ("silent", "exit_late") else 1.0)
         assert status_of(supervisor).protocol_version == "2025-11-25"
         assert status_of(supervisor).attempt == 1
         assert journal.count("start") == 1 + extra
         assert (await supervisor.call_tool("echo", {"text": way}, server="lab")).full_text == way
-
-        began = time.monotonic()
         await supervisor.reconnect("lab")
-        assert time.monotonic() - began < 0.5
         assert journal.count("start") == 2 + extra
         assert (await supervisor.call_tool("echo", {"text": way}, server="lab")).full_text == way
-    assert journal.count("initialize") == 2
+    assert (journal.count("discover"), journal.count("initialize")) == (1, 2)
 
 
 async def test_the_probe_costs_no_attempt(journal):
@@ -42,13 +41,10 @@ async def test_the_probe_costs_no_attempt(journal):
 
 
 async def test_a_mute_probe_is_remembered_although_the_attempt_failed(journal):
-    """Q23: it greets and exits; later starts do not wait a second for the probe again."""
+    """Q23: it greets and exits; later starts do not probe again."""
     flags = {"probe": "silent", "greet": "4"}
     spec = lab(journal=journal, flags=flags, policy=RestartPolicy(delays=[0.05] * 2))
-    with trio.fail_after(20):
+    with trio.fail_after(60):
         async with open_supervisor([spec], gate=0) as supervisor, supervisor.events() as events:
             await next_state(events, ServerState.FAILED)
-    starts = journal.times("start")
-    assert len(starts) == 3
-    assert 1.0 <= starts[1] - starts[0] < 2.0
-    assert starts[2] - starts[1] < 0.7
+    assert (journal.count("start"), journal.count("discover"), journal.count("initialize")) == (3, 1, 3)

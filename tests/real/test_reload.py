@@ -32,11 +32,11 @@ async def test_changing_one_server_of_three_touches_no_other(tmp_path):
     results = []
 
     async def long_call():
-        results.append(await supervisor.call_tool("sleep", {"seconds": 2, "label": "x"}, server="a"))
+        results.append(await supervisor.call_tool("sleep", {"seconds": 60, "label": "x"}, server="a"))
 
-    with trio.fail_after(30):
+    with trio.fail_after(60):
         config = written(file, a={}, b={"FLAVOUR": "sweet"}, c={})
-        async with open_supervisor(config, gate=20) as supervisor, trio.open_nursery() as nursery:
+        async with open_supervisor(config, gate=60) as supervisor, trio.open_nursery() as nursery:
             pids = {one.name: one.pid for one in supervisor.status()}
             nursery.start_soon(long_call)
             await trio.testing.wait_all_tasks_blocked()
@@ -48,6 +48,7 @@ async def test_changing_one_server_of_three_touches_no_other(tmp_path):
             now = {one.name: one.pid for one in supervisor.status()}
             assert (list(now), now["a"]) == (["d", "b", "a"], pids["a"])
             assert now["b"] not in (None, pids["b"])
+            await supervisor.call_tool("wake", server="a")
     assert [one.incarnation for one in results] == [1]
 
 
@@ -66,8 +67,8 @@ async def test_a_broken_file_changes_nothing(tmp_path, monkeypatch):
     """Q12, K3, L18: named or found; one of its entries that cannot work is that server's error."""
     file = tmp_path / ".mcp.json"
     monkeypatch.chdir(tmp_path)
-    with trio.fail_after(30):
-        async with open_supervisor(written(file, a={}, b={}), gate=20) as supervisor:
+    with trio.fail_after(60):
+        async with open_supervisor(written(file, a={}, b={}), gate=60) as supervisor:
             before = [(one.name, one.pid, one.state) for one in supervisor.status()]
             for broken in ("{", '{"mcpServers": []}', ""):
                 file.write_text(broken)

@@ -10,6 +10,7 @@ from mcp_nursery.actors.errors import InvalidArguments
 from mcp_nursery.actors.transports import http_client
 from mcp_nursery.supervisor import Call, CallTimeout, ConnectionLost, Delivery, ServerError, ServerState
 
+from ..timely import Late, in_time, timely
 from .harness import eventually, outcome_of, status_of, supervised
 from .remote import IN_SESSION
 
@@ -134,42 +135,47 @@ async def test_one_of_five_is_cancelled(remote):
     """Q16, Q17: the server hears of it, the others finish on the same connection; so for a deadline."""
     rested = []
 
-    async def rest(supervisor, scope):
+    async def rest(supervisor, seconds, scope):
         with scope:
-            result = await supervisor.call_tool("hang", {"seconds": 2}, server="lab")
+            result = await supervisor.call_tool("hang", {"seconds": seconds}, server="lab")
             rested.append((result.full_text, result.incarnation))
 
     async with supervised(remote.spec()) as supervisor:
         async with trio.open_nursery() as nursery:
-            scopes = [trio.CancelScope() for _ in range(5)]
-            for scope in scopes:
-                nursery.start_soon(rest, supervisor, scope)
+            scope = trio.CancelScope()
+            nursery.start_soon(rest, supervisor, 3600, scope)
+            for _ in range(4):
+                nursery.start_soon(rest, supervisor, 2, trio.CancelScope())
             await eventually(lambda: remote.journal.count("hang") == 5)
-            scopes[2].cancel()
+            scope.cancel()
             await eventually(lambda: remote.journal.count("cancelled") == 1)
         assert rested == [("rested", 1)] * 4
-        with pytest.raises(CallTimeout):
-            await supervisor.call_tool("hang", server="lab", timeout=0.3)
+        for timeout in (0.3, 3, 30):
+            with pytest.raises(CallTimeout):
+                await supervisor.call_tool("hang", server="lab", timeout=timeout)
+            if remote.journal.count("hang") > 5:  # else it was over before it came to the server
+                break
         await eventually(lambda: remote.journal.count("cancelled") == 2)
 
 
-async def test_five_calls_take_as_long_as_one(remote):
+async def test_twenty_calls_are_with_the_server_at_once(remote):
     """Q19: nothing is sent one after another."""
-    async with supervised(remote.spec()) as supervisor:
-        began = time.monotonic()
-        async with trio.open_nursery() as nursery:
-            for _ in range(20):
-                nursery.start_soon(lambda: supervisor.call_tool("hang", {"seconds": 1}, server="lab"))
-        assert time.monotonic() - began < 4
+    async with supervised(remote.spec()) as supervisor, trio.open_nursery() as nursery:
+        for _ in range(20):
+            nursery.start_soon(lambda: supervisor.call_tool("hang", server="lab"))
+        await eventually(lambda: remote.journal.count("hang") == 20)
+        nursery.cancel_scope.cancel()
 
 
 async def test_a_server_that_holds_back_a_cancel_holds_up_nobody(remote):
     """Q19: the SDK sends notifications one after another and would wait for each."""
     async with supervised(remote.spec()) as supervisor:
         remote.faults({"method": "notifications/cancelled", "hang": 3600, "status": 202})
-        with trio.move_on_after(0.3):
-            await supervisor.call_tool("hang", server="lab")
-        with trio.fail_after(5):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(lambda: supervisor.call_tool("hang", server="lab"))
+            await eventually(lambda: remote.journal.count("hang") == 1)
+            nursery.cancel_scope.cancel()
+        with trio.fail_after(20):
             await supervisor.call_tool("look", server="lab")
 
 
@@ -178,23 +184,28 @@ async def test_progress_keeps_a_call_alive_and_the_hard_cap_ends_it(remote):
     if remote.kind == "json":
         pytest.skip("has no room for progress")
     async with supervised(remote.spec()) as supervisor:
-        steps = {"count": 12, "pause": 0.2}
-        result = await supervisor.call_tool("steps", steps, server="lab", idle_timeout=1.5)
+        steps = {"count": 12, "pause": 0.25}
+        result = await supervisor.call_tool("steps", steps, server="lab", idle_timeout=2.5)
         assert result.full_text == "done"
+        assert result.duration > 2.5
         with pytest.raises(CallTimeout, match="no answer within 1 s"):
-            await supervisor.call_tool("steps", steps, server="lab", idle_timeout=0.9, timeout=1)
+            await supervisor.call_tool("steps", steps, server="lab", idle_timeout=2.5, timeout=1)
 
 
+@timely
 async def test_a_mute_post_ends_alone_unless_its_caller_has_set_a_limit(remote, monkeypatch):
     """P6: a POST has its own limit, the stream none; a call's own limit goes before it. R2: no resend after it."""
     if remote.kind in ("modern", "handshake"):
         pytest.skip("an answer that comes as a stream begins at once")
+    remote.reset()
     monkeypatch.setattr(http_client, "POST_LIMIT", 0.5)
     async with supervised(remote.spec()) as supervisor:
         if remote.kind == "json":
             with pytest.raises(ConnectionLost, match=r"did not answer within 0\.5 s") as caught:
-                await supervisor.call_tool("hang", {"seconds": 2}, server="lab", resend="always")
+                await supervisor.call_tool("hang", {"seconds": 3600}, server="lab", resend="always")
             assert caught.value.delivery is Delivery.UNKNOWN
+            if remote.journal.count("hang") == 0:
+                raise Late("the time of the POST was over before it came to the server")
             assert remote.journal.count("hang") == 1
             await eventually(lambda: remote.journal.count("cancelled") == 1)
         result = await supervisor.call_tool("hang", {"seconds": 1}, server="lab", timeout=30)
@@ -277,6 +288,7 @@ async def test_what_is_no_expiry(remotes, kind, shape):
         assert (await supervisor.call_tool("look", server="lab")).incarnation == 1
 
 
+@timely
 async def test_leaving_is_bounded_although_the_session_does_not_end(remotes):
     """L10: a server that holds back the answer to DELETE."""
     remote = remotes("handshake")
@@ -284,7 +296,7 @@ async def test_leaving_is_bounded_although_the_session_does_not_end(remotes):
     async with supervised(remote.spec(), shutdown_timeout=2):
         remote.faults({"http": "DELETE", "method": "", "hang": 3600, "status": 200})
         began = time.monotonic()
-    assert time.monotonic() - began < 3
+    in_time(time.monotonic() - began, 3)
     assert remote.journal.count("DELETE") == 1
 
 

@@ -32,7 +32,7 @@ ANY = {"times": 1000}
 
 async def failure_of(transport, *, policy=ONCE):
     """How a server stands that nobody could connect to."""
-    with trio.fail_after(30):
+    with trio.fail_after(60):
         async with open_supervisor([ServerSpec("lab", transport, policy=policy)]) as supervisor:
             with pytest.raises(ServerDown):
                 await supervisor.wait_connected("lab")
@@ -113,7 +113,7 @@ async def test_a_missing_authorisation(remote):
     remote.faults({**ANY, "status": 401}, {**ANY, "http": "GET", "method": "", "status": 401})
     missing = ServerSpec("missing", StdioTransport("no-such-command-anywhere"))
     refusing = ServerSpec("refusing", remote.transport())
-    with trio.fail_after(30):
+    with trio.fail_after(60):
         async with open_supervisor([missing, refusing, lab("good")]) as supervisor:
             await supervisor.wait_connected("good")
             with pytest.raises(ServerDown, match="HTTP 401 Unauthorized"):
@@ -250,7 +250,7 @@ async def test_a_mute_server_runs_into_the_connect_timeout():
             async with open_supervisor([spec], shutdown_timeout=20) as supervisor:
                 with pytest.raises(ServerDown, match=r"not connected within 0\.5 s"):
                     await supervisor.wait_connected("lab")
-            assert trio.current_time() - began < 3
+            assert trio.current_time() - began < 10  # of the 20 that it may take
 
 
 async def test_a_stream_that_ends_before_it_began(modern):
@@ -283,7 +283,7 @@ async def test_a_probe_reaches_the_server(remote):
         remote.kill()
         with pytest.raises(HandshakeFailed):
             await connection.probe()
-        with trio.fail_after(5):
+        with trio.fail_after(30):
             await connection.lost()
 
 

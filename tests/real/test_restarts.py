@@ -19,6 +19,7 @@ from mcp_nursery.supervisor import (
     open_supervisor,
 )
 
+from ..timely import in_time, timely
 from .harness import AT_ONCE, lab, next_state, status_of, supervised
 
 
@@ -32,6 +33,7 @@ def open_files():
     return sorted(os.readlink(link).split(":")[0] for link in links if os.path.lexists(link))
 
 
+@timely
 async def test_a_loss_while_idle_is_noticed_and_mended(journal):
     """L6: within 0.5 s; started again 2 s after that; the next call works."""
     async with supervised(lab(journal=journal, policy=RestartPolicy())) as supervisor, supervisor.events() as events:
@@ -39,51 +41,64 @@ async def test_a_loss_while_idle_is_noticed_and_mended(journal):
         killed, killed_at = time.monotonic(), trio.current_time()
         os.kill(pid, signal.SIGKILL)
         lost = await next_state(events, ServerState.WAITING)
-        assert lost.at - killed_at < 0.5
         assert lost.error == "killed by SIGKILL"
-        assert lost.retry_in == pytest.approx(2, abs=0.1)
         restarted = await next_state(events, ServerState.CONNECTING)
         # The 2 s begin with the loss; `at` is when it was told, a moment later, and `retry_in` counts from there.
         due_at = lost.at + lost.retry_in
-        assert -1e-6 < restarted.at - due_at < 0.1
+        assert lost.retry_in <= 2 <= due_at - killed_at
+        assert restarted.at - due_at > -1e-6
         await next_state(events, ServerState.CONNECTED)
-        assert 2.0 <= journal.times("start")[1] - killed < 2.5
+        assert journal.times("start")[-1] - killed >= 2
+        in_time(lost.at - killed_at, 0.5)
+        in_time(restarted.at - due_at, 0.1)
+        in_time(journal.times("start")[-1] - killed, 2.5)
         result = await supervisor.call_tool("echo", {"text": "back"}, server="lab")
         assert (result.full_text, result.incarnation) == ("back", 2)
         assert status_of(supervisor).pid not in (pid, None)
 
 
+@timely
 async def test_a_loss_is_noticed_although_somebody_holds_the_pipe():
     """L6: the process's exit counts, not only the end of its output."""
     async with supervised(lab()) as supervisor, supervisor.events() as events:
         await supervisor.call_tool("spawn", {"place": "holder"}, server="lab")
         killed_at = trio.current_time()
         os.kill(status_of(supervisor).pid, signal.SIGKILL)
-        assert (await next_state(events, ServerState.WAITING)).at - killed_at < 0.5
+        lost = await next_state(events, ServerState.WAITING)
         assert (await next_state(events, ServerState.CONNECTED)).incarnation == 2
+        in_time(lost.at - killed_at, 0.5)
 
 
 async def test_a_server_that_always_fails_is_tried_four_times(journal):
-    """L3: at 0, 2, 7 and 22 s, then never again."""
-    spec = lab(journal=journal, flags={"exit": 1}, policy=RestartPolicy())
-    with trio.fail_after(30):
+    """L3: by a ladder of the default's shape, a fifth of its height, then never again."""
+    delays = [0.4, 1, 3]
+    spec = lab(journal=journal, flags={"exit": 1}, policy=RestartPolicy(delays=delays), lazy=True)
+    with trio.fail_after(60):
         async with open_supervisor([spec]) as supervisor, supervisor.events() as events:
+            began = trio.current_time()
+            await supervisor.start_server("lab")
+            for delay in delays:
+                lost = await next_state(events, ServerState.WAITING)
+                restarted = await next_state(events, ServerState.CONNECTING)
+                due_at = lost.at + lost.retry_in
+                assert lost.retry_in <= delay <= due_at - began
+                assert due_at <= restarted.at + 1e-6
+                began = restarted.at
+            await next_state(events, ServerState.FAILED)
             with pytest.raises(ServerDown) as caught:
                 await supervisor.wait_connected("lab")
             assert caught.value.state is ServerState.FAILED
             assert status_of(supervisor).retry_in is None
             with trio.move_on_after(1):
-                await next_state(events, ServerState.FAILED)
                 raise AssertionError((await events.receive(), "after it was given up"))
-    starts = journal.times("start")
-    assert [start - starts[0] for start in starts] == pytest.approx([0, 2, 7, 22], abs=0.5)
+    assert journal.count("start") == 4
 
 
 @pytest.mark.parametrize("flags", [{"exit": "1"}, {"greet": "1"}], ids=["exits", "greets and exits"])
 async def test_no_start_beyond_the_ladder(journal, flags):
     """Q6, L3: whether it greets before it exits or not."""
     spec = lab(journal=journal, flags=flags, policy=RestartPolicy(delays=[0.05] * 3))
-    with trio.fail_after(20):
+    with trio.fail_after(60):
         async with open_supervisor([spec]) as supervisor, supervisor.events() as events:
             if status_of(supervisor).state is not ServerState.FAILED:
                 await next_state(events, ServerState.FAILED)
@@ -96,9 +111,9 @@ async def test_a_program_that_exits_at_once_is_started_once_an_attempt(journal):
     transport = StdioTransport("/bin/sh", ["-c", script, "sh", str(journal.path)])
     policy = RestartPolicy(delays=[])
     specs = [ServerSpec(f"s{number}", transport, policy=policy) for number in range(5)]
-    with trio.fail_after(20):
+    with trio.fail_after(60):
         for spec in specs:  # one by one: it is a race
-            async with open_supervisor([spec], gate=10) as supervisor:
+            async with open_supervisor([spec], gate=60) as supervisor:
                 assert status_of(supervisor, spec.name).state is ServerState.FAILED
     assert journal.count("start") == len(specs)
 
@@ -106,7 +121,7 @@ async def test_a_program_that_exits_at_once_is_started_once_an_attempt(journal):
 async def test_many_crashes_leave_nothing_behind(journal):
     """Q2: 50 cycles; no zombie, no second process, and as many open files as before."""
     others = {child.pid for child in psutil.Process().children()}  # servers of other tests
-    async with supervised(lab(journal=journal), within=60) as supervisor, supervisor.events() as events:
+    async with supervised(lab(journal=journal), within=120) as supervisor, supervisor.events() as events:
         for cycle in range(50):
             with pytest.raises(ConnectionLost):
                 await supervisor.call_tool("crash", server="lab")
@@ -140,7 +155,7 @@ async def test_the_failures_of_some_are_nothing_to_the_others(tmp_path):
             result = await supervisor.call_tool("sleep", {"seconds": 0.02, "label": str(step)}, server=server)
             results[server, step] = (result.full_text, result.incarnation)
 
-    with trio.fail_after(30):
+    with trio.fail_after(60):
         async with open_supervisor([*bad, *others, lab()]) as supervisor:
             for name in ("a", "b", "lab"):
                 await supervisor.wait_connected(name)

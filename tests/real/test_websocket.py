@@ -17,6 +17,7 @@ from mcp_nursery.supervisor import (
     open_supervisor,
 )
 
+from ..timely import in_time, timely
 from .harness import next_state, outcome_of, status_of, supervised
 from .websockets import at, lab_process
 
@@ -34,6 +35,7 @@ async def test_a_call_and_what_is_shown():
         assert status.server_info["name"] == "websocket lab"
 
 
+@timely
 async def test_killed_while_idle():
     """L6: noticed within 0.5 s, started again 2 s after that; the next call works."""
     async with (
@@ -44,16 +46,19 @@ async def test_killed_while_idle():
         killed = trio.current_time()
         lab.kill()
         lost = await next_state(events, ServerState.WAITING)
-        assert lost.at - killed < 0.5
         assert lost.error == "the connection ended without a close frame"
         async with lab_process(port=lab.port):
             restarted = await next_state(events, ServerState.CONNECTING)
-            assert restarted.at - lost.at == pytest.approx(2, abs=0.2)
+            assert restarted.at - killed >= 2
+            assert lost.retry_in <= 2
             await next_state(events, ServerState.CONNECTED)
             result = await supervisor.call_tool("echo", {"text": "back"}, server="lab")
             assert (result.full_text, result.incarnation) == ("back", 2)
+        in_time(lost.at - killed, 0.5)
+        in_time(restarted.at - killed, 2.7)
 
 
+@timely
 async def test_killed_mid_call():
     """Q14, R3: every pending call learns of it in less than 0.1 s."""
     outcomes, done = [], trio.Event()
@@ -72,11 +77,11 @@ async def test_killed_mid_call():
         lab.kill()
         await done.wait()
     assert len(outcomes) == 10
-    for error, at_time in outcomes:
+    for error, _ in outcomes:
         assert isinstance(error, ConnectionLost)
-        assert at_time - killed < 0.1
         assert error.delivery is Delivery.UNKNOWN
         assert error.incarnation == 1
+    in_time(max(at_time for _, at_time in outcomes) - killed, 0.1)
 
 
 async def calls_at(supervisor):
@@ -93,6 +98,7 @@ async def test_a_side_effect_happens_once(journal):
     assert journal.count("commit") == 1
 
 
+@timely
 async def test_frozen():
     """Q32, R4: a call's timeout holds; what was not begun was not sent; the close is bounded."""
     errors = []
@@ -111,9 +117,11 @@ async def test_frozen():
                 await trio.testing.wait_all_tasks_blocked()
                 nursery.start_soon(call, supervisor, {"text": "small"})
             left = trio.current_time()
-        assert trio.current_time() - left < 2.0
+        in_time(trio.current_time() - left, 2.0)
+    for _, took in errors:
+        assert took >= 0.5
+        in_time(took, 2.0)  # to mask the big one takes its time
     assert [delivery for delivery, _ in errors] == [Delivery.UNKNOWN, Delivery.NOT_SENT]
-    assert all(0.5 <= took < 2.0 for _, took in errors)  # to mask the big one takes its time
 
 
 async def test_exits_at_start():

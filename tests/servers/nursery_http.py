@@ -21,6 +21,8 @@ from mcp_types import ToolAnnotations
 
 FLAGS = dict(argument.split("=", 1) for argument in sys.argv[1:])
 GROWN = []
+RESETS = []
+"""One for each test that begins."""
 READS = ToolAnnotations(read_only_hint=True)
 server = MCPServer("lab over HTTP", version="1")
 
@@ -48,10 +50,12 @@ def look() -> str:
 async def hang(seconds: float = 3600) -> str:
     """Answer late."""
     note("hang")
+    test = len(RESETS)
     try:
         await asyncio.sleep(seconds)
     except asyncio.CancelledError:
-        note("cancelled")
+        if test == len(RESETS):
+            note("cancelled")
         raise
     return "rested"
 
@@ -117,6 +121,8 @@ class Faulty:
     def control(self, faults):
         """These from now on; what an earlier test left behind is gone."""
         self.faults = faults
+        if not faults:
+            RESETS.append(None)
         while GROWN:
             server.remove_tool(GROWN.pop())
 

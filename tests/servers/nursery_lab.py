@@ -172,6 +172,16 @@ def cancelled(call, count):
 
 
 @tool()
+def wake(call):
+    """Let all calls of `sleep` be answered now."""
+    for sleeper, (stop, label) in SLEEPERS.items():
+        if not stop.is_set():
+            stop.set()
+            answer(sleeper, label)
+    return "woken"
+
+
+@tool()
 def spawn(call, place="group"):
     """Start a process that only its group (`group`) or its environment (`session`) tells to be ours.
 
@@ -283,6 +293,7 @@ def deaf(call):
 
 
 def probed(call):
+    note("discover")
     match FLAGS.get("probe"):
         case "silent":
             return

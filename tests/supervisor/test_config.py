@@ -8,8 +8,7 @@ import pytest
 
 from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.actors.liveness import Liveness
-from mcp_nursery.supervisor.config import Config, load_config, loader
-from mcp_nursery.supervisor.config.document import LIMIT
+from mcp_nursery.supervisor.config import Config, document, load_config, loader
 from mcp_nursery.supervisor.config.environment import call_timeout, connect_timeout
 from mcp_nursery.supervisor.config.unresolved import Unresolved
 from mcp_nursery.supervisor.policy import RestartPolicy
@@ -134,17 +133,18 @@ def test_unreadable_file(tmp_path: Path) -> None:
         assert caught.value.file == str(path)
 
 
-def test_a_file_that_never_ends(tmp_path: Path) -> None:
+def test_a_file_that_never_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """K3: there is a limit; a pipe that somebody named is read to its end."""
     with pytest.raises(ConfigError, match="cannot be read: more than 64 MiB"):
         load_config("/dev/zero")
+    monkeypatch.setattr(document, "LIMIT", 1 << 20)
     huge = tmp_path / "huge.json"
     with huge.open("wb") as stream:
-        stream.truncate(LIMIT + 1)
-    with pytest.raises(ConfigError, match="cannot be read: more than 64 MiB"):
+        stream.truncate((1 << 20) + 1)
+    with pytest.raises(ConfigError, match="cannot be read: more than 1 MiB"):
         load_config(huge)
     with huge.open("r+b") as stream:
-        stream.truncate(LIMIT)
+        stream.truncate(1 << 20)
     with pytest.raises(ConfigError, match="not JSON"):
         load_config(huge)
     with subprocess.Popen(["printf", '{"mcpServers": {"a": {"command": "x"}}}'], stdout=subprocess.PIPE) as writer:

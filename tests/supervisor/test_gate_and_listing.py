@@ -10,6 +10,7 @@ from mcp_nursery.actors.errors import ServerDown, UnknownServer, UnknownTool
 from mcp_nursery.actors.messages import ServerState
 from mcp_nursery.supervisor import (
     DefinitionChanged,
+    MemoryStore,
     RestartPolicy,
     ServerSpec,
     Supervisor,
@@ -253,7 +254,7 @@ async def test_listing_starts_lazy_servers(autojump_clock):
 
 async def test_a_server_without_tools(autojump_clock):
     """T1: it is connected, and there is nothing to call; a scripted one that is given no tools has none."""
-    async with open_supervisor([spec(ScriptedServer(tools={}))]) as supervisor:
+    async with open_supervisor([spec(ScriptedServer(tools={}))], state=MemoryStore()) as supervisor:
         await supervisor.wait_connected("lab")
         assert supervisor.tools == ()
 

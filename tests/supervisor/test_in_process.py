@@ -37,7 +37,7 @@ def lab(**options) -> MCPServer:
     server = MCPServer("laboratory", version="1.2", instructions="Wear goggles.", **options)
 
     @server.tool()
-    def add(a: int, b: int) -> Sum:
+    async def add(a: int, b: int) -> Sum:  # not in a thread: virtual time would go on meanwhile
         return Sum(total=a + b)
 
     @server.tool()

@@ -463,6 +463,25 @@ def test_stop_at_every_step_of_a_start():
         run_virtual(main)
 
 
+async def test_who_waits_for_a_server_that_is_removed_is_told_so(autojump_clock):
+    """L9, R1, Q11: also before the next start, when the server is gone before any of them has looked again."""
+    server, errors = ScriptedServer(Life(dies_after=0.5), Life()), []
+
+    async def call():
+        with pytest.raises(ServerDown) as caught:
+            await supervisor.call_tool("echo", server="lab", when_down="wait")
+        errors.append(caught.value.state)
+
+    options = {"policy": RestartPolicy(delays=[1])}
+    async with open_supervisor([spec(server, **options)]) as supervisor, trio.open_nursery() as nursery:
+        await trio.sleep(1)
+        for _ in range(30):
+            nursery.start_soon(call)
+        await trio.testing.wait_all_tasks_blocked()
+        await supervisor.remove_server("lab")
+    assert errors == [S.STOPPED] * 30
+
+
 def test_remove_at_every_step_of_a_start():
     """Q11: a removed server never comes back, whenever it is removed."""
     for steps in range(60):

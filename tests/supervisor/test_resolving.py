@@ -19,6 +19,8 @@ from mcp_nursery.supervisor.config.resolving import CommandFailed, Resolver, out
 from mcp_nursery.supervisor.config.unresolved import Origin, unresolved
 from mcp_nursery.supervisor.transports import StdioTransport
 
+from ..timely import Late, in_time, timely
+
 SECRET = "hunter2-hunter2"
 HOME = Path.home()
 SERVER = """
@@ -242,17 +244,21 @@ async def test_outputs(command, value):
     assert await output_of(command, "/") == value
 
 
+@timely
 async def test_a_command_that_hangs(tmp_path, monkeypatch):
     """K9: ended with all it started, also when its own shell has gone before."""
     monkeypatch.setattr(resolving, "COMMAND_SECONDS", 0.5)
+    written = tmp_path / "pid"
     for end in ("wait", "exit 0"):
+        written.unlink(missing_ok=True)
         began = time.monotonic()
         with pytest.raises(CommandFailed, match="did not end within"):
             await output_of(f"sleep 1000 & echo $! > {tmp_path}/pid; {end}", "/")
-        assert time.monotonic() - began < 5
-        pid = int((tmp_path / "pid").read_text())
-        with trio.fail_after(5):
-            while _runs(pid):  # noqa: ASYNC110 - another process sets no event of ours
+        in_time(time.monotonic() - began, 5)
+        if not written.exists() or not (pid := written.read_text()):
+            raise Late("its time was over before it came to start anything")
+        with trio.fail_after(20):
+            while _runs(int(pid)):  # noqa: ASYNC110 - another process sets no event of ours
                 await trio.sleep(0.01)
 
 

@@ -19,7 +19,7 @@ def child():
     async def open_child(*behaviour, grace=1.0, **kwargs):
         args = ("-I", "-S", str(CHILD), *map(str, behaviour))
         connector = StdioConnector(sys.executable, args, env={}, cwd=None, close_grace=grace, **kwargs)
-        with trio.fail_after(20):
+        with trio.fail_after(60):
             async with connector.open() as duplex:
                 yield duplex
 

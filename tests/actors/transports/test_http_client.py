@@ -97,7 +97,7 @@ async def serving(*answers, apart=False, query="", headers=()):
 
 async def until(condition):
     """What the peer or an errand does, both in this process."""
-    with trio.fail_after(5):
+    with trio.fail_after(20):
         while not condition():
             await wait_all_tasks_blocked(0.01)
 
@@ -206,7 +206,7 @@ async def test_what_nobody_waits_for_is_sent_beside():
         await trio.sleep_forever()
 
     async with serving(hold, answer(500)) as (peer, watcher, client):
-        with trio.fail_after(5):
+        with trio.fail_after(20):
             assert (await post(client, NOTICE)).status_code == 202
             await wait_all_tasks_blocked(0.05)
             await post(client, NOTICE)
@@ -231,7 +231,7 @@ async def test_answers_apart_end_the_wait_when_the_post_fails():
         assert (await post(client)).status_code == 202
         await until(lambda: peer.requests)
         request = client.build_request("POST", client.address.bare, json=REQUEST)
-        with trio.fail_after(5), exchange.under_way():
+        with trio.fail_after(20), exchange.under_way():
             assert (await client.send(request, stream=True)).status_code == 202
             await trio.sleep_forever()
         assert exchange.evidence == Evidence("HTTP 418 I'm a Teapot", status=418, in_session=True)

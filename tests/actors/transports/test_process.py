@@ -13,6 +13,11 @@ from mcp_nursery.actors.transports import process, process_table
 from mcp_nursery.actors.transports.process import start_process
 from mcp_nursery.actors.transports.process_table import identify
 
+from ...timely import Late, in_time, timely
+
+LONG = 20
+"""A grace period that a busy child has no need of, and nobody waits for in vain."""
+
 
 async def closed_in(opening):
     """Enter, read the first line, leave; the seconds the leaving took, the exit code and the line."""
@@ -26,43 +31,51 @@ async def closed_in(opening):
 
 
 async def test_a_polite_child_exits_at_the_end_of_its_input(child):
-    took, code, _ = await closed_in(child("polite"))
+    took, code, _ = await closed_in(child("polite", grace=LONG))
     assert code == 0
-    assert took < 0.5
+    assert took < LONG / 2
 
 
+@timely
 async def test_one_that_ignores_the_end_of_input_is_terminated_after_the_grace(child):
     took, code, _ = await closed_in(child("ignores_eof", grace=0.4))
+    assert took >= 0.4
+    in_time(took, 0.7)
     assert code == -signal.SIGTERM
-    assert 0.4 <= took < 0.7
 
 
+@timely
 async def test_one_that_ignores_sigterm_too_is_killed_after_a_second_grace(child):
     took, code, _ = await closed_in(child("ignores_all", grace=0.3))
     assert code == -signal.SIGKILL
-    assert 0.6 <= took < 0.6 + 0.5
+    assert took >= 0.6
+    in_time(took, 0.6 + 0.5)
 
 
+@timely
 async def test_without_grace_it_is_killed(child):
     took, code, _ = await closed_in(child("ignores_all", grace=0))
     assert code == -signal.SIGKILL
-    assert took < 0.5
+    in_time(took, 0.5)
 
 
+@timely
 async def test_each_process_gets_one_sigterm(child):
     async with child("counts_terms", grace=0.5) as duplex:
         assert await duplex.read() == [b"ready"]
+        leaving = trio.current_time()
+    in_time(trio.current_time() - leaving, 2 * 0.5)  # it was not killed in its cleaning
     assert duplex._tree.exit_code == 0
     assert duplex._tree.stderr.text == "term"
 
 
 async def test_a_child_blocked_on_its_output_is_heard_out(child):
-    async with child("talks_at_end") as duplex:
+    async with child("talks_at_end", grace=LONG) as duplex:
         assert await duplex.read() == [b"ready"]
         duplex.write_nowait([b"go"])
         leaving = trio.current_time()
     assert duplex._tree.exit_code == 0
-    assert trio.current_time() - leaving < 0.5
+    assert trio.current_time() - leaving < LONG / 2
 
 
 async def test_the_tail_has_what_nobody_pumped_yet():
@@ -77,22 +90,24 @@ async def test_the_tail_has_what_nobody_pumped_yet():
 
 @pytest.mark.parametrize("place", ["in_group", "in_session", "elsewhere"])
 async def test_a_grandchild_goes_with_a_polite_leader(child, gone, place):
-    took, code, grandchild = await closed_in(child("parent", "sleeps", place, grace=2))
+    took, code, grandchild = await closed_in(child("parent", "sleeps", place, grace=LONG))
     assert code == 0
     assert gone(grandchild)
-    assert took < 1
+    assert took < LONG / 2
 
 
 @pytest.mark.parametrize("place", ["in_group", "in_session", "elsewhere"])
+@timely
 async def test_a_grandchild_that_ignores_sigterm_is_killed(child, gone, place):
     took, _, grandchild = await closed_in(child("parent", "ignores_all", place, grace=0.3))
     assert gone(grandchild)
-    assert 0.3 <= took < 0.3 + 0.5
+    assert took >= 0.3
+    in_time(took, 0.3 + 0.5)
 
 
 @pytest.mark.parametrize("place", ["in_group", "in_session", "elsewhere"])
 async def test_a_grandchild_goes_though_the_leader_died_first(child, gone, place):
-    async with child("dies_leaving", "sleeps", place, grace=2) as duplex:
+    async with child("dies_leaving", "sleeps", place, grace=LONG) as duplex:
         grandchild = (await duplex.read())[0]
         duplex.write_nowait([b"go"])
         assert await duplex.read() == []
@@ -100,17 +115,22 @@ async def test_a_grandchild_goes_though_the_leader_died_first(child, gone, place
         assert not gone(grandchild)
         leaving = trio.current_time()
     assert gone(grandchild)
-    assert trio.current_time() - leaving < 1
+    assert trio.current_time() - leaving < LONG / 2
 
 
 @pytest.mark.parametrize(("behaviour", "least"), [("sleeps", 0.6), ("ignores_all", 1.2)])
+@timely
 async def test_who_is_forked_during_the_termination_goes_too(child, gone, behaviour, least):
     async with child("forks_at_term", behaviour, grace=0.6) as duplex:
         assert await duplex.read() == [b"ready"]
         leaving = trio.current_time()
+    took = trio.current_time() - leaving
+    if duplex._tree.exit_code == -signal.SIGKILL:
+        raise Late("it was killed before it came to fork")
     assert duplex._tree.exit_code == 0
     assert gone(duplex._tree.stderr.text)
-    assert least <= trio.current_time() - leaving < least + 0.5
+    assert took >= least
+    in_time(took, least + 0.5)
 
 
 # however the block is left
@@ -152,9 +172,26 @@ async def test_a_cancelled_start_leaves_no_process(child):
     assert {one for one in psutil.Process().children() if one not in before} == set()
 
 
+@pytest.mark.parametrize("behaviour", [("ignores_all",), ("parent", "ignores_all", "elsewhere")], ids=["eof", "term"])
+async def test_a_host_that_is_stopped_in_one_step_takes_the_others_all_the_same(child, gone, caplog, behaviour):
+    """L11, Q1: a Ctrl-Z longer than the whole close takes nothing from those who are to be killed after it."""
+
+    async def stop(at):
+        await trio.sleep_until(at)
+        time.sleep(1)  # noqa: ASYNC251 - nothing of this process runs meanwhile
+
+    async with child(*behaviour, grace=0.1) as duplex:
+        last = (await duplex.read())[0]
+        trio.lowlevel.spawn_system_task(stop, trio.current_time() + 0.05)
+    assert gone(duplex.pid)
+    assert last == b"ready" or gone(last)
+    assert not caplog.records
+
+
 # many
 
 
+@timely
 async def test_twenty_stubborn_children_close_in_one_grace_period(child):
     async def one(opening, task_status=trio.TASK_STATUS_IGNORED):
         async with opening as duplex:
@@ -168,19 +205,20 @@ async def test_twenty_stubborn_children_close_in_one_grace_period(child):
             await nursery.start(one, child("ignores_all", grace=0.5))
         leave.set()
         leaving, busy = trio.current_time(), time.process_time()
-    assert trio.current_time() - leaving < 2 * 0.5 + 1
-    assert time.process_time() - busy < 0.5
+    in_time(trio.current_time() - leaving, 2 * 0.5 + 1)
+    in_time(time.process_time() - busy, 0.5)
 
 
 async def test_fifty_cycles_leave_neither_files_nor_zombies(child):
     files, kept = [], []
+    others = {one.pid for one in psutil.Process().children()}  # servers of other tests
     for _ in range(50):
         async with child("polite") as duplex:
             assert await duplex.read() == [b"ready"]
         kept.append(duplex)  # what is collected is closed by that
         files.append(len(os.listdir("/proc/self/fd")))
     assert files[0] == files[-1]
-    assert [one.status() for one in psutil.Process().children()] == []
+    assert {one.pid for one in psutil.Process().children()} <= others
 
 
 # without /proc, and when all fails
@@ -192,29 +230,36 @@ def no_proc(monkeypatch):
 
 
 @pytest.mark.usefixtures("no_proc")
-@pytest.mark.parametrize(("behaviour", "signalled"), [("polite", 0), ("ignores_eof", -15), ("ignores_all", -9)])
-async def test_without_a_process_table_the_group_is_ended(child, behaviour, signalled):
-    took, code, _ = await closed_in(child(behaviour, grace=0.2))
+@pytest.mark.parametrize(
+    ("behaviour", "steps", "signalled"), [("polite", 0, 0), ("ignores_eof", 1, -15), ("ignores_all", 2, -9)]
+)
+@timely
+async def test_without_a_process_table_the_group_is_ended(child, behaviour, steps, signalled):
+    took, code, _ = await closed_in(child(behaviour, grace=0.5))
+    assert took >= steps * 0.5
+    in_time(took, (steps + 1) * 0.5)
     assert code == signalled
-    assert took < 0.4 + 0.5
 
 
+@timely
 async def test_a_tree_that_outlives_sigkill_is_left_behind_and_reported(child, monkeypatch, caplog):
     # No process does so at will: the look at the process table sees one that is not there.
     phantom = identify(os.getpid())
     monkeypatch.setattr(process, "survivors", lambda *_: [phantom])
     monkeypatch.setattr(process, "signal_one", lambda *_: None)
     with caplog.at_level(logging.WARNING):
-        took, code, _ = await closed_in(child("polite", grace=0.2))
-    assert code == 0
-    assert took < 2 * 0.2 + 0.5 + 0.1
+        took, code, _ = await closed_in(child("ignores_all", grace=0.2))
+    assert code == -signal.SIGKILL
     assert "outlived SIGKILL" in caplog.text
+    assert took >= 2 * 0.2 + 0.5
+    in_time(took, 2 * 0.2 + 0.5 + 0.1)
 
 
+@timely
 async def test_a_look_that_hangs_saves_nobody(child, monkeypatch):
     let_go = threading.Event()
     monkeypatch.setattr(process_table, "read_table", lambda _: let_go.wait() and {})
     took, code, _ = await closed_in(child("ignores_all", grace=0.2))
     let_go.set()
     assert code == -signal.SIGKILL
-    assert took < 2 * 0.2 + 0.5 + 0.1
+    in_time(took, 2 * 0.2 + 0.5 + 0.1)

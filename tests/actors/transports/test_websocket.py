@@ -31,7 +31,7 @@ from .websocket_peer import (
 
 async def failure_of(url, **settings):
     """What the start of a connection comes to; its message without the URL."""
-    with trio.fail_after(20), pytest.raises(StartFailed) as failure:
+    with trio.fail_after(60), pytest.raises(StartFailed) as failure:
         async with connector(url, **settings).open():
             pytest.fail("opened")
     return failure.value
@@ -129,7 +129,7 @@ async def test_a_status_is_told_however_its_body_ends(status, ending):
             await stream.send_all(b"body" * 1000)
 
     async with listening(refuse) as url:
-        with trio.fail_after(2):
+        with trio.fail_after(10):
             failure = await failure_of(url)
     assert failure.needs_auth == (status == 401)
     assert failure.retriable == (status >= 404)
@@ -175,7 +175,7 @@ async def test_an_answer_that_is_no_handshake(answer, problem, retriable):
         await stream.send_all(answer)
 
     async with listening(say) as url:
-        with trio.fail_after(2):
+        with trio.fail_after(10):
             failure = await failure_of(url)
     assert str(failure).startswith(f"url '{url}' {problem}")
     assert (failure.retriable, failure.needs_auth) == (retriable, False)
@@ -214,7 +214,7 @@ async def test_a_server_that_leaves_before_it_answers(leave, problem):
         await leave(stream)
 
     async with listening(go) as url:
-        with trio.fail_after(2):
+        with trio.fail_after(10):
             failure = await failure_of(url)
     assert (str(failure), failure.retriable) == (f"url '{url}' {problem}", True)
 

@@ -52,7 +52,7 @@ async def scripted(script, **settings):
         await script(stream)
 
     async with listening(greet_first) as url:
-        with trio.fail_after(20):
+        with trio.fail_after(60):
             async with connector(url, **settings).open() as duplex:
                 yield duplex
 

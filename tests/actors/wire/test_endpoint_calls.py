@@ -317,7 +317,7 @@ async def test_run_returns_on_the_end_of_the_stream_and_does_not_raise():
     peer = Peer()
     endpoint = Endpoint(peer)
     peer.end(GONE)
-    with trio.fail_after(1):
+    with trio.fail_after(20):
         await endpoint.run(*[_never] * 2)
     assert endpoint.loss == GONE
 

@@ -298,7 +298,7 @@ async def test_a_handler_that_hangs_holds_neither_the_reader_nor_the_end():
     async def notify(*_notice):
         await trio.sleep_forever()
 
-    with trio.fail_after(5):
+    with trio.fail_after(20):
         async with running(peer, answer_at_once, notify) as endpoint:
             peer.say(notice("n"), request(1, "ping"))
             await wait_all_tasks_blocked()

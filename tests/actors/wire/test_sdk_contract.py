@@ -247,7 +247,7 @@ async def test_listen_works_over_the_endpoint():
             await lab.open()
             async with listen(session, tools_list_changed=True) as subscription:
                 await bridge.bus.publish(ToolsListChanged())
-                with trio.fail_after(5):
+                with trio.fail_after(20):
                     async for event in subscription:
                         assert event == ToolsListChanged()
                         break

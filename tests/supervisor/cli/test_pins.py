@@ -17,14 +17,14 @@ DONE = '{"jsonrpc":"2.0","id":$ID,"result":{"content":[{"type":"text","text":"3"
 @pytest.fixture
 def server(tmp_path, config):
     """A configuration of one server, and what has it declare its tool otherwise from its next start on."""
-    script = tmp_path / "script.json"
+    script, log = tmp_path / "script.json", tmp_path / "log"
 
     def declare(description, **more):
         tool = {"name": "add", "description": description, "inputSchema": {"type": "object"}, **more}
         script.write_text(json.dumps({"pages": [[tool]], "calls": {"add": [DONE]}}))
 
     declare("Adds.")
-    return config(lab={"command": sys.executable, "args": [str(SERVER), "2025-11-25", str(script), "log"]}), declare
+    return config(lab={"command": sys.executable, "args": [str(SERVER), "2025-11-25", str(script), str(log)]}), declare
 
 
 @pytest.fixture

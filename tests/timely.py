@@ -1,0 +1,34 @@
+"""Promised upper bounds by the wall clock, on a machine that others use too."""
+
+from functools import wraps
+
+TRIES = 5
+
+
+class Late(AssertionError):
+    """It took longer than is promised; the code may be at fault, or a machine that was busy with something else."""
+
+
+def in_time(took, bound):
+    """What took so many seconds took less than the bound. For tests that are `timely`."""
+    if not took < bound:
+        raise Late(f"took {took:.3f} s, and less than {bound} s are promised")
+
+
+def timely(test):
+    """Run a test until nothing in it is late; if something is each time, it fails.
+
+    What the code adds it adds to every try, and what a busy machine adds it does not. Nothing but `Late` is forgiven:
+    what else goes wrong, a lower bound that does not hold included, fails at once. Fixtures are the same in each try.
+    """
+
+    @wraps(test)
+    async def tried(**fixtures):
+        for _ in range(TRIES - 1):
+            try:
+                return await test(**fixtures)
+            except* Late:
+                pass  # and again
+        return await test(**fixtures)
+
+    return tried
