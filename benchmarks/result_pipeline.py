@@ -34,6 +34,10 @@ GERMAN = (
     "Server neu zu starten, die Einstellungen zu prüfen und das Protokoll der letzten Stunde zu lesen. Für größere "
     "Mengen genügt ein zweiter Rechner; die Kosten dafür bleiben überschaubar.\n"
 )
+PROSE = (
+    "“It’s the third time this week,” she wrote — and nobody knew why the queue had filled up … The service’s answer "
+    "came late, as it does on Mondays, and the report that follows shows what was done about it, step by step.\n"
+)
 
 
 def texts() -> dict[str, str]:
@@ -49,6 +53,7 @@ def texts() -> dict[str, str]:
         "HTML": '<div class="row"><span>user</span><a href="/orders/311">order</a></div>\n',
         "a log": "2026-11-22 10:00:00 INFO [http] GET /users/311 200 12 ms bytes=1024 agent=curl/8\n",
         "a log made to be slow": "2026-11-22 10:00:00 INFO [system] request 311 approved by user in 12 ms\n",
+        "English as it is printed": PROSE,
         "German": GERMAN,
         "Chinese": "今天天气很好。我们去公园散步。",
     }
