@@ -35,7 +35,7 @@ GERMAN = (
     "Mengen genügt ein zweiter Rechner; die Kosten dafür bleiben überschaubar.\n"
 )
 PROSE = (
-    "“It’s the third time this week,” she wrote — and nobody knew why the queue had filled up … The service’s answer "
+    "“It is the third time this week,” she wrote — and nobody knew why the queue had filled up … The answer "
     "came late, as it does on Mondays, and the report that follows shows what was done about it, step by step.\n"
 )
 
