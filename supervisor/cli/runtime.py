@@ -114,9 +114,12 @@ def load(options: Options) -> Config:
     """Read the files that were named, or else those of the project and of the user. Warnings go to standard error.
 
     Raises:
-        ConfigError: A file that was named is unusable, or there is no file.
+        ConfigError: A file that was named is unusable, there is no file, or what is wrong with those there are leaves
+            no server.
     """
     config = found(options)
+    if config.errors and not config.servers:
+        raise ConfigError("; ".join(config.errors))
     for problem in config.errors:
         warn(problem)
     for warning in config.warnings:

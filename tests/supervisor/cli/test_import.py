@@ -139,6 +139,28 @@ def test_a_project_that_is_left_alone(cli, tmp_path, monkeypatch):
         assert (ran.code, "no configuration" in ran.err) == (2, True)
 
 
+@pytest.mark.parametrize("command", ["status", "tools", "run", "call x", "fan-out x"])
+def test_a_project_whose_only_file_is_broken(cli, tmp_path, monkeypatch, command):
+    """K3: a command that is left without any server has failed."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".mcp.json").write_text("{")
+    ran = cli(*command.split())
+    assert (ran.code, ran.out) == (2, "")
+    (line,) = ran.err.splitlines()
+    assert line.startswith(f"mcp-nursery: {tmp_path}/.mcp.json: not JSON")
+
+
+def test_a_project_with_a_broken_file_and_another(cli, tmp_path, monkeypatch):
+    """K3: the broken one is told, and the other's servers work."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".mcp.json").write_text("{")
+    (tmp_path / ".vscode").mkdir()
+    (tmp_path / ".vscode" / "mcp.json").write_text(json.dumps({"servers": {"lab": LAB}}))
+    ran = cli("tools", "--trust", "--json")
+    assert (ran.code, {tool["server"] for tool in ran.json["tools"]}) == (0, {"lab"})
+    assert ran.err.startswith(f"mcp-nursery: {tmp_path}/.mcp.json: not JSON")
+
+
 def test_check_tells_who_goes_first(cli, config):
     """K4: where a server comes from, and what it stands before."""
     first, second = config("a.json", lab=LAB), config("b.json", lab=LAB)
