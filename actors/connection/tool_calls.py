@@ -1,6 +1,6 @@
 """`tools/call` beside the session: heads encoded once a tool, results judged once in the caller's task."""
 
-from collections.abc import Mapping, Sized
+from collections.abc import Mapping
 from typing import Any, Final
 
 from mcp_types import INVALID_PARAMS, CallToolResult, InputRequiredResult, Tool
@@ -16,6 +16,7 @@ from .output_schema import OutputSchema, SchemaViolation
 MOST_BLOCKS: Final = 10_000
 """Content blocks of a result. To find out what kind each of them is takes a hundredth of a millisecond, and so does
 showing one that is no text; the loop stands still meanwhile."""
+_ARRAY: Final = frozenset([list])
 
 
 class BadResult(Exception):
@@ -70,7 +71,8 @@ class PreparedTool:
         """
         if nested_too_deep(raw):
             raise BadResult(TOO_DEEP)
-        if isinstance(content := raw.get("content"), Sized) and len(content) > MOST_BLOCKS:
+        content = raw.get("content", ())
+        if type(content) in _ARRAY and len(content) > MOST_BLOCKS:
             raise BadResult(f"more than {MOST_BLOCKS} content blocks")
         self._check_kind(raw)
         try:

@@ -105,7 +105,7 @@ _A_MODE = (
 
 _CHATML = rf"{_FEW}(?:im_start|start_header_id|role|start){_FEW}\|>{_FEW}(?:system|developer)"
 _LONG_S = "\u017f"
-"""An s in all but its bytes."""
+"""An s in all but its bytes, as far as patterns go that mind no case."""
 
 _ESCAPE = "\\u00"
 _ASCII: Final = {f"{code:02x}": chr(code) for code in (9, 10, 13, *range(0x20, 0x7F))}
@@ -182,6 +182,8 @@ def scan(text: str) -> tuple[str, ...]:
 
     Looked at as it is, and once more with letters that are escaped as in JSON and without what nobody sees.
     """
+    if text.isascii() and "\\" not in text and not _suspect()(text):
+        return ()  # as most texts: nothing in it can hide
     try:
         return _scan(text)
     except UnicodeEncodeError:
@@ -189,8 +191,6 @@ def scan(text: str) -> tuple[str, ...]:
 
 
 def _scan(text: str) -> tuple[str, ...]:
-    if not text.isascii():
-        text = text.replace(_LONG_S, "s")
     found, revealed = _signs(text), _revealed(text)
     if revealed != text:
         found |= _signs(revealed)
@@ -201,6 +201,7 @@ def _revealed(text: str) -> str:
     if "\\" in text and finder(_ESCAPED_LETTER)(text):
         text = _unescaped(text)
     if not text.isascii() and _may_hide(text):
+        text = text.replace(_LONG_S, "s")
         for char in "".join(_UNSEEN):
             text = text.replace(char, "")
         if any(letter in text for letter in _TAG_LETTERS):
@@ -217,8 +218,8 @@ def _may_hide(text: str) -> bool:
 
 @cache
 def _hiding() -> Finder:
-    """Whether a text has anything that nobody sees."""
-    return finder(*(f"[{lot}]" for lot in (*_UNSEEN, _TAG_LETTERS)))
+    """Whether a text has anything that nobody sees, or takes for what it is."""
+    return finder(*(f"(?-i:[{lot}])" for lot in (_LONG_S + _UNSEEN[0], *_UNSEEN[1:], _TAG_LETTERS)))
 
 
 def _unescaped(text: str) -> str:
