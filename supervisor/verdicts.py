@@ -57,15 +57,11 @@ def lost(outcome: Loss | Dropped, tool: Tool, handover: Handover, fleet: Fleet) 
         return _connection_lost(outcome, tool, handover, fleet)
     if outcome.status is None:
         return _connection_lost(Loss(outcome.problem), tool, handover, fleet)
-    return _server_error(Rejected(outcome.status, outcome.problem), tool, handover, fleet)
+    return refused(Rejected(outcome.status, outcome.problem), tool, handover, fleet)
 
 
 def refused(refusal: Rejected, tool: Tool, handover: Handover, fleet: Fleet) -> ServerError:
     """The error of a call that its server answered with an error."""
-    return _server_error(refusal, tool, handover, fleet)
-
-
-def _server_error(refusal: Rejected, tool: Tool, handover: Handover, fleet: Fleet) -> ServerError:
     written = _written(refusal.data)
     _suspect(f"{refusal.message}\n{written}", tool, fleet)
     redactor = fleet.redactor(tool.server)

@@ -1,6 +1,7 @@
 """A tool as the host sees it: a definition, named, with whoever calls it. Pure."""
 
 from collections.abc import Awaitable, Callable, Mapping
+from functools import cached_property
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +45,7 @@ class Tool:
     """How it differs from what it was when it was first used; None if it does not."""
     _invoke: Invoke | None = field(default=None, repr=False, eq=False, alias="invoke")
 
-    @property
+    @cached_property
     def definition_hash(self) -> str:
         """SHA-256 of its name, title, description, schemas and hints, in hexadecimal: what `ALLOW_ALWAYS` holds for."""
         return sha256(pinned_text(self.definition).encode()).hexdigest()

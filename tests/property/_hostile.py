@@ -3,20 +3,17 @@
 Messages are JSON texts, because the worst of them are none that a Python value could be written as.
 """
 
-import json
-from collections import deque
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from copy import deepcopy
 from typing import Any
 
-import trio
 from attrs import define, field, frozen
 from hypothesis import strategies as st
 
-from mcp_nursery.actors.connection.wired import open_wired
-from mcp_nursery.actors.messages import Loss
+from mcp_nursery.actors.transports.wire_connector import WireConnector
 
+from ..talker import Talker
 from ._hostile_words import (
     BROKEN,
     NAMES,
@@ -195,7 +192,7 @@ class Speaker:
 
 
 @define(eq=False)
-class HostileServer:
+class HostileServer(WireConnector):
     """A transport of a `ServerSpec`, and the server behind it."""
 
     plan: Plan
@@ -205,44 +202,20 @@ class HostileServer:
         del close_grace
         return self
 
-    def connect(self, host: Any) -> Any:
-        return open_wired(self._open(), host)
-
     @asynccontextmanager
-    async def _open(self) -> Any:
+    async def open(self) -> AsyncGenerator["Wire", None]:
         yield Wire(Speaker(self.plan))
 
 
-class Wire:
+class Wire(Talker):
     """The duplex of one incarnation."""
 
-    pid = None
-    unfinished = False
-
     def __init__(self, speaker: Speaker) -> None:
+        super().__init__()
         self._speaker = speaker
-        self._said: deque[bytes] = deque()
-        self._news = trio.lowlevel.ParkingLot()
 
-    def write_nowait(self, frames: Sequence[bytes]) -> int:
-        for frame in frames:
-            self._said += self._speaker.hear(json.loads(frame))
-        self._news.unpark_all()
-        return len(frames)
-
-    async def writable(self) -> None:
-        await trio.sleep_forever()
-
-    async def read(self) -> list[bytes]:
-        while not self._said:
-            await self._news.park()
-        batch = list(self._said)
-        self._said.clear()
-        return batch
-
-    async def loss(self) -> Loss:
-        await trio.lowlevel.checkpoint()
-        return Loss("gone")
+    def take(self, message: dict[str, Any]) -> None:
+        self.say(*self._speaker.hear(message))
 
 
 def mutated(message: dict[str, Any], changes: Sequence[Mutation]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import gc
 import json
 import math
 import tracemalloc
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -14,7 +14,6 @@ import pytest
 import trio
 import trio.testing
 
-from mcp_nursery.actors.connection.wired import open_wired
 from mcp_nursery.actors.errors import (
     CallError,
     CallTimeout,
@@ -28,9 +27,12 @@ from mcp_nursery.actors.errors import (
     UnknownServer,
     UnknownTool,
 )
-from mcp_nursery.actors.messages import Loss, ServerState
+from mcp_nursery.actors.messages import ServerState
+from mcp_nursery.actors.transports.wire_connector import WireConnector
 from mcp_nursery.supervisor import RestartPolicy, ServerSpec, Supervisor, open_supervisor
 from mcp_nursery.supervisor.testing import Life, Refusal, ScriptedServer, run_virtual
+
+from ..talker import Talker
 
 S = ServerState
 READ_ONLY = {"readOnlyHint": True}
@@ -51,56 +53,31 @@ async def nap(arguments) -> object:
     return "rested"
 
 
-class Peer:
+class Peer(Talker, WireConnector):
     """A server frame by frame: `handle(peer, message)` sends what it likes. Also its own transport and connector."""
 
     kind = "peer"
-    pid = None
-    unfinished = False
 
     def __init__(self, handle: Callable[["Peer", dict[str, Any]], object], *, tools: Sequence[str] = ("work",)) -> None:
+        super().__init__()
         self.handle = handle
         self.tools = [{"name": name, "inputSchema": {"type": "object"}} for name in tools]
         self.received: list[dict[str, Any]] = []
-        self._answers: deque[bytes] = deque()
-        self._lot = trio.lowlevel.ParkingLot()
 
     def connector(self, *, close_grace: float) -> "Peer":
         return self
 
-    def connect(self, host):
-        return open_wired(self._open(), host)
-
     @asynccontextmanager
-    async def _open(self) -> AsyncGenerator["Peer", None]:
+    async def open(self) -> AsyncGenerator["Peer", None]:
         yield self
 
-    def write_nowait(self, frames: Sequence[bytes]) -> int:
-        for frame in frames:
-            self._take(json.loads(frame))
-        return len(frames)
-
-    async def writable(self) -> None:
-        await trio.sleep_forever()
-
-    async def read(self) -> list[bytes]:
-        while not self._answers:
-            await self._lot.park()
-        batch = list(self._answers)
-        self._answers.clear()
-        return batch
-
-    async def loss(self) -> Loss:
-        return Loss("gone")
-
     def send(self, **message: Any) -> None:
-        self._answers.append(json.dumps({"jsonrpc": "2.0", **message}).encode())
-        self._lot.unpark_all()
+        self.say(json.dumps({"jsonrpc": "2.0", **message}).encode())
 
     def answer(self, request: dict[str, Any], result: dict[str, Any]) -> None:
         self.send(id=request["id"], result=result)
 
-    def _take(self, message: dict[str, Any]) -> None:
+    def take(self, message: dict[str, Any]) -> None:
         self.received.append(message)
         match message.get("method"):
             case "server/discover":
@@ -894,7 +871,7 @@ def test_a_modern_server_that_is_slow_to_start(starts_in):
         awake = False
         early: list[dict[str, Any]]
 
-        def _take(self, message: dict[str, Any]) -> None:
+        def take(self, message: dict[str, Any]) -> None:
             if not self.awake:
                 self.early.append(message)
             elif message.get("method") == "server/discover":
@@ -911,7 +888,7 @@ def test_a_modern_server_that_is_slow_to_start(starts_in):
             await trio.sleep(starts_in)
             self.awake = True
             for message in self.early:
-                self._take(message)
+                self.take(message)
 
     async def main():
         peer = Modern(lambda peer, message: None)
@@ -946,14 +923,14 @@ class Silent(Peer):
 
     unlisted = 0
 
-    def _take(self, message: dict[str, Any]) -> None:
+    def take(self, message: dict[str, Any]) -> None:
         if message.get("method") == "server/discover":
             self.received.append(message)
         elif message.get("method") == "tools/list" and self.unlisted:
             self.received.append(message)
             self.unlisted -= 1
         else:
-            super()._take(message)
+            super().take(message)
 
     def asked(self, method: str) -> int:
         return [message.get("method") for message in self.received].count(method)

@@ -82,10 +82,8 @@ def _limit(translation: Translation, written: dict[str, Any]) -> None:
     except FieldError as error:
         raise FieldError(str(error), f"timeout.{error.key}") from None
     connect = [limit for limit in (limits.startup, limits.catalog) if limit is not None]  # ours takes in the listing
-    for ours, limit in (("connectSeconds", sum(connect) if connect else None), ("callSeconds", limits.execution)):
-        if limit is not None:
-            translation.own["timeout"] = limit
-            translation.move("timeout", ours, limit)
+    translation.move("timeout", "connectSeconds", sum(connect) if connect else None)
+    translation.move("timeout", "callSeconds", limits.execution)
 
 
 def _split(own: dict[str, Any], command: tuple[str, ...]) -> None:

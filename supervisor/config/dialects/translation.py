@@ -30,7 +30,7 @@ class Translation:
         """
         if value is None:
             return
-        del self.own[theirs]
+        self.own.pop(theirs, None)  # parts of one word may be several of ours
         if ours in self.own:
             raise FieldError(f"says the same as {self.words.get(ours, ours)}; one of them is wanted", theirs)
         self.own[ours] = value
