@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from .tools.approval import Approval, ApprovalRequest, ApprovalRules
     from .tools.error_content import error_content
     from .tools.hints import ToolHints
+    from .tools.outcome import ToolOutcome
     from .tools.pins import DefinitionChange
     from .tools.redaction import Redactor
     from .tools.results import ToolResult
@@ -106,6 +107,7 @@ _HOMES = {
     ".tools.approval": ("Approval", "ApprovalRequest", "ApprovalRules"),
     ".tools.error_content": ("error_content",),
     ".tools.hints": ("ToolHints",),
+    ".tools.outcome": ("ToolOutcome",),
     ".tools.pins": ("DefinitionChange",),
     ".tools.redaction": ("Redactor",),
     ".tools.results": ("ToolResult",),
@@ -172,6 +174,7 @@ __all__ = [
     "SupervisorStatistics",
     "Tool",
     "ToolHints",
+    "ToolOutcome",
     "ToolResult",
     "ToolsChanged",
     "Toolset",

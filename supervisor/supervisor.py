@@ -41,9 +41,19 @@ class Supervisor:
         self._fleet = Fleet(settings, nursery, self._call_for_model)
         self._consent = consent
 
-    async def _call_for_model(self, tool: Tool, arguments: Mapping[str, Any] | None) -> ToolResult:
+    async def _call_for_model(
+        self,
+        tool: Tool,
+        arguments: Mapping[str, Any] | None,
+        *,
+        timeout: float | None,
+        on_progress: ProgressCallback | None,
+        meta: Mapping[str, Any] | None,
+    ) -> ToolResult:
         tool, arguments = await self._consent.to(tool, arguments, self._fleet)
-        return await self.call_tool(tool.tool, arguments, server=tool.server)
+        return await self.call_tool(
+            tool.tool, arguments, server=tool.server, timeout=timeout, on_progress=on_progress, meta=meta
+        )
 
     @asynccontextmanager
     async def running(self, specs: Iterable[ServerSpec], *, gate: float, drain: float) -> AsyncGenerator[None, None]:

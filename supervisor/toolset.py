@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-from mcp_nursery.actors.errors import NurseryError, UnknownTool
+from mcp_nursery.actors.errors import NotApproved, NurseryError, UnknownTool
+from mcp_nursery.actors.mailbox import ProgressCallback
 
 from .catalogue import Catalogue
 from .fleet import Fleet
-from .tools.error_content import error_content
+from .tools.outcome import ToolOutcome, outcome_of_error, outcome_of_result
 from .tools.tool import Tool
 
 
@@ -39,22 +40,48 @@ class Toolset:
         return [tool.as_langchain() for tool in self.tools]
 
     async def call(self, name: str, arguments: Mapping[str, Any] | None = None) -> str:
-        """Do what a model asked for, with approval; what the model is to see of it, errors included.
+        """Do what a model asked for, as `run` does; what the model is to see of it as text, errors included."""
+        return (await self.run(name, arguments)).text
+
+    async def run(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        timeout: float | None = None,
+        on_progress: ProgressCallback | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> ToolOutcome:
+        """Do what a model asked for, with approval. Always an outcome: a failed call is one, too.
+
+        Args:
+            name: The tool's public name.
+            arguments: A JSON object.
+            timeout: Seconds for the call, from its approval on. Default: as for `Supervisor.call_tool`.
+            on_progress: `async (progress, total, message)`, called in order, before the result.
+            meta: More for the request's `_meta`.
 
         Raises:
-            Nothing of ours: every `NurseryError` becomes `error_content`. Cancellation is passed on, and so is what
-            the host's own `approve` raises.
+            Nothing of ours: every `NurseryError` is in the outcome. Cancellation is passed on, and so is what the
+            host's own `approve` and `on_progress` raise.
         """
         server = None
         try:
-            self._fleet.check_open()
-            tool = self._fleet.catalogue.value.find(name)
-            if tool is None:
-                raise UnknownTool(name, near=self._fleet.catalogue.value.near(name))
+            tool = self._find(name)
             server = tool.server
-            return (await tool(arguments)).text
+            return outcome_of_result(await tool(arguments, timeout=timeout, on_progress=on_progress, meta=meta))
         except NurseryError as error:
-            return error_content(error, transport=self._transport(server))
+            return outcome_of_error(error, transport=self._transport(server))
+
+    def _find(self, name: str) -> Tool:
+        self._fleet.check_open()
+        catalogue = self._fleet.catalogue.value
+        tool = catalogue.find(name)
+        if tool is not None:
+            return tool
+        if held := catalogue.held_back(name):
+            raise NotApproved(held.server, held.tool, held.why)
+        raise UnknownTool(name, near=catalogue.near(name))
 
     async def changed(self, since: tuple[Tool, ...]) -> tuple[Tool, ...]:
         """Wait until the tools are others than `since`, an earlier value of `tools`, and return them.

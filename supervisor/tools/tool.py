@@ -1,9 +1,9 @@
 """A tool as the host sees it: a definition, named, with whoever calls it. Pure."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from attrs import field, frozen
 
@@ -16,10 +16,25 @@ if TYPE_CHECKING:
     from mcp_types import Tool as Definition
     from mcp_types import ToolAnnotations
 
+    from mcp_nursery.actors.mailbox import ProgressCallback
+
     from .results import ToolResult
 
-Invoke = Callable[["Tool", Mapping[str, Any] | None], Awaitable["ToolResult"]]
-"""Asks for approval, then calls."""
+
+class Invoke(Protocol):
+    """Asks for approval, then calls."""
+
+    async def __call__(
+        self,
+        tool: "Tool",
+        arguments: Mapping[str, Any] | None,
+        *,
+        timeout: float | None,
+        on_progress: "ProgressCallback | None",
+        meta: Mapping[str, Any] | None,
+    ) -> "ToolResult":
+        """See `Tool.__call__`."""
+        ...
 
 
 @frozen
@@ -102,8 +117,22 @@ class Tool:
         """Name, description and `args_schema`, as LangChain's `StructuredTool` takes them."""
         return as_langchain(self)
 
-    async def __call__(self, arguments: Mapping[str, Any] | None = None) -> "ToolResult":
+    async def __call__(
+        self,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        timeout: float | None = None,
+        on_progress: "ProgressCallback | None" = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> "ToolResult":
         """Call it for a model: with approval.
+
+        Args:
+            arguments: A JSON object.
+            timeout: Seconds for the call. They begin when it is approved: a person may take any time. Default: as for
+                `Supervisor.call_tool`.
+            on_progress: `async (progress, total, message)`, called in order, before the result.
+            meta: More for the request's `_meta`.
 
         Raises:
             NotApproved: Denied, held back, or nobody to ask. The server was not touched.
@@ -112,4 +141,4 @@ class Tool:
         """
         if self._invoke is None:
             raise TypeError(f"{self.name}: this tool is a description only; call the one in supervisor.tools")
-        return await self._invoke(self, arguments)
+        return await self._invoke(self, arguments, timeout=timeout, on_progress=on_progress, meta=meta)

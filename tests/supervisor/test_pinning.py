@@ -114,6 +114,7 @@ def test_a_changed_tool_is_held_back_until_it_is_accepted():
                 assert "\n" not in str(caught.value)
             (answer,) = await supervisor.gather([Call("mcp_lab_add")])
             assert isinstance(answer, NotApproved)
+            assert isinstance((await supervisor.as_toolset().run("mcp_lab_add")).error, NotApproved)
             assert server.calls == []
             with pytest.raises(UnknownTool):
                 await supervisor.call_tool("mcp_lab_none")

@@ -1,0 +1,110 @@
+"""A model's call as its host makes it: time, progress, `_meta`, pictures, and an outcome whatever happens."""
+
+from typing import Any
+
+import pytest
+import trio
+from mcp.server import Server
+from mcp_types import CallToolResult, ImageContent, ListToolsResult, TextContent
+from mcp_types import Tool as Definition
+
+from mcp_nursery.supervisor import (
+    Approval,
+    ApprovalRequest,
+    CallTimeout,
+    InProcessTransport,
+    NotApproved,
+    ServerSpec,
+    UnknownTool,
+    open_supervisor,
+)
+
+OPENING = '<mcp_tool_output server="lab" tool="{}" trust="untrusted">'
+PICTURE = ImageContent(type="image", data="aGVsbG8=", mime_type="image/png")
+
+
+def lab(asked: list[Any]) -> Server[Any]:
+    async def list_tools(context: Any, params: Any) -> ListToolsResult:
+        names = ("draw", "count", "refuse", "sleep")
+        return ListToolsResult(tools=[Definition(name=name, input_schema={"type": "object"}) for name in names])
+
+    async def call_tool(context: Any, params: Any) -> CallToolResult:
+        asked.append(params.meta)
+        match params.name:
+            case "draw":
+                return CallToolResult(content=[TextContent(type="text", text="a hat"), PICTURE])
+            case "count":
+                for step in range(3):
+                    await context.session.report_progress(step, 3)
+            case "sleep":
+                await trio.sleep_forever()
+        return CallToolResult(content=[TextContent(type="text", text=params.name)], is_error=params.name == "refuse")
+
+    return Server("lab", on_list_tools=list_tools, on_call_tool=call_tool)
+
+
+async def allow(request: ApprovalRequest) -> Approval:
+    await trio.lowlevel.checkpoint()
+    return Approval.ALLOW
+
+
+async def test_pictures_stay_pictures_and_text_is_marked(autojump_clock: Any) -> None:
+    async with open_supervisor([ServerSpec("lab", InProcessTransport(lab([])))], approve=allow) as supervisor:
+        outcome = await supervisor.as_toolset().run("mcp_lab_draw")
+    opening = OPENING.format("draw")
+    assert outcome.text.startswith(f"{opening}\na hat\n")
+    assert "aGVsbG8=" not in outcome.text
+    first, picture = outcome.content
+    assert first == TextContent(type="text", text=outcome.text)
+    assert (picture.type, picture.data) == ("image", "aGVsbG8=")
+    assert not outcome.is_error
+    assert outcome.error is None
+    assert outcome.result is not None
+    assert outcome.result.full_text.startswith("a hat\n")
+    assert "a hat" not in repr(outcome)
+
+
+async def test_progress_and_meta_of_a_models_call(autojump_clock: Any) -> None:
+    asked: list[Any] = []
+    seen: list[tuple[float, float | None]] = []
+
+    async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+        await trio.lowlevel.checkpoint()
+        seen.append((progress, total))
+
+    async with open_supervisor([ServerSpec("lab", InProcessTransport(lab(asked)))], approve=allow) as supervisor:
+        outcome = await supervisor.as_toolset().run("mcp_lab_count", on_progress=on_progress, meta={"trace": "t1"})
+    assert outcome.text == f"{OPENING.format('count')}\ncount\n</mcp_tool_output>"
+    assert seen == [(0, 3), (1, 3), (2, 3)]
+    assert asked[0]["trace"] == "t1"
+
+
+async def test_the_time_of_a_models_call_begins_with_its_approval(autojump_clock: Any) -> None:
+    async def slow(request: ApprovalRequest) -> Approval:
+        await trio.sleep(100)
+        return Approval.ALLOW
+
+    async with open_supervisor([ServerSpec("lab", InProcessTransport(lab([])))], approve=slow) as supervisor:
+        began = trio.current_time()
+        outcome = await supervisor.as_toolset().run("mcp_lab_sleep", timeout=2)
+        assert trio.current_time() - began == pytest.approx(102)
+    assert isinstance(outcome.error, CallTimeout)
+    assert outcome.is_error
+    assert outcome.result is None
+    assert outcome.text.startswith("MCP error: CallTimeout\nserver: lab\ntool: sleep")
+    assert outcome.content == (TextContent(type="text", text=outcome.text),)
+
+
+async def test_what_went_wrong_is_an_outcome(autojump_clock: Any) -> None:
+    """A tool that says it failed has answered; a call that nobody allowed, or of no tool, has an error."""
+    async with open_supervisor([ServerSpec("lab", InProcessTransport(lab([])))], approve=allow) as supervisor:
+        toolset = supervisor.as_toolset()
+        refused = await toolset.run("mcp_lab_refuse")
+        unknown = await toolset.run("mcp_lab_drwa")
+    assert (refused.is_error, refused.error) == (True, None)
+    assert refused.text == f"{OPENING.format('refuse')}\nrefuse\n</mcp_tool_output>"
+    assert isinstance(unknown.error, UnknownTool)
+    async with open_supervisor([ServerSpec("lab", InProcessTransport(lab([])))]) as supervisor:
+        outcome = await supervisor.as_toolset().run("mcp_lab_draw")
+    assert isinstance(outcome.error, NotApproved)
+    assert "nobody to ask" in outcome.text
