@@ -164,8 +164,10 @@ class FanOut:
         """Begin further calls as others finish."""
         with self._feeding:
             while self._unbegun:
-                await self._room.park()
-                await self._send()
+                if self._in_flight < self._limit:  # while the last ones were being handed on, some may have finished
+                    await self._send()
+                else:
+                    await self._room.park()
 
     async def _send(self) -> None:
         bulk: list[CallTool] = []

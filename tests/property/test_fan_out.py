@@ -32,6 +32,8 @@ POLICY = RestartPolicy(delays=(0.5, 0.5), stable_after=0)
 DURATIONS = {"now": 0.0, "soon": 1.0, "late": 3.0}
 BOUND = 60.0
 """Longer than anything here may take."""
+ONE_BY_ONE = 200.0
+"""Longer than twenty calls here may take if each waits for the one before."""
 
 
 class Lab:
@@ -67,7 +69,10 @@ class Scenario:
     timeout: float | None = None
     idle_timeout: float | None = None
     lazy: bool = False
-    limit: int = 256
+    max_in_flight: int = 256
+    """Of each server."""
+    limit: int | None = None
+    """Of the fan-out."""
 
     def calls(self) -> list[Call]:
         return [
@@ -87,7 +92,8 @@ SCENARIOS = {
     "first": Scenario(until="first"),
     "with timeouts": Scenario(timeout=2.0),
     "in tasks": Scenario(idle_timeout=2.0),
-    "crowded": Scenario(limit=1),
+    "crowded": Scenario(max_in_flight=1),
+    "limited": Scenario(limit=1),
     "lazy and connecting": Scenario(lives=((Life(),), (Life(connects_after=0.5),)), lazy=True),
     "through a loss": Scenario(lives=((Life(),), (Life(dies_after=0.5), Life())), timeout=BOUND),
     "beside a deaf server": Scenario(lives=((Life(),), (Life(deaf_after=2), Life())), timeout=5.0),
@@ -103,7 +109,7 @@ async def play(scenario: Scenario, step: int) -> bool:
             lab.server.transport,
             policy=POLICY,
             lazy=scenario.lazy,
-            max_in_flight=scenario.limit,
+            max_in_flight=scenario.max_in_flight,
         )
         for n, lab in enumerate(labs)
     ]
@@ -135,7 +141,7 @@ async def consume(
     with trio.CancelScope() as scope:
         instrument.begin(scope)
         try:
-            async with supervisor.fan_out(scenario.calls(), until=scenario.until) as outcomes:
+            async with supervisor.fan_out(scenario.calls(), until=scenario.until, limit=scenario.limit) as outcomes:
                 async for outcome in outcomes:
                     seen.append(outcome)
         finally:
@@ -203,6 +209,7 @@ class Plan:
     calls: tuple[tuple[int, str, float | None, float | None, str | None], ...]
     """Server, tool, timeout, idle timeout, `when_down`."""
     until: Until
+    limit: int | None
     leaves_after: int | None
     """Outcomes."""
     cancelled_after: float | None
@@ -210,7 +217,7 @@ class Plan:
 
 some_calls = st.tuples(
     st.integers(0, SERVERS - 1),
-    st.sampled_from([f"{verb}_{when}" for verb in ("look", "write") for when in DURATIONS]),
+    st.sampled_from(["unheard_of", *[f"{verb}_{when}" for verb in ("look", "write") for when in DURATIONS]]),
     st.sampled_from([None, None, 0.0, 0.5, 2.0]),
     st.sampled_from([None, None, None, 1.5]),
     st.sampled_from([None, None, "wait", "fail"]),
@@ -220,6 +227,7 @@ plans = st.builds(
     st.sampled_from([0.0, 0.0, 0.5, 1.0]),
     st.lists(some_calls, max_size=20).map(tuple),
     st.sampled_from(["all", "all", "first", 2, 5]),
+    st.sampled_from([None, None, 1, 2, 7]),
     st.sampled_from([None, None, 1, 3]),
     st.sampled_from([None, None, 0.0, 0.5, 2.0]),
 )
@@ -242,7 +250,7 @@ async def carry_out(plan: Plan, first_token: int, supervisor: Supervisor, seen: 
     with trio.CancelScope() as scope:
         if plan.cancelled_after is not None:
             scope.deadline = trio.current_time() + plan.cancelled_after
-        async with supervisor.fan_out(calls, until=plan.until) as outcomes:
+        async with supervisor.fan_out(calls, until=plan.until, limit=plan.limit) as outcomes:
             if await read(outcomes, plan, seen):
                 return trio.current_time()
     return None
@@ -271,12 +279,13 @@ async def many(scripts: Sequence[Sequence[Life]], several: Sequence[Plan]) -> No
             wanted = {"all": 99, "first": 1}.get(several[n].until, several[n].until)
             if ended is not None:
                 assert len(seen[n]) == len(several[n].calls) or successes == wanted
-                assert ended < BOUND
+                assert ended < (BOUND if several[n].limit is None else ONE_BY_ONE)
             assert successes <= wanted
 
-        async with trio.open_nursery() as nursery:
-            for n in range(len(several)):
-                nursery.start_soon(host, n)
+        with trio.fail_after(2 * ONE_BY_ONE):
+            async with trio.open_nursery() as nursery:
+                for n in range(len(several)):
+                    nursery.start_soon(host, n)
         counts = supervisor.statistics().calls
         assert counts.in_flight == 0
         await trio.testing.wait_all_tasks_blocked()

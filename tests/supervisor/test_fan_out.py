@@ -466,6 +466,18 @@ async def test_leaving_a_limited_fan_out_begins_nothing_more(autojump_clock):
         assert supervisor.status()[0].calls.done + supervisor.status()[0].calls.failed <= 4
 
 
+@pytest.mark.parametrize("attempt", range(20))
+async def test_a_dead_server_stops_no_limited_fan_out(autojump_clock, attempt):
+    """Whether a refused call is over before the next is waited for is up to the schedule: hence many attempts."""
+    calls = [napping(name, 1, timeout=5) for name in ("dead", *"abcdefghi")]
+    async with open_supervisor([spec(lab(), name) for name in ("dead", *"abcdefghi")]) as supervisor:
+        await supervisor.stop_server("dead")
+        with trio.fail_after(50):
+            dead, *alive = await supervisor.gather(calls, limit=1)
+        assert isinstance(dead, (ServerDown, UnknownTool))
+        assert [one.full_text for one in alive] == ["rested"] * 9
+
+
 async def test_until_ends_a_limited_fan_out(autojump_clock):
     async with open_supervisor([spec(lab())]) as supervisor:
         outcomes = await collected(supervisor, [napping("lab", 1) for _ in range(10)], limit=2, until=3)
