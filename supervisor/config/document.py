@@ -7,6 +7,7 @@ import re
 import stat
 import tomllib
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any, NoReturn, cast
 
 from mcp_nursery.actors.errors import ConfigError
@@ -19,13 +20,22 @@ _NOT_A_LINE_END = re.compile(r"[^\r\n]")
 
 LIMIT = 64 << 20
 """Bytes of a file: what is larger was not written by hand, and is not read."""
+PROJECT_LIMIT = 1 << 20
+"""Bytes of a project's file. Somebody else wrote it, and what it costs is paid by every command in its folder: a
+mebibyte of brackets takes 30 MiB and under a second."""
+DEPTH = 100
+"""Levels of objects and lists in a file. No host's entry needs ten; whatever reads an entry may go down it by recursion,
+since no deeper one gets past here."""
+
+
+_TOO_DEEP = f"nested too deeply: {DEPTH} levels are read"
 
 
 class _RefusedError(Exception):
     """Valid for Python's parser, not for us."""
 
 
-def read_document(file: str, *, found: bool = False) -> dict[str, Any]:
+def read_document(file: str, *, found: bool = False, limit: int | None = None) -> dict[str, Any]:
     """The object in a file: TOML if its name ends so, else JSON. In UTF-8 with or without a byte order mark.
 
     In JSON, comments and commas after a last item are left out, as editors write them.
@@ -33,13 +43,18 @@ def read_document(file: str, *, found: bool = False) -> dict[str, Any]:
     Args:
         file: Its path.
         found: Nobody named it. Then it has to be a regular file: a pipe would be waited for.
+        limit: Bytes that it may have; 64 MiB by default.
 
     Raises:
-        ConfigError: The file cannot be read, has more than 64 MiB, is not UTF-8, not JSON or not an object, or a key of
-            one of its objects stands there twice.
+        ConfigError: The file cannot be read, has more bytes than the limit, is not UTF-8, not JSON or not an object, is nested
+            more than 100 levels deep, or a key of one of its objects stands there twice.
     """
-    text = _decode(_read(file, found=found), file)
-    document = _parse_toml(text, file) if file.endswith(".toml") else _parse(text, file)
+    text = _decode(_read(file, found=found, limit=limit or LIMIT), file)
+    is_toml = file.endswith(".toml")
+    document = _parse_toml(text, file) if is_toml else _parse(text, file)
+    if _is_deeper(document, DEPTH):
+        raise ConfigError(_TOO_DEEP, file=file)
+    document = _plain(document) if is_toml else document
     top = as_object(document)
     if top is None:
         raise ConfigError(f"an object wanted at the top, not {json_type(document)}", file=file)
@@ -77,20 +92,20 @@ def is_unicode(text: str) -> bool:
 # the whole text, secrets included.
 
 
-def _read(file: str, *, found: bool) -> bytes:
+def _read(file: str, *, found: bool, limit: int) -> bytes:
     try:
         with open(file, "rb", opener=_open_at_once if found else None) as stream:
             if found and not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
                 raise OSError(0, "not a regular file")
-            data = stream.read(LIMIT + 1)
+            data = stream.read(limit + 1)
     except OSError as error:
         problem = error.strerror or type(error).__name__
     except ValueError:
         problem = "not a file name"
     else:
-        if len(data) <= LIMIT:
+        if len(data) <= limit:
             return data
-        problem = f"more than {LIMIT >> 20} MiB"
+        problem = f"more than {limit >> 20} MiB"
     raise ConfigError(f"cannot be read: {problem}", file=file)
 
 
@@ -118,10 +133,28 @@ def _parse(text: str, file: str) -> object:
     except _RefusedError as error:
         problem = str(error)
     except RecursionError:
-        problem = "nested too deeply"
+        problem = _TOO_DEEP
     except ValueError:
         problem = "a number with too many digits"
     raise ConfigError(problem, file=file)
+
+
+def _is_deeper(value: object, depth: int) -> bool:
+    """Level by level: a recursion would end where the stack of whoever calls does."""
+    level = [value]
+    for _ in range(depth):
+        level = [inner for outer in level for inner in _parts(outer) if isinstance(inner, dict | list)]
+    return bool(level)
+
+
+def _parts(value: object) -> Iterable[object]:
+    match value:
+        case dict():
+            return cast("dict[str, object]", value).values()
+        case list():
+            return cast("list[object]", value)
+        case _:
+            return ()
 
 
 def _blank(match: re.Match[str]) -> str:
@@ -136,11 +169,11 @@ def _blank(match: re.Match[str]) -> str:
 
 def _parse_toml(text: str, file: str) -> object:
     try:
-        return _plain(tomllib.loads(text))
+        return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         problem = f"not TOML: {str(error)[:200]}"
     except RecursionError:
-        problem = "nested too deeply"
+        problem = _TOO_DEEP
     except ValueError:
         problem = "a number with too many digits"
     raise ConfigError(problem, file=file)

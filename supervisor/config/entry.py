@@ -201,19 +201,9 @@ def _is_of_websocket(url: object) -> bool:
 
 def _consent(name: str, written: dict[str, Any], said: Translation, origin: Origin) -> TrustRequest | None:
     remote = _kind(said.own) in _REMOTE
-    try:
-        return trust_request(
-            name,
-            said.own,
-            file=origin.file,
-            remote=remote,
-            known=KEYS,
-            folder=origin.workspace,
-            written=written,
-        )
-    except RecursionError:
-        problem = "nested too deeply"
-    raise FieldError(problem)
+    return trust_request(
+        name, said.own, file=origin.file, remote=remote, known=KEYS, folder=origin.workspace, written=written
+    )
 
 
 def _spec(name: str, said: Translation, origin: Origin, inputs: Mapping[str, str]) -> ServerSpec:

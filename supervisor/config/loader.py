@@ -10,7 +10,7 @@ from mcp_nursery.actors.errors import ConfigError, one_line
 from mcp_nursery.supervisor.spec import ServerSpec
 
 from .dialects import entries_of, recognise
-from .document import read_document
+from .document import PROJECT_LIMIT, read_document
 from .entry import NAMELESS, Entry, read_entry
 from .expansion import how_to_pass_on, unresolved_in_header
 from .places import SETTINGS, absolute, as_project, project_files, user_files
@@ -131,7 +131,7 @@ def read_found(
     errors: list[str] = []
     for origin in origins:
         try:
-            document = read_document(origin.file, found=True)
+            document = read_document(origin.file, found=True, limit=None if origin.trusted else PROJECT_LIMIT)
             if PurePath(origin.file).name in SETTINGS and not _has_servers(origin.file, document):
                 continue
             files.append(_file(origin, document, inputs))

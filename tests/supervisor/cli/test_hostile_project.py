@@ -47,6 +47,49 @@ def test_a_working_directory_that_is_gone(cli, tmp_path, monkeypatch, command):
     assert "the working directory is gone" in ran.err
 
 
+DEEP = '{"mcpServers": {"s": {"command": "x", "args": ' + "[" * 600 + "]" * 600 + "}}}"
+
+
+@pytest.mark.parametrize("place", [".mcp.json", ".vscode/mcp.json", ".gemini/settings.json", ".codex/config.toml"])
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (DEEP.encode(), "nested too deeply"),
+        (b"\xff\xfe{\x00}\x00", "not UTF-8"),
+        (b'{"mcpServers": {"s": \0}}', "not "),
+        (b"?", "not "),
+        (b" " * ((1 << 20) + 1), "cannot be read: more than 1 MiB"),
+        ("fifo", "cannot be read: not a regular file"),
+        ("folder", "cannot be read: Is a directory"),
+        ("device", "cannot be read: not a regular file"),
+        ("loop", "cannot be read: Too many levels of symbolic links"),
+    ],
+)
+def test_a_file_that_nobody_can_use(cli, tmp_path, monkeypatch, place, content, problem):
+    """K3: a found file's error is one line that names it, in every command; the user's own servers go on."""
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / place
+    file.parent.mkdir(exist_ok=True)
+    match content:
+        case "fifo":
+            os.mkfifo(file)
+        case "folder":
+            file.mkdir()
+        case "device":
+            file.symlink_to("/dev/zero")
+        case "loop":
+            file.symlink_to(file)
+        case _:
+            file.write_bytes(content)
+    if place.endswith("toml"):
+        problem = problem.replace("nested too deeply", "not TOML")
+    for command in (["check"], ["status"], ["tools"], ["call", "x"], ["trust", "--yes"], ["fan-out", "x"]):
+        ran = cli(*command)
+        assert ran.code == 2
+        assert f"{file}: {problem}" in ran.err
+        assert len(ran.err.splitlines()) == 1
+
+
 def test_import_to_what_cannot_be(cli, project, tmp_path):
     """K1: one line; and a link that leads nowhere is something that exists already."""
     target = tmp_path / ("a" * 300)
