@@ -1,7 +1,7 @@
 """Opening a supervisor: its settings, its nursery, and what comes out of its block."""
 
 import os
-from collections.abc import AsyncGenerator, Collection, Iterable
+from collections.abc import AsyncGenerator, Collection
 from contextlib import asynccontextmanager
 from typing import get_args
 
@@ -10,16 +10,15 @@ import trio
 from mcp_nursery.actors.errors import ConfigError, NurseryError, leaves, one_line
 from mcp_nursery.actors.host import NO_CALLBACKS, Callbacks
 
-from .config import Config
+from .config.specs import Given, specs_of
 from .consent import Consent
 from .pinning import PinMode
 from .policy import RestartPolicy
 from .registrar import Registrar, Trust
 from .service import open_service_nursery
-from .spec import ServerSpec
 from .sqlite_store import SqliteStore
 from .store import Store
-from .supervisor import Supervisor, specs_of
+from .supervisor import Supervisor
 from .terms import FleetSettings
 from .tools.approval import ApprovalRules, Approve
 from .tools.filters import several
@@ -30,6 +29,14 @@ GATE = 0.25
 
 SHUTDOWN_TIMEOUT = 5.0
 """Seconds leaving a block takes at most: two grace periods of 2 s for servers that ignore a request to end, and 1."""
+
+
+def _check_trio() -> None:
+    if not trio.lowlevel.in_trio_task():
+        raise RuntimeError(
+            "mcp-nursery runs on Trio, and this is no task of Trio's: start with trio.run(main); beside asyncio, run "
+            "Trio as a guest (trio.lowlevel.start_guest_run); under anyio, anyio.run(main, backend='trio')"
+        )
 
 
 def _kept_names(reserved: Collection[str], *, override: bool | Collection[str]) -> frozenset[str]:
@@ -49,7 +56,7 @@ def _store(state: str | os.PathLike[str] | Store | None) -> Store:
 
 @asynccontextmanager
 async def open_supervisor(
-    config_or_specs: Config | Iterable[ServerSpec],
+    config_or_specs: Given,
     *,
     policy: RestartPolicy | None = None,
     approve: Approve | None = None,
@@ -72,7 +79,7 @@ async def open_supervisor(
     also when the body raises or is cancelled. A sole exception of the body comes out bare.
 
     Args:
-        config_or_specs: What `load_config` returned, or specs.
+        config_or_specs: Specs, what `load_config` returned, or the path of a file for it.
         policy: The restart ladder of servers that bring none of their own. Default `RestartPolicy()`.
         approve: Asked before a model's call: `await tool(arguments)`. Without it such calls raise `NotApproved`.
         approval_rules: Standing decisions that go before `approve`.
@@ -96,9 +103,11 @@ async def open_supervisor(
 
     Raises:
         ConfigError: Two servers of one name; a template, `reserved`, `override`, `pins` or an environment variable that
-            cannot work.
+            cannot work; a file that cannot be read; something that is no specs.
+        RuntimeError: It is entered by a task that is not Trio's.
         NurseryError: On leaving, when a task of the supervisor itself crashed: a bug of ours.
     """
+    _check_trio()
     specs = specs_of(config_or_specs)
     check_template(template)
     settings = FleetSettings(

@@ -39,12 +39,21 @@ def _revives(spec: "ServerSpec", _attribute: object, value: Revive | None) -> No
 
 
 def _watched(spec: "ServerSpec") -> Liveness | None:
-    return Liveness() if spec.transport.kind in REMOTE_KINDS else None
+    kind = getattr(spec.transport, "kind", None)  # whatever it is: what is no transport is refused after this
+    return Liveness() if kind in REMOTE_KINDS else None
 
 
 def _nonempty(_spec: object, _attribute: object, value: str) -> None:
     if not value:
         raise ConfigError("a server needs a name")
+
+
+def _transport(spec: "ServerSpec", attribute: Any, value: object) -> None:
+    if not (hasattr(value, "kind") and hasattr(value, "connector")):
+        told = (
+            f"a transport wanted, such as StdioTransport(…) or InProcessTransport(server), not {type(value).__name__}"
+        )
+        raise ConfigError(told, server=spec.name, field=attribute.name)
 
 
 @frozen
@@ -58,7 +67,7 @@ class ServerSpec:
 
     name: str = field(validator=_nonempty)
     """Unique among the servers of one supervisor."""
-    transport: Transport
+    transport: Transport = field(validator=_transport)
     """How it is reached."""
     policy: RestartPolicy | None = field(default=None, kw_only=True)
     """Its restart ladder; None takes the supervisor's."""

@@ -11,6 +11,7 @@ from mcp_nursery.actors.mailbox import ProgressCallback
 from mcp_nursery.actors.messages import ServerState
 
 from .config import Config
+from .config.specs import Given, specs_of
 from .consent import Consent
 from .delivery import deliver
 from .events import EventStream
@@ -335,7 +336,7 @@ class Supervisor:
         """
         await self._fleet.remove(server, drain=drain)
 
-    async def reload(self, config_or_specs: Config | Iterable[ServerSpec], *, drain: float = 0.0) -> None:
+    async def reload(self, config_or_specs: Given, *, drain: float = 0.0) -> None:
         """Supervise these servers, and no others, from now on.
 
         A server whose spec is equal to the one it has goes on as it is, with its connection and its calls; only what
@@ -379,8 +380,3 @@ class Supervisor:
             ),
             router=self._fleet.router.statistics(),
         )
-
-
-def specs_of(config_or_specs: Config | Iterable[ServerSpec]) -> tuple[ServerSpec, ...]:
-    """The servers, however they were given."""
-    return config_or_specs.servers if isinstance(config_or_specs, Config) else tuple(config_or_specs)

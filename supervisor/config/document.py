@@ -24,8 +24,8 @@ PROJECT_LIMIT = 1 << 20
 """Bytes of a project's file. Somebody else wrote it, and what it costs is paid by every command in its folder: a
 mebibyte of brackets takes 30 MiB and under a second."""
 DEPTH = 100
-"""Levels of objects and lists in a file. No host's entry needs ten; whatever reads an entry may go down it by recursion,
-since no deeper one gets past here."""
+"""Levels of objects and lists in a file. No host's entry needs ten; whatever reads an entry may go down it by
+recursion, since no deeper one gets past here."""
 
 
 _TOO_DEEP = f"nested too deeply: {DEPTH} levels are read"
@@ -46,8 +46,8 @@ def read_document(file: str, *, found: bool = False, limit: int | None = None) -
         limit: Bytes that it may have; 64 MiB by default.
 
     Raises:
-        ConfigError: The file cannot be read, has more bytes than the limit, is not UTF-8, not JSON or not an object, is nested
-            more than 100 levels deep, or a key of one of its objects stands there twice.
+        ConfigError: The file cannot be read, has more bytes than the limit, is not UTF-8, not JSON or not an object, is
+            nested more than 100 levels deep, or a key of one of its objects stands there twice.
     """
     text = _decode(_read(file, found=found, limit=limit or LIMIT), file)
     is_toml = file.endswith(".toml")

@@ -52,7 +52,7 @@ DEEP = '{"mcpServers": {"s": {"command": "x", "args": ' + "[" * 600 + "]" * 600 
 
 @pytest.mark.parametrize("place", [".mcp.json", ".vscode/mcp.json", ".gemini/settings.json", ".codex/config.toml"])
 @pytest.mark.parametrize(
-    ("content", "problem"),
+    "case",
     [
         (DEEP.encode(), "nested too deeply"),
         (b"\xff\xfe{\x00}\x00", "not UTF-8"),
@@ -65,9 +65,10 @@ DEEP = '{"mcpServers": {"s": {"command": "x", "args": ' + "[" * 600 + "]" * 600 
         ("loop", "cannot be read: Too many levels of symbolic links"),
     ],
 )
-def test_a_file_that_nobody_can_use(cli, tmp_path, monkeypatch, place, content, problem):
+def test_a_file_that_nobody_can_use(cli, tmp_path, monkeypatch, place, case):
     """K3: a found file's error is one line that names it, in every command; the user's own servers go on."""
     monkeypatch.chdir(tmp_path)
+    content, problem = case
     file = tmp_path / place
     file.parent.mkdir(exist_ok=True)
     match content:

@@ -1,0 +1,47 @@
+"""The servers a host gives, in whatever shape it has them: specs, a configuration, or the file that holds one."""
+
+import os
+from collections.abc import Iterable
+from typing import TypeAlias, cast
+
+from mcp_nursery.actors.errors import ConfigError
+
+from ..spec import ServerSpec
+from .loader import Config, load_config
+
+Given: TypeAlias = "Config | ServerSpec | Iterable[ServerSpec] | str | os.PathLike[str]"
+
+_WANTED = "specs wanted, [ServerSpec(name, transport), …], or what load_config returns, or a file's path"
+
+
+def specs_of(given: Given) -> tuple[ServerSpec, ...]:
+    """The servers, however they were given. A text or path is a file, as for `load_config`.
+
+    Raises:
+        ConfigError: It is something else, or a file that cannot be read.
+    """
+    if isinstance(given, str | os.PathLike):
+        return load_config(given).servers
+    if isinstance(given, Config):
+        return given.servers
+    if isinstance(given, ServerSpec):
+        return (given,)
+    if isinstance(given, dict):
+        raise ConfigError(f"{_WANTED}, not a dict: write it to a file, or make specs of it")
+    try:
+        specs = tuple(given)
+    except TypeError:
+        raise ConfigError(f"{_WANTED}, not {_told(given)}") from None
+    for spec in cast("tuple[object, ...]", specs):
+        if not isinstance(spec, ServerSpec):
+            raise ConfigError(f"{_WANTED}, not an iterable with {_told(spec)} in it")
+    return specs
+
+
+def _told(value: object) -> str:
+    kind = type(value).__name__
+    if hasattr(value, "connector"):
+        return f"a bare {kind}, which has no name: ServerSpec('name', transport)"
+    if type(value).__module__.startswith("mcp."):
+        return f"a server object: ServerSpec('name', InProcessTransport(server)), where its {kind} belongs"
+    return f"{kind}"
