@@ -2,7 +2,8 @@
 
 import logging
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from contextvars import copy_context
 from functools import partial
 
 import trio
@@ -50,6 +51,8 @@ class Fleet:
         """Whether the supervisor's block is being left."""
         self._settings = settings
         self._nursery = nursery
+        self._context = copy_context()
+        """Of who opened the block."""
         self._keepers: dict[str, Keeper] = {}
         self._usage = usage = Usage()
         self._board = board = Board(settings, invoke, usage.counts)
@@ -194,9 +197,9 @@ class Fleet:
             ConfigError: See `add`; or `MCP_TOOL_TIMEOUT` is no number.
         """
         self.call_timeout(None, None)
-        self._nursery.start_soon(self.router.run, name="router")
-        self._nursery.start_soon(self.timer.run, name="timer")
-        self._nursery.start_soon(self._settings.registrar.run, name="registrar")
+        self._start_soon(self.router.run, name="router")
+        self._start_soon(self.timer.run, name="timer")
+        self._start_soon(self._settings.registrar.run, name="registrar")
         prepare()
         self._add_all(list(specs))
 
@@ -273,7 +276,12 @@ class Fleet:
         names = [spec.name for spec in specs]
         self._board.announce(names)
         for name in names:
-            self._nursery.start_soon(self._keep, self._keepers[name], name, name=f"keeper of {name}")
+            self._start_soon(partial(self._keep, self._keepers[name], name), name=f"keeper of {name}")
+
+    def _start_soon(self, task: Callable[[], Awaitable[None]], *, name: str) -> None:
+        """Start what lasts as long as the block may, in the block's own context: a task copies the context of whoever
+        starts it, and the trace, request or call in which somebody adds a server is not the server's."""
+        self._context.run(partial(self._nursery.start_soon, task, name=name))
 
     def _enrol(self, spec: ServerSpec, settings: KeeperSettings) -> None:
         self._note(spec)

@@ -1,6 +1,7 @@
 """Real server objects of the SDK in this process."""
 
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from functools import partial
 
 import pytest
@@ -68,6 +69,51 @@ def low_level(on_call_tool, **options) -> Server:
         return ListToolsResult(tools=[Tool(name="work", input_schema={"type": "object"})])
 
     return Server("low", version="0.1", on_list_tools=on_list_tools, on_call_tool=on_call_tool, **options)
+
+
+# -- context ----------------------------------------------------------------------------------------------------------
+
+TRACE: ContextVar[str] = ContextVar("trace", default="none")
+
+
+def traced() -> MCPServer:
+    """Says in which context it runs."""
+
+    @asynccontextmanager
+    async def lifespan(_: MCPServer):
+        yield TRACE.get()
+
+    server = MCPServer("traced", lifespan=lifespan)
+
+    @server.tool()
+    async def context(ctx: Context) -> str:
+        return f"{ctx.request_context.lifespan_context}, {TRACE.get()}"
+
+    return server
+
+
+@pytest.mark.parametrize("by", ["the host", "a callback"])
+async def test_a_server_runs_in_the_context_of_the_block_whoever_adds_it(autojump_clock, by):
+    """Otherwise what holds for one request or call would hold for a server that lives on after it."""
+
+    async def add(*_report: object) -> None:
+        TRACE.set("request")
+        await supervisor.add_server(spec(traced(), "added"))
+
+    TRACE.set("block")
+    async with open_supervisor([spec(traced(), "first"), spec(lab())]) as supervisor:
+        if by == "the host":
+            await add()
+        else:
+            await supervisor.call_tool("mcp_lab_count", {"to": 1}, on_progress=add)
+        kept = [spec(traced(), name) for name in ("first", "added", "loaded")]
+        await supervisor.list_tools()
+        await supervisor.reload(kept)
+        await supervisor.list_tools()
+        answers = [await supervisor.call_tool("context", server=name) for name in ("first", "added", "loaded")]
+        await supervisor.reconnect("first")
+        answers.append(await supervisor.call_tool("context", server="first"))
+    assert [one.full_text for one in answers] == ["block, block"] * 4
 
 
 # -- calls --------------------------------------------------------------------------------------------------------
