@@ -3,6 +3,14 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
+from mcp.shared.inbound import (
+    MCP_METHOD_HEADER,
+    MCP_NAME_HEADER,
+    MCP_PROTOCOL_VERSION_HEADER,
+    encode_header_value,
+    mcp_param_headers,
+    x_mcp_header_map,
+)
 from mcp_types import INVALID_PARAMS, CallToolResult, InputRequiredResult, Tool
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
@@ -10,13 +18,16 @@ from pydantic import ValidationError
 from ..errors import folded
 from ..messages import CallTool, Rejected
 from ..nesting import TOO_DEEP, nested_too_deep
-from ..wire.frames import encode
+from ..wire.frames import decode, encode
 from .output_schema import OutputSchema, SchemaViolation
 
 MOST_BLOCKS: Final = 10_000
 """Content blocks of a result. To find out what kind each of them is takes a hundredth of a millisecond, and so does
 showing one that is no text; the loop stands still meanwhile."""
 _ARRAY: Final = frozenset([list])
+
+HeaderMap = Mapping[tuple[str, ...], str]
+"""Which arguments are repeated in headers of their own: their path, and the header's name."""
 
 
 class BadResult(Exception):
@@ -45,6 +56,9 @@ class PreparedTool:
         self._output_schema = definition.output_schema
         self._compiled: OutputSchema | None = None
         self._stamp = stamp
+        self._version = protocol_version
+        self._schema = definition.input_schema
+        self._headers: tuple[dict[str, str], HeaderMap] | None = None
         self._head = b',"method":"tools/call","params":{"name":' + encode(definition.name)
 
     def params_meta(self, meta: Mapping[str, Any]) -> dict[str, Any]:
@@ -61,6 +75,23 @@ class PreparedTool:
             parts += (b',"_meta":', encode(stamped))
         parts.append(b"}}")
         return b"".join(parts)
+
+    def headers(self, arguments: bytes | None) -> dict[str, str]:
+        """What goes with a request where frames have headers."""
+        if self._headers is None:
+            self._headers = self._fixed_headers()
+        fixed, mirrored = self._headers
+        if not mirrored or arguments is None:
+            return fixed
+        return fixed | mcp_param_headers(mirrored, decode(arguments))
+
+    def _fixed_headers(self) -> "tuple[dict[str, str], HeaderMap]":
+        """Those of every request, and which arguments have one of their own."""
+        version = {MCP_PROTOCOL_VERSION_HEADER: self._version}
+        if not self._modern:
+            return version, {}
+        routing = {MCP_METHOD_HEADER: "tools/call", MCP_NAME_HEADER: encode_header_value(self.name)}
+        return version | routing, x_mcp_header_map(self._schema)
 
     def result(self, raw: dict[str, Any]) -> CallToolResult:
         """The typed result, validated.

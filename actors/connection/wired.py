@@ -2,9 +2,10 @@
 
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 
 from mcp.client import ClientSession
-from mcp_types import Tool
+from mcp_types import RequestId, Tool
 from pydantic import ValidationError
 
 from ..errors import folded
@@ -12,7 +13,9 @@ from ..host import NO_HOST, Host
 from ..mailbox import ReplySlot
 from ..messages import CallTool, Era, Handshake, Loss, Outcome, Question, Round
 from ..wire import frames
+from ..wire.carrier import Carrier
 from ..wire.duplex import Duplex
+from ..wire.duplex_carrier import DuplexCarrier
 from ..wire.endpoint import Endpoint, Post
 from . import Connection, HandshakeFailed
 from .callbacks import open_callbacks
@@ -32,19 +35,26 @@ async def open_wired(
     Raises:
         StartFailed: The duplex could not be opened.
     """
-    async with opening as duplex, open_callbacks(host) as callbacks:
-        endpoint = Endpoint(duplex)
+    async with opening as duplex, open_carried(DuplexCarrier(duplex), host) as connection:
+        yield connection
+
+
+@asynccontextmanager
+async def open_carried(carrier: Carrier, host: Host = NO_HOST) -> AsyncGenerator[Connection, None]:
+    """Speak MCP on what carries its frames, until the block is left. The server may ask what `host` offers."""
+    async with open_callbacks(host) as callbacks:
+        endpoint = Endpoint(carrier)
         changes = ToolChanges()
         entering = ClientSession(dispatcher=endpoint, client_info=CLIENT_INFO, message_handler=changes, **callbacks)
         async with entering as session:
-            yield WiredConnection(duplex, endpoint, session, changes)
+            yield WiredConnection(carrier, endpoint, session, changes)
 
 
 class WiredConnection:
     """A `Connection` whose tool calls spawn no task and make no pass through the session."""
 
-    def __init__(self, duplex: Duplex, endpoint: Endpoint, session: ClientSession, changes: ToolChanges) -> None:
-        self._duplex = duplex
+    def __init__(self, carrier: Carrier, endpoint: Endpoint, session: ClientSession, changes: ToolChanges) -> None:
+        self._carrier = carrier
         self._endpoint = endpoint
         self._session = session
         self._changes = changes
@@ -54,7 +64,7 @@ class WiredConnection:
     @property
     def pid(self) -> int | None:
         """The process behind it, where there is one."""
-        return self._duplex.pid
+        return self._carrier.pid
 
     @property
     def in_flight(self) -> int:
@@ -69,9 +79,9 @@ class WiredConnection:
     async def handshake(self, era: Era | None) -> Handshake:
         """Open the conversation. See `Connection`."""
         try:
-            handshake = await negotiate(self._session, era)
+            handshake = await negotiate(self._session, self._carrier.only_era or era)
         except BAD_ANSWER as error:
-            raise self._failed(error, probing=era is None) from error
+            raise self._failed("the handshake", error, probing=era is None) from error
         self._era = handshake.era
         return handshake
 
@@ -81,7 +91,8 @@ class WiredConnection:
         try:
             tools = await list_tools(self._session)
         except BAD_ANSWER as error:
-            raise self._failed(error, probing=False) from error
+            raise self._failed("tools/list", error) from error
+        self._carrier.opened()
         version = self._session.protocol_version
         assert version is not None  # the handshake came first
         stamp = self._endpoint.stamp
@@ -109,7 +120,7 @@ class WiredConnection:
             meta = tool.params_meta(_meta(call, request_id))
             return frames.request(request_id, "tools/call", round_params(again, meta))
 
-        self._endpoint.post([Post(call.slot, encode)])
+        self._endpoint.post([_post(call, tool, encode)])
 
     def cancel(self, slot: ReplySlot) -> None:
         """Take a call back, or tell the server. See `Connection`."""
@@ -132,6 +143,7 @@ class WiredConnection:
 
     async def watch_tools(self, tell: Callable[[], None]) -> None:
         """Have `tell` called whenever the tools changed. See `Connection`."""
+        self._carrier.opened()
         await self._changes.watch(self._session, tell)
 
     async def probe(self) -> None:
@@ -139,7 +151,7 @@ class WiredConnection:
         try:
             await probe(self._session)
         except BAD_ANSWER as error:
-            raise HandshakeFailed(Loss(f"the probe failed: {_told(error)}"), era=self._era) from error
+            raise self._failed("the probe", error) from error
 
     def lose(self, loss: Loss) -> None:
         """Count as lost. See `Connection`."""
@@ -156,13 +168,18 @@ class WiredConnection:
             call.slot.resolve(unknown_tool(call))
             return None
         call.slot.tool = tool
-        return Post(call.slot, lambda request_id: tool.frame(request_id, call.arguments, _meta(call, request_id)))
+        return _post(call, tool, lambda request_id: tool.frame(request_id, call.arguments, _meta(call, request_id)))
 
-    def _failed(self, error: Exception, *, probing: bool) -> HandshakeFailed:
+    def _failed(self, what: str, error: Exception, *, probing: bool = False) -> HandshakeFailed:
         if not self._endpoint.lost.is_set():
-            return HandshakeFailed(Loss(f"the handshake failed: {_told(error)}"), era=self._era)
+            loss = self._carrier.explain(error, f"{what} failed: {_told(error)}")
+            return HandshakeFailed(loss, era=self._era)
         loss = self._endpoint.loss
         return HandshakeFailed(loss, era=self._era, probe_refused=probing and not loss.unheard, lost=True)
+
+
+def _post(call: CallTool, tool: PreparedTool, encode: Callable[[RequestId], bytes]) -> Post:
+    return Post(call.slot, encode, partial(tool.headers, call.arguments), call.limited)
 
 
 def _meta(call: CallTool, request_id: int | str) -> dict[str, object]:

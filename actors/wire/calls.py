@@ -42,10 +42,10 @@ class CallTable:
             if self._waiting.get(key) is slot:  # once answered, its id may be another's
                 del self._waiting[key]
 
-    def take(self, message: Mapping[str, Any]) -> ReplySlot | None:
-        """The slot that a response belongs to, now no longer in flight; None if nobody waits for it."""
+    def find(self, message: Mapping[str, Any]) -> ReplySlot | None:
+        """The slot that a response belongs to; None if nobody waits for it."""
         request_id = as_request_id(message.get("id"))
-        return None if request_id is None else self._waiting.pop(coerce_request_id(request_id), None)
+        return None if request_id is None else self._waiting.get(coerce_request_id(request_id))
 
     def report(self, params: Mapping[str, Any]) -> None:
         """Hand a progress notification to the call it names."""

@@ -1,6 +1,7 @@
 """The JSON-RPC endpoint of one connection: calls beside the session, the SDK's `Dispatcher` for the session.
 
-One correlation table for both. Every write is queued, so nothing here ever waits for the peer to read.
+One correlation table for both, on whatever carries the frames. Every write is queued, so nothing here ever waits for
+the peer to read.
 """
 
 import itertools
@@ -27,11 +28,10 @@ from ..mailbox import ReplySlot
 from ..messages import Answered, Busy, Loss, Outcome, Rejected, Unsendable
 from . import frames
 from .calls import CallTable, outcome_of
-from .duplex import FRAME_LIMIT, Duplex
+from .carrier import Carrier, Origin, Outgoing, no_headers
 from .inbound import Inbound
 from .notices import Notices
-from .outbox import Outbox
-from .peer_requests import PeerRequests
+from .peer_requests import PeerRequest, PeerRequests
 
 logger = logging.getLogger(__name__)
 
@@ -45,6 +45,14 @@ class ConnectionClosed(MCPError):
     """For the session: the connection ended before the reply."""
 
 
+class Refused(MCPError):
+    """For the session: the peer answered with an error."""
+
+    def __init__(self, refusal: Rejected) -> None:
+        super().__init__(refusal.code, refusal.message, refusal.data)
+        self.refusal = refusal
+
+
 class RequestTimedOut(MCPError):
     """For the session: the request's own timeout elapsed, its write included."""
 
@@ -56,7 +64,7 @@ class Endpoint:
     dispatcher.
     """
 
-    def __init__(self, duplex: Duplex) -> None:
+    def __init__(self, carrier: Carrier) -> None:
         self.stamp: dict[str, Any] = {}
         """What the session puts into every request's `_meta`, learnt from its last `tools/list`."""
         self.noise = 0
@@ -67,18 +75,15 @@ class Endpoint:
         """How it was lost."""
         self.heard_at = -math.inf
         """When the peer was last heard of, on Trio's clock."""
-        self._duplex = duplex
-        self._outbox = Outbox(duplex)
+        self._carrier = carrier
         self._table = CallTable()
         self._calls: set[ReplySlot] = set()
         self._settled = trio.lowlevel.ParkingLot()
         self._notices: Notices | None = None
         """Made for the first one: many servers never send any."""
-        self._requests = PeerRequests(self, self._respond)
+        self._requests = PeerRequests(self)
         self._session: _Session | None = None
         """Who runs it; None until then."""
-        self._writing = False
-        """Whether the outbox runs: not before a peer has not taken all at once."""
 
     # -- calls ----------------------------------------------------------------------------------------------------
 
@@ -102,33 +107,40 @@ class Endpoint:
             if refusal is not None:
                 self._table.forget(post.slot)
                 post.slot.resolve(refusal)
-        self._flush()
+        self._carrier.flush()
 
     def _queue(self, post: "Post") -> Unsendable | Busy | None:
+        slot = post.slot
         try:
-            frame = post.encode(self._table.open(post.slot))
+            frame = post.encode(self._table.open(slot))
         except TypeError as error:
             return Unsendable(str(error))
-        if not self._outbox.has_room(frame):
+        if not self._carrier.has_room(frame):
             return Busy()
-        self._outbox.push(frame, post.slot)
-        self._calls.add(post.slot)
+        self._calls.add(slot)
+        self._carrier.send(Outgoing(frame, slot, "tools/call", post.headers, post.limited))
         return None
 
     def cancel(self, slot: ReplySlot, reason: str = "the caller gave up") -> None:
-        """Nobody waits for this request any more: withdraw its frame, or tell the peer."""
+        """Nobody waits for this request any more: take it back, or tell the peer."""
+        self._drop(slot, reason)
+
+    def _drop(self, slot: ReplySlot, reason: str | None) -> None:
         self._table.forget(slot)
         self._settle(slot)
-        if not self._outbox.withdraw(slot) and slot.sent:
-            self._send(frames.notification("notifications/cancelled", {"requestId": slot.request_id, "reason": reason}))
+        self._carrier.drop(slot, reason)
 
     def withdraw_unsent(self) -> None:
         """Give up every call of which no byte has left."""
         for slot in [slot for slot in self._calls if not slot.sent]:
-            self._outbox.withdraw(slot)
-            self._table.forget(slot)
-            self._settle(slot)
+            self._drop(slot, None)
             slot.resolve(_CLOSED)
+
+    def conclude(self, slot: ReplySlot, outcome: Outcome) -> None:
+        """Decide a request: no answer to it counts any more."""
+        self._table.forget(slot)
+        self._settle(slot)
+        slot.resolve(outcome)
 
     def lose(self, loss: Loss) -> None:
         """The connection is lost, even if the peer has not ended it: every waiting slot is decided, once."""
@@ -165,14 +177,16 @@ class Endpoint:
             raise RuntimeError("the endpoint is not running")
         slot = ReplySlot(wants_progress=opts.get("on_progress") is not None)
         request_id = self._table.open(slot, opts.get("request_id"))
-        self._outbox.push(frames.request(request_id, method, self._prepared(method, params, request_id, slot)), slot)
-        self._flush()
+        frame = frames.request(request_id, method, self._prepared(method, params, request_id, slot))
+        self._carrier.send(Outgoing(frame, slot, method, _headers_of(opts), "timeout" in opts))
+        self._carrier.flush()
         return await self._reply(slot, method, opts)
 
     async def notify(self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None) -> None:
         """Send a notification of the session; dropped once the connection is lost."""
-        del opts
-        self._send(frames.notification(method, params))
+        if not self.lost.is_set():
+            outgoing = Outgoing(frames.notification(method, params), method=method, headers=_headers_of(opts or {}))
+            await self._carrier.tell(outgoing)
 
     def _prepared(
         self, method: str, params: Mapping[str, Any] | None, request_id: RequestId, slot: ReplySlot
@@ -194,46 +208,23 @@ class Endpoint:
                 outcome = await slot.wait(opts.get("on_progress"))
         finally:
             if outcome is None:
-                self._give_up(slot, tell=opts.get("cancel_on_abandon", True))
+                self._drop(slot, "the caller gave up" if opts.get("cancel_on_abandon", True) else None)
         if outcome is None:
             raise RequestTimedOut(REQUEST_TIMEOUT, f"{method} timed out after {timeout:g} s")
         return self._raw(outcome)
-
-    def _give_up(self, slot: ReplySlot, *, tell: bool) -> None:
-        if tell:
-            self.cancel(slot)
-        else:
-            self._table.forget(slot)
-            self._outbox.withdraw(slot)
 
     def _raw(self, outcome: Outcome) -> dict[str, Any]:
         """The raw result, or a fresh error for each waiter: tracebacks are per raise."""
         match outcome:
             case Answered(result=result):
                 return result
-            case Rejected(code=code, message=message, data=data):
-                raise MCPError(code, message, data)
+            case Rejected():
+                raise Refused(outcome)
             case _:
                 raise self._closed()
 
     def _closed(self) -> ConnectionClosed:
         return ConnectionClosed(CONNECTION_CLOSED, self.loss.message)
-
-    def _respond(self, frame: bytes) -> None:
-        if self._outbox.size > FRAME_LIMIT:
-            self.lose(Loss(f"asked for more than {FRAME_LIMIT >> 20} MiB and did not read it"))
-        self._send(frame)
-
-    def _send(self, frame: bytes) -> None:
-        if not self.lost.is_set():
-            self._outbox.push(frame)
-            self._flush()
-
-    def _flush(self) -> None:
-        self._outbox.flush()
-        if self._outbox.is_blocked and not self._writing and self._session is not None:
-            self._writing = True
-            self._session.nursery.start_soon(self._outbox.run)
 
     # -- the SDK's Dispatcher: inbound ----------------------------------------------------------------------------
 
@@ -247,50 +238,51 @@ class Endpoint:
     ) -> None:
         """Be the endpoint until the peer is gone. Single-shot; a loss is a return, never an error."""
         async with trio.open_nursery() as nursery:
-            self._session = session = _Session(nursery, on_request, on_notify, on_notify_intercept)
-            self._flush()  # what was told before
+            self._session = _Session(nursery, on_request, on_notify, on_notify_intercept)
             task_status.started()
             try:
-                while await self._take_in(session):
-                    pass  # nothing of a message, which may be large, is kept here until the next one comes
-                self.lose(await self._duplex.loss())  # now: a callback that serves the peer may take its time to end
+                # Now: a callback that serves the peer may take its time to end.
+                self.lose(await self._carrier.run(self, nursery))
             finally:
                 self.lose(_CLOSED)  # unless it was lost before; nothing is written any more
             nursery.cancel_scope.cancel()
 
-    async def _take_in(self, session: "_Session") -> bool:
-        """See to what comes next; False at the end."""
-        batch = await self._duplex.read()
+    def hear(self) -> None:
+        """The peer gave a sign of life."""
         self.heard_at = trio.current_time()
+
+    async def take_in(self, batch: list[bytes], origin: Origin) -> None:
+        """See to frames of the peer, in order; `origin`: where they came from."""
+        session = self._session
+        assert session is not None  # who runs it
         for count, frame in enumerate(batch, 1):
-            self._accept(frame, session)
+            self._accept(frame, origin, session)
             if count % _TURN == 0:
                 await trio.lowlevel.checkpoint()
-        return bool(batch)
 
-    def _accept(self, frame: bytes, session: "_Session") -> None:
+    def _accept(self, frame: bytes, origin: Origin, session: "_Session") -> None:
         try:
             for message in frames.messages(frame):
                 method = message.get("method")
                 if method is None:
-                    self._answer(message)
+                    self._answer(message, origin)
                 elif not isinstance(method, str):
                     raise ValueError("a method that is no string")  # like any other broken frame
                 elif (request_id := as_request_id(message.get("id"))) is not None:
                     params = _object(message.get("params"))
-                    self._requests.begin(session.nursery, session.on_request, request_id, method, params)
+                    asked = PeerRequest(request_id, method, params, origin.respond)
+                    self._requests.begin(session.nursery, session.on_request, asked)
                 elif "id" not in message:
                     self._notice(method, _object(message.get("params")), session)
         except ValueError:
             self._count_noise(frame)
 
-    def _answer(self, message: dict[str, Any]) -> None:
-        slot = self._table.take(message)
-        if slot is None:
-            logger.debug("dropped an answer nobody waits for: id %r", message.get("id"))
+    def _answer(self, message: dict[str, Any], origin: Origin) -> None:
+        slot = self._table.find(message)
+        if slot is None or not origin.may_answer(slot):
+            origin.stray(message)
             return
-        self._settle(slot)
-        slot.resolve(outcome_of(message))
+        self.conclude(slot, origin.judge(slot, outcome_of(message)))
 
     def _notice(self, method: str, params: dict[str, Any] | None, session: "_Session") -> None:
         if method == "notifications/progress" and params is not None:
@@ -328,6 +320,10 @@ class Post:
 
     slot: ReplySlot
     encode: Callable[[RequestId], bytes]
+    headers: Callable[[], Mapping[str, str]] = no_headers
+    """What goes with it where frames have headers."""
+    limited: bool = False
+    """Its caller has set a time limit."""
 
 
 @frozen
@@ -338,6 +334,11 @@ class _Session:
     on_request: OnRequest
     on_notify: OnNotify
     intercept: OnNotifyIntercept | None
+
+
+def _headers_of(opts: CallOptions) -> Callable[[], Mapping[str, str]]:
+    headers = opts.get("headers")
+    return (lambda: headers) if headers else no_headers
 
 
 def _object(params: object) -> dict[str, Any] | None:

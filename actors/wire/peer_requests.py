@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import trio
+from attrs import frozen
 from mcp.shared.dispatcher import OnRequest, coerce_request_id
 from mcp.shared.jsonrpc_dispatcher import cancelled_request_id_from_params, handler_exception_to_error_data
 from mcp_types import INTERNAL_ERROR, RequestId
@@ -18,12 +19,22 @@ MOST_SERVED = 1024
 """Requests that are served at once: more than any peer can mean to have answered by one user."""
 
 
+@frozen(eq=False)
+class PeerRequest:
+    """One request of the peer's."""
+
+    id: RequestId
+    method: str
+    params: dict[str, Any] | None
+    respond: Callable[[bytes], None]
+    """Takes the frame that answers it."""
+
+
 class PeerRequests:
     """The requests that are being served, by id."""
 
-    def __init__(self, back: BackChannel, send: Callable[[bytes], None]) -> None:
+    def __init__(self, back: BackChannel) -> None:
         self._back = back
-        self._send = send
         self._serving: dict[RequestId, Inbound] = {}
         self._tasks = 0
         """Not the length of the table: a peer may use an id twice."""
@@ -31,22 +42,15 @@ class PeerRequests:
     def __len__(self) -> int:
         return self._tasks
 
-    def begin(
-        self,
-        nursery: trio.Nursery,
-        on_request: OnRequest,
-        request_id: RequestId,
-        method: str,
-        params: dict[str, Any] | None,
-    ) -> None:
+    def begin(self, nursery: trio.Nursery, on_request: OnRequest, asked: PeerRequest) -> None:
         """Serve a request in the nursery."""
         if self._tasks == MOST_SERVED:
-            self._send(frames.error(request_id, INTERNAL_ERROR, "too many requests at once"))
+            asked.respond(frames.error(asked.id, INTERNAL_ERROR, "too many requests at once"))
             return
         self._tasks += 1
-        inbound = Inbound(self._back, request_id, params)
-        self._serving[coerce_request_id(request_id)] = inbound  # before its task runs: its cancel may be in this batch
-        nursery.start_soon(self._serve, inbound, request_id, method, params, on_request)
+        inbound = Inbound(self._back, asked.id, asked.params)
+        self._serving[coerce_request_id(asked.id)] = inbound  # before its task runs: its cancel may be in this batch
+        nursery.start_soon(self._serve, inbound, asked, on_request)
 
     def cancel(self, params: Mapping[str, Any] | None) -> None:
         """The peer takes back the request that its notification names."""
@@ -55,27 +59,20 @@ class PeerRequests:
         if inbound is not None:
             inbound.cancel()
 
-    async def _serve(
-        self,
-        inbound: Inbound,
-        request_id: RequestId,
-        method: str,
-        params: Mapping[str, Any] | None,
-        on_request: OnRequest,
-    ) -> None:
+    async def _serve(self, inbound: Inbound, asked: PeerRequest, on_request: OnRequest) -> None:
         async def answer() -> None:
             try:
-                reply = frames.result(request_id, await on_request(inbound, method, params))
+                reply = frames.result(asked.id, await on_request(inbound, asked.method, asked.params))
             except Exception as raised:
-                reply = _error_frame(request_id, method, raised)
+                reply = _error_frame(asked.id, asked.method, raised)
             if not inbound.cancel_requested.is_set():
-                self._send(reply)
+                asked.respond(reply)
 
         try:
             await inbound.serve(answer)
         finally:
             self._tasks -= 1
-            if self._serving.get(key := coerce_request_id(request_id)) is inbound:
+            if self._serving.get(key := coerce_request_id(asked.id)) is inbound:
                 del self._serving[key]
 
 

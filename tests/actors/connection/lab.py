@@ -10,6 +10,7 @@ from mcp_nursery.actors.connection.negotiation import CLIENT_INFO
 from mcp_nursery.actors.connection.wired import open_wired
 from mcp_nursery.actors.host import NO_HOST
 from mcp_nursery.actors.messages import Loss
+from mcp_nursery.actors.wire.duplex_carrier import DuplexCarrier
 from mcp_nursery.actors.wire.endpoint import Endpoint
 
 from ..wire.peer import GONE, Peer, error, result
@@ -112,7 +113,7 @@ async def session(**script):
     """A bare session over the endpoint, and the server under it."""
     async with trio.open_nursery() as nursery:
         lab = Lab(nursery, **script)
-        async with ClientSession(dispatcher=Endpoint(lab), client_info=CLIENT_INFO) as opened:
+        async with ClientSession(dispatcher=Endpoint(DuplexCarrier(lab)), client_info=CLIENT_INFO) as opened:
             yield lab, opened
         nursery.cancel_scope.cancel()
 

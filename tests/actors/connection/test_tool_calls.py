@@ -18,6 +18,7 @@ from mcp_nursery.actors.connection.tool_calls import MOST_BLOCKS, BadResult, Inp
 from mcp_nursery.actors.mailbox import ReplySlot
 from mcp_nursery.actors.messages import CallTool, Rejected
 from mcp_nursery.actors.wire import frames
+from mcp_nursery.actors.wire.duplex_carrier import DuplexCarrier
 from mcp_nursery.actors.wire.endpoint import Endpoint
 
 from ..wire.peer import Peer
@@ -67,7 +68,7 @@ CALLS = [
 
 @pytest.mark.parametrize("version", ["2024-11-05", HANDSHAKE, MODERN])
 async def test_a_frame_equals_what_the_session_would_send(version):
-    recorder, endpoint = Recorder(), Endpoint(Peer())
+    recorder, endpoint = Recorder(), Endpoint(DuplexCarrier(Peer()))
     async with ClientSession(dispatcher=recorder, client_info=CLIENT_INFO) as session:
         session.adopt(adopted(version))
         await session.list_tools()

@@ -10,6 +10,7 @@ import trio
 from mcp_nursery.actors.mailbox import ReplySlot
 from mcp_nursery.actors.messages import Loss
 from mcp_nursery.actors.wire import frames
+from mcp_nursery.actors.wire.duplex_carrier import DuplexCarrier
 from mcp_nursery.actors.wire.endpoint import Endpoint, Post
 
 GONE = Loss("gone", exit_code=7, stderr_tail="oh no")
@@ -144,7 +145,7 @@ async def no_progress(_progress, _total, _message):
 @asynccontextmanager
 async def running(peer, on_request=no_request, on_notify=no_notice, intercept=None):
     """An endpoint that runs, without a session above it."""
-    endpoint = Endpoint(peer)
+    endpoint = Endpoint(DuplexCarrier(peer))
     async with trio.open_nursery() as nursery:
         await nursery.start(endpoint.run, on_request, on_notify, intercept)
         yield endpoint

@@ -9,6 +9,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from mcp_nursery.actors.mailbox import ReplySlot
 from mcp_nursery.actors.messages import Answered, Busy, Delivery, Loss, Rejected, Unsendable
+from mcp_nursery.actors.wire.duplex_carrier import DuplexCarrier
 from mcp_nursery.actors.wire.endpoint import Endpoint
 from mcp_nursery.actors.wire.outbox import OUTBOX_LIMIT
 
@@ -315,7 +316,7 @@ async def test_a_peer_that_reads_no_more_may_still_answer():
 
 async def test_run_returns_on_the_end_of_the_stream_and_does_not_raise():
     peer = Peer()
-    endpoint = Endpoint(peer)
+    endpoint = Endpoint(DuplexCarrier(peer))
     peer.end(GONE)
     with trio.fail_after(20):
         await endpoint.run(*[_never] * 2)

@@ -158,7 +158,7 @@ async def test_a_peer_that_asks_and_never_reads_is_lost():
         await wait_all_tasks_blocked()
         assert endpoint.loss.message == "asked for more than 64 MiB and did not read it"
         assert endpoint.lost.is_set()
-        assert endpoint._outbox.size <= 65 << 20
+        assert endpoint._carrier.outbox.size <= 65 << 20
 
 
 # cancels of the peer

@@ -16,6 +16,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from mcp_nursery.actors.mailbox import Mailbox, ReplySlot
 from mcp_nursery.actors.messages import Answered, Busy, Delivery, Loss, Rejected
 from mcp_nursery.actors.wire import frames
+from mcp_nursery.actors.wire.duplex_carrier import DuplexCarrier
 from mcp_nursery.actors.wire.endpoint import ConnectionClosed, Endpoint, Post, RequestTimedOut
 
 from .peer import Peer, error, notice, result
@@ -155,7 +156,7 @@ async def exchange(seed):
     tokens = [f"token-{number}" for number in range(CALLS)]
     async with trio.open_nursery() as world:
         peer = Moody(dice, world, lives=dice.choice([2, 5, 200, 200, 200, 200]))
-        endpoint = Endpoint(peer)
+        endpoint = Endpoint(DuplexCarrier(peer))
         this = Exchange(dice, endpoint, peer)
         await world.start(endpoint.run, ignore, ignore, None)
         world.start_soon(this.heed_cancels)
@@ -197,7 +198,7 @@ def check(this, tokens):
     answered = {token for token, outcome in this.outcomes.items() if isinstance(outcome, (Answered, Rejected))}
     assert not answered & {m["params"]["token"] for m in asked if m["id"] in told}, "an answered call was cancelled"
     assert (len(endpoint._table), endpoint.in_flight, len(endpoint._requests)) == (0, 0, 0)
-    assert not any(queued.slot is not None and queued.slot.abandoned for queued in endpoint._outbox._queue)
+    assert not any(queued.slot is not None and queued.slot.abandoned for queued in endpoint._carrier.outbox._queue)
 
 
 @given(st.integers(0, 2**32), st.random_module())
