@@ -10,7 +10,7 @@ import trio
 
 from mcp_nursery.actors.messages import Loss
 
-from .life import Ask, Life, Refusal, ToolFunction
+from .life import Ask, Life, Refusal, ToolFunction, tell_progress
 
 if TYPE_CHECKING:
     from .scripted import ScriptedServer
@@ -153,12 +153,19 @@ class Incarnation:
         self.die(self._life.exit_code)
 
     async def _call(self, request_id: int | str, params: dict[str, Any]) -> None:
+        tell_progress.set(lambda told: self._progress(params, told))
         with trio.CancelScope() as self._running[request_id]:
             try:
                 self._result(request_id, await self._outcome(params))
             except Refusal as refusal:
                 self.send({"jsonrpc": "2.0", "id": request_id, "error": refusal.error})
         del self._running[request_id]
+
+    def _progress(self, params: dict[str, Any], told: dict[str, Any]) -> None:
+        token = params.get("_meta", {}).get("progressToken")
+        if token is not None:
+            told = {"progressToken": token, **told}
+            self.send({"jsonrpc": "2.0", "method": "notifications/progress", "params": told})
 
     async def _outcome(self, params: dict[str, Any]) -> dict[str, Any]:
         complete = {"resultType": "complete"} if self._modern_session else {}

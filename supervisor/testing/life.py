@@ -2,8 +2,10 @@
 
 import math
 from collections.abc import Awaitable, Callable, Mapping
+from contextvars import ContextVar
 from typing import Any
 
+import trio
 from attrs import frozen
 
 ToolFunction = Callable[[dict[str, Any]], Awaitable[object]]
@@ -27,6 +29,21 @@ class Refusal(Exception):
     def __init__(self, code: int, message: str, data: Any = None) -> None:
         self.error = {"code": code, "message": message, "data": data}
         super().__init__(message)
+
+
+tell_progress: ContextVar[Callable[[dict[str, Any]], None]] = ContextVar("tell_progress")
+"""Sends the progress of the call that a tool's task serves."""
+
+
+async def report_progress(progress: float, total: float | None = None, message: str | None = None) -> None:
+    """Tell the caller how far a tool is. To be called by a scripted tool; nothing is sent to who asked for none.
+
+    Raises:
+        LookupError: No scripted tool is being called in this task.
+    """
+    told = {"progress": progress, "total": total, "message": message}
+    tell_progress.get()({key: value for key, value in told.items() if value is not None})
+    await trio.lowlevel.checkpoint()
 
 
 @frozen(kw_only=True)

@@ -9,19 +9,16 @@ import orjson
 if TYPE_CHECKING:
     from mcp_types import ContentBlock
 
-NO_OUTPUT = "(no output)"
-"""The text of a result that holds nothing."""
-
 _JSON_STARTS = frozenset('{["-0123456789tfn')
 
 
 def render(content: "Sequence[ContentBlock]", structured: Any) -> str:
     """The content as text: text blocks verbatim, others as JSON with binary data replaced by its size, one block a
-    line; structured content after it, unless it is there already."""
+    line; structured content after it, unless it is there already. Empty if there is nothing."""
     parts = [block.text if block.type == "text" else _other(block) for block in content]
     if structured is not None:
         _add(structured, parts)
-    return "\n".join(parts) or NO_OUTPUT
+    return "\n".join(parts)
 
 
 def _add(structured: Any, parts: list[str]) -> None:

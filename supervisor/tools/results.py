@@ -17,12 +17,17 @@ if TYPE_CHECKING:
     from .tool import Tool
 
 
+NO_OUTPUT = "(no output)"
+"""What a model is shown of a result that holds nothing."""
+
+
 @frozen(slots=False)  # made in a third of the time
 class ToolResult:
     """A tool's answer. `is_error` is an answer too: the tool ran and says that it failed."""
 
     full_text: str = field(repr=lambda text: f"<{len(text)} characters>")
-    """The content as text, whole and without marks: for people and programs, never for a model."""
+    """The content as text, whole and without marks, empty if there is none: for people and programs, never for a
+    model."""
     content: "Sequence[ContentBlock]" = field(repr=False)
     """The content blocks, whole."""
     structured: Any = field(repr=False)
@@ -51,7 +56,7 @@ class ToolResult:
     def text(self) -> str:
         """What a model may see: the content as text, cut at the server's `max_result_chars`, between marks that say
         whose words these are and that they are untrusted."""
-        return wrap(truncate(self.full_text, self.max_result_chars), server=self.server, tool=self.tool)
+        return wrap(truncate(self.full_text, self.max_result_chars) or NO_OUTPUT, server=self.server, tool=self.tool)
 
 
 def tool_result(result: "CallToolResult", tool: "Tool", *, duration: float, incarnation: int) -> ToolResult:

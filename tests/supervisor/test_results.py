@@ -7,7 +7,7 @@ import pytest
 from mcp_types import CallToolResult
 from mcp_types import Tool as Definition
 
-from mcp_nursery.supervisor.tools.rendering import NO_OUTPUT, render
+from mcp_nursery.supervisor.tools.rendering import render
 from mcp_nursery.supervisor.tools.results import ToolResult, tool_result
 from mcp_nursery.supervisor.tools.tool import Tool
 
@@ -40,8 +40,8 @@ def given(result: CallToolResult, *, max_result_chars: int = 50_000) -> ToolResu
 @pytest.mark.parametrize(
     ("result", "expected"),
     [
-        (answer(), NO_OUTPUT),
-        (answer(text("")), NO_OUTPUT),
+        (answer(), ""),
+        (answer(text("")), ""),
         (answer(text("  one\n")), "  one\n"),
         (answer(text("one"), text("two")), "one\ntwo"),
         (answer(text('{"a": 1}')), '{"a": 1}'),
@@ -76,6 +76,13 @@ def test_rendering(result, expected):
         assert json.loads(said) == json.loads(expected)
     else:
         assert said == expected
+
+
+def test_nothing_is_told_to_a_model_alone():
+    """T10: a program gets what there is; a model, that there is nothing."""
+    for empty in (answer(), answer(text(""))):
+        assert given(empty).full_text == ""
+        assert given(empty).text.splitlines()[1:-1] == ["(no output)"]
 
 
 def test_embedded_resources():
@@ -113,7 +120,7 @@ OPENING = '<mcp_tool_output server="lab" tool="echo_it" trust="untrusted">'
 def test_what_a_model_may_see_is_always_marked(said, is_error):
     """T13: results and `isError` results alike; a body cannot end the block."""
     shown = given(answer(text(said), isError=is_error)).text
-    body = said.replace("<", "&lt;") or NO_OUTPUT
+    body = said.replace("<", "&lt;") or "(no output)"
     assert shown == f"{OPENING}\n{body}\n</mcp_tool_output>"
 
 
