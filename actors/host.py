@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from attrs import field, frozen
 
+from .limits import USUAL, Limits
+
 if TYPE_CHECKING:
     from mcp_types import (
         CreateMessageRequestParams,
@@ -75,6 +77,8 @@ class Host:
     server: str
     """The server's name."""
     callbacks: Callbacks
+    limits: Limits = USUAL
+    """What it may cost the host."""
 
 
 NO_CALLBACKS = Callbacks()

@@ -1,5 +1,6 @@
 """What crosses a mailbox: states, exit reasons, calls and their outcomes. Values only, no I/O."""
 
+import math
 from collections.abc import Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -253,6 +254,8 @@ class Answered:
 
     result: dict[str, Any] = field(repr=False)
     """The raw result, this caller's own."""
+    size: float = field(default=math.inf, eq=False)
+    """Bytes of the message that brought it, at most; `inf` where nobody has counted them."""
 
 
 @frozen
@@ -262,6 +265,8 @@ class Rejected:
     code: int
     message: str = field(repr=False)
     data: Any = field(default=None, repr=False)
+    size: float = field(default=math.inf, eq=False)
+    """Bytes of the message that brought it, at most; `inf` where nobody has counted them."""
 
 
 @frozen
@@ -305,10 +310,5 @@ class Unrouted:
     """No live actor owns the tool; nothing was sent."""
 
 
-@frozen
-class Unlisted:
-    """The tool is none of those that its server listed last, whatever was known before; nothing was sent."""
-
-
-Outcome = Answered | Rejected | Dropped | Malformed | Unsendable | Busy | Unrouted | Unlisted | Expired | Loss
+Outcome = Answered | Rejected | Dropped | Malformed | Unsendable | Busy | Unrouted | Expired | Loss
 """How a call ended, seen from the actor."""

@@ -42,6 +42,15 @@ def levels_of(value: object) -> Iterator[list[Any]]:
         level = [child for item in level if isinstance(item, (dict, list)) for child in _children(item)]
 
 
+def more_values_than(value: object, most: int) -> bool:
+    """Whether there are more values in a JSON value than this."""
+    for level in levels_of(value):
+        most -= len(level)
+        if most < 0:
+            return True
+    return False
+
+
 def size_of(value: object) -> tuple[int, int]:
     """How many levels a JSON value has, and how many values are in it, itself included."""
     counts = [len(level) for level in levels_of(value)]

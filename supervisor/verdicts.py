@@ -11,19 +11,8 @@ from mcp_nursery.actors.errors import (
     InvalidResult,
     ServerBusy,
     ServerError,
-    UnknownTool,
 )
-from mcp_nursery.actors.messages import (
-    Answered,
-    Busy,
-    Dropped,
-    Expired,
-    Loss,
-    Malformed,
-    Rejected,
-    Unlisted,
-    Unsendable,
-)
+from mcp_nursery.actors.messages import Answered, Busy, Dropped, Expired, Loss, Malformed, Rejected, Unsendable
 from mcp_nursery.actors.nesting import levels_of
 
 from .fleet import Fleet
@@ -33,7 +22,7 @@ from .tools.results import ToolResult, tool_result
 from .tools.signals import scan
 from .tools.tool import Tool
 
-Final = Answered | Rejected | Malformed | Unsendable | Busy | Unlisted | Expired
+Final = Answered | Rejected | Malformed | Unsendable | Busy | Expired
 """What no other attempt could change."""
 
 
@@ -44,7 +33,6 @@ def judge(outcome: Final, tool: Tool, handover: Handover, fleet: Fleet) -> ToolR
         InputWanted: There is none yet: the answer is a question.
         CallError: The call failed.
         InvalidArguments: The call has no JSON form.
-        UnknownTool: Its server has just dropped the tool.
     """
     match outcome:
         case Answered():
@@ -57,8 +45,6 @@ def judge(outcome: Final, tool: Tool, handover: Handover, fleet: Fleet) -> ToolR
             raise InvalidArguments(f"the call cannot be sent as JSON: {outcome.problem}")
         case Busy():
             raise _busy(tool, handover)
-        case Unlisted():
-            raise UnknownTool(tool.tool, server=tool.server)
         case Expired():
             raise handover.timed_out()
         case _:

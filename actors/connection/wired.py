@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from ..errors import folded
 from ..host import NO_HOST, Host
 from ..mailbox import ReplySlot
-from ..messages import CallTool, Era, Handshake, Loss, Outcome, Question, Round, Unlisted
+from ..messages import CallTool, Era, Handshake, Loss, Outcome, Question, Round
 from ..wire import frames
 from ..wire.carrier import Carrier
 from ..wire.duplex import Duplex
@@ -23,7 +23,7 @@ from .changes import ToolChanges
 from .input_rounds import answer, round_params
 from .listing import list_tools
 from .negotiation import BAD_ANSWER, CLIENT_INFO, negotiate, probe
-from .tool_calls import PreparedTool
+from .tool_calls import PreparedTool, unknown_tool
 
 
 @asynccontextmanager
@@ -43,7 +43,7 @@ async def open_wired(
 async def open_carried(carrier: Carrier, host: Host = NO_HOST) -> AsyncGenerator[Connection, None]:
     """Speak MCP on what carries its frames, until the block is left. The server may ask what `host` offers."""
     async with open_callbacks(host) as callbacks:
-        endpoint = Endpoint(carrier)
+        endpoint = Endpoint(carrier, host.limits)
         changes = ToolChanges()
         entering = ClientSession(dispatcher=endpoint, client_info=CLIENT_INFO, message_handler=changes, **callbacks)
         async with entering as session:
@@ -110,9 +110,9 @@ class WiredConnection:
     def send_round(self, again: Round) -> None:
         """Start one more round of a call. See `Connection`."""
         call = again.call
-        tool = call.slot.tool or self._tools.get(call.tool)  # that of the round before, also if it is listed no more
+        tool = self._tools.get(call.tool)
         if tool is None:
-            call.slot.resolve(Unlisted())
+            call.slot.resolve(unknown_tool(call))
             return
         call.slot.tool = tool
 
@@ -165,7 +165,7 @@ class WiredConnection:
     def _post(self, call: CallTool) -> Post | None:
         tool = self._tools.get(call.tool)
         if tool is None:
-            call.slot.resolve(Unlisted())
+            call.slot.resolve(unknown_tool(call))
             return None
         call.slot.tool = tool
         return _post(call, tool, lambda request_id: tool.frame(request_id, call.arguments, _meta(call, request_id)))

@@ -1,5 +1,6 @@
 """Requests in flight, by id: whose answer is this?"""
 
+import math
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -8,6 +9,9 @@ from mcp_types import INTERNAL_ERROR, RequestId
 
 from ..mailbox import ReplySlot
 from ..messages import Answered, Loss, Rejected
+
+_MESSAGE = 10_000
+"""Characters of a progress message: a thousand may wait for a slow callback."""
 
 
 class CallTable:
@@ -53,7 +57,8 @@ class CallTable:
         slot = None if token is None else self._waiting.get(coerce_request_id(token))
         progress, message = _number(params.get("progress")), params.get("message")
         if slot is not None and progress is not None:
-            slot.report(progress, _number(params.get("total")), message if isinstance(message, str) else None)
+            told = message[:_MESSAGE] if isinstance(message, str) else None
+            slot.report(progress, _number(params.get("total")), told)
 
     def fail_all(self, loss: Loss) -> None:
         """Decide every waiting slot: the connection is gone."""
@@ -68,17 +73,18 @@ class CallTable:
         return self._last_id
 
 
-def outcome_of(message: Mapping[str, Any]) -> Answered | Rejected:
-    """What a response says; an error goes before a result. A malformed one is an internal error of the peer."""
+def outcome_of(message: Mapping[str, Any], size: float = math.inf) -> Answered | Rejected:
+    """What a response says that came with so many bytes; an error goes before a result. A malformed one is an internal
+    error of the peer."""
     error: object = message.get("error")
     if type(error) is dict:
         described = cast("dict[str, Any]", error)
         code = described.get("code")
         if type(code) is int:
-            return Rejected(code, str(described.get("message", "")), described.get("data"))
+            return Rejected(code, str(described.get("message", "")), described.get("data"), size)
     result: object = message.get("result")
     if type(result) is dict:
-        return Answered(cast("dict[str, Any]", result))
+        return Answered(cast("dict[str, Any]", result), size)
     return Rejected(INTERNAL_ERROR, "malformed response", {"keys": sorted(map(str, message))})
 
 

@@ -45,6 +45,10 @@ class Origin(Protocol):
         """An answer came that nobody waits for here."""
         ...
 
+    def unread(self, problem: str) -> None:
+        """A message came that is not read, for this reason, and nobody can tell whether it was an answer, or whose."""
+        ...
+
     def judge(self, slot: ReplySlot, outcome: Outcome) -> Outcome:
         """What the answer to this request means."""
         ...

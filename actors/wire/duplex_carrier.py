@@ -98,6 +98,11 @@ class DuplexCarrier:
         """See `Origin`."""
         logger.debug("dropped an answer nobody waits for: id %r", message.get("id"))
 
+    def unread(self, problem: str) -> None:
+        """Whoever waits may wait for this: the connection is lost, or a caller without a time limit waits for ever."""
+        if self._hub is not None:
+            self._hub.lose(Loss(f"sent {problem}; it does not say at its beginning or end whose answer it is"))
+
     def judge(self, slot: ReplySlot, outcome: Outcome) -> Outcome:
         """See `Origin`."""
         del slot

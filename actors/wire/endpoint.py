@@ -4,7 +4,6 @@ One correlation table for both, on whatever carries the frames. Every write is q
 the peer to read.
 """
 
-import itertools
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -21,12 +20,14 @@ from mcp.shared.dispatcher import (
     run_notify_intercept,
 )
 from mcp.shared.exceptions import MCPError
-from mcp_types import CONNECTION_CLOSED, REQUEST_TIMEOUT, RequestId
+from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, INVALID_REQUEST, REQUEST_TIMEOUT, RequestId
 from opentelemetry.propagate import inject
 
+from ..limits import USUAL, Limits
 from ..mailbox import ReplySlot
-from ..messages import Answered, Busy, Loss, Outcome, Rejected, Unsendable
-from . import frames
+from ..messages import Answered, Busy, Loss, Malformed, Outcome, Rejected, Unsendable
+from ..turns import SMALL, Pace, by_turns
+from . import frames, large
 from .calls import CallTable, outcome_of
 from .carrier import Carrier, Origin, Outgoing, no_headers
 from .inbound import Inbound
@@ -35,8 +36,6 @@ from .peer_requests import PeerRequest, PeerRequests
 
 logger = logging.getLogger(__name__)
 
-_TURN = 16
-"""Messages taken in a row before other tasks get a turn: one server's flood must not hold up the others' calls."""
 _CLOSED = Loss("the connection was closed")
 _STAMP_PREFIX = "io.modelcontextprotocol/"
 
@@ -64,7 +63,7 @@ class Endpoint:
     dispatcher.
     """
 
-    def __init__(self, carrier: Carrier) -> None:
+    def __init__(self, carrier: Carrier, limits: Limits = USUAL) -> None:
         self.stamp: dict[str, Any] = {}
         """What the session puts into every request's `_meta`, learnt from its last `tools/list`."""
         self.noise = 0
@@ -76,12 +75,14 @@ class Endpoint:
         self.heard_at = -math.inf
         """When the peer was last heard of, on Trio's clock."""
         self._carrier = carrier
+        self._limits = limits
+        self._pace = Pace()
         self._table = CallTable()
         self._calls: set[ReplySlot] = set()
         self._settled = trio.lowlevel.ParkingLot()
         self._notices: Notices | None = None
         """Made for the first one: many servers never send any."""
-        self._requests = PeerRequests(self)
+        self._requests = PeerRequests(self, limits.kept)
         self._session: _Session | None = None
         """Who runs it; None until then."""
 
@@ -220,6 +221,8 @@ class Endpoint:
                 return result
             case Rejected():
                 raise Refused(outcome)
+            case Malformed():
+                raise Refused(Rejected(INTERNAL_ERROR, outcome.problem))
             case _:
                 raise self._closed()
 
@@ -255,36 +258,65 @@ class Endpoint:
         """See to frames of the peer, in order; `origin`: where they came from."""
         session = self._session
         assert session is not None  # who runs it
-        for count, frame in enumerate(batch, 1):
-            self._accept(frame, origin, session)
-            if count % _TURN == 0:
-                await trio.lowlevel.checkpoint()
+        for frame in batch:
+            try:
+                await self._accept(frame, origin, session)
+            except large.Refused as refusal:
+                self._refuse(frame, str(refusal), origin)
+            except ValueError:
+                self._count_noise(frame)
+                await self._take_turns(len(frame))
 
-    def _accept(self, frame: bytes, origin: Origin, session: "_Session") -> None:
-        try:
-            for message in frames.messages(frame):
-                method = message.get("method")
-                if method is None:
-                    self._answer(message, origin)
-                elif not isinstance(method, str):
-                    raise ValueError("a method that is no string")  # like any other broken frame
-                elif (request_id := as_request_id(message.get("id"))) is not None:
-                    params = _object(message.get("params"))
-                    asked = PeerRequest(request_id, method, params, origin.respond)
-                    self._requests.begin(session.nursery, session.on_request, asked)
-                elif "id" not in message:
-                    self._notice(method, _object(message.get("params")), session)
-        except ValueError:
-            self._count_noise(frame)
+    async def _accept(self, frame: bytes, origin: Origin, session: "_Session") -> None:
+        size = len(frame)
+        if size <= SMALL:
+            messages = frames.messages(frame)
+        else:
+            messages = await by_turns(large.read(frame, most=self._limits.values))
+        for message in messages:
+            self._dispatch(message, size, origin, session)
+            await self._take_turns(size)
 
-    def _answer(self, message: dict[str, Any], origin: Origin) -> None:
+    async def _take_turns(self, size: int) -> None:
+        if self._pace.spent(size):
+            await trio.lowlevel.checkpoint()
+
+    def _dispatch(self, message: dict[str, Any], size: int, origin: Origin, session: "_Session") -> None:
+        """See to one message, which came with so many bytes."""
+        method = message.get("method")
+        if method is None:
+            self._answer(message, size, origin)
+        elif not isinstance(method, str):
+            raise ValueError("a method that is no string")  # like any other broken frame
+        elif (request_id := as_request_id(message.get("id"))) is not None:
+            asked = PeerRequest(request_id, method, _object(message.get("params")), origin.respond, size)
+            self._requests.begin(session.nursery, session.on_request, asked)
+        elif "id" not in message:
+            self._notice(method, _object(message.get("params")), size, session)
+
+    def _answer(self, message: dict[str, Any], size: int, origin: Origin) -> None:
         slot = self._table.find(message)
         if slot is None or not origin.may_answer(slot):
             origin.stray(message)
             return
-        self.conclude(slot, origin.judge(slot, outcome_of(message)))
+        self.conclude(slot, origin.judge(slot, outcome_of(message, size)))
 
-    def _notice(self, method: str, params: dict[str, Any] | None, session: "_Session") -> None:
+    def _refuse(self, frame: bytes, problem: str, origin: Origin) -> None:
+        """A frame is not read. Who asks is told so, and so is who waits for it, if that can be told."""
+        logger.warning("refused %s", problem)
+        told = large.members(frame)
+        method, request_id = told.get("method"), as_request_id(told.get("id"))
+        if "method" in told:
+            if request_id is not None and isinstance(method, str):
+                origin.respond(frames.error(request_id, INVALID_REQUEST, problem))
+        elif request_id is not None:
+            slot = self._table.find(told)
+            if slot is not None and origin.may_answer(slot):
+                self.conclude(slot, Malformed(problem))
+        elif len(self._table) and frame.lstrip()[:1] in (b"{", b"["):  # not if it is no message at all
+            origin.unread(problem)
+
+    def _notice(self, method: str, params: dict[str, Any] | None, size: int, session: "_Session") -> None:
         if method == "notifications/progress" and params is not None:
             self._table.report(params)
         elif method == "notifications/cancelled":
@@ -292,15 +324,16 @@ class Endpoint:
         if run_notify_intercept(session.intercept, method, params):
             return
         if self._notices is None:
-            self._notices = Notices()
+            self._notices = Notices(most=self._limits.kept)
             session.nursery.start_soon(self._deliver, self._notices, session.on_notify)
-        self._notices.put(method, params)
+        self._notices.put(method, params, size)
 
     async def _deliver(self, notices: Notices, on_notify: OnNotify) -> None:
         """Hand notifications to the session one at a time, in the order of the wire."""
-        for count in itertools.count(1):
+        pace = Pace()
+        while True:
             method, params = await notices.get()
-            if count % _TURN == 0:
+            if pace.spent(0):
                 await trio.lowlevel.checkpoint()
             try:
                 await on_notify(Inbound(self, None, params), method, params)

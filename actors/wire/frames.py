@@ -12,11 +12,14 @@ from ..nesting import may_be_nested_too_deep, nested_too_deep
 
 _OPTIONS = orjson.OPT_UTC_Z | orjson.OPT_NON_STR_KEYS
 
-_DIGITS = bytes(ord("0") if ord("0") <= byte <= ord("9") else 0 for byte in range(256))
+DIGITS = bytes(ord("0") if ord("0") <= byte <= ord("9") else 0 for byte in range(256))
+"""Every digit as a zero, for `bytes.translate`."""
 _TWO = "[0-9a-fA-F]{2}"
-_ESCAPE = re.compile(rf"\\(?:u[dD][89abAB]{_TWO}\\u[dD][c-fC-F]{_TWO}|(u[dD][89a-fA-F]{_TWO})|.)", re.DOTALL)
+ESCAPE = re.compile(rf"\\(?:u[dD][89abAB]{_TWO}\\u[dD][c-fC-F]{_TWO}|(u[dD][89a-fA-F]{_TWO})|.)", re.DOTALL)
 """An escape in a JSON text; in the group if it is half of a surrogate pair without the other."""
-_LONG_INTEGER = b"0" * 19
+NO_CHARACTER = "\\ufffd"
+"""What stands for such a half, as in bytes that are not UTF-8: no text with one in it can be written out."""
+LONG_INTEGER = b"0" * 19
 """The digits of 2**63: an integer with fewer fits into 64 bits. Found at the speed of memory, unlike a pattern."""
 _LOOKS = 100
 """Places looked at one by one, before it is quicker to look everywhere."""
@@ -82,8 +85,15 @@ def messages(frame: bytes) -> Iterator[dict[str, Any]]:
     Raises:
         ValueError: The frame is not JSON, or holds something that is no object.
     """
-    decoded: object = decode(frame)
-    deep = may_be_nested_too_deep(frame)
+    return split(decode(frame), deep=may_be_nested_too_deep(frame))
+
+
+def split(decoded: object, *, deep: bool) -> Iterator[dict[str, Any]]:
+    """The messages in what a frame held; `deep`: what is nested too deep may be in it.
+
+    Raises:
+        ValueError: One is no object.
+    """
     batch = cast("list[object]", decoded) if type(decoded) is list else [decoded]
     for message in batch:
         if type(message) is not dict:
@@ -93,8 +103,7 @@ def messages(frame: bytes) -> Iterator[dict[str, Any]]:
 
 
 def _whole_character(escape: re.Match[str]) -> str:
-    """Half a character becomes U+FFFD, as in bytes that are not UTF-8: no text with one in it can be written out."""
-    return escape[0] if escape[1] is None else "\\ufffd"
+    return escape[0] if escape[1] is None else NO_CHARACTER
 
 
 def _integer(digits: str) -> int | float:
@@ -105,17 +114,17 @@ def _integer(digits: str) -> int | float:
         return float(digits)
 
 
-def _may_hold_a_long_integer(frame: bytes) -> bool:
+def may_hold_a_long_integer(frame: bytes) -> bool:
     """Whether 19 digits stand in a row. Of every fourth byte such a row holds four, and few other places do."""
-    fourths = frame[::4].translate(_DIGITS)
+    fourths = frame[::4].translate(DIGITS)
     at = fourths.find(b"0000")  # `in` is slow for bytes: it takes them for a number first
     looks = 0
     while at >= 0 and looks < _LOOKS:
-        if _LONG_INTEGER in frame[max(0, 4 * at - 6) : 4 * at + 19].translate(_DIGITS):
+        if LONG_INTEGER in frame[max(0, 4 * at - 6) : 4 * at + 19].translate(DIGITS):
             return True
         at = fourths.find(b"0000", at + 1)
         looks += 1
-    return at >= 0 and _LONG_INTEGER in frame.translate(_DIGITS)
+    return at >= 0 and LONG_INTEGER in frame.translate(DIGITS)
 
 
 def decode(frame: bytes) -> Any:
@@ -124,13 +133,13 @@ def decode(frame: bytes) -> Any:
     Raises:
         ValueError: It is not JSON.
     """
-    if not _may_hold_a_long_integer(frame):  # orjson would make a float of it, without a word
+    if not may_hold_a_long_integer(frame):  # orjson would make a float of it, without a word
         try:
             return orjson.loads(frame)
         except orjson.JSONDecodeError:
             pass  # NaN, half a surrogate pair, a byte that is not UTF-8: what careless servers write
     try:
-        text = _ESCAPE.sub(_whole_character, frame.decode(errors="replace"))
+        text = ESCAPE.sub(_whole_character, frame.decode(errors="replace"))
         return json.loads(text, parse_int=_integer)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error

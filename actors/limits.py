@@ -1,0 +1,27 @@
+"""What one server may cost its host."""
+
+from typing import Final
+
+from attrs import frozen
+
+MOST_VALUES: Final = 250_000
+"""Commas, colons and opening brackets outside the texts of one message: a little more than it has values and names. To
+read so many takes about 30 ms, in which nothing else runs: the parser never lets go of the interpreter."""
+
+MOST_KEPT: Final = 16 << 20
+"""Bytes that a server may make its host keep."""
+
+
+@frozen
+class Limits:
+    """Bounds for one server. What goes beyond is refused, and an error names the size and the limit."""
+
+    values: int = MOST_VALUES
+    """JSON values that one message may have: see `MOST_VALUES`."""
+    kept: int = MOST_KEPT
+    """Bytes of its definitions, of notifications that wait, and of requests that it has not been answered yet; each of
+    them may be so many."""
+
+
+USUAL: Final = Limits()
+"""Of a server that has none of its own."""

@@ -1,0 +1,174 @@
+"""Large frames: refused before they are read if that would take too long, and read in pieces otherwise. No I/O.
+
+To parse takes time by two measures. Texts are copied at gigabytes a second, but every value makes an object, which
+takes a hundred times as long as a character, and nothing else runs meanwhile: no parser lets go of the interpreter.
+So what is parsed in one go has a budget of values. Its bytes are bounded by the wire.
+"""
+
+import codecs
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+import orjson
+from pydantic_core import from_json
+
+from ..nesting import may_be_nested_too_deep
+from ..turns import SMALL, Steps
+from . import frames
+
+_MARKS: Final = b",:[{"
+_GLANCE: Final = 1 << 20
+"""Bytes that are glanced over at once, at gigabytes a second."""
+_LOOK: Final = 128 << 10
+"""Bytes that are looked at closely at once."""
+_ESCAPES: Final = 8192
+"""Escapes that are looked at in a row."""
+_DIGITS: Final = 1000
+"""Digits of a number: to read them takes time quadratic in them."""
+
+_ENDS: Final = 1024
+"""Bytes at either end of a frame in which members are looked for that say what it is about."""
+_MEMBER: Final = rb'\s*"([^"\\]{0,100})"\s*:\s*("[^"\\]{0,200}"|-?[0-9]{1,20}|null)\s*'
+_FIRST: Final = re.compile(_MEMBER + b"[,}]")
+_LAST: Final = re.compile(rb"(?:," + _MEMBER + rb")+\}\s*\Z")
+_ONE: Final = re.compile(_MEMBER)
+
+
+class Refused(ValueError):
+    """A message that is not read because it would take too long. One line that names its size and the limit."""
+
+
+def read(frame: bytes, *, most: int) -> Steps[Iterator[dict[str, Any]]]:
+    """The messages in a frame of any size, as `frames.messages` gives them.
+
+    Args:
+        frame: What came.
+        most: JSON values that it may have: see `Limits.values`.
+
+    Raises:
+        Refused: It has more, or numbers of more than 1000 digits.
+        ValueError: It is not JSON; the iterator raises it too.
+    """
+    yield from _within(frame, most)
+    decoded = yield from _decoded(frame)
+    deep = may_be_nested_too_deep(frame)
+    yield
+    return frames.split(decoded, deep=deep)
+
+
+def members(frame: bytes) -> dict[str, object]:
+    """The texts, integers and nulls among the first and the last members of an object that is not read otherwise."""
+    start, end = frame[:_ENDS].lstrip(), frame[-_ENDS:]
+    if not start.startswith(b"{"):
+        return {}
+    found: list[re.Match[bytes]] = []
+    at = 1
+    while member := _FIRST.match(start, at):
+        found.append(member)
+        at = member.end()
+    if last := _LAST.search(end):
+        found += _ONE.finditer(last[0])
+    return {member[1].decode(errors="replace"): orjson.loads(member[2]) for member in found if _is_json(member[2])}
+
+
+def _is_json(value: bytes) -> bool:
+    try:
+        orjson.loads(value)
+    except orjson.JSONDecodeError:
+        return False
+    return True
+
+
+def _size(frame: bytes) -> str:
+    return f"a message of {len(frame) / (1 << 20):.1f} MiB"
+
+
+def _within(frame: bytes, most: int) -> Steps[None]:
+    marks = 0
+    for at in range(0, len(frame), _GLANCE):
+        marks += _marks(frame[at : at + _GLANCE])
+        yield
+    if marks <= most:
+        return
+    marks = 0
+    for piece in outside(frame):  # some of them stand in texts
+        marks += _marks(piece)
+        if marks > most:
+            raise Refused(f"{_size(frame)} with more than {most} JSON values, the most a message may have")
+        yield
+
+
+def _marks(piece: bytes) -> int:
+    return len(piece) - len(piece.translate(None, _MARKS))
+
+
+def outside(frame: bytes) -> Iterator[bytes]:
+    """What stands outside the texts of a JSON text, in bounded pieces."""
+    inside, held = False, b""
+    for at in range(0, len(frame), _LOOK):
+        piece = held + frame[at : at + _LOOK]
+        held = b"\\" if (len(piece) - len(piece.rstrip(b"\\"))) % 2 else b""  # an escape that goes on in the next
+        parts = piece.removesuffix(held).replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
+        yield b"".join(parts[inside::2])
+        inside ^= len(parts) % 2 == 0
+
+
+def _decoded(frame: bytes) -> Steps[object]:
+    """The JSON in it, read as leniently as `frames.decode` does."""
+    long = yield from _has_long_integers(frame)
+    if not long:
+        try:
+            return orjson.loads(frame)
+        except orjson.JSONDecodeError:
+            yield
+    try:
+        return from_json(frame, cache_strings="none")
+    except ValueError:
+        yield
+    mended = yield from _mended(frame)
+    return from_json(mended, cache_strings="none")
+
+
+def _has_long_integers(frame: bytes) -> Steps[bool]:
+    """Whether orjson would make a float of one.
+
+    Raises:
+        Refused: A number is so long that to read it takes long.
+    """
+    overlap = 32
+    suspect = False
+    for at in range(0, len(frame), _GLANCE):
+        suspect = suspect or frames.may_hold_a_long_integer(frame[at : at + _GLANCE + overlap])
+        yield
+    if not suspect:
+        return False
+    long, before = False, b""
+    for piece in outside(frame):  # many texts are full of digits
+        before = (before[-_DIGITS:] + piece).translate(frames.DIGITS)
+        long = long or frames.LONG_INTEGER in before
+        if b"0" * (_DIGITS + 1) in before:
+            raise Refused(f"{_size(frame)} with a number of more than {_DIGITS} digits")
+        yield
+    return long
+
+
+def _mended(frame: bytes) -> Steps[bytes]:
+    """What is no character, or half of one, becomes U+FFFD."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    texts: list[str] = []
+    for at in range(0, len(frame), SMALL):
+        texts.append(decoder.decode(frame[at : at + SMALL]))
+        yield
+    text = "".join([*texts, decoder.decode(b"", final=True)])
+    whole: list[str] = []
+    begin = 0
+    yield
+    for count, escape in enumerate(frames.ESCAPE.finditer(text)):
+        if escape[1] is not None:
+            whole += (text[begin : escape.start()], frames.NO_CHARACTER)
+            begin = escape.end()
+        if count % _ESCAPES == 0:
+            yield
+    yield
+    return "".join([*whole, text[begin:]]).encode()
