@@ -7,6 +7,7 @@ import trio
 from attrs import evolve
 
 from mcp_nursery.actors.router import RouterActor
+from mcp_nursery.actors.transports.secrets import HIDE_SECRETS
 
 from .catalogue import NO_TOOLS, Catalogue, ServerTools, build_catalogue, build_part, dismissed, replace_part
 from .cell import Cell
@@ -80,7 +81,7 @@ class Board:
         for event in differing:
             self.events.publish(event)
         if differing:
-            tools = ", ".join(clean_name(event.tool) for event in differing)
+            tools = ", ".join(clean_name(HIDE_SECRETS.get()(event.tool)) for event in differing)
             held = " and are held back" if differing[0].held else ""
             told = f"have changed since they were first used{held}: {tools}; see `mcp-nursery pins`"
             logger.warning("%s: definitions of tools %s", clean_name(new.spec.name), told)

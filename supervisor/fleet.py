@@ -12,7 +12,7 @@ from mcp_nursery.actors.errors import ConfigError, SupervisorClosed, UnknownServ
 from mcp_nursery.actors.messages import ServerState
 from mcp_nursery.actors.timer import Timer
 from mcp_nursery.actors.transports.ledger import LEDGER
-from mcp_nursery.actors.transports.secrets import TELL_SECRETS
+from mcp_nursery.actors.transports.secrets import HIDE_SECRETS, TELL_SECRETS
 
 from .board import Board
 from .catalogue import near_names
@@ -133,7 +133,7 @@ class Fleet:
 
     def suspect(self, tool: Tool, signals: tuple[str, ...]) -> None:
         """Tell that what this tool answered looks as if it was to instruct the model."""
-        names = clean_name(tool.server), clean_name(tool.tool)
+        names = clean_name(tool.server), clean_name(self._redact(tool.server, tool.tool))
         logger.warning("%s: %s: its output looks like instructions for the model: %s", *names, ", ".join(signals))
         self.events.publish(InjectionSuspected(tool.server, tool.tool, signals, trio.current_time()))
 
@@ -312,6 +312,7 @@ class Fleet:
     async def _keep(self, keeper: Keeper, name: str) -> None:
         LEDGER.set(self._settings.registrar)
         TELL_SECRETS.set(partial(self._learn_secrets, name))
+        HIDE_SECRETS.set(partial(self._redact, name))
         await keeper.run()
         if not self.closed:
             del self._keepers[name]

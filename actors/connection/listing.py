@@ -8,6 +8,7 @@ from mcp.client import ClientSession
 from mcp_types import PaginatedRequestParams, Tool
 
 from ..nesting import TOO_DEEP, nested_too_deep
+from ..transports.secrets import HIDE_SECRETS
 
 logger = logging.getLogger(__name__)
 
@@ -77,4 +78,4 @@ class _Dropped:
     def tell(self) -> None:
         for reason, (name, count) in self._reasons.items():
             more = f" and {count - 1} more" if count > 1 else ""
-            logger.warning("dropped a tool named %.100r%s: %s", name, more, reason)
+            logger.warning("dropped a tool named %.100r%s: %s", HIDE_SECRETS.get()(name), more, reason)

@@ -8,6 +8,7 @@ import trio
 
 from ..mailbox import ReplySlot
 from ..messages import Era, Loss, Outcome
+from ..transports.secrets import HIDE_SECRETS
 from . import frames
 from .carrier import Hub, Outgoing
 from .duplex import FRAME_LIMIT, Duplex
@@ -96,7 +97,7 @@ class DuplexCarrier:
 
     def stray(self, message: Mapping[str, Any]) -> None:
         """See `Origin`."""
-        logger.debug("dropped an answer nobody waits for: id %r", message.get("id"))
+        logger.debug("dropped an answer nobody waits for: id %s", HIDE_SECRETS.get()(repr(message.get("id"))))
 
     def unread(self, problem: str) -> None:
         """Whoever waits may wait for this: the connection is lost, or a caller without a time limit waits for ever."""

@@ -26,6 +26,7 @@ from opentelemetry.propagate import inject
 from ..limits import USUAL, Limits
 from ..mailbox import ReplySlot
 from ..messages import Answered, Busy, Loss, Malformed, Outcome, Rejected, Unsendable
+from ..transports.secrets import HIDE_SECRETS
 from ..turns import SMALL, Pace, by_turns
 from . import frames, large
 from .calls import CallTable, outcome_of
@@ -338,7 +339,7 @@ class Endpoint:
             try:
                 await on_notify(Inbound(self, None, params), method, params)
             except Exception:
-                logger.exception("the handler of notification %r raised", method)
+                logger.exception("the handler of notification %r raised", HIDE_SECRETS.get()(method))
 
     def _count_noise(self, frame: bytes) -> None:
         self.noise += 1

@@ -12,6 +12,7 @@ from mcp.shared.jsonrpc_dispatcher import cancelled_request_id_from_params, hand
 from mcp_types import INTERNAL_ERROR, RequestId
 
 from ..nesting import more_values_than
+from ..transports.secrets import HIDE_SECRETS
 from ..turns import SMALL
 from . import frames
 from .inbound import BackChannel, Inbound
@@ -106,7 +107,7 @@ def _error_frame(request_id: RequestId, method: str, raised: Exception) -> bytes
         try:
             return frames.error(request_id, described.code, described.message, described.data)
         except TypeError:
-            logger.warning("the error of the handler for %r has no JSON form", method)
+            logger.warning("the error of the handler for %r has no JSON form", HIDE_SECRETS.get()(method))
     else:
-        logger.error("the handler for %r raised", method, exc_info=raised)
+        logger.error("the handler for %r raised", HIDE_SECRETS.get()(method), exc_info=raised)
     return frames.error(request_id, INTERNAL_ERROR, "Internal error")

@@ -17,6 +17,7 @@ from mcp_nursery.actors.transports.process_table import ProcessId, signal_group
 from mcp_nursery.actors.transports.program import INHERITED, Shown
 from mcp_nursery.actors.transports.secrets import TELL_SECRETS
 from mcp_nursery.actors.transports.stdio import StdioConnector
+from mcp_nursery.supervisor.tools.given import secrets_of
 
 from .env_file import EnvFileError, read_env_file
 from .expansion import PLACES, Find, Surroundings, UnresolvedVariable, command_of, expand, expand_header
@@ -63,7 +64,7 @@ class ResolvingConnector:
         resolver = Resolver(self.unresolved)
         try:
             transport = await resolver.transport()
-            TELL_SECRETS.get()(resolver.secrets | self.unresolved.literals)
+            TELL_SECRETS.get()(resolver.secrets | self.unresolved.literals | secrets_of(transport))
             connector = transport.connector(close_grace=self.close_grace)
         except ConfigError as error:
             problem = str(error)

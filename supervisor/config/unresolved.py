@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import evolve, field, frozen
 
+from mcp_nursery.supervisor.tools.given import secrets_in
 from mcp_nursery.supervisor.transports import names_only
 
 from .expansion import as_variables, command_of, has_variables, inputs_in
@@ -64,15 +65,24 @@ class Unresolved:
 
     @property
     def literals(self) -> set[str]:
-        """The values of `env` and headers that stand there to the letter."""
-        values = {value for mapping in (self.env, *_mappings(self.transport)) for value in mapping.values()}
-        return {value for value in values if not has_variables(value) and command_of(value) is None}
+        """What is secret of that which stands there to the letter: what a variable or a command stands for is not
+        known before it connects."""
+        return secrets_in(
+            env=_to_the_letter(self.env),
+            headers=_to_the_letter(getattr(self.transport, "headers", {})),
+            args=["" if has_variables(arg) else arg for arg in getattr(self.transport, "args", ())],
+            url="" if has_variables(url := getattr(self.transport, "url", "")) else url,
+        )
 
     def connector(self, *, close_grace: float) -> "Connector":
         """How an incarnation reaches it: what it stands for is found out when it connects."""
         from .resolving import ResolvingConnector
 
         return ResolvingConnector(self, close_grace=close_grace)
+
+
+def _to_the_letter(values: Mapping[str, str]) -> dict[str, str]:
+    return {name: text for name, text in values.items() if not has_variables(text) and command_of(text) is None}
 
 
 def unresolved(

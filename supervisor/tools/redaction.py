@@ -7,12 +7,14 @@ do not: they are the answer.
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from html import escape
 from typing import Any, Final, cast
 from urllib.parse import quote
 
 from attrs import Factory, field, frozen
 
-from .secrets import KEYS, PLACES, SECRET_NAME
+from .given import is_secret_name, secrets_of
+from .secrets import KEYS, PLACES
 
 MIN_VALUE: Final = 6
 """Characters of a configured value below which it is not looked for: `1` or `true` would be found everywhere."""
@@ -34,7 +36,6 @@ _PATTERNS = [
     *((re.compile(f"(?P<kept>{before})(?:{it})"), rf"\g<kept>[REDACTED:{name}]") for name, before, it in PLACES),
 ]
 _HEX = re.compile("%..")
-_SECRET_NAME = re.compile(SECRET_NAME)
 _MARKS = " ".join((_CONFIGURED, *(mark for _, mark in _PATTERNS)))
 
 
@@ -61,7 +62,8 @@ class Redactor:
 
     @classmethod
     def of_transport(cls, transport: object) -> "Redactor":
-        """One for what this server was given: the values of its environment and headers, also behind a scheme.
+        """One for what this server was given: the values of its environment and headers, also behind a scheme; user,
+        password, query and fragment of its URL; the arguments that follow a secret's name.
 
         Of one whose text is not resolved yet, those that stand there to the letter: its `literals`.
         """
@@ -70,15 +72,7 @@ class Redactor:
     def also_of(self, transport: object) -> "Redactor":
         """One that also replaces what this transport was given: see `of_transport`."""
         literals: Iterable[str] | None = getattr(transport, "literals", None)
-        if literals is not None:
-            return self.also(literals)
-        values: set[str] = set()
-        for attribute in ("env", "headers"):
-            given: object = getattr(transport, attribute, None)
-            if isinstance(given, Mapping):
-                texts = [value for value in cast("Mapping[str, object]", given).values() if isinstance(value, str)]
-                values.update(texts)
-        return self.also(values)
+        return self.also(secrets_of(transport) if literals is None else literals)
 
     def also(self, values: Iterable[str]) -> "Redactor":
         """One that also replaces these values, and what follows a scheme in them.
@@ -118,7 +112,7 @@ class Redactor:
             return "..."
         if isinstance(value, Mapping):
             return {
-                self.text(str(key)): self._value(item, depth - 1, secret=secret or _is_secret(str(key)))
+                self.text(str(key)): self._value(item, depth - 1, secret=secret or is_secret_name(str(key)))
                 for key, item in cast("Mapping[object, object]", value).items()
             }
         return [self._value(item, depth - 1, secret=secret) for item in cast("Sequence[object]", value)]
@@ -130,22 +124,26 @@ def _compiled(values: Iterable[str]) -> re.Pattern[str] | None:
     return re.compile("|".join(map(re.escape, longest_first))) if spelled else None
 
 
+_UNQUOTED: Final = ("", "/", "!'()*", ";,/?:@&=+$!'()*#")
+"""What `quote`, `quote` of a path, JavaScript's `encodeURIComponent` and `encodeURI` leave as it is."""
+
+
 def _forms(value: str) -> Iterator[str]:
-    """A value as it may stand in a text: as it is, on one line, in JSON, in a URL; and its lines, which a log parts."""
+    """A value as it may stand in a text: as it is, on one line, in JSON, in HTML, in a URL; and its lines, which a log
+    parts."""
     lines = [line.strip() for line in value.splitlines()]
     yield from (value, " ".join(value.split()), *(line for line in lines if len(line) >= MIN_LINE))
     yield from (json.dumps(value, ensure_ascii=ascii_only)[1:-1] for ascii_only in (True, False))
-    for safe in ("", "/"):
-        yield (quoted := quote(value, safe=safe, errors="surrogatepass"))
-        yield _HEX.sub(lambda found: found[0].lower(), quoted)
+    yield from (escape(value, quote=quotes) for quotes in (True, False))
+    for safe in _UNQUOTED:
+        quoted = quote(value, safe=safe, errors="surrogatepass")
+        for form in (quoted, quoted.replace("%20", "+")):
+            yield form
+            yield _HEX.sub(lambda found: found[0].lower(), form)
 
 
 def _worth_looking_for(values: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(value for value in values if len(value) >= MIN_VALUE and value not in _MARKS))
-
-
-def _is_secret(name: str) -> bool:
-    return _SECRET_NAME.search(name) is not None
 
 
 PLAIN: Final = Redactor()

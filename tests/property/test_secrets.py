@@ -1,0 +1,99 @@
+"""Whatever of an entry is secret is found in what is said, by whatever way it came and in whatever way it is quoted."""
+
+import json
+from base64 import b64encode
+from html import escape
+from urllib.parse import quote, quote_plus
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from mcp_nursery.supervisor import Redactor
+from mcp_nursery.supervisor.config.entry import read_entry
+from mcp_nursery.supervisor.config.unresolved import Origin
+
+secrets = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=8, max_size=40).map(lambda s: f"Zq{s}Zq")
+
+
+def local(**said):
+    return lambda secret: {"command": "x", **{key: value(secret) for key, value in said.items()}}
+
+
+def remote(url="https://host/mcp", **said):
+    return lambda secret: {"url": url.format(quote(secret, safe="")), **{key: v(secret) for key, v in said.items()}}
+
+
+PLACES = {
+    "env": local(env=lambda secret: {"ANY": secret}),
+    "url in env": local(env=lambda secret: {"DB": f"postgres://someone:{quote(secret, safe='')}@db/x"}),
+    "json in env": local(env=lambda secret: {"HEADERS": json.dumps({"X": [{"Y": f"Bearer {secret}"}]})}),
+    "option": local(args=lambda secret: ["-y", "package", "--api-key", secret]),
+    "option with value": local(args=lambda secret: ["package", f"--token={secret}"]),
+    "header as option": local(args=lambda secret: ["mcp-remote", "--header", f"Authorization: Bearer {secret}"]),
+    "url as argument": local(args=lambda secret: ["mcp-remote", f"https://h/?key={quote(secret, safe='')}"]),
+    "container's option": lambda secret: {"image": "x", "args": ["--password", secret]},
+    "user": remote("https://{0}@host/mcp"),
+    "password": remote("https://someone:{0}@host/mcp"),
+    "query": remote("https://host/mcp?a=b&key={0}"),
+    "whole query": remote("wss://host/mcp?{0}"),
+    "fragment": remote("https://host/mcp#{0}"),
+    "header": remote(headers=lambda secret: {"X-Any": secret}),
+    "scheme": remote(headers=lambda secret: {"Authorization": f"Bearer {secret}"}),
+    "basic": remote(headers=lambda secret: {"Authorization": f"Basic {b64encode(f'me:{secret}'.encode()).decode()}"}),
+    "literal beside a variable": lambda secret: {
+        "url": f"https://host/mcp?key={quote(secret, safe='')}",
+        "headers": {"A": "${B}"},
+        "env": {"B": "${env:HOME}"},
+    },
+}
+
+QUOTES = {
+    "as it is": str,
+    "in JSON": lambda secret: json.dumps(secret)[1:-1],
+    "in HTML": escape,
+    "in percent": lambda secret: quote(secret, safe=""),
+    "in a path": quote,
+    "in a form": quote_plus,
+    "in small percent": lambda secret: "".join(
+        f"%{byte:02x}" if quote(chr(byte), safe="") != chr(byte) else chr(byte) for byte in secret.encode()
+    ),
+}
+
+
+def spec_of(entry):
+    return read_entry("s", entry, number=1, origin=Origin("/f.json")).spec
+
+
+@given(secret=secrets, place=st.sampled_from(sorted(PLACES)), way=st.sampled_from(sorted(QUOTES)))
+@example(secret="p@ss:w/rd %41&x", place="password", way="as it is")
+@example(secret="a+b c=d&e#f", place="query", way="as it is")
+def test_no_secret_of_an_entry_is_shown(secret, place, way):
+    """T9, L17: planted anywhere in an entry, quoted in any way, and in what is shown of the entry itself."""
+    spec = spec_of(PLACES[place](secret))
+    shown = Redactor.of_transport(spec.transport).text(f"before {QUOTES[way](secret)} after")
+    assert shown.startswith("before [REDACTED:")
+    assert shown.endswith("] after")
+    assert secret not in f"{spec!r}{spec.transport}"
+
+
+COOKIE = st.text(st.characters(categories=["Ll", "Lu", "Nd"], max_codepoint=126), min_size=8).map("Zq{}".format)
+
+
+@given(secret=COOKIE, user=COOKIE)
+def test_parts_of_a_header_are_found(secret, user):
+    """T9: one cookie of several; and what a client makes of user and password of a URL."""
+    cookies = spec_of({"url": "https://h/", "headers": {"Cookie": f"theme=dark; session={secret}"}})
+    assert secret not in Redactor.of_transport(cookies.transport).text(f"no session {secret}")
+    url = spec_of({"url": f"https://{user}:{secret}@h/"})
+    basic = b64encode(f"{user}:{secret}".encode()).decode()
+    assert basic not in Redactor.of_transport(url.transport).text(f"not for Basic {basic}")
+
+
+def test_what_is_no_secret_stays():
+    """T9: an error has to name packages, folders, hosts and paths."""
+    spec = spec_of({"command": "npx", "args": ["-y", "@scope/server-files", "--root", "/srv/files", "--verbose=false"]})
+    said = "npx: @scope/server-files: /srv/files is no folder (--verbose=false)"
+    assert Redactor.of_transport(spec.transport).text(said) == said
+    remote = spec_of({"url": "https://example.com:8443/path/mcp?key=opensesame"})
+    said = "https://example.com:8443/path/mcp refused"
+    assert Redactor.of_transport(remote.transport).text(said) == said
