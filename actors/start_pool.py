@@ -22,29 +22,32 @@ class StartPool:
 
     def __init__(self, size: float) -> None:
         self._size = size
-        self._places: set[Place] = set()
+        self._places: dict[Place, None] = {}
+        """Those that are taken, the first to be free again first: all are taken for the same time."""
         self._left = trio.lowlevel.ParkingLot()
 
     async def enter(self) -> Place:
         """Wait for a place."""
         await trio.lowlevel.checkpoint_if_cancelled()
-        while len(self._taken()) >= self._size:
-            with trio.move_on_at(min(place.until for place in self._places)):
+        while self._taken() >= self._size:
+            with trio.move_on_at(next(iter(self._places)).until):
                 await self._left.park()
         place = Place(trio.current_time() + PATIENCE)
-        self._places.add(place)
+        self._places[place] = None
         return place
 
     def leave(self, place: Place) -> None:
         """Free the place, unless it is free."""
         if place in self._places:
-            self._places.discard(place)
+            del self._places[place]
             self._left.unpark()
 
-    def _taken(self) -> set[Place]:
+    def _taken(self) -> int:
+        """How many places are not free now."""
         now = trio.current_time()
-        self._places = {place for place in self._places if place.until > now}
-        return self._places
+        while self._places and (first := next(iter(self._places))).until <= now:
+            del self._places[first]
+        return len(self._places)
 
 
 NO_POOL = StartPool(math.inf)

@@ -1,7 +1,7 @@
 """The board: what everybody may read of all servers. Catalogue, routes and events follow from what keepers write."""
 
 import logging
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 
 import trio
 from attrs import evolve
@@ -41,6 +41,8 @@ class Board:
         self._settings = settings
         self._invoke = invoke
         self._counts = counts
+        self._configured = frozenset[str]()
+        """The names that tools are named by."""
 
     # -- reading --------------------------------------------------------------------------------------------------
 
@@ -91,7 +93,7 @@ class Board:
     def _part_of(self, snapshot: Snapshot, before: tuple[Snapshot, ServerTools]) -> ServerTools:
         return build_part(
             snapshot,
-            self._configured(),
+            self._configured,
             template=self._settings.template,
             reserved=self._settings.reserved,
             invoke=self._invoke,
@@ -114,8 +116,9 @@ class Board:
     def rebuild(self) -> None:
         """The set of servers changed, and with it perhaps any name. Those that leave have no tools any more."""
         before = self.catalogue.value.parts
+        self._configured = frozenset(self.cells.keys() - self.leaving.keys())
         catalogue = build_catalogue(
-            [self.cells[name].value for name in self._configured()],
+            [self.cells[name].value for name in self._configured],
             template=self._settings.template,
             reserved=self._settings.reserved,
             invoke=self._invoke,
@@ -138,10 +141,6 @@ class Board:
         self.catalogue.stir()
         for cell in self.cells.values():
             cell.stir()
-
-    def _configured(self) -> Collection[str]:
-        """The names that tools are named by."""
-        return self.cells.keys() - self.leaving.keys() if self.leaving else self.cells
 
     def _show(self, catalogue: Catalogue) -> None:
         self.router.swap(catalogue.owners)

@@ -12,6 +12,7 @@ from mcp_nursery.actors.messages import Owner, RouteKey, ServerState
 
 from .lifecycle import KEEPS_TOOLS
 from .status import Snapshot
+from .table import Table
 from .tools.naming import public_names
 from .tools.tool import Invoke, Tool
 
@@ -54,7 +55,8 @@ def build_part(
 
     Args:
         snapshot: The server now.
-        servers: The names of all configured servers: a tool's name depends on them, on no other server's tools.
+        servers: The names of all configured servers: a tool's name depends on them, on no other server's tools. Best
+            the same `frozenset` for all parts: see `public_names`.
         template: How public names are made.
         reserved: Public names that the host keeps for itself.
         invoke: Given to the tools, for `await tool(arguments)`.
@@ -143,9 +145,9 @@ class Catalogue:
     """All tools and routes at one moment. Made by `build_catalogue` and `replace_part`."""
 
     parts: Mapping[str, ServerTools]
-    routes: Mapping[RouteKey, Tool]
+    routes: Table[RouteKey, Tool]
     """The tools by public name and by (server, the server's own name)."""
-    owners: Mapping[RouteKey, Owner]
+    owners: Table[RouteKey, Owner]
     """The live incarnation behind each route: the router's table."""
     contested: Collection[str] = frozenset()
     """Names that two tools would have: neither gets it, so that none can take over another's."""
@@ -179,7 +181,7 @@ _NEAR_LIMIT = 1000
 _NEAR_LENGTH = 64
 """To compare one name with another takes a tenth of a millisecond, and longer for longer names."""
 
-NO_TOOLS = Catalogue({}, {}, {})
+NO_TOOLS = Catalogue({}, Table(), Table())
 """Of no servers."""
 
 
@@ -197,15 +199,8 @@ def replace_part(catalogue: Catalogue, part: ServerTools) -> Catalogue:
     clash = len(dict(come)) < len(come) or any(key in catalogue.routes and key not in gone for key, _ in come)
     if clash or catalogue.contested:
         return _catalogue(parts)
-    # With many servers, to copy is nothing beside working all of it out again at each change of one.
-    routes, owners = {**catalogue.routes}, {**catalogue.owners}
-    for key in gone:
-        routes.pop(key)
-        owners.pop(key, None)
-    routes.update(come)
-    if part.owner is not None:
-        owners.update((key, part.owner) for key, _ in come)
-    return Catalogue(parts, routes, owners)
+    owned = [] if part.owner is None else [(key, part.owner) for key, _ in come]
+    return Catalogue(parts, catalogue.routes.exchange(gone, come), catalogue.owners.exchange(gone, owned))
 
 
 def _routes(part: ServerTools) -> Iterator[tuple[RouteKey, Tool]]:
@@ -222,7 +217,7 @@ def _catalogue(parts: Mapping[str, ServerTools]) -> Catalogue:
         routes.update(own)
         if part.owner is not None:
             owners.update(dict.fromkeys(own, part.owner))
-    return Catalogue(parts, routes, owners, contested)
+    return Catalogue(parts, Table(routes.items()), Table(owners.items()), contested)
 
 
 def build_catalogue(
@@ -234,6 +229,6 @@ def build_catalogue(
 ) -> Catalogue:
     """The catalogue of these servers, and no other's."""
     known = sorted(snapshots, key=lambda snapshot: snapshot.spec.name)
-    servers = [snapshot.spec.name for snapshot in known]
+    servers = frozenset(snapshot.spec.name for snapshot in known)
     parts = (build_part(snapshot, servers, template=template, reserved=reserved, invoke=invoke) for snapshot in known)
     return _catalogue({part.server: part for part in parts})

@@ -9,8 +9,10 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
+
+from attrs import frozen
 
 from mcp_nursery.actors.errors import ConfigError
 
@@ -50,7 +52,8 @@ def public_names(
     Args:
         server: The server's configured name.
         tools: Its tools' own names, in any order. One given twice counts once.
-        servers: The names of all configured servers; `server` may be among them.
+        servers: The names of all configured servers; `server` may be among them. What follows from them alone is
+            worked out once for the same `frozenset`.
         template: See `check_template`.
         reserved: Names that no tool may have.
 
@@ -67,8 +70,7 @@ def public_names(
     has_server = "{server}" in template
     shown = clean(server, "server") if has_server else server
     head, tail = _around_tool(template, shown)
-    frames = _frames(template, tuple(servers))
-    others = {frame for other, frame in frames.items() if other != server}
+    frames = _frames(template, frozenset(servers))
     parts = {tool: clean(tool, "tool") for tool in tools}
     rests = {tool: _without_server(part, shown) if has_server else part for tool, part in parts.items()}
     claims = Counter(rests.values())
@@ -77,7 +79,7 @@ def public_names(
         plain = f"{head}{rest}{tail}"
         changed = shown != server or parts[tool] != tool or len(plain) > MAX_LENGTH
         taken = rest != parts[tool] and claims[rest] > 1
-        if changed or taken or plain in reserved or _HASHED.search(plain) or _could_come_from(plain, others):
+        if changed or taken or plain in reserved or _HASHED.search(plain) or frames.could_name(plain, but=server):
             names[tool] = _hashed(template, shown, rest, _digest(server, tool))
         else:
             names[tool] = plain
@@ -110,10 +112,35 @@ def clean(text: str, placeholder: str) -> str:
     return _RUN.sub("_", _FOREIGN.sub("_", text)).strip("_") or placeholder
 
 
+@frozen
+class _Frames:
+    """What stands around a tool's part in the names of each server, to be looked up from a name: how long that takes
+    does not depend on how many servers there are."""
+
+    by_server: Mapping[str, tuple[str, str]]
+    counts: Mapping[tuple[str, str], int]
+    """How many servers have the same: cleaning makes some alike."""
+    lengths: Collection[tuple[int, int]]
+    """Of all of them that leave room for a tool's part."""
+
+    def could_name(self, plain: str, *, but: str) -> bool:
+        """Whether another server than `but` could give one of its tools this name, whatever tools it has."""
+        own = self.by_server.get(but)
+        for before, after in self.lengths:
+            end = len(plain) - after
+            frame = plain[:before], plain[end:]
+            others = self.counts.get(frame, 0) - (frame == own) if before < end else 0
+            if others and clean(rest := plain[before:end], "") == rest:
+                return True
+        return False
+
+
 @lru_cache(maxsize=4)
-def _frames(template: str, servers: tuple[str, ...]) -> dict[str, tuple[str, str]]:
-    """What stands around a tool's part in the names of each server: the same for each of a thousand servers."""
-    return {server: _around_tool(template, clean(server, "server")) for server in servers}
+def _frames(template: str, servers: frozenset[str]) -> _Frames:
+    by_server = {server: _around_tool(template, clean(server, "server")) for server in servers}
+    counts = Counter(by_server.values())
+    lengths = {(len(head), len(tail)) for head, tail in counts}
+    return _Frames(by_server, counts, [pair for pair in lengths if sum(pair) < MAX_LENGTH])
 
 
 def _around_tool(template: str, shown: str) -> tuple[str, str]:
@@ -126,15 +153,6 @@ def _without_server(part: str, shown: str) -> str:
     if part.lower().startswith(shown.lower()) and rest.startswith(("_", "-")):
         return rest.lstrip("_-") or part
     return part
-
-
-def _could_come_from(plain: str, others: Collection[tuple[str, str]]) -> bool:
-    for head, tail in others:
-        if plain.startswith(head) and plain.endswith(tail):
-            rest = plain[len(head) : len(plain) - len(tail)]
-            if rest and clean(rest, "") == rest:
-                return True
-    return False
 
 
 def _hashed(template: str, shown: str, rest: str, digest: str) -> str:

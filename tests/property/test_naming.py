@@ -2,10 +2,12 @@
 
 import re
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_nursery.supervisor.tools.naming import clean, public_names
+from mcp_nursery.supervisor.tools import naming
+from mcp_nursery.supervisor.tools.naming import MAX_LENGTH, clean, public_names
 
 PIECES = [
     "a",
@@ -111,3 +113,49 @@ def test_cleaning_twice_changes_nothing(name: str) -> None:
     assert "__" not in once
     assert once == once.strip("_")
     assert once
+
+
+def could_come_from(plain: str, others: set[tuple[str, str]]) -> bool:
+    """The definition, one server after the other."""
+    for head, tail in others:
+        if plain.startswith(head) and plain.endswith(tail):
+            rest = plain[len(head) : len(plain) - len(tail)]
+            if rest and clean(rest, "") == rest:
+                return True
+    return False
+
+
+class DefinedFrames:
+    """The same question as of `naming._Frames`, answered by looking at every other server."""
+
+    def __init__(self, template: str, servers: frozenset[str]) -> None:
+        self.by_server = {each: naming._around_tool(template, clean(each, "server")) for each in servers}
+
+    def could_name(self, plain: str, *, but: str) -> bool:
+        return could_come_from(plain, {frame for each, frame in self.by_server.items() if each != but})
+
+
+crowds = st.lists(names, min_size=1, max_size=12, unique=True)
+
+
+@given(st.lists(names, max_size=6), crowds, templates, st.sets(names, max_size=2))
+def test_names_are_those_of_asking_every_server(tools, servers, template, reserved):
+    """Also in a crowd whose names are beginnings of each other, and alike once they are cleaned."""
+    for server in (servers[0], "another"):
+        indexed = public_names(server, tools, servers, template, reserved)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(naming, "_frames", DefinedFrames)
+            assert public_names(server, tools, servers, template, reserved) == indexed
+
+
+@given(crowds, templates, st.data())
+def test_whether_another_could_name_it_is_found_as_by_asking_every_server(servers, template, data):
+    """Of any text that could be a name, and of what is nearly one."""
+    everyone = frozenset(servers)
+    defined, indexed = DefinedFrames(template, everyone), naming._frames(template, everyone)
+    head, tail = defined.by_server[data.draw(st.sampled_from(servers))]
+    rest = data.draw(st.one_of(names, names.map(lambda name: clean(name, ""))))
+    plain = data.draw(st.sampled_from([f"{head}{rest}{tail}", f"{head}{tail}", f"{rest}{tail}", f"{head}{rest}"]))
+    for server in (servers[0], "another"):
+        if len(plain) <= MAX_LENGTH:  # nobody asks about others
+            assert indexed.could_name(plain, but=server) == defined.could_name(plain, but=server)
