@@ -13,7 +13,7 @@ from mcp_nursery.supervisor.status import Snapshot
 from mcp_nursery.supervisor.tools.naming import DEFAULT_TEMPLATE, public_names
 
 S = ServerState
-NOWHERE = SimpleNamespace(kind="none")
+NOWHERE = SimpleNamespace(kind="none", connector=None)
 
 
 def definition(name: str, **rest) -> Definition:

@@ -148,7 +148,7 @@ SHOWN = {S.CONNECTED: True, S.CONNECTING: False, S.WAITING: False, S.IDLE: False
 def test_which_states_show_tools(one):
     """G13: last known tools stay visible and routed in five states, gone in the other four."""
     definition = Definition(name="echo", input_schema={"type": "object"})
-    transport = SimpleNamespace(kind="none")
+    transport = SimpleNamespace(kind="none", connector=None)
     snapshot = Snapshot(ServerSpec("lab", transport), one, definitions=(definition,))
     sibling = Snapshot(ServerSpec("other", transport), S.CONNECTED, definitions=(definition,))
     catalogue = build_catalogue([snapshot, sibling], template=DEFAULT_TEMPLATE)

@@ -361,4 +361,4 @@ def test_digests():
     assert first != spec_digest(ServerSpec("s", HttpTransport("https://y/mcp", headers=dict)))
     assert spec_digest(ServerSpec("s", InProcessTransport(object()))) is None
     assert spec_digest(ServerSpec("s", ScriptedServer().transport)) is None
-    assert spec_digest(ServerSpec("s", SimpleNamespace(kind="own"))) is None
+    assert spec_digest(ServerSpec("s", SimpleNamespace(kind="own", connector=None))) is None
