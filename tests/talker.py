@@ -32,6 +32,9 @@ class Talker:
             self.take(json.loads(frame))
         return len(frames)
 
+    async def taken(self) -> None:
+        await trio.lowlevel.checkpoint()
+
     async def writable(self) -> None:
         await trio.sleep_forever()
 

@@ -79,7 +79,7 @@ class WiredConnection:
     async def handshake(self, era: Era | None) -> Handshake:
         """Open the conversation. See `Connection`."""
         try:
-            handshake = await negotiate(self._session, self._carrier.only_era or era)
+            handshake = await negotiate(self._session, self._carrier.only_era or era, self._carrier.taken)
         except BAD_ANSWER as error:
             raise self._failed("the handshake", error, probing=era is None) from error
         self._era = handshake.era

@@ -27,6 +27,9 @@ _WRITE_MOST = 256 << 10
 _READ_MOST = 1 << 20
 """Bytes read in one go; no less than a pipe can hold, so that one go empties the pipe of a dead process."""
 
+_LOOK_FIRST, _LOOK_MOST = 0.01, 0.25
+"""Seconds between two looks at what is left in a pipe."""
+
 _NOTHING = memoryview(b"")
 
 
@@ -112,6 +115,14 @@ class StdioDuplex:
         self._written += written
         return written
 
+    async def taken(self) -> None:
+        """Wait until something was written and somebody has read all of it, or nobody can. See `Duplex`."""
+        pause = _LOOK_FIRST
+        while not self._retired and self._has_reader() and not (self._written and not self._unread()):
+            await trio.sleep(pause)  # nobody is woken by the reading of a pipe
+            pause = min(2 * pause, _LOOK_MOST)
+        await trio.lowlevel.checkpoint()
+
     async def read(self) -> list[bytes]:
         """The next whole lines, in order, never none; an empty list once the process is gone, and from then on.
 
@@ -171,15 +182,21 @@ class StdioDuplex:
     def _ask_unheard(self) -> bool:
         if not self._written:
             return True
-        if sys.platform != "linux":
-            return False  # elsewhere a pipe does not tell its writing end what is left in it
-        fd = self._tree.stdin.fileno()
+        if sys.platform != "linux" or self._has_reader():
+            return False  # a descendant may read on
+        return self._written - self._unread() < self._first_size
+
+    def _has_reader(self) -> bool:
         end = select.poll()
-        end.register(fd, 0)
-        if not end.poll(0):
-            return False  # somebody still holds the reading end: a descendant may read on
-        unread = int.from_bytes(fcntl.ioctl(fd, termios.FIONREAD, bytes(4)), sys.byteorder)
-        return self._written - unread < self._first_size
+        end.register(self._tree.stdin.fileno(), 0)
+        return not end.poll(0)
+
+    def _unread(self) -> int:
+        """Bytes that are left in the pipe. 0 but on Linux: elsewhere a pipe does not tell its writing end."""
+        if sys.platform != "linux":
+            return 0
+        answer = fcntl.ioctl(self._tree.stdin.fileno(), termios.FIONREAD, bytes(4))
+        return int.from_bytes(answer, sys.byteorder)
 
     async def end_reading(self) -> None:
         """End `read()` soon after the process has exited or refused its input. To be run as long as it is used."""

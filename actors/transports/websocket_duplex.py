@@ -120,6 +120,10 @@ class WebSocketDuplex:
         if self._line.deaf or self._connection.closed is not None:
             raise trio.BrokenResourceError("the WebSocket is closed")
 
+    async def taken(self) -> None:
+        """Return: nobody can tell, and who accepted the connection has started."""
+        await trio.lowlevel.checkpoint()
+
     async def read(self) -> list[bytes]:
         """The next message; an empty list once the peer is gone, and from then on."""
         if not self._ended:

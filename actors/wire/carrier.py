@@ -113,6 +113,10 @@ class Carrier(Protocol):
         """Send a notification of the session; wait only if what follows must not overtake it."""
         ...
 
+    async def taken(self) -> None:
+        """Wait until something was sent and the peer has read all of it; returns at once where nobody can tell."""
+        ...
+
     def drop(self, slot: ReplySlot, reason: str | None) -> None:
         """Nobody waits for this request any more: none of it is sent from now on.
 

@@ -41,6 +41,10 @@ class Duplex(Protocol):
         """
         ...
 
+    async def taken(self) -> None:
+        """Wait until something was written and the peer has read all of it; returns at once where nobody can tell."""
+        ...
+
     async def read(self) -> list[bytes]:
         """The next whole frames, in order, never none; an empty list once the peer is gone, and from then on.
 

@@ -58,6 +58,10 @@ class DuplexCarrier:
         self.send(outgoing)
         self.flush()
 
+    async def taken(self) -> None:
+        """See `Carrier`."""
+        await self._duplex.taken()
+
     def drop(self, slot: ReplySlot, reason: str | None) -> None:
         """Withdraw the frame of which no byte has left, or tell the peer."""
         if not self.outbox.withdraw(slot) and slot.sent and reason is not None and not self._is_lost:

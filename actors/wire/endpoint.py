@@ -210,7 +210,8 @@ class Endpoint:
                 outcome = await slot.wait(opts.get("on_progress"))
         finally:
             if outcome is None:
-                self._drop(slot, "the caller gave up" if opts.get("cancel_on_abandon", True) else None)
+                tell = opts.get("cancel_on_abandon", True) and method != "initialize"  # the protocol forbids it
+                self._drop(slot, "the caller gave up" if tell else None)
         if outcome is None:
             raise RequestTimedOut(REQUEST_TIMEOUT, f"{method} timed out after {timeout:g} s")
         return self._raw(outcome)

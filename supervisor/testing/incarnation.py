@@ -29,6 +29,7 @@ class Incarnation:
         self._to_server, self._requests = trio.open_memory_channel[bytes](math.inf)
         self._answers: deque[bytes] = deque()
         self._answered = trio.lowlevel.ParkingLot()
+        self._reading = trio.Event()
         self._read = 0
         self._exit_code: int | None = None
         self._greeted_at = math.inf
@@ -54,6 +55,10 @@ class Incarnation:
     async def writable(self) -> None:
         """Wait until it reads more."""
         await trio.sleep_forever()  # only a deaf one gets here, and it stays deaf
+
+    async def taken(self) -> None:
+        """Wait until it reads."""
+        await self._reading.wait()
 
     async def read(self) -> list[bytes]:
         """What it has sent."""
@@ -92,6 +97,7 @@ class Incarnation:
     async def live(self) -> None:
         """Answer what comes, until it ends."""
         await trio.sleep(self._life.connects_after)
+        self._reading.set()
         if self._life.mute:
             return
         async for frame in self._requests:

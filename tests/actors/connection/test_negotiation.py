@@ -164,13 +164,6 @@ async def test_a_slow_handshake_server_that_refuses_the_probe_late_is_waited_for
     assert lab.asked == [PROBE, INITIALIZE]
 
 
-async def test_of_two_good_answers_the_first_counts(autojump_clock):
-    handshake, _, settled = await opened(
-        server_discover=answers(discovery(), after=1.5), initialize=answers(greeting(), after=1)
-    )
-    assert (handshake.era, settled) == (Era.MODERN, 1.5)
-
-
 async def test_an_answer_within_the_second_is_hedged_by_nothing(autojump_clock):
     handshake, lab, settled = await opened(server_discover=answers(discovery(), after=0.75), initialize=GOOD_INITIALIZE)
     assert (handshake.era, settled, lab.asked) == (Era.MODERN, 0.75, [PROBE])

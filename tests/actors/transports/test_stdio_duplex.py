@@ -297,3 +297,29 @@ def test_a_long_line_costs_as_much_as_its_bytes_however_small_the_pieces():
 
     small, large = (min(cost(pieces) for _ in range(3)) for pieces in (2_048, 8_192))
     assert large < 9 * small
+
+
+# what was taken
+
+
+async def test_what_was_written_is_taken_once_it_is_read_and_not_before(child):
+    async with child("ignores_eof", grace=0.1) as duplex:
+        await duplex.read()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(duplex.taken)
+            await trio.testing.wait_all_tasks_blocked()
+            assert nursery.child_tasks  # nothing was written that could be read
+            duplex.write_nowait([b"probe"])
+        assert duplex._unread() == 0
+
+
+async def test_what_nobody_reads_is_taken_when_nobody_can_any_more(child):
+    async with child("sleeps", grace=0.1) as duplex:
+        assert await duplex.read() == [b"ready"]
+        duplex.write_nowait([b"probe"])
+        with trio.move_on_after(0.3) as patience:
+            await duplex.taken()
+        assert patience.cancelled_caught
+        os.kill(duplex.pid, signal.SIGKILL)
+        await duplex.taken()
+        assert (await duplex.loss()).unheard

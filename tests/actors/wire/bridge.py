@@ -34,6 +34,9 @@ class Bridge:
             self._to_server.send_nowait(frame)
         return len(frames)
 
+    async def taken(self):
+        await trio.lowlevel.checkpoint()
+
     async def writable(self):
         await trio.sleep_forever()
 

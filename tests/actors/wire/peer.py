@@ -35,6 +35,9 @@ class Peer:
         self.loss_takes = 0.0
         self.on_message = None
         """Called for each frame as it is begun."""
+        self.reads = trio.Event()
+        """Set: it reads what it takes at once."""
+        self.reads.set()
         self._loss = GONE
         self._takes_more = trio.Event()
         self._batches = deque()
@@ -63,6 +66,9 @@ class Peer:
         await trio.lowlevel.checkpoint()
         if self.broken:
             raise trio.BrokenResourceError
+
+    async def taken(self):
+        await self.reads.wait()
 
     async def read(self):
         while not self._batches and not self._ended:
