@@ -1,6 +1,7 @@
 """Several files to one configuration."""
 
 import os
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePath
 
@@ -13,6 +14,7 @@ from .dialects import entries_of, recognise
 from .document import PROJECT_LIMIT, read_document
 from .entry import NAMELESS, Entry, read_entry
 from .expansion import how_to_pass_on, unresolved_in_header
+from .ownership import problem_with_owner
 from .places import SETTINGS, absolute, as_project, project_files, user_files
 from .unresolved import Origin, Unresolved
 
@@ -90,7 +92,8 @@ def discover_config(
     then those of other hosts, each the nearest from `folder` up to the root of its git repository, outside of one in
     `folder` alone. They came with the project: what their entries would start, run or read has to be agreed to first.
 
-    A file that cannot be used is one of `Config.errors`.
+    A file that cannot be used is one of `Config.errors`, and so is one that is neither the user's nor root's, or that
+    lies in a folder that is neither: naming it to `load_config` uses it all the same.
 
     Args:
         folder: Where the project is looked for; the working directory by default.
@@ -131,6 +134,7 @@ def read_found(
     errors: list[str] = []
     for origin in origins:
         try:
+            _check_owner(origin)
             document = read_document(origin.file, found=True, limit=None if origin.trusted else PROJECT_LIMIT)
             if PurePath(origin.file).name in SETTINGS and not _has_servers(origin.file, document):
                 continue
@@ -138,6 +142,13 @@ def read_found(
         except ConfigError as error:
             errors.append(str(error))
     return files, tuple(errors)
+
+
+def _check_owner(origin: Origin) -> None:
+    problem = problem_with_owner(origin)
+    if problem is not None:
+        how = f"--config {shlex.quote(origin.file)} uses it all the same"
+        raise ConfigError(f"passed over: {problem}; {how}", file=origin.file)
 
 
 def read_file(origin: Origin, *, inputs: Mapping[str, str] | None = None) -> File:
