@@ -1,0 +1,131 @@
+"""Peers on one connection for everything: a process's standard streams, and a WebSocket."""
+
+import array
+import base64
+import hashlib
+import json
+import socket
+import struct
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from mcp_nursery.supervisor import StdioTransport, WebSocketTransport
+
+from .links import Ended, Link, PipeLink, SocketLink
+from .peers import Asked, Leg, Peer
+
+RELAY = Path(__file__).with_name("relay.py")
+
+
+class StdioPeer(Peer):
+    """Holds the standard streams of the processes that the supervisor starts."""
+
+    async def listen(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="sweep")
+        self._path = f"{self._folder.name}/boss"
+        boss = trio.socket.socket(socket.AF_UNIX)
+        await boss.bind(self._path)
+        boss.listen()
+        self.nursery.start_soon(self._accept, boss)
+
+    async def _accept(self, boss: trio.socket.SocketType) -> None:
+        with self._folder, boss:
+            while True:
+                process, _ = await boss.accept()
+                _, extra, _, _ = await process.recvmsg(1, socket.CMSG_SPACE(8))
+                stdin, stdout = array.array("i", extra[0][2])
+                link = PipeLink(stdin, stdout, process)
+                self.nursery.start_soon(self.serve, link)
+
+    def transport(self) -> Any:
+        return StdioTransport(sys.executable, ["-I", "-S", str(RELAY), self._path])
+
+    async def read(self, link: Link) -> Asked:
+        return Asked(json.loads(await link.take_through(b"\n")), link)
+
+    def legs(self, asked: Asked, messages: Sequence[bytes]) -> list[Leg]:
+        return [(asked.link, b"".join(message + b"\n" for message in messages))]
+
+
+class TcpPeer(Peer):
+    """Listens on a port of loopback, and keeps it while it refuses."""
+
+    port = 0
+
+    async def listen(self) -> None:
+        await self.accept()
+
+    async def accept(self) -> None:
+        listener = trio.socket.socket()
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        await listener.bind(("127.0.0.1", self.port))
+        listener.listen(64)
+        self.port = listener.getsockname()[1]
+        self._listener = listener
+        self.nursery.start_soon(self._accept, listener)
+
+    def refuse(self) -> None:
+        self._listener.close()
+
+    async def _accept(self, listener: trio.socket.SocketType) -> None:
+        with listener:
+            while True:
+                try:
+                    connection, _ = await listener.accept()
+                except (trio.ClosedResourceError, OSError):
+                    return
+                self.nursery.start_soon(self.serve, SocketLink(connection))
+
+
+TEXT, CLOSE, PING, PONG = 1, 8, 9, 10
+
+
+class WebSocketPeer(TcpPeer):
+    """One message a frame, from either side."""
+
+    def transport(self) -> Any:
+        return WebSocketTransport(f"ws://127.0.0.1:{self.port}/mcp")
+
+    async def open(self, link: Link) -> None:
+        head = await link.take_through(b"\r\n\r\n")
+        lines = [line.partition(b":") for line in head.split(b"\r\n")]
+        (key,) = (value.strip() for name, _, value in lines if name.lower() == b"sec-websocket-key")
+        digest = hashlib.sha1(key + b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11").digest()
+        await link.send(
+            b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+            b"Sec-WebSocket-Protocol: mcp\r\nSec-WebSocket-Accept: %s\r\n\r\n" % base64.b64encode(digest)
+        )
+
+    async def read(self, link: Link) -> Asked:
+        while True:
+            kind, data = await self._frame(link)
+            if kind == TEXT:
+                return Asked(json.loads(data), link)
+            if kind == PING:
+                await link.send(frame(data, PONG))
+            if kind == CLOSE:
+                await link.send(frame(data, CLOSE))
+                raise Ended
+
+    async def _frame(self, link: Link) -> tuple[int, bytes]:
+        first, second = await link.take(2)
+        size = second & 127
+        if size > 125:
+            (size,) = struct.unpack(*((">H", await link.take(2)) if size == 126 else (">Q", await link.take(8))))
+        mask = await link.take(4)
+        data = await link.take(size)
+        return first & 15, bytes(byte ^ mask[place % 4] for place, byte in enumerate(data))
+
+    def legs(self, asked: Asked, messages: Sequence[bytes]) -> list[Leg]:
+        return [(asked.link, b"".join(map(frame, messages)))]
+
+
+def frame(data: bytes, kind: int = TEXT, first: int = 128) -> bytes:
+    """Of a server: without a mask."""
+    size = bytes([len(data)]) if len(data) < 126 else struct.pack(">BH", 126, len(data))
+    return bytes([first | kind]) + size + data

@@ -1,0 +1,34 @@
+"""Delivery is as promised for every fault at every byte: here at a part of them, the same in every run.
+
+All of them: `python -m tests.sweeps`, which has options to look closer at some.
+"""
+
+import pytest
+
+from .sweep import KINDS, rows, sweep
+
+STRIDE = 97
+"""Every so many bytes."""
+TOGETHER = 16
+"""Faults for one server, so that tests are neither many nor long."""
+
+ENABLED = ("stdio", "stdio-handshake", "ws", "ws-handshake")
+
+PARTS = [
+    pytest.param(kind, place, id=f"{kind}-{place // TOGETHER}")
+    for kind in KINDS
+    if kind in ENABLED
+    for place in range(0, len(rows(kind)), TOGETHER)
+]
+
+
+@pytest.mark.parametrize(("kind", "place"), PARTS)
+async def test_a_part_of_the_sweep(kind, place):
+    """Q14, Q15, Q36: executed once, one outcome in time, nothing left, and the next call works."""
+    problems = []
+
+    def tell(case, found):
+        problems.extend(f"{case}: {problem}" for problem in found)
+
+    assert await sweep(kind, rows(kind)[place : place + TOGETHER], STRIDE, tell)
+    assert problems == []
