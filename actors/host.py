@@ -1,10 +1,11 @@
 """What a host offers to servers that ask it something in the middle of a call."""
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from attrs import field, frozen
 
+from .choices import choice, function_or_none, one_of
 from .limits import USUAL, Limits
 
 if TYPE_CHECKING:
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     )
 
 Params = TypeVar("Params")
+
+_LEVELS = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
+"""The protocol's `LoggingLevel`, here without the import of its types."""
 
 
 @frozen
@@ -55,17 +59,20 @@ class Callbacks:
     Each is an async function of one `ServerMessage`. It runs in a task of the connection that asks, is cancelled when
     the call is given up, the server takes its question back or the connection ends, and holds up no call but the one
     that asks. One that raises, or returns something else than it should, is logged, and the server gets an error.
+
+    Raises:
+        ValueError: One of them is no function, or `log_level` no level.
     """
 
-    elicit: Elicit | None = None
+    elicit: Elicit | None = field(default=None, validator=choice(function_or_none))
     """Asks the user: `ElicitRequestFormParams` wants a form filled in, `ElicitRequestURLParams` a page visited. Returns
     an `ElicitResult`, or an `ErrorData` to refuse."""
-    sample: Sample | None = None
+    sample: Sample | None = field(default=None, validator=choice(function_or_none))
     """Asks the host's model, perhaps with tools. Returns a `CreateMessageResult`, `CreateMessageResultWithTools` or an
     `ErrorData`."""
-    log: Log | None = None
+    log: Log | None = field(default=None, validator=choice(function_or_none))
     """Told of a server's log messages, one at a time, in order. When it falls 1024 behind, new ones are dropped."""
-    log_level: "LoggingLevel" = "info"
+    log_level: "LoggingLevel" = field(default="info", validator=choice(one_of(_LEVELS)))
     """The least severe messages that a server of 2026-07-28 is asked for, where there is a `log`. Older servers send
     what they like."""
 

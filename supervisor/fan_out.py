@@ -11,6 +11,7 @@ from typing import Any, Literal, Self
 import trio
 from attrs import define, field, frozen
 
+from mcp_nursery.actors.choices import choice, chosen, function_or_none, number, one_of, seconds_or_none
 from mcp_nursery.actors.errors import NurseryError, SupervisorClosed
 from mcp_nursery.actors.mailbox import ProgressCallback, ReplySlot
 from mcp_nursery.actors.messages import Bulk, CallTool
@@ -29,16 +30,22 @@ _BURST = 32
 
 @frozen
 class Call:
-    """One call of a fan-out. The fields mean what they mean for `Supervisor.call_tool`."""
+    """One call of a fan-out. The fields mean what they mean for `Supervisor.call_tool`.
+
+    Raises:
+        ValueError: A time, `when_down` or `resend` is none of what it may be.
+    """
 
     name: str
     arguments: Mapping[str, Any] | None = field(default=None, repr=False)
     server: str | None = field(default=None, kw_only=True)
-    timeout: float | None = field(default=None, kw_only=True)
-    idle_timeout: float | None = field(default=None, kw_only=True)
-    when_down: WhenDown | None = field(default=None, kw_only=True)
-    resend: Resend = field(default="safe", kw_only=True)
-    on_progress: ProgressCallback | None = field(default=None, kw_only=True, repr=False)
+    timeout: float | None = field(default=None, kw_only=True, validator=choice(seconds_or_none))
+    idle_timeout: float | None = field(default=None, kw_only=True, validator=choice(seconds_or_none))
+    when_down: WhenDown | None = field(default=None, kw_only=True, validator=choice(one_of(WhenDown, optional=True)))
+    resend: Resend = field(default="safe", kw_only=True, validator=choice(one_of(Resend)))
+    on_progress: ProgressCallback | None = field(
+        default=None, kw_only=True, repr=False, validator=choice(function_or_none)
+    )
     meta: Mapping[str, Any] | None = field(default=None, kw_only=True, repr=False)
 
     def request(self) -> Request:
@@ -245,8 +252,7 @@ async def open_fan_out(
     """See `Supervisor.fan_out`."""
     failure: BaseException | None = None
     wanted = _successes(until)
-    if limit is not None and limit < 1:
-        raise ValueError(f"limit is a number of calls >= 1, not {limit}")
+    chosen("limit", limit, lambda value: None if value is None or number(value) else "a number of calls >= 1")
     try:
         async with trio.open_nursery() as nursery:
             fan_out = FanOut(fleet, nursery, wanted=wanted, limit=math.inf if limit is None else limit)
@@ -272,7 +278,7 @@ def _successes(until: Until) -> float:
     Raises:
         ValueError: `until` is none of what it may be.
     """
-    wanted = {"all": math.inf, "first": 1}.get(until, 0) if isinstance(until, str) else until
-    if wanted < 1:
-        raise ValueError(f"until is 'all', 'first' or a number of successes >= 1, not {until!r}")
-    return wanted
+    words = {"all": math.inf, "first": 1}
+    fits = until in words if isinstance(until, str) else number(until)
+    chosen("until", until, lambda _: None if fits else "'all', 'first' or a number of successes >= 1")
+    return words[until] if isinstance(until, str) else until

@@ -3,11 +3,11 @@
 import os
 from collections.abc import AsyncGenerator, Collection
 from contextlib import asynccontextmanager
-from typing import get_args
 
 import trio
 
-from mcp_nursery.actors.errors import ConfigError, NurseryError, leaves, one_line
+from mcp_nursery.actors.choices import configured, function_or_none, instance_of, one_of, true_or_false
+from mcp_nursery.actors.errors import NurseryError, leaves, one_line
 from mcp_nursery.actors.host import NO_CALLBACKS, Callbacks
 
 from .config.specs import Given, specs_of
@@ -42,12 +42,6 @@ def _check_trio() -> None:
 def _kept_names(reserved: Collection[str], *, override: bool | Collection[str]) -> frozenset[str]:
     given_up = reserved if override is True else override or ()
     return frozenset(several(reserved)) - frozenset(several(given_up))
-
-
-def _checked(pins: PinMode) -> PinMode:
-    if pins not in get_args(PinMode):
-        raise ConfigError(f"'report' or 'block' wanted, not {pins!r}", field="pins")
-    return pins
 
 
 def _store(state: str | os.PathLike[str] | Store | None) -> Store:
@@ -102,12 +96,19 @@ async def open_supervisor(
             to end is told twice and then killed within it.
 
     Raises:
-        ConfigError: Two servers of one name; a template, `reserved`, `override`, `pins` or an environment variable that
-            cannot work; a file that cannot be read; something that is no specs.
+        ConfigError: Two servers of one name; an argument or an environment variable that cannot work; a file that
+            cannot be read; something that is no specs.
         RuntimeError: It is entered by a task that is not Trio's.
         NurseryError: On leaving, when a task of the supervisor itself crashed: a bug of ours.
     """
     _check_trio()
+    configured("policy", policy, instance_of(RestartPolicy, optional=True))
+    configured("approve", approve, function_or_none)
+    configured("approval_rules", approval_rules, instance_of(ApprovalRules, optional=True))
+    configured("callbacks", callbacks, instance_of(Callbacks))
+    configured("trust", trust, function_or_none)
+    configured("pins", pins, one_of(PinMode))
+    configured("drop_placeholders", drop_placeholders, true_or_false)
     specs = specs_of(config_or_specs)
     check_template(template)
     settings = FleetSettings(
@@ -117,7 +118,7 @@ async def open_supervisor(
         shutdown_timeout=shutdown_timeout,
         environ=dict(os.environ),
         callbacks=callbacks,
-        pins=_checked(pins),
+        pins=pins,
         registrar=Registrar(_store(state), trust),
     )
     consent = Consent(approve, approval_rules or ApprovalRules(), drop_placeholders=drop_placeholders)

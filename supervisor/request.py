@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 from attrs import field, frozen
 
+from mcp_nursery.actors.choices import choice, function_or_none, one_of, seconds_or_none
 from mcp_nursery.actors.errors import InvalidArguments
 from mcp_nursery.actors.mailbox import ProgressCallback
 from mcp_nursery.actors.messages import RouteKey
@@ -16,16 +17,20 @@ Resend = Literal["safe", "always", "never"]
 
 @frozen
 class Request:
-    """What a caller asked for."""
+    """What a caller asked for.
+
+    Raises:
+        ValueError: A time, `when_down` or `resend` is none of what it may be.
+    """
 
     key: RouteKey
     arguments: bytes | None = field(repr=False)
-    timeout: float | None
+    timeout: float | None = field(validator=choice(seconds_or_none))
     """Seconds for all of it; None takes the server's."""
-    idle_timeout: float | None
-    when_down: WhenDown | None
-    resend: Resend
-    on_progress: ProgressCallback | None
+    idle_timeout: float | None = field(validator=choice(seconds_or_none))
+    when_down: WhenDown | None = field(validator=choice(one_of(WhenDown, optional=True)))
+    resend: Resend = field(validator=choice(one_of(Resend)))
+    on_progress: ProgressCallback | None = field(validator=choice(function_or_none))
     meta: Mapping[str, Any] | None = field(repr=False)
 
     @property

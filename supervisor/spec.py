@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import Factory, field, frozen
 
+from mcp_nursery.actors.choices import instance_of, one_of, setting, true_or_false
 from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.actors.liveness import Liveness
 
@@ -69,30 +70,36 @@ class ServerSpec:
     """Unique among the servers of one supervisor."""
     transport: Transport = field(validator=_transport)
     """How it is reached."""
-    policy: RestartPolicy | None = field(default=None, kw_only=True)
+    policy: RestartPolicy | None = field(
+        default=None, kw_only=True, validator=setting(instance_of(RestartPolicy, optional=True))
+    )
     """Its restart ladder; None takes the supervisor's."""
-    restart: RestartMode = field(default="permanent", kw_only=True)
+    restart: RestartMode = field(default="permanent", kw_only=True, validator=setting(one_of(RestartMode)))
     """`permanent`: restarted however it ends. `transient`: not after exit code 0 with nothing pending. `temporary`:
     never."""
     revive: Revive | None = field(default=None, kw_only=True, validator=_revives)
     """What ends `failed` besides a person. `"on_call"`: a call of one of its tools starts it afresh, once a call, and
     waits. Seconds: it is started afresh so long after it failed. None: nothing. What cannot work is never revived."""
-    liveness: Liveness | None = field(default=Factory(_watched, takes_self=True), kw_only=True)
+    liveness: Liveness | None = field(
+        default=Factory(_watched, takes_self=True),
+        kw_only=True,
+        validator=setting(instance_of(Liveness, optional=True)),
+    )
     """How it is found to be dead when it is silent; None: only by the end of its connection. Default `Liveness()` over
     http, sse and ws, where a link can go without an end; None elsewhere."""
-    lazy: bool = field(default=False, kw_only=True)
+    lazy: bool = field(default=False, kw_only=True, validator=setting(true_or_false))
     """Not started before the first call or list."""
     stop_idle_after: float | None = field(default=None, kw_only=True, validator=_seconds_or_none)
     """Seconds without a call or list after which it is stopped and `idle`; the next one starts it again. 0: never.
     None: 300 if it is lazy, else never."""
-    enabled: bool = field(default=True, kw_only=True)
+    enabled: bool = field(default=True, kw_only=True, validator=setting(true_or_false))
     """False: `disabled` until somebody starts it."""
     connect_timeout: float | None = field(default=None, kw_only=True, validator=_seconds_or_none)
     """Seconds from the start to `connected`; 0 for no limit. Default 30; `MCP_TIMEOUT` (ms) in the environment goes
     first."""
     call_timeout: float | None = field(default=None, kw_only=True, validator=_seconds_or_none)
     """Seconds for a call that names no timeout of its own. Default `MCP_TOOL_TIMEOUT` (ms), or none."""
-    trust_hints: bool = field(default=True, kw_only=True)
+    trust_hints: bool = field(default=True, kw_only=True, validator=setting(true_or_false))
     """Whether its tools' read-only and idempotent hints may decide that a lost call is sent again. True for specs
     given by code and user configuration."""
     max_in_flight: int = field(default=256, kw_only=True, validator=_positive)

@@ -6,6 +6,7 @@ from typing import Any, final
 
 import trio
 
+from mcp_nursery.actors.choices import chosen, true_or_false
 from mcp_nursery.actors.errors import ConfigError, NurseryError, UnknownTool
 from mcp_nursery.actors.mailbox import ProgressCallback
 from mcp_nursery.actors.messages import ServerState
@@ -96,6 +97,7 @@ class Supervisor:
             UnknownServer: No server of that name.
             ServerDown: The server that was named is in a state nobody will leave.
         """
+        chosen("refresh", refresh, true_or_false)
         fleet = self._fleet
         fleet.check_open()
         if server is not None:
@@ -150,6 +152,7 @@ class Supervisor:
             meta: More for the request's `_meta`.
 
         Raises:
+            ValueError: A time, `when_down`, `resend` or `on_progress` is none of what it may be.
             InvalidArguments: `arguments` is no JSON object.
             UnknownServer, UnknownTool: Nothing of that name, now that all first attempts are settled.
             NotApproved: The tool is held back: see `open_supervisor(pins=…)`.

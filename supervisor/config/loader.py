@@ -7,6 +7,7 @@ from pathlib import PurePath
 
 from attrs import evolve, field, frozen
 
+from mcp_nursery.actors.choices import chosen, true_or_false
 from mcp_nursery.actors.errors import ConfigError, one_line
 from mcp_nursery.supervisor.spec import ServerSpec
 
@@ -103,7 +104,12 @@ def discover_config(
         specs: As for `load_config`.
         inputs: As for `load_config`.
         keep: As for `load_config`.
+
+    Raises:
+        ValueError: `project`, `user` or `hosts` is neither True nor False.
     """
+    for name, value in {"project": project, "user": user, "hosts": hosts}.items():
+        chosen(name, value, true_or_false)
     origins, unfound = _found_in(folder or os.curdir) if project else ([], ())
     origins += user_files(hosts=hosts) if user else []
     files, errors = read_found(origins, inputs=inputs)

@@ -1,0 +1,85 @@
+"""Arguments that have a fixed set of values: anything else is refused where it comes in.
+
+A typing error in one of them would otherwise be taken for the value that the code happens to fall through to, and with
+`resend="Never"` that is a call executed twice.
+"""
+
+from collections.abc import Callable
+from typing import Any, get_args
+
+from attrs import Attribute
+
+from .errors import ConfigError
+
+Check = Callable[[object], str | None]
+"""What is wanted instead of a value; None if the value will do."""
+
+
+def one_of(choices: Any, *, optional: bool = False) -> Check:
+    """One of the values of a `Literal`, or None if it is `optional`."""
+    allowed = (*get_args(choices), *([None] if optional else []))
+    wanted = " or ".join(", ".join(map(repr, allowed)).rsplit(", ", 1))
+    return lambda value: None if value in allowed else wanted
+
+
+def true_or_false(value: object) -> str | None:
+    """A truth value itself, and nothing that counts as one: `"no"` would count as true."""
+    return None if isinstance(value, bool) else "True or False"
+
+
+def seconds_or_none(value: object) -> str | None:
+    """Seconds, 0 or more, or None."""
+    fits = value is None or (isinstance(value, int | float) and not isinstance(value, bool) and value >= 0)
+    return None if fits else "seconds >= 0"
+
+
+def number(value: object) -> bool:
+    """Whether it is a whole number of 1 or more."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def instance_of(kind: type, *, optional: bool = False) -> Check:
+    """An object of this class, or None if it is `optional`."""
+    article = "an" if kind.__name__[0] in "AEIOU" else "a"
+    wanted = f"{article} {kind.__name__}{' or None' if optional else ''}"
+    return lambda value: None if isinstance(value, kind) or (optional and value is None) else wanted
+
+
+def function_or_none(value: object) -> str | None:
+    """Something that can be called, or None."""
+    return None if value is None or callable(value) else "an async function or None"
+
+
+def chosen(argument: str, value: object, check: Check) -> None:
+    """Refuse an argument of a call or a function.
+
+    Raises:
+        ValueError: It is none of what it may be.
+    """
+    if (wanted := check(value)) is not None:
+        raise ValueError(f"{argument} is {wanted}, not {_shown(value)}")
+
+
+def configured(argument: str, value: object, check: Check, *, server: str | None = None) -> None:
+    """Refuse a setting.
+
+    Raises:
+        ConfigError: It is none of what it may be.
+    """
+    if (wanted := check(value)) is not None:
+        raise ConfigError(f"{wanted} wanted, not {_shown(value)}", server=server, field=argument)
+
+
+def choice(check: Check) -> Callable[[Any, "Attribute[Any]", object], None]:
+    """`chosen`, as attrs validates a field."""
+    return lambda _call, attribute, value: chosen(attribute.name, value, check)
+
+
+def setting(check: Check) -> Callable[[Any, "Attribute[Any]", object], None]:
+    """`configured`, as attrs validates a field of what has a name."""
+    return lambda spec, attribute, value: configured(attribute.name, value, check, server=spec.name)
+
+
+def _shown(value: object) -> str:
+    """In one line, and not all of it: nobody knows what it is."""
+    return f"{value!r:.80}" if isinstance(value, str | int | float | None) else f"a {type(value).__name__}"

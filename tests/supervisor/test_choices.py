@@ -1,0 +1,200 @@
+"""Arguments with a fixed set of values: a typing error is refused where it comes in, and nothing is done."""
+
+import inspect
+import json
+from collections.abc import Callable
+from typing import Literal, get_args, get_origin
+
+import pytest
+from mcp_types import LoggingLevel
+
+import mcp_nursery.supervisor as public
+from mcp_nursery.actors import host
+from mcp_nursery.supervisor import (
+    Call,
+    Callbacks,
+    ConfigError,
+    ServerSpec,
+    StdioTransport,
+    UnknownTool,
+    discover_config,
+    load_config,
+    open_supervisor,
+)
+from mcp_nursery.supervisor.fan_out import Until
+from mcp_nursery.supervisor.testing import ScriptedServer
+
+RESEND = "'safe', 'always' or 'never'"
+WHEN_DOWN = "'wait', 'fail' or None"
+UNTIL = "'all', 'first' or a number of successes >= 1"
+TRUTH = "True or False"
+LEVELS = "'debug', 'info', 'notice', 'warning', 'error', 'critical', 'alert' or 'emergency'"
+
+ARGUMENTS = {
+    ("Call", "resend"): [("Never", RESEND), (None, RESEND), (["never"], RESEND), (True, RESEND)],
+    ("Call", "when_down"): [("Fail", WHEN_DOWN), ("reconnect", WHEN_DOWN), (False, WHEN_DOWN)],
+    ("Supervisor.call_tool", "resend"): [("Never", RESEND), (None, RESEND), (["never"], RESEND), (True, RESEND)],
+    ("Supervisor.call_tool", "when_down"): [("Fail", WHEN_DOWN), ("reconnect", WHEN_DOWN), (False, WHEN_DOWN)],
+    ("Supervisor.fan_out", "until"): [("First", UNTIL), (0, UNTIL), (True, UNTIL), (1.5, UNTIL), (None, UNTIL)],
+    ("Supervisor.broadcast", "until"): [("First", UNTIL), (0, UNTIL), (True, UNTIL), (1.5, UNTIL), (None, UNTIL)],
+    ("Supervisor.list_tools", "refresh"): [("no", TRUTH), (1, TRUTH), (None, TRUTH)],
+    ("Callbacks", "log_level"): [("loud", LEVELS), (None, LEVELS), (20, LEVELS)],
+    ("discover_config", "project"): [("no", TRUTH), (None, TRUTH)],
+    ("discover_config", "user"): [("no", TRUTH), (None, TRUTH)],
+    ("discover_config", "hosts"): [("no", TRUTH), (0, TRUTH)],
+}
+"""Arguments of functions and calls: refused with a ValueError."""
+
+SETTINGS = {
+    ("ServerSpec", "restart"): [("Temporary", "'permanent', 'transient' or 'temporary'")],
+    ("ServerSpec", "revive"): [("on-call", "'on_call' or finite seconds > 0"), (True, "'on_call' or finite seconds")],
+    ("ServerSpec", "trust_hints"): [("no", TRUTH), (None, TRUTH)],
+    ("ServerSpec", "lazy"): [("no", TRUTH), (1, TRUTH)],
+    ("ServerSpec", "enabled"): [("false", TRUTH), (0, TRUTH)],
+    ("ServerSpec", "policy"): [("exponential", "a RestartPolicy or None")],
+    ("ServerSpec", "liveness"): [(True, "a Liveness or None")],
+    ("open_supervisor", "pins"): [("Block", "'report' or 'block'"), (None, "'report' or 'block'")],
+    ("open_supervisor", "drop_placeholders"): [("no", TRUTH)],
+    ("open_supervisor", "override"): [("all", "a list of texts wanted")],
+    ("open_supervisor", "trust"): [(True, "an async function or None"), ("all", "an async function or None")],
+    ("open_supervisor", "approve"): [(True, "an async function or None"), ("allow", "an async function or None")],
+    ("open_supervisor", "approval_rules"): [(["*"], "an ApprovalRules or None")],
+    ("open_supervisor", "policy"): [("exponential", "a RestartPolicy or None")],
+    ("open_supervisor", "callbacks"): [(None, "a Callbacks")],
+}
+"""Settings: refused with a ConfigError that names the field."""
+
+IN_FILES = {
+    "restart": ["Temporary", True],
+    "revive": ["on-call", True, 0],
+    "lazy": ["no", 1],
+    "enabled": ["false", 0],
+    "type": ["htttp", True],
+}
+"""Keys of an entry in a file: the error of that server."""
+
+OURS = {"ApprovalRules.decide", "DefinitionChanged", "StateChanged", "Tool", "ToolHints", "ToolOutcome", "ToolResult"}
+"""Made and called by the library; hosts read them."""
+
+
+def cases(table):
+    return [
+        pytest.param(*key, value, wanted, id=f"{key[0]} {key[1]}={value!r}")
+        for key, values in table.items()
+        for value, wanted in values
+    ]
+
+
+async def given(where: str, argument: str, value: object) -> None:
+    """Give this value to that argument, everything else being right."""
+    server = ScriptedServer()
+    spec = ServerSpec("lab", server.transport)
+    match where:
+        case "Call":
+            Call("mcp_lab_echo", **{argument: value})
+        case "Callbacks":
+            Callbacks(**{argument: value})
+        case "ServerSpec":
+            ServerSpec("lab", server.transport, **{argument: value})
+        case "discover_config":
+            discover_config(**{argument: value})
+        case "open_supervisor":
+            async with open_supervisor([spec], **{argument: value}):
+                pass
+        case "Supervisor.call_tool":
+            async with open_supervisor([spec]) as supervisor:
+                await supervisor.call_tool("mcp_lab_echo", **{argument: value})
+        case "Supervisor.list_tools":
+            async with open_supervisor([spec]) as supervisor:
+                await supervisor.list_tools(**{argument: value})
+        case "Supervisor.fan_out":
+            calls = [Call("mcp_lab_echo")]
+            async with open_supervisor([spec]) as supervisor, supervisor.fan_out(calls, **{argument: value}):
+                pass
+        case "Supervisor.broadcast":
+            async with open_supervisor([spec]) as supervisor, supervisor.broadcast("echo", **{argument: value}):
+                pass
+    raise AssertionError(f"taken, with {len(server.calls)} calls")
+
+
+@pytest.mark.parametrize(("where", "argument", "value", "wanted"), cases(ARGUMENTS))
+async def test_an_argument_is_refused(autojump_clock, where, argument, value, wanted):
+    with pytest.raises(ValueError, match=f"^{argument} is ") as caught:
+        await given(where, argument, value)
+    shown = "a list" if isinstance(value, list) else repr(value)
+    assert str(caught.value) == f"{argument} is {wanted}, not {shown}"
+
+
+@pytest.mark.parametrize(("where", "argument", "value", "wanted"), cases(SETTINGS))
+async def test_a_setting_is_refused(autojump_clock, where, argument, value, wanted):
+    with pytest.raises(ConfigError) as caught:
+        await given(where, argument, value)
+    told = str(caught.value)
+    assert wanted in told
+    assert "\n" not in told
+    if argument != "override":
+        assert (caught.value.field, caught.value.server) == (argument, "lab" if where == "ServerSpec" else None)
+        assert ("a list" if isinstance(value, list) else repr(value)) in told
+
+
+@pytest.mark.parametrize(("key", "value"), [(key, value) for key, values in IN_FILES.items() for value in values])
+def test_a_key_of_a_file_is_refused(tmp_path, key, value):
+    file = tmp_path / "servers.json"
+    file.write_text(json.dumps({"servers": {"lab": {"command": "true", key: value}}}))
+    (spec,) = load_config(file).servers
+    with pytest.raises(ConfigError, match=key) as caught:
+        spec.transport.connector(close_grace=1)
+    assert caught.value.server == "lab"
+    assert "\n" not in str(caught.value)
+
+
+def is_enumerated(annotation: object) -> bool:
+    if isinstance(annotation, str):
+        return any(name in annotation for name in ("bool", "Literal", "Level"))
+    if annotation is bool or get_origin(annotation) is Literal:
+        return True
+    return get_origin(annotation) is not Callable and any(map(is_enumerated, get_args(annotation)))
+
+
+def public_functions():
+    for name in public.__all__:
+        exported = getattr(public, name)
+        if not callable(exported) or name in OURS or (isinstance(exported, type) and issubclass(exported, Exception)):
+            continue
+        yield name, exported
+        for method, function in vars(exported).items():
+            is_public = method == "__call__" or not method.startswith("_")
+            if inspect.isfunction(function) and is_public and f"{name}.{method}" not in OURS:
+                yield f"{name}.{method}", function
+
+
+def test_every_argument_with_a_fixed_set_of_values_is_tried_here():
+    """By its type: a new one is added to the tables above, and to what validates it."""
+    found = {
+        (where, parameter.name)
+        for where, function in public_functions()
+        for parameter in inspect.signature(function).parameters.values()
+        if is_enumerated(parameter.annotation)
+    }
+    assert found <= ARGUMENTS.keys() | SETTINGS.keys()
+    assert len(found) >= 18
+    assert is_enumerated(Until)
+
+
+async def test_the_near_miss_that_executed_twice(autojump_clock):
+    """`Never` was taken for leave to send again. A tool that nobody knows shows that the other values are taken."""
+    async with open_supervisor([ServerSpec("lab", ScriptedServer().transport)]) as supervisor:
+        for resend in ("safe", "always", "never"):
+            for when_down in ("wait", "fail", None):
+                with pytest.raises(UnknownTool):
+                    await supervisor.call_tool("mcp_lab_none", resend=resend, when_down=when_down)
+
+
+def test_the_levels_are_those_of_the_protocol():
+    assert get_args(host._LEVELS) == get_args(LoggingLevel)
+
+
+def test_nothing_of_a_long_value_but_its_beginning_is_shown():
+    with pytest.raises(ConfigError) as caught:
+        ServerSpec("lab", StdioTransport("x"), restart="x" * 1000)
+    assert len(str(caught.value)) < 200
