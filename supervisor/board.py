@@ -9,6 +9,7 @@ from attrs import evolve
 from mcp_nursery.actors.router import RouterActor
 from mcp_nursery.actors.transports.secrets import HIDE_SECRETS
 
+from .arrivals import Arrivals
 from .catalogue import NO_TOOLS, Catalogue, ServerTools, build_catalogue, build_part, dismissed, replace_part
 from .cell import Cell
 from .events import EventHub, ServerRemoved, definition_events, state_event, tools_event
@@ -34,6 +35,7 @@ class Board:
         self.cells: dict[str, Cell[Snapshot]] = {}
         """The state cell of each server, in the order they were configured."""
         self.catalogue = Cell(NO_TOOLS)
+        self.arrivals = Arrivals()
         self.router = RouterActor()
         self.events = EventHub(self.status)
         self.leaving: dict[str, Command] = {}
@@ -67,11 +69,10 @@ class Board:
         now = trio.current_time()
         before = self.catalogue.value.parts[name]
         part = before if name in self.leaving else self._part_of(new, (old, before))
-        if part == before:
-            self.catalogue.stir()  # who waits for a tool looks at the states as well
-        else:
+        if part != before:
             self._show(replace_part(self.catalogue.value, part))
         self.cells[name].set(new)
+        self.arrivals.note(new, before, part)
         self.events.publish(state_event(old, new, now))
         self.events.publish(tools_event(before, part, now))
         if new.review != old.review:
@@ -106,6 +107,7 @@ class Board:
         """These are new; their cells are there already."""
         self.rebuild()
         for name in servers:
+            self.arrivals.note(self.cells[name].value)
             self.events.publish(state_event(None, self.cells[name].value, trio.current_time()))
 
     def arrange(self, servers: Iterable[str]) -> None:
@@ -125,6 +127,7 @@ class Board:
         )
         leaving = {name: dismissed(before[name]) for name in self.leaving}
         self._show(evolve(catalogue, parts={**catalogue.parts, **leaving}))
+        self.arrivals.stir()
         for name, part in self.catalogue.value.parts.items():
             self.events.publish(tools_event(before.get(name), part, trio.current_time()))
 
@@ -132,6 +135,7 @@ class Board:
         """Everything that a server which was leaving has owned is closed."""
         cell = self.cells.pop(server)
         del self.leaving[server]
+        self.arrivals.forget(server)
         self.rebuild()
         cell.stir()
         self.events.publish(ServerRemoved(server, trio.current_time()))
@@ -139,6 +143,7 @@ class Board:
     def stir(self) -> None:
         """Have everybody who waits for something here look again."""
         self.catalogue.stir()
+        self.arrivals.stir()
         for cell in self.cells.values():
             cell.stir()
 

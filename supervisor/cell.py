@@ -30,6 +30,10 @@ class Cell(Generic[T]):
         """Have every waiter look again: something else that it looks at has changed."""
         self._waiters.unpark_all()
 
+    async def changed(self) -> None:
+        """Wait until there is a reason to look again."""
+        await self._waiters.park()
+
     async def wait(self, find: Callable[[T], R | None]) -> R:
         """Wait until `find` finds something in the value, and return it. `find` may raise to end the wait."""
         await trio.lowlevel.checkpoint_if_cancelled()

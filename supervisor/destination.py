@@ -33,7 +33,13 @@ class Destination:
         Raises:
             NurseryError: See `find_in`.
         """
-        return await self._fleet.catalogue.wait(self.find_in)
+        await trio.lowlevel.checkpoint_if_cancelled()
+        while (tool := self.find_in(self._fleet.catalogue.value)) is None:
+            if self._request.server is None:
+                await self._fleet.arrivals.wait(self._request.name)
+            else:
+                await self._fleet.cell(self._request.server).changed()
+        return tool
 
     def find_in(self, catalogue: Catalogue) -> Tool | None:
         """The tool as it is known now; None if it may yet come.
@@ -67,11 +73,9 @@ class Destination:
 
     def _tools_may_come(self) -> bool:
         """Whether a first attempt is under way, or was now begun, that may bring tools nobody knows yet."""
-        snapshots = [cell.value for cell in self._fleet.cells.values()]
-        unlisted = [one for one in snapshots if one.state is ServerState.IDLE and not one.definitions]
-        for one in unlisted:
-            self._fleet.wake(one.spec.name)
-        return bool(unlisted) or not all(one.settled for one in snapshots)
+        for server in self._fleet.arrivals.sleepers():
+            self._fleet.wake(server)
+        return self._fleet.arrivals.expected
 
     # -- its server -----------------------------------------------------------------------------------------------
 

@@ -15,11 +15,11 @@ from mcp_nursery.actors.transports.ledger import LEDGER
 from mcp_nursery.actors.transports.secrets import HIDE_SECRETS, TELL_SECRETS
 
 from .board import Board
-from .catalogue import near_names
 from .cell import Cell
 from .config.environment import call_timeout
 from .events import InjectionSuspected
 from .keeper import Keeper
+from .near_names import near_names
 from .orders import Acceptance, Command, Order, Renewal
 from .spec import ServerSpec
 from .standing import initial_snapshot
@@ -60,6 +60,7 @@ class Fleet:
         self.counts, self.begin_call, self.finish_call = usage.counts, usage.begin_call, usage.finish_call
         self.in_use = usage.in_use
         self.cells, self.catalogue, self.router, self.events = board.cells, board.catalogue, board.router, board.events
+        self.arrivals = board.arrivals
         self.status, self.status_of = board.status, board.status_of
         self._reloading = trio.Lock()
         self._redactors: dict[str, Redactor] = {}
@@ -179,7 +180,7 @@ class Fleet:
     def wake(self, server: str) -> None:
         """Start a server if it is idle. Never waits. One that has gone meanwhile is passed over."""
         cell = self.cells.get(server)
-        if cell is not None and cell.value.state is ServerState.IDLE:
+        if cell is not None and cell.value.state is ServerState.IDLE and self.arrivals.rouse(server):
             self._tell(server, Command(Order.WAKE))
 
     def revive(self, server: str) -> None:
