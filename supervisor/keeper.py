@@ -136,11 +136,13 @@ class Keeper:
         self._waiters.closed(self._now)
 
     async def _attend(self) -> None:
-        """Hear orders and reports while the incarnation lives, and end it when nobody uses it any more."""
+        """Hear orders and reports while the incarnation lives, and do what is due meanwhile: end it when nobody uses it
+        any more, look at its tools again."""
         while True:
-            message = await self._next(until=self._idle_at())
+            message = await self._next(until=min(self._idle_at(), self._review_at()))
             match message:
                 case None:
+                    await self._review_again()
                     self._stop_if_idle()
                 case Command() | Acceptance():
                     await self._heed(message)
@@ -204,6 +206,14 @@ class Keeper:
             why = one_line(self._settings.redact(report.error))
             logger.info("%s: keeps its old tools: %s", clean_name(self._now.spec.name), why)
         self._waiters.relisted(self._now)
+
+    def _review_at(self) -> float:
+        """When its tools are to be held against their pins again because nobody could tell the last time."""
+        return self._settings.pins.again_at if self._now.state is ServerState.CONNECTED else math.inf
+
+    async def _review_again(self) -> None:
+        if self._review_at() <= trio.current_time():
+            self._course.reviewed(await self._settings.pins.review(self._now.definitions))
 
     def _decide(self, reason: ExitReason) -> None:
         """What follows an end that nobody asked for."""

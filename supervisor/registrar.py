@@ -1,9 +1,14 @@
-"""The registrar: the one task that owns the store. Everybody else sends it jobs, and may wait for their answers."""
+"""The registrar: the one task that owns the store. Everybody else sends it jobs, and may wait for their answers.
+
+Whatever waits is done together, in one thread and one transaction: the way to a thread and back takes as long as a turn
+of a busy loop. Jobs are short, and nobody has more than one or two in line, so that first come, first served is fair.
+"""
 
 import logging
 import math
 import shlex
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import TypeVar
 
 import trio
@@ -24,12 +29,17 @@ Trust = Callable[[TrustRequest], Awaitable[bool]]
 """Asks a person whether an entry of a project's file may be used. True is remembered."""
 
 PATIENCE = 2.0
-"""Seconds that anybody waits for the store."""
+"""Seconds that anybody waits for the store while it gets nothing done. How many others are in line does not count."""
+_LOOKS = 4
+"""How often it is looked meanwhile whether it gets something done."""
+BATCH = 256
+"""Jobs that are done together at most."""
 
 
 @define(eq=False)
 class _Job:
-    work: Callable[[Store], None]
+    work: Callable[[Store], None] | None
+    """None once nobody wants it any more."""
     done: trio.Event = field(factory=trio.Event)
     refusal: StoreUnreadable | None = None
 
@@ -44,7 +54,10 @@ class Registrar:
         self._asking = trio.Lock()
         self._jobs: Mailbox[_Job] = Mailbox(math.inf)
         self._host: Host | None = None
-        self._begun = self._finishing = self._closed = False
+        self._begun = self._finishing = False
+        self._last: _Job | None = None
+        """The one after which the store is closed."""
+        self._finished_jobs = 0
         self._complaints: set[str] = set()
         self._sweep = trio.CancelScope()
         self._swept = trio.Event()
@@ -52,18 +65,16 @@ class Registrar:
 
     async def run(self) -> None:
         """Do jobs, in order."""
+        batch: list[_Job] = []
         try:
             async with trio.open_nursery() as nursery:
-                while not self._closed:
-                    (job,) = await self._jobs.take(1)
-                    try:
-                        await self._do(job, nursery)
-                    finally:
-                        job.done.set()
+                while self._last is None or self._last not in batch:
+                    batch = await self._jobs.take(BATCH)
+                    await self._do_all(batch, nursery)
+                    _all_done(batch)
                 nursery.cancel_scope.cancel()
         finally:
-            for job in self._jobs.close():
-                job.done.set()
+            _all_done([*batch, *self._jobs.close()])
 
     async def finish(self) -> None:
         """Do the jobs that wait, and close the store. Takes at most two seconds, cancelled or not."""
@@ -71,11 +82,9 @@ class Registrar:
         self._sweep.cancel()
         with trio.CancelScope(shield=True, deadline=trio.current_time() + PATIENCE):
             await self._swept.wait()
-            await self._told(self._close)
-
-    def _close(self, store: Store) -> None:
-        store.close()
-        self._closed = True
+            self._last = _Job(None)
+            self._put(self._last)
+            await self._last.done.wait()
 
     # -- consent --------------------------------------------------------------------------------------------------
 
@@ -136,16 +145,28 @@ class Registrar:
         """The store's answer.
 
         Raises:
-            StoreUnreadable: It has none, or not within two seconds.
+            StoreUnreadable: It has none, or gets nothing done for two seconds.
         """
         answers: list[T] = []
         job = _Job(lambda store: answers.append(question(store)))
         self._put(job)
-        with trio.move_on_after(PATIENCE):
-            await job.done.wait()
-        if not answers:
+        try:
+            await self._patiently(job.done)
+        finally:
+            job.work = None
+        if job.refusal is not None or not answers:
             raise job.refusal or StoreUnreadable("the user's state file gives no answer")
         return answers[0]
+
+    async def _patiently(self, done: trio.Event) -> None:
+        """Wait for this as long as the store gets on with its work."""
+        in_vain = 0
+        while in_vain < _LOOKS:
+            before = self._finished_jobs
+            with trio.move_on_after(PATIENCE / _LOOKS):
+                await done.wait()
+                return
+            in_vain = in_vain + 1 if self._finished_jobs == before else 0
 
     async def _told(self, work: Callable[[Store], None]) -> None:
         try:
@@ -163,20 +184,37 @@ class Registrar:
         except trio.BrokenResourceError:  # finished: what is wrong in the store by now, the next run finds out
             job.done.set()
 
-    async def _do(self, job: _Job, nursery: trio.Nursery) -> None:
+    async def _do_all(self, batch: Sequence[_Job], nursery: trio.Nursery) -> None:
         if not self._begun and self._finishing:  # nothing was ever needed, and nothing is touched now
-            self._closed = True
             return
         if not self._begun:
             self._begun = True
             await self._begin(nursery)
+        closing = self._last in batch
+        if self._store.blocking:
+            await trio.to_thread.run_sync(partial(self._work, batch, closing=closing), abandon_on_cancel=True)
+        else:
+            self._work(batch, closing=closing)
+
+    def _work(self, batch: Sequence[_Job], *, closing: bool) -> None:
         try:
-            if self._store.blocking:
-                await trio.to_thread.run_sync(job.work, self._store, abandon_on_cancel=True)
-            else:
-                job.work(self._store)
+            with self._store.together():
+                for job in batch:
+                    self._work_on(job)
+        except StoreUnreadable as refusal:  # none of it was written down
+            for job in batch:
+                job.refusal = refusal
+        if closing:
+            self._store.close()
+
+    def _work_on(self, job: _Job) -> None:
+        work = job.work  # taken back by another thread, perhaps
+        try:
+            if work is not None:
+                work(self._store)
         except StoreUnreadable as refusal:
             job.refusal = refusal
+        self._finished_jobs += 1
 
     # -- what killed hosts left behind ------------------------------------------------------------------------------
 
@@ -196,3 +234,8 @@ class Registrar:
             for orphan in orphans:
                 self.ended(orphan.marker)
         self._swept.set()
+
+
+def _all_done(jobs: Sequence[_Job]) -> None:
+    for job in jobs:
+        job.done.set()

@@ -1,11 +1,12 @@
 """The store that lasts: one SQLite file in the user's state folder."""
 
+import json
 import logging
 import os
 import sqlite3
-import stat
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,36 +15,16 @@ from mcp_nursery.actors.transports.orphans import Host, Orphan
 from mcp_nursery.actors.transports.process_table import ProcessId
 
 from .config.trust import TrustRequest
+from .state_file import INSERT_PINS, UnusableFile, open_state_file, pin_rows, whole
 from .store import StoreUnreadable
-from .tools.pins import DefinitionChange, Pins, UnusablePins
+from .tools.pins import DefinitionChange, Pin, Room, UnusablePins, check_pinned, pins_after
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_FORMAT = 2
-"""Format 1 had no pins; whatever is not there is added."""
-_BUSY = 1.0
-"""Seconds to wait for another process that is writing."""
 _MEMORY = 30 * 24 * 3600.0
 """Seconds after which an era is asked for again, and the processes of other machines are forgotten."""
-
-_SCHEMA = f"""
-CREATE TABLE IF NOT EXISTS eras (
-    server TEXT NOT NULL, spec TEXT NOT NULL, era TEXT NOT NULL, at REAL NOT NULL, PRIMARY KEY (server, spec)
-);
-CREATE TABLE IF NOT EXISTS processes (
-    marker TEXT PRIMARY KEY, pid INTEGER, started INTEGER,
-    machine TEXT NOT NULL, host INTEGER NOT NULL, host_started INTEGER NOT NULL, at REAL NOT NULL
-);
-CREATE TABLE IF NOT EXISTS consents (
-    digest TEXT PRIMARY KEY, server TEXT NOT NULL, file TEXT NOT NULL, at REAL NOT NULL
-);
-CREATE TABLE IF NOT EXISTS pins (
-    server TEXT NOT NULL, spec TEXT NOT NULL, pins TEXT NOT NULL, at REAL NOT NULL, PRIMARY KEY (server, spec)
-);
-PRAGMA user_version = {_FORMAT};
-"""
 
 
 class SqliteStore:
@@ -68,6 +49,21 @@ class SqliteStore:
 
             self._path = user_state_path("mcp-nursery") / "state.sqlite3"
         return self._path
+
+    @contextmanager
+    def together(self) -> Generator[None, None, None]:
+        """See `Store`. If another process writes for a second, or the file cannot be used, all is done on its own."""
+        try:
+            self._certain(lambda db: db.execute("BEGIN IMMEDIATE"))
+        except StoreUnreadable:
+            yield
+            return
+        try:
+            yield
+        except BaseException:
+            self._certain(_undo)
+            raise
+        self._certain(_commit)
 
     def era(self, server: str, spec: str) -> Era | None:
         """See `Store`."""
@@ -103,8 +99,7 @@ class SqliteStore:
         """See `Store`. A file that is not there is not made: nobody has agreed to anything."""
         if self._connection is None and not os.path.lexists(self.path):
             return False
-        row = self._certain(lambda db: db.execute("SELECT 1 FROM consents WHERE digest = ?", (digest,)).fetchone())
-        return row is not None
+        return self._certain(lambda db: _agreed(db, digest))
 
     def agree(self, request: TrustRequest) -> None:
         """See `Store`."""
@@ -113,11 +108,11 @@ class SqliteStore:
 
     def pin(self, server: str, spec: str, declared: Mapping[str, str]) -> Mapping[str, str]:
         """See `Store`."""
-        return self._certain(lambda db: _change_pins(db, server, spec, lambda pins: pins.see(declared)))
+        return self._certain(lambda db: _pin(db, server, spec, declared))
 
     def accept_change(self, spec: str, change: DefinitionChange) -> None:
         """See `Store`."""
-        self._certain(lambda db: _change_pins(db, change.server, spec, lambda pins: pins.accept(change)))
+        self._certain(lambda db: _accept(db, spec, change))
 
     def open_changes(self) -> list[tuple[str, DefinitionChange]]:
         """See `Store`. A file that is not there is not made: nothing was ever used."""
@@ -141,93 +136,134 @@ class SqliteStore:
             return instead
 
     def _certain(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        advice = "mend or remove it"
         try:
             if self._connection is None:
-                self._connection = _open(self.path)
+                self._connection = open_state_file(self.path)
             return work(self._connection)
-        except (sqlite3.Error, OSError, UnicodeError, UnusablePins) as error:
+        except UnusableFile as error:
+            reason, advice = str(error), error.advice
+        except (sqlite3.Error, OSError, UnicodeError, UnusableRow, UnusablePins) as error:
             reason = getattr(error, "strerror", None) or str(error)
-        raise StoreUnreadable(f"{self.path}: the state file cannot be used: {reason}; mend or remove it")
+        raise StoreUnreadable(f"{self.path}: the state file cannot be used: {reason}; {advice}")
 
 
-def _open(path: Path) -> sqlite3.Connection:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+class UnusableRow(ValueError):
+    """What was written down cannot be read."""
+
+
+def _commit(db: sqlite3.Connection) -> None:
     try:
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-    except FileExistsError:
-        found = path.stat()
-        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
-            raise PermissionError(0, "it is not a file of this user's alone (mode 0600)") from None
-    # The owner sees to it that one thread at a time uses it.
-    db = sqlite3.connect(path, timeout=_BUSY, isolation_level=None, check_same_thread=False)
-    try:
-        (version,) = db.execute("PRAGMA user_version").fetchone()
-        if version not in range(_FORMAT + 1):
-            raise sqlite3.DatabaseError("another version of mcp-nursery wrote it")
-        db.execute("PRAGMA journal_mode = WAL")
-        db.execute("PRAGMA synchronous = NORMAL")
-        if version < _FORMAT:
-            db.executescript(f"BEGIN IMMEDIATE;{_SCHEMA}COMMIT;")
+        db.execute("COMMIT")
     except BaseException:
-        db.close()
+        _undo(db)
         raise
-    return db
 
 
-def _change_pins(db: sqlite3.Connection, server: str, spec: str, change: Callable[[Pins], T]) -> T:
-    """Read the pins of one server, change them, and write them down if that made a difference."""
-    found, before, after = _changed_pins(db, server, spec, change)
-    if after == before:
-        return found
-    db.execute("BEGIN IMMEDIATE")  # looked at again: another host may have been quicker
-    try:
-        found, _, after = _changed_pins(db, server, spec, change)
-        db.execute("INSERT OR REPLACE INTO pins VALUES (?, ?, ?, ?)", (server, spec, after, time.time()))
-    except BaseException:
+def _undo(db: sqlite3.Connection) -> None:
+    if db.in_transaction:  # some errors have undone it already
         db.execute("ROLLBACK")
-        raise
-    db.execute("COMMIT")
-    return found
 
 
-def _changed_pins(
-    db: sqlite3.Connection, server: str, spec: str, change: Callable[[Pins], T]
-) -> tuple[T, str | None, str]:
-    row = db.execute("SELECT pins FROM pins WHERE server = ? AND spec = ?", (server, spec)).fetchone()
-    pins = Pins() if row is None else Pins.from_json(row[0])
-    found = change(pins)
-    return found, None if row is None else row[0], pins.to_json()
+def _agreed(db: sqlite3.Connection, digest: str) -> bool:
+    row = db.execute("SELECT server, file, at FROM consents WHERE digest = ?", (digest,)).fetchone()
+    if row is not None and [type(each) for each in row] != [str, str, float]:
+        raise UnusableRow("a consent in it is damaged")
+    return row is not None
+
+
+# -- pins -------------------------------------------------------------------------------------------------------------
+
+_PINS = """
+SELECT json_group_array(json_array(tool, text, differs)) FROM pinned
+WHERE server = ? AND spec = ? AND tool IN (SELECT value FROM json_each(?))
+"""
+"""In one row: see `INSERT_PINS`."""
+
+
+def _pin(db: sqlite3.Connection, server: str, spec: str, declared: Mapping[str, str]) -> Mapping[str, str]:
+    known = _pins_of(db, server, spec, declared)
+    if pins_after(declared, known, lambda: _taken(db, server, spec)):
+        with whole(db):
+            known = _pins_of(db, server, spec, declared)  # looked at again: another host may have been quicker
+            changed = pins_after(declared, known, lambda: _taken(db, server, spec))
+            _write(db, server, spec, changed)
+            known = {**known, **changed}
+    return {tool: pin.text if pin.text == declared[tool] else check_pinned(pin.text) for tool, pin in known.items()}
+
+
+def _accept(db: sqlite3.Connection, spec: str, change: DefinitionChange) -> None:
+    with whole(db):
+        known = _pins_of(db, change.server, spec, [change.tool])
+        pin = known.get(change.tool, Pin(change.before))
+        check_pinned(pin.text)
+        _write(db, change.server, spec, {change.tool: pin.accepted(change.after)})
+
+
+def _pins_of(db: sqlite3.Connection, server: str, spec: str, tools: Iterable[str]) -> dict[str, Pin]:
+    names = {json.dumps(tool): tool for tool in tools}
+    (rows,) = db.execute(_PINS, (server, spec, json.dumps(list(names)))).fetchone()
+    return {names[tool]: Pin(text, differs) for tool, text, differs in json.loads(rows)}
+
+
+def _write(db: sqlite3.Connection, server: str, spec: str, pins: Mapping[str, Pin]) -> None:
+    if pins:
+        db.execute(INSERT_PINS, (server, spec, time.time(), pin_rows(pins)))
+
+
+def _taken(db: sqlite3.Connection, server: str, spec: str) -> Room:
+    query = "SELECT count(*), total(length(text)), total(length(differs)) FROM pinned WHERE server = ? AND spec = ?"
+    names, pinned, differing = db.execute(query, (server, spec)).fetchone()
+    return Room(names, int(pinned), int(differing))
 
 
 def _open_changes(db: sqlite3.Connection) -> list[tuple[str, DefinitionChange]]:
-    rows = db.execute("SELECT server, spec, pins FROM pins ORDER BY server, at").fetchall()
-    return [(spec, change) for server, spec, pins in rows for change in Pins.from_json(pins).changes(server)]
+    rows = db.execute(
+        "SELECT server, spec, tool, text, differs FROM pinned WHERE differs IS NOT NULL ORDER BY server, at"
+    ).fetchall()
+    return [
+        (str(spec), DefinitionChange(str(server), _name_in(tool), check_pinned(text), check_pinned(differs)))
+        for server, spec, tool, text, differs in rows
+    ]
+
+
+def _name_in(column: object) -> str:
+    try:
+        if isinstance(column, str) and isinstance(name := json.loads(column), str):
+            return name
+    except ValueError:
+        pass
+    raise UnusablePins
+
+
+# -- processes --------------------------------------------------------------------------------------------------------
 
 
 def _adopt_orphans(db: sqlite3.Connection, host: Host, but: str | None) -> list[Orphan]:
     db.execute("DELETE FROM processes WHERE machine != ? AND at < ?", (host.machine, time.time() - _MEMORY))
-    rows = _rows_of_the_dead(db, host, but)
-    if not rows:
+    if not _rows_of_the_dead(db, host, but):
         return []
-    db.execute("BEGIN IMMEDIATE")  # looked at again: another host may have been quicker
-    try:
-        rows = _rows_of_the_dead(db, host, but)
+    with whole(db):
+        rows = _rows_of_the_dead(db, host, but)  # looked at again: another host may have been quicker
         adopted = [(host.pid, host.started, marker) for marker, *_ in rows]
         db.executemany("UPDATE processes SET host = ?, host_started = ? WHERE marker = ?", adopted)
-    except BaseException:
-        db.execute("ROLLBACK")
-        raise
-    db.execute("COMMIT")
     return [
-        Orphan(marker, since, None if pid is None else ProcessId(pid, started)) for marker, pid, started, since in rows
+        Orphan(marker, since, None if pid is None or started is None else ProcessId(pid, started))
+        for marker, pid, started, since in rows
     ]
 
 
 def _rows_of_the_dead(db: sqlite3.Connection, host: Host, but: str | None) -> list[Any]:
     hosts = db.execute("SELECT DISTINCT host, host_started FROM processes WHERE machine = ?", (host.machine,))
-    dead = [(pid, started) for pid, started in hosts.fetchall() if not Host(host.machine, pid, started).alive]
+    dead = [each for each in hosts.fetchall() if _are_numbers(*each) and not Host(host.machine, *each).alive]
     query = (
         "SELECT marker, pid, started, host_started FROM processes"
         " WHERE machine = ? AND host = ? AND host_started = ? AND marker IS NOT ?"
     )
-    return [row for one in dead for row in db.execute(query, (host.machine, *one, but)).fetchall()]
+    rows = [row for one in dead for row in db.execute(query, (host.machine, *one, but)).fetchall()]
+    return [row for row in rows if isinstance(row[0], str) and (_are_numbers(*row[1:3]) or row[1] is None)]
+
+
+def _are_numbers(*columns: object) -> bool:
+    """Whether they are what we wrote. A row that is not is as good as lost."""
+    return all(isinstance(each, int) for each in columns)

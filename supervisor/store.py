@@ -4,7 +4,8 @@ All of it is synchronous; whoever owns a store decides in which thread.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from hashlib import sha256
 from pathlib import Path
 from typing import Protocol
@@ -18,7 +19,7 @@ from mcp_nursery.actors.transports.process_table import ProcessId
 
 from .config.trust import TrustRequest
 from .spec import ServerSpec
-from .tools.pins import DefinitionChange, Pins
+from .tools.pins import DefinitionChange, Pin, Room, noted_changes, pins_after
 
 
 class StoreUnreadable(NurseryError):
@@ -31,6 +32,14 @@ class Store(Protocol):
     @property
     def blocking(self) -> bool:
         """Whether its methods wait for a disk, so that they are not for the event loop's thread."""
+        ...
+
+    def together(self) -> AbstractContextManager[None]:
+        """What is done in the block is written down together, when it is left: none of it holds before.
+
+        Raises:
+            StoreUnreadable: On leaving: nothing of it could be written down.
+        """
         ...
 
     def era(self, server: str, spec: str) -> Era | None:
@@ -84,10 +93,10 @@ class Store(Protocol):
         Args:
             server: Its name.
             spec: The digest.
-            declared: `tools.pins.pinned_text` of its tools, by its own names of them.
+            declared: `tools.pins.pinned_text` of its tools, or of some of them, by its own names of them.
 
         Returns:
-            What these tools were when they were first used. A tool has no pin if its server had too many names before.
+            What these tools were when they were first used. A tool has no pin if its server had too many before.
 
         Raises:
             StoreUnreadable: It cannot be told, or not be written down.
@@ -122,7 +131,11 @@ class MemoryStore:
     blocking: bool = field(default=False, init=False)
     _eras: dict[tuple[str, str], Era] = field(factory=dict[tuple[str, str], Era], init=False)
     _consents: set[str] = field(factory=set[str], init=False)
-    _pins: dict[tuple[str, str], Pins] = field(factory=dict[tuple[str, str], Pins], init=False)
+    _pins: dict[tuple[str, str], dict[str, Pin]] = field(factory=dict[tuple[str, str], dict[str, Pin]], init=False)
+
+    def together(self) -> AbstractContextManager[None]:
+        """See `Store`. Nothing can go wrong with it."""
+        return nullcontext()
 
     def era(self, server: str, spec: str) -> Era | None:
         """See `Store`."""
@@ -156,18 +169,25 @@ class MemoryStore:
 
     def pin(self, server: str, spec: str, declared: Mapping[str, str]) -> Mapping[str, str]:
         """See `Store`."""
-        return self._pins.setdefault((server, spec), Pins()).see(declared)
+        pins = self._pins.setdefault((server, spec), {})
+        pins.update(pins_after(declared, pins, lambda: _taken(pins.values())))
+        return {tool: pins[tool].text for tool in declared if tool in pins}
 
     def accept_change(self, spec: str, change: DefinitionChange) -> None:
         """See `Store`."""
-        self._pins.setdefault((change.server, spec), Pins()).accept(change)
+        pins = self._pins.setdefault((change.server, spec), {})
+        pins[change.tool] = pins.get(change.tool, Pin(change.before)).accepted(change.after)
 
     def open_changes(self) -> list[tuple[str, DefinitionChange]]:
         """See `Store`."""
-        return [(spec, change) for (server, spec), pins in self._pins.items() for change in pins.changes(server)]
+        return [(spec, change) for (server, spec), pins in self._pins.items() for change in noted_changes(server, pins)]
 
     def close(self) -> None:
         """Nothing."""
+
+
+def _taken(pins: Collection[Pin]) -> Room:
+    return Room(len(pins), sum(len(pin.text) for pin in pins), sum(len(pin.differs or "") for pin in pins))
 
 
 def spec_digest(spec: ServerSpec) -> str | None:

@@ -6,14 +6,13 @@ A server that changes a description after its user has agreed to it can instruct
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from difflib import unified_diff
-from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
-import orjson
-from attrs import define, field, frozen
+from attrs import field, frozen
 
+from .fingerprint import fingerprint
 from .hints import always_load, search_hint
 from .visible import visible
 
@@ -22,6 +21,8 @@ if TYPE_CHECKING:
 
 MOST_PINS: Final = 20_000
 """Names that the tools of one server may have in its life: twice as many as it may have at once."""
+MOST_PINNED: Final = 16 * 2**20
+"""Characters that the pins of one server may have together, and again those of what was seen to differ from them."""
 
 _MAX_LINES: Final = 1000
 """Lines of a definition that are compared: to compare takes time quadratic in them, and a server chooses them."""
@@ -37,7 +38,21 @@ def pinned_text(definition: "Definition") -> str:
     """What of a definition is pinned, as JSON: name, title, description, schemas and hints.
 
     The rest of `_meta` and the icons are not part of it: nothing of them reaches a model, and they may change at will.
+    What is long counts by its digest: see `tools.fingerprint`.
     """
+    return _all_of(pinning_steps(definition))
+
+
+def _all_of(steps: Generator[None, None, str]) -> str:
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            return cast("str", done.value)
+
+
+def pinning_steps(definition: "Definition") -> Generator[None, None, str]:
+    """`pinned_text`, step by step: none takes more than a few milliseconds, however long the definition is."""
     hints = definition.annotations
     said = {
         "name": definition.name,
@@ -49,14 +64,7 @@ def pinned_text(definition: "Definition") -> str:
         "searchHint": search_hint(definition.meta),
         "alwaysLoad": always_load(definition.meta) or None,
     }
-    return _canonical({key: value for key, value in said.items() if value is not None})
-
-
-def _canonical(value: Mapping[str, Any]) -> str:
-    try:
-        return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
-    except TypeError:  # half a surrogate pair, an integer beyond 64 bits, or nested deeper than orjson goes
-        return json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return fingerprint({key: value for key, value in said.items() if value is not None})
 
 
 @frozen
@@ -67,7 +75,8 @@ class DefinitionChange:
     tool: str
     """The server's own name of it."""
     before: str = field(repr=False)
-    """What was pinned on first use, or accepted since, as JSON."""
+    """What was pinned on first use, or accepted since, as JSON. A field of more than 64 Ki characters or 5,000 values
+    is `["sha256", hexadecimal digits, bytes]`."""
     after: str = field(repr=False)
     """What the server declares now."""
 
@@ -101,6 +110,8 @@ class Review:
     """Those that differ, by the server's own names."""
     held: Mapping[str, str] = field(factory=dict[str, str])
     """Those that are held back, by the server's own names, and why, one line each."""
+    certain: bool = True
+    """Whether all could be compared. If not, they are looked at again."""
 
 
 UNREVIEWED = Review()
@@ -124,6 +135,9 @@ def _lines(said: Mapping[str, Any]) -> list[str]:
     for key, value in said.items():
         if isinstance(value, str):
             lines += [f"{key}:", *(f"  {line}" for line in value.split("\n"))]
+        elif isinstance(value, list):  # no field is one of itself
+            _, digest, size = cast("tuple[str, str, int]", value)
+            lines.append(f"{key}: too long to be kept, {size} bytes with the SHA-256 {digest}")
         else:
             lines += f"{key}: {json.dumps(value, indent=2, ensure_ascii=False)}".split("\n")
     return lines
@@ -153,60 +167,103 @@ def _ends_cut(before: list[str], after: list[str]) -> tuple[list[str], list[str]
     return before[start:][::-1], after[start:][::-1]
 
 
-_DAMAGED = "the pins in it are damaged"
-
-
 class UnusablePins(ValueError):
     """What was written down of pins cannot be read."""
 
+    def __init__(self) -> None:
+        super().__init__("the pins in it are damaged")
 
-@define
-class Pins:
-    """The tools of one server as they were first used, and those that were seen to differ since, as texts of
-    `pinned_text` by the server's own names."""
 
-    pinned: dict[str, str] = field(factory=dict[str, str])
-    differing: dict[str, str] = field(factory=dict[str, str])
-    """As last seen; not accepted yet."""
+@frozen
+class Pin:
+    """A tool as it was first used, and as it was last seen, as texts of `pinned_text`."""
 
-    def see(self, declared: Mapping[str, str]) -> Mapping[str, str]:
-        """Pin what is new, note what differs, and return the pins of these tools.
+    text: str
+    differs: str | None = None
+    """What it was last seen to be, if that is something else and was not accepted yet."""
 
-        Once they are too many, what is new is not pinned and has none. No pin is forgotten to make room: a server
-        could have its own forgotten.
-        """
-        room = max(MOST_PINS - len(self.pinned), 0)
-        self.pinned.update(islice(((tool, declared[tool]) for tool in declared if tool not in self.pinned), room))
-        pins = {tool: self.pinned[tool] for tool in declared if tool in self.pinned}
-        gone = {tool: text for tool, text in self.differing.items() if tool not in declared}
-        self.differing = gone | {tool: declared[tool] for tool, pin in pins.items() if pin != declared[tool]}
-        return pins
+    def seen(self, text: str) -> "Pin":
+        """The pin after the tool was seen to be this."""
+        return Pin(self.text, None if text == self.text else text)
 
-    def accept(self, change: DefinitionChange) -> None:
-        """Pin the tool as it is after the change."""
-        self.pinned[change.tool] = change.after
-        if self.differing.get(change.tool) == change.after:
-            del self.differing[change.tool]
+    def accepted(self, text: str) -> "Pin":
+        """The pin after a person has accepted this."""
+        return Pin(text, None if text == self.differs else self.differs)
 
-    def changes(self, server: str) -> Sequence[DefinitionChange]:
-        """What differed when it was last seen."""
-        return list(changes_between(server, self.pinned, self.differing).values())
 
-    def to_json(self) -> str:
-        """To be written down. ASCII: a name may hold what no other encoding can."""
-        return json.dumps([self.pinned, self.differing], sort_keys=True)
+@frozen
+class Room:
+    """What the pins of a server take up."""
 
-    @classmethod
-    def from_json(cls, text: str) -> "Pins":
-        """What was written down.
+    names: int
+    pinned: int
+    """Characters, as `MOST_PINNED` counts them."""
+    differing: int
 
-        Raises:
-            UnusablePins: It is none.
-        """
-        try:
-            pinned, differing = json.loads(text)
-            if all(isinstance(json.loads(each), dict) for each in (*pinned.values(), *differing.values())):
-                return cls(pinned, differing)
-        except (ValueError, TypeError, AttributeError) as error:
-            raise UnusablePins(_DAMAGED) from error
-        raise UnusablePins(_DAMAGED)
+    def after(self, before: Pin | None, pin: Pin) -> "Room":
+        """What they take up with this pin in the place of the other."""
+        old_text, old_differs = ("", "") if before is None else (before.text, before.differs or "")
+        return Room(
+            self.names + (before is None),
+            self.pinned + len(pin.text) - len(old_text),
+            self.differing + len(pin.differs or "") - len(old_differs),
+        )
+
+    @property
+    def enough(self) -> bool:
+        """Whether a server may take up as much."""
+        return self.names <= MOST_PINS and max(self.pinned, self.differing) <= MOST_PINNED
+
+
+def pins_after(declared: Mapping[str, str], known: Mapping[str, Pin], taken: Callable[[], Room]) -> Mapping[str, Pin]:
+    """The pins that change when a server is seen to declare this, by the names of its tools.
+
+    Once there is no room, what is new is not pinned, and a difference is told but not noted. No pin is forgotten to
+    make room: a server could have its own forgotten.
+
+    Args:
+        declared: Texts of `pinned_text`.
+        known: The pins of those among these tools that have one.
+        taken: What all pins of the server take up. Asked only if something changes.
+    """
+    changed: dict[str, Pin] = {}
+    room: Room | None = None
+    for tool, text in declared.items():
+        before = known.get(tool)
+        pin = Pin(text) if before is None else before.seen(text)
+        if pin != before:
+            wanted = (taken() if room is None else room).after(before, pin)
+            as_it_was = before is not None and pin.differs is None
+            if as_it_was or wanted.enough:
+                changed[tool], room = pin, wanted
+    return changed
+
+
+def noted_changes(server: str, pins: Mapping[str, Pin]) -> Sequence[DefinitionChange]:
+    """What differed when it was last seen."""
+    return [
+        DefinitionChange(server, tool, pin.text, pin.differs) for tool, pin in pins.items() if pin.differs is not None
+    ]
+
+
+def check_pinned(text: object) -> str:
+    """A text as of `pinned_text` that was read from somewhere.
+
+    Raises:
+        UnusablePins: It is none.
+    """
+    try:
+        if isinstance(text, str) and isinstance(json.loads(text), dict):
+            return text
+    except (ValueError, RecursionError):
+        pass
+    raise UnusablePins
+
+
+def repinned(text: object) -> str:
+    """The text of `pinned_text` for what an earlier version pinned as this.
+
+    Raises:
+        UnusablePins: That is none.
+    """
+    return _all_of(fingerprint(json.loads(check_pinned(text))))

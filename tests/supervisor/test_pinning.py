@@ -339,6 +339,84 @@ def test_nothing_is_offered_while_nobody_can_tell(caplog):
     assert len(told) == 3
 
 
+class Recovering(MemoryStore):
+    """Gives an answer from a certain time on."""
+
+    def __init__(self, at):
+        super().__init__()
+        self._at = at
+
+    def pin(self, server, spec, declared):
+        if trio.current_time() < self._at:
+            raise StoreUnreadable("/state: it cannot be used: a stone")
+        return super().pin(server, spec, declared)
+
+
+@pytest.mark.parametrize(("at", "back"), [(4, 5), (6, 15), (1000, 1215)])
+def test_what_nobody_could_tell_is_looked_at_again(at, back):
+    """5 s later, and then after twice as long each time, up to 5 min: in the end it is offered."""
+
+    async def main():
+        lab(add=FIRST)
+        async with open_supervisor([spec()], state=Recovering(at), pins="block") as supervisor:
+            await trio.sleep_until(back - 0.5)
+            assert supervisor.tools == ()
+            await trio.sleep_until(back + 0.5)
+            assert names(supervisor) == ["add", "other"]
+
+    run_virtual(main)
+
+
+def test_a_change_that_nobody_could_tell_is_told_later():
+    """With `report` too nothing is skipped."""
+
+    async def main():
+        store = Recovering(0)
+        lab(add=FIRST)
+        async with open_supervisor([spec()], state=store):
+            pass
+        store._at = trio.current_time() + 3
+        lab(add=EVIL)
+        async with open_supervisor([spec()], state=store) as supervisor, supervisor.events() as events:
+            assert names(supervisor) == ["add", "other"]
+            assert supervisor.definition_changes == ()
+            async for event in events:
+                if isinstance(event, DefinitionChanged):
+                    break
+            assert (event.tool, event.at, event.held) == ("add", 5, False)
+            await trio.sleep(4000)
+            await supervisor.stop_server("lab")
+            assert trio.current_time() == 4005
+
+    run_virtual(main)
+
+
+def test_a_definition_as_long_as_it_likes(monkeypatch):
+    """However much of it a server declares: what is pinned is short, and its store is asked for little at a time."""
+    monkeypatch.setattr("mcp_nursery.supervisor.pinning._PIECE", 1000)
+    asked = []
+
+    class Watched(MemoryStore):
+        def pin(self, server, spec, declared):
+            asked.append(sum(map(len, declared.values())))
+            return super().pin(server, spec, declared)
+
+    async def main():
+        server = lab(add={"description": "Adds. " * 1_000_000})
+        server.tools = {**server.tools, **{f"tool {number}": work for number in range(100)}}
+        async with open_supervisor([spec()], state=Watched(), pins="block") as supervisor:
+            assert len(names(supervisor)) == 102
+            assert len(asked) > 5
+            assert max(asked) < 2000
+            server.declared = {"add": {"description": "Adds. " * 999_999 + "Evil. "}}
+            await supervisor.list_tools(refresh=True)
+            assert len(names(supervisor)) == 101
+            (change,) = supervisor.definition_changes
+            assert (change.tool, change.fields) == ("add", ("description",))
+
+    run_virtual(main)
+
+
 def test_what_cannot_be_written_down_is_not_accepted():
     """The error says so, and the tool stays held back."""
 

@@ -1,5 +1,9 @@
 """The registrar in virtual time: eras that outlast a run, and a store that fails, hangs or is gone."""
 
+import threading
+import time
+from contextlib import asynccontextmanager, contextmanager
+
 import pytest
 import trio
 import trio.testing
@@ -7,8 +11,9 @@ from attrs import frozen
 
 from mcp_nursery.actors.messages import Era, ServerState
 from mcp_nursery.supervisor import MemoryStore, RestartPolicy, ServerSpec, TrustRequest, open_supervisor
+from mcp_nursery.supervisor import registrar as registrar_module
 from mcp_nursery.supervisor.eras import EraNotes
-from mcp_nursery.supervisor.registrar import PATIENCE, Registrar
+from mcp_nursery.supervisor.registrar import BATCH, PATIENCE, Registrar
 from mcp_nursery.supervisor.store import StoreUnreadable, spec_digest
 from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual
 
@@ -187,3 +192,108 @@ def test_what_has_no_value_that_lasts_is_not_written_down():
         assert trio.current_time() == 0
 
     run_virtual(main)
+
+
+class Slow(MemoryStore):
+    """A disk that takes its time; and a count of how often somebody went there."""
+
+    seconds = 0.0
+
+    def __init__(self):
+        super().__init__()
+        self.blocking = True
+        self.ways = 0
+        self.hanging = None
+
+    def together(self):
+        self.ways += 1
+        return super().together()
+
+    def agreed(self, digest):
+        if self.hanging is not None:
+            self.hanging.wait(60)
+        time.sleep(self.seconds)
+        return super().agreed(digest)
+
+
+@asynccontextmanager
+async def served(store):
+    registrar = Registrar(store)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(registrar.run)
+        yield registrar
+        await registrar.finish()
+
+
+async def ask_many(registrar, count):
+    """So many of them at once, and what they heard."""
+    heard = []
+
+    async def ask():
+        try:
+            heard.append(await registrar.ask(lambda store: store.agreed("digest")))
+        except StoreUnreadable as error:
+            heard.append(str(error))
+
+    with trio.CancelScope():
+        async with trio.open_nursery() as nursery:
+            for _ in range(count):
+                nursery.start_soon(ask)
+    return heard
+
+
+async def test_what_waits_is_done_together():
+    """A thousand servers that start at once: a way to the disk and back for every few hundred jobs, not for each."""
+    store = Slow()
+    async with served(store) as registrar:
+        assert await ask_many(registrar, 1000) == [False] * 1000
+        assert store.ways <= 1000 / BATCH + 3
+
+
+async def test_how_many_others_wait_does_not_count(monkeypatch):
+    """Nobody is refused while the store gets on with its work, however long all of it takes."""
+    monkeypatch.setattr(registrar_module, "PATIENCE", 1.0)
+    store = Slow()
+    store.seconds = 0.1
+    async with served(store) as registrar:
+        assert await ask_many(registrar, 15) == [False] * 15
+
+
+async def test_a_disk_that_hangs(monkeypatch):
+    """Whoever waits is refused, and served again as soon as it answers; what nobody waits for any more is not done."""
+    monkeypatch.setattr(registrar_module, "PATIENCE", 0.2)
+    store = Slow()
+    store.hanging = threading.Event()
+    done = []
+    async with served(store) as registrar:
+        assert await ask_many(registrar, 3) == ["the user's state file gives no answer"] * 3
+        with pytest.raises(StoreUnreadable):
+            await registrar.ask(lambda store: done.append("nobody waits for this"))
+        registrar.tell(lambda store: done.append("told"))
+        store.hanging.set()
+        monkeypatch.setattr(registrar_module, "PATIENCE", 60)
+        assert await registrar.ask(lambda store: store.agreed("digest")) is False
+        assert done == ["told"]
+
+
+async def test_what_could_not_be_written_down_together_was_not_done():
+    """Whoever waited for an answer gets none."""
+
+    class Full(MemoryStore):
+        @contextmanager
+        def together(self):
+            yield
+            raise StoreUnreadable("the disk is full")
+
+    async with served(Full()) as registrar:
+        assert await ask_many(registrar, 2) == ["the disk is full"] * 2
+
+
+async def test_the_end_comes_after_all_that_was_told():
+    """Q1: no row of a process is left behind because a thousand others ended at the same time."""
+    store, done = Slow(), []
+    async with served(store) as registrar:
+        await ask_many(registrar, 1)  # one that was never asked is not opened for the end
+        for number in range(1000):
+            registrar.tell(lambda store, number=number: done.append(number))
+    assert done == list(range(1000))

@@ -1,5 +1,6 @@
 """What the state file keeps, loses and refuses to be asked. L17 for what is in it."""
 
+import json
 import sqlite3
 import stat
 import subprocess
@@ -10,6 +11,7 @@ from contextlib import closing
 from types import SimpleNamespace
 
 import pytest
+from mcp_types import Tool as Definition
 
 from mcp_nursery.actors.messages import Era
 from mcp_nursery.actors.transports import orphans
@@ -28,7 +30,7 @@ from mcp_nursery.supervisor import sqlite_store as store_module
 from mcp_nursery.supervisor.sqlite_store import SqliteStore
 from mcp_nursery.supervisor.store import StoreUnreadable, spec_digest
 from mcp_nursery.supervisor.testing import ScriptedServer
-from mcp_nursery.supervisor.tools.pins import MOST_PINS
+from mcp_nursery.supervisor.tools.pins import MOST_PINS, pinned_text
 
 DECLARED = {"add": '{"description":"Adds."}', "odd \ud800": "{}"}
 CHANGED = {**DECLARED, "add": '{"description":"Adds, and more."}'}
@@ -146,7 +148,7 @@ def test_pins_that_are_damaged_are_none(store, file):
     """They refuse, and are not overwritten."""
     store.pin("s", "d", DECLARED)
     with sqlite3.connect(file) as other:
-        other.execute("UPDATE pins SET pins = '[{\"add\": 1}, {}]'")
+        other.execute("UPDATE pinned SET text = '[1]', differs = '{'")
     other.close()
     for ask in (lambda: store.pin("s", "d", DECLARED), store.open_changes, lambda: store.accept_change("d", CHANGE)):
         with pytest.raises(StoreUnreadable, match="the pins in it are damaged; mend or remove it"):
@@ -171,6 +173,7 @@ class Overtaken(UserDict):
 def test_hosts_that_use_a_server_for_the_first_time_at_once(store, file):
     """They agree on what it was: whoever writes first."""
     assert store.pin("s", "d", Overtaken(file)) == CHANGED
+    assert store.open_changes() == [("d", DefinitionChange("s", "add", CHANGED["add"], DECLARED["add"]))]
 
 
 def test_a_name_that_no_file_can_hold(store):
@@ -180,16 +183,69 @@ def test_a_name_that_no_file_can_hold(store):
         store.pin("\ud800", "d", DECLARED)
 
 
+FORMER = """
+CREATE TABLE eras (
+    server TEXT NOT NULL, spec TEXT NOT NULL, era TEXT NOT NULL, at REAL NOT NULL, PRIMARY KEY (server, spec)
+);
+CREATE TABLE processes (
+    marker TEXT PRIMARY KEY, pid INTEGER, started INTEGER,
+    machine TEXT NOT NULL, host INTEGER NOT NULL, host_started INTEGER NOT NULL, at REAL NOT NULL
+);
+CREATE TABLE consents (
+    digest TEXT PRIMARY KEY, server TEXT NOT NULL, file TEXT NOT NULL, at REAL NOT NULL
+);
+INSERT INTO consents VALUES ('digest', 's', '/p/.mcp.json', 1.5);
+PRAGMA user_version = 1;
+"""
+FORMER_PINS = """
+CREATE TABLE pins (
+    server TEXT NOT NULL, spec TEXT NOT NULL, pins TEXT NOT NULL, at REAL NOT NULL, PRIMARY KEY (server, spec)
+);
+PRAGMA user_version = 2;
+"""
+LONG = "x" * 100_000
+
+
+def former(file, *pins):
+    """A file as the first release wrote it."""
+    file.parent.mkdir(0o700)
+    file.touch(0o600)
+    with sqlite3.connect(file) as other:
+        other.executescript("PRAGMA journal_mode = WAL;" + FORMER + (FORMER_PINS if pins else ""))
+        for each in pins:
+            other.execute("INSERT INTO pins VALUES ('s', 'd', ?, 1.5)", (each,))
+    other.close()
+
+
 def test_a_file_of_the_first_format_gets_pins(store, file):
     """What it held stays."""
-    store.agree(REQUEST)
-    store.close()
+    former(file)
+    assert store.agreed("digest")
+    assert store.pin("s", "d", DECLARED) == DECLARED
+
+
+def test_a_file_of_the_second_format_keeps_its_pins(store, file):
+    """Each in a row of its own now, and what is long as it is compared now: nothing has changed for that."""
+    first = {**DECLARED, "long": pinned_text(Definition(name="long", description="", input_schema={}))}
+    raw = {**first, "long": json.dumps({"name": "long", "description": LONG, "inputSchema": {}}, sort_keys=True)}
+    former(file, json.dumps([raw, {"add": CHANGED["add"]}], sort_keys=True))
+    now = {**DECLARED, "long": pinned_text(Definition(name="long", description=LONG, input_schema={}))}
+    assert store.open_changes() == [("d", CHANGE)]
+    assert store.pin("s", "d", now) == now
+    assert LONG not in now["long"]
+    assert store.agreed("digest")
+    assert store.open_changes() == []
+
+
+@pytest.mark.parametrize("damaged", ["", "{}", "[1, 2]", '[{"a": 1}, {}]', '[{"a": "x"}, {}]', '[{"a": "{}"}, [1]]', 7])
+def test_a_file_of_the_second_format_whose_pins_are_damaged(store, file, damaged):
+    """It refuses, and stays as it is."""
+    former(file, damaged)
+    with pytest.raises(StoreUnreadable, match="the pins in it are damaged; mend or remove it"):
+        store.pin("s", "d", DECLARED)
     with sqlite3.connect(file) as other:
-        other.executescript("DROP TABLE pins; PRAGMA user_version = 1;")
+        assert other.execute("SELECT pins FROM pins").fetchall() == [(str(damaged),)]
     other.close()
-    with closing(SqliteStore(file)) as again:
-        assert again.agreed("digest")
-        assert again.pin("s", "d", DECLARED) == DECLARED
 
 
 def test_what_is_kept_between_runs(store, file):
@@ -217,7 +273,7 @@ def damage(file, how):
             other.close()
         case "tables":
             with sqlite3.connect(file) as other:
-                for table in ("eras", "processes", "consents", "pins"):
+                for table in ("eras", "processes", "consents", "pinned"):
                     other.execute(f"ALTER TABLE {table} RENAME TO lost_{table}")
             other.close()
 
@@ -250,7 +306,7 @@ def test_what_cannot_be_read(store, file, how, caplog):
         lambda: store.accept_change("d", CHANGE),
         store.open_changes,
     ):
-        with pytest.raises(StoreUnreadable, match="mend or remove it"):
+        with pytest.raises(StoreUnreadable, match=r"the state file cannot be used: .*; (mend|use that)"):
             ask()
     assert before == (None if how == "directory" else file.read_bytes())
 

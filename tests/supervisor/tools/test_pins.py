@@ -1,18 +1,25 @@
 """What is pinned of a tool, how a difference reads, and what is written down of both."""
 
 import json
+import re
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mcp_types import Tool as Definition
 
+from mcp_nursery.supervisor.tools.fingerprint import MOST_LETTERS, MOST_VALUES
 from mcp_nursery.supervisor.tools.pins import (
     DefinitionChange,
-    Pins,
+    Pin,
+    Room,
     UnusablePins,
     changes_between,
+    check_pinned,
+    noted_changes,
     pinned_text,
+    pinning_steps,
+    pins_after,
 )
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "number", "description": "the first"}}}
@@ -99,9 +106,9 @@ def test_nothing_hides_in_a_difference(hidden):
 
 def test_a_long_difference_is_cut_and_says_so():
     """A server chooses how much there is to compare."""
-    many = "\n".join(f"line {number}" for number in range(100_000))
+    many = "\n".join(f"line {number}" for number in range(6_000))
     diff = DefinitionChange("lab", "add", text(description=many), text(description=f"{many}\nand more")).diff
-    assert diff.split("\n")[3:] == ["   line 99999", "+  and more", " inputSchema: {"]
+    assert diff.split("\n")[3:] == ["   line 5999", "+  and more", " inputSchema: {"]
     other = "\n".join(f"row {number}" for number in range(2000))
     diff = change(description=other).diff.split("\n")
     assert diff[-1] == "(more differs after 1000 lines)"
@@ -154,40 +161,109 @@ def test_odd_values_are_pinned_too(odd):
 DECLARED = st.dictionaries(st.text(max_size=3), st.integers(0, 2).map(lambda number: json.dumps({"n": number})))
 
 
+def taken(pins) -> Room:
+    return Room(len(pins), sum(len(each.text) for each in pins.values()), 0)
+
+
+def seen(pins, declared):
+    return {**pins, **pins_after(declared, pins, lambda: taken(pins))}
+
+
 @given(st.lists(DECLARED, min_size=1, max_size=6), st.randoms())
 def test_what_was_seen_first_stays_until_it_is_accepted(lists, random):
     """Whatever comes and goes: a tool differs exactly if it is not what it was first, or was accepted as last."""
-    pins, model = Pins(), {}
+    pins, model = {}, {}
     for declared in lists:
         model = {**declared, **model}
-        assert pins.see(declared) == {tool: model[tool] for tool in declared}
+        pins = seen(pins, declared)
+        assert {tool: pins[tool].text for tool in declared} == {tool: model[tool] for tool in declared}
         differing = {tool for tool in declared if declared[tool] != model[tool]}
-        assert {each.tool for each in pins.changes("lab")} >= differing
+        assert {each.tool for each in noted_changes("lab", pins)} >= differing
         assert set(changes_between("lab", model, declared)) == differing
-        pins = Pins.from_json(pins.to_json())
+        assert seen(pins, declared) == pins
         if differing and random.random() < 0.5:
             accepted = random.choice(sorted(differing))
-            pins.accept(DefinitionChange("lab", accepted, model[accepted], declared[accepted]))
+            pins[accepted] = pins[accepted].accepted(declared[accepted])
             model[accepted] = declared[accepted]
-            assert accepted not in {each.tool for each in pins.changes("lab")}
+            assert accepted not in {each.tool for each in noted_changes("lab", pins)}
 
 
 def test_what_is_accepted_is_what_was_shown():
     """A tool that has changed again since it was shown still differs."""
     shown = change(description="Adds, and more.")
-    pins = Pins()
-    pins.see({"add": text()})
-    pins.see({"add": shown.after})
-    pins.see({"add": text(description="Adds, and mails it.")})
-    pins.accept(shown)
-    (left,) = pins.changes("lab")
-    assert left.before == shown.after
-    assert "mails it" in left.diff
+    again = text(description="Adds, and mails it.")
+    pin = Pin(text()).seen(shown.after).seen(again).accepted(shown.after)
+    assert pin == Pin(shown.after, again)
+    assert "mails it" in noted_changes("lab", {"add": pin})[0].diff
 
 
-@pytest.mark.parametrize(
-    "damaged", ["", "{}", "[]", "[{}]", "[1, 2]", '[{"a": 1}, {}]', '[{"a": "x"}, {}]', '[{"a": "[]"}, {}]', "[{}, {}"]
-)
-def test_damaged_pins_are_no_pins(damaged):
+def test_room_for_the_texts_of_a_server(monkeypatch):
+    """What has no room is not pinned; a difference is told although it is not noted; what is as it was is noted."""
+    monkeypatch.setattr("mcp_nursery.supervisor.tools.pins.MOST_PINNED", 10)
+    assert pins_after({"a": "x" * 6, "b": "y" * 5, "c": "z" * 4}, {}, lambda: Room(0, 0, 0)) == {
+        "a": Pin("x" * 6),
+        "c": Pin("z" * 4),
+    }
+    pins = {"a": Pin("x" * 6, "X" * 6), "c": Pin("z" * 4)}
+    full = lambda: Room(2, 10, 6)  # noqa: E731
+    assert pins_after({"c": "Z" * 5}, pins, full) == {}
+    assert pins_after({"a": "x" * 6, "c": "Z" * 5}, pins, full) == {"a": Pin("x" * 6), "c": Pin("z" * 4, "Z" * 5)}
+    assert pins_after({"a": "x" * 6}, pins, lambda: Room(2, 11, 6)) == {"a": Pin("x" * 6)}
+
+
+@pytest.mark.parametrize("damaged", ["", "[]", "1", '"a"', "{", None, 1, b"{}", "[" * 100_000])
+def test_what_is_no_pin(damaged):
     with pytest.raises(UnusablePins):
-        Pins.from_json(damaged)
+        check_pinned(damaged)
+
+
+LONG = {
+    "letters": "x" * (MOST_LETTERS + 1),
+    "letters far down": [[{"a": ["x" * (MOST_LETTERS // 2), {"y" * (MOST_LETTERS // 2): 1}]}]],
+    "values": [{}] * (MOST_VALUES + 1),
+    "keys": {str(number): number for number in range(MOST_VALUES + 1)},
+    "odd letters": "\ud800" * (MOST_LETTERS * 3),
+    "an integer": 1 << 100_000,
+    "all of it": {"b": [1, {"x": ["é" * 200_000, None, 1.5]}], "a": [{}] * 20_000},
+}
+
+
+@pytest.mark.parametrize("long", LONG.values(), ids=LONG)
+def test_what_is_long_counts_by_its_digest(long):
+    """A text of bounded length, made in small steps; any difference makes another, and the order of keys makes none."""
+    schema = {"type": "object", "default": long, "title": "t"}
+    count = sum(1 for _ in pinning_steps(Definition.model_construct(name="add", input_schema=schema)))
+    said = fingerprint_of(schema)
+    method, digest, size = said["inputSchema"]
+    assert (method, len(digest), said["name"]) == ("sha256", 64, "add")
+    assert count > size // MOST_LETTERS / 4
+    assert list(fingerprint_of(schema)["inputSchema"]) == [method, digest, size]
+    assert fingerprint_of(dict(reversed(schema.items()))) == said
+    for other in ({**schema, "title": "u"}, {**schema, "default": [long]}, {**schema, "default": [long, ""]}):
+        assert fingerprint_of(other)["inputSchema"][1] != digest
+
+
+def fingerprint_of(schema):
+    return json.loads(pinned_text(Definition.model_construct(name="add", input_schema=schema)))
+
+
+def test_no_two_long_values_are_one():
+    """What is in one piece of it and what is in the next is told apart."""
+    half = "x" * MOST_LETTERS
+    alike = [[half, half], [half + half], [f"{half}s1:", half], {half: half}, [[half], half], half + half, f"{half}x"]
+    digests = [fingerprint_of({"a": each})["inputSchema"][1] for each in alike]
+    assert len(set(digests)) == len(alike)
+
+
+def test_how_a_long_field_reads():
+    """Its size and digest, and no word of it."""
+    changed = change(description="evil " * MOST_LETTERS)
+    assert changed.fields == ("description",)
+    (line,) = [line for line in changed.diff.split("\n") if line.startswith("+description")]
+    assert re.fullmatch(r"\+description: too long to be kept, 327688 bytes with the SHA-256 [0-9a-f]{64}", line)
+    assert "evil" not in changed.diff
+
+
+def test_what_is_just_not_long_is_kept():
+    shown = change(description="x" * MOST_LETTERS)
+    assert json.loads(shown.after)["description"] == "x" * MOST_LETTERS
