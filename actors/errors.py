@@ -76,6 +76,13 @@ class UnknownTool(NurseryError):
 class InvalidArguments(NurseryError, TypeError):
     """The arguments of a call are not a JSON object. Nothing was sent."""
 
+    def __init__(self, problem: str, *, server: str | None = None, tool: str | None = None) -> None:
+        self.server = server
+        """The server's name, if the call named it or it was known."""
+        self.tool = tool
+        """The tool as it was named, or by the server's own name."""
+        super().__init__(one_line(": ".join(part for part in (server, tool, problem) if part), 1000))
+
 
 class NotApproved(NurseryError):
     """A call that needs approval was denied, or there was nobody to ask. The server was not touched."""

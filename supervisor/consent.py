@@ -37,7 +37,7 @@ class Consent:
             NotApproved: Denied, held back, or nobody to ask.
             TypeError: Who was asked gave no `Approval`.
         """
-        encode_arguments(arguments)
+        encode_arguments(arguments, (tool.server, tool.tool))
         tool = _as_declared_now(tool, fleet)
         if arguments and self._drop_placeholders:
             arguments = without_placeholders(arguments, tool.input_schema)

@@ -54,9 +54,10 @@ class Call:
         Raises:
             InvalidArguments: `arguments` is no JSON object.
         """
+        key = self.name if self.server is None else (self.server, self.name)
         return Request(
-            key=self.name if self.server is None else (self.server, self.name),
-            arguments=encode_arguments(self.arguments),
+            key=key,
+            arguments=encode_arguments(self.arguments, key),
             timeout=self.timeout,
             idle_timeout=self.idle_timeout,
             when_down=self.when_down,

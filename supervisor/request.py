@@ -44,8 +44,8 @@ class Request:
         return self.key if isinstance(self.key, str) else self.key[1]
 
 
-def encode_arguments(arguments: object) -> bytes | None:
-    """Arguments as they go over the wire; None for none.
+def encode_arguments(arguments: object, key: RouteKey) -> bytes | None:
+    """Arguments as they go over the wire, for the tool of this key; None for none.
 
     Raises:
         InvalidArguments: They are no JSON object.
@@ -54,8 +54,13 @@ def encode_arguments(arguments: object) -> bytes | None:
         return None
     if not isinstance(arguments, Mapping):
         decode = ": decode the JSON first" if isinstance(arguments, str) else ""
-        raise InvalidArguments(f"the arguments of a tool are an object, not {type(arguments).__name__}{decode}")
+        raise _invalid(f"the arguments of a tool are an object, not {type(arguments).__name__}{decode}", key)
     try:
         return encode(dict(arguments))  # pyright: ignore[reportUnknownArgumentType]
     except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidArguments(f"the arguments cannot be sent as JSON: {error}") from None
+        raise _invalid(f"the arguments cannot be sent as JSON: {error}", key) from None
+
+
+def _invalid(problem: str, key: RouteKey) -> InvalidArguments:
+    server, tool = (None, key) if isinstance(key, str) else key
+    return InvalidArguments(problem, server=server, tool=tool)

@@ -163,9 +163,10 @@ class Supervisor:
             SupervisorClosed: The block was left.
         """
         self._fleet.check_open()
+        key = name if server is None else (server, name)
         request = Request(
-            key=name if server is None else (server, name),
-            arguments=encode_arguments(arguments),
+            key=key,
+            arguments=encode_arguments(arguments, key),
             timeout=timeout,
             idle_timeout=idle_timeout,
             when_down=when_down,

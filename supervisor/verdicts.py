@@ -42,7 +42,8 @@ def judge(outcome: Final, tool: Tool, handover: Handover, fleet: Fleet) -> ToolR
         case Malformed():
             raise _invalid(outcome.problem, tool, handover, fleet)
         case Unsendable():
-            raise InvalidArguments(f"the call cannot be sent as JSON: {outcome.problem}")
+            problem = f"the call cannot be sent as JSON: {outcome.problem}"
+            raise InvalidArguments(problem, server=tool.server, tool=tool.tool)
         case Busy():
             raise _busy(tool, handover)
         case Expired():

@@ -1,7 +1,8 @@
 """Tools as the dictionaries that model APIs and agent frameworks take. Pure; each dictionary is the caller's own."""
 
-from copy import deepcopy
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
+
+from .wrapping import harmless
 
 if TYPE_CHECKING:
     from .tool import Tool
@@ -25,4 +26,15 @@ def as_langchain(tool: "Tool") -> dict[str, Any]:
 
 def _schema(tool: "Tool") -> dict[str, Any]:
     """The input schema, with the two keys that these APIs insist on."""
-    return {"type": "object", "properties": {}, **deepcopy(tool.input_schema)}
+    return {"type": "object", "properties": {}, **_copy(tool.input_schema)}
+
+
+def _copy(value: Any) -> Any:
+    """The caller's own copy of a JSON value, in which no text, names included, forges the marks around results."""
+    if isinstance(value, str):
+        return harmless(value)
+    if isinstance(value, dict):
+        return {harmless(str(key)): _copy(part) for key, part in cast("dict[object, object]", value).items()}
+    if isinstance(value, list):
+        return [_copy(part) for part in cast("list[object]", value)]
+    return value

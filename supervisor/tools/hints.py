@@ -5,12 +5,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from attrs import frozen
 
+from .wrapping import harmless
+
 if TYPE_CHECKING:
     from mcp_types import Tool as Definition
 
 MAX_DESCRIPTION: Final = 2048
 """Characters of a description."""
-_CUT = "… [truncated]"
+_MARK = "… [truncated]"
 _JOINERS = "\u200d"
 
 
@@ -55,9 +57,13 @@ def hints_of(definition: "Definition", *, trusted: bool) -> ToolHints:
 
 
 def describe(server: str, full: str) -> str:
-    """The description under the name of its server, in at most 2048 characters, none of them cut apart."""
-    text = f"[MCP: {' '.join(server.split())}] {full}"
-    return text if len(text) <= MAX_DESCRIPTION else text[: _whole(text, MAX_DESCRIPTION - len(_CUT))] + _CUT
+    """The description under the name of its server, in at most 2048 characters, none of them cut apart. It cannot
+    forge the marks around results."""
+    return _cut(harmless(_cut(f"[MCP: {' '.join(server.split())}] {full}")))  # once more: `&lt;` is longer than `<`
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_DESCRIPTION else text[: _whole(text, MAX_DESCRIPTION - len(_MARK))] + _MARK
 
 
 def search_hint(meta: dict[str, Any] | None) -> str | None:

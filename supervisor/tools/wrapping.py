@@ -1,10 +1,14 @@
-"""The marks around everything a server says to a model: between them nothing is an instruction. Pure."""
+"""The marks around what a server says to a model: between them nothing is an instruction. Pure.
+
+What cannot stand between them, a tool's description and schema, is at least kept from forging them: `harmless`.
+"""
 
 import re
 from functools import lru_cache
 from unicodedata import normalize
 
 from .finding import finder
+from .visible import revealed
 
 TAG = "mcp_tool_output"
 
@@ -29,13 +33,9 @@ _ALIKE = str.maketrans(
 
 
 def wrap(body: str, *, server: str, tool: str) -> str:
-    """The body between one opening and one closing mark that say whose words these are.
-
-    Nothing in the body can end the block. A `<` that begins the tag, in any case and with white space in it, becomes
-    `&lt;`; in a body that spells the tag with invisible, compatible or similar-looking characters, every `<` does.
-    """
+    """The body, `harmless`, between one opening and one closing mark that say whose words these are."""
     opening = f'<{TAG} server="{clean_name(server)}" tool="{clean_name(tool)}" trust="untrusted">'
-    return f"{opening}\n{_harmless(body)}\n</{TAG}>"
+    return f"{opening}\n{harmless(body)}\n</{TAG}>"
 
 
 @lru_cache(maxsize=1024)
@@ -44,7 +44,13 @@ def clean_name(name: str) -> str:
     return _FOREIGN.sub("_", name)
 
 
-def _harmless(body: str) -> str:
+def harmless(body: str) -> str:
+    """The text so that nothing in it begins or ends a block, and nothing is written in it unseen: see `revealed`.
+
+    A `<` that begins the tag, in any case and with white space in it, becomes `&lt;`; in a text that spells the tag
+    with invisible, compatible or similar-looking characters, every `<` does.
+    """
+    body = revealed(body)
     if "<" not in body and (body.isascii() or not any(less in body for less in _LESS_THAN)):
         return body
     if not _spells_tag(body):

@@ -367,7 +367,8 @@ async def test_a_toolset(autojump_clock):
             "MCP error: UnknownTool\ntool: mcp_lab_wrok\nstage: lookup"
         )
         assert "did you mean 'mcp_lab_work'" in await toolset.call("mcp_lab_wrok")
-        assert (await toolset.call("mcp_lab_work", [])).startswith("MCP error: InvalidArguments")  # type: ignore[arg-type]
+        told = await toolset.call("mcp_lab_work", [])  # type: ignore[arg-type]
+        assert told.startswith("MCP error: InvalidArguments\nserver: lab\ntool: work\n")
         answers["ask"] = Approval.DENY
         assert (await toolset.call("mcp_lab_work")).startswith("MCP error: NotApproved")
         with trio.CancelScope() as scope:

@@ -101,6 +101,14 @@ def test_the_names_are_clean_and_the_words_wrapped():
     assert facts(error_content(UnknownServer("a b")))["server"] == "a_b"
 
 
+def test_arguments_that_are_none_name_their_tool():
+    """T14, T15: the model is told which of its calls was wrong."""
+    content = error_content(InvalidArguments("no object", server="lab", tool="do it"))
+    assert (facts(content)["server"], facts(content)["tool"]) == ("lab", "do_it")
+    assert '<mcp_tool_output server="lab" tool="do_it"' in content
+    assert "lab: do it: no object" in content
+
+
 def test_caps():
     """T14: message at most 1000 characters, data at most 2000 and five levels deep; secrets are out."""
     deep: object = "bottom"
