@@ -78,6 +78,8 @@ class DrivenCalls:
     async def _call(self, call: Round, exchange: Exchange) -> None:
         slot = call.slot
         try:
+            if slot.decided:  # since it was begun: its caller was told that it was not sent
+                return
             with exchange.under_way():
                 slot.sent = True
                 slot.resolve(await self._exchange(call, exchange))

@@ -1,5 +1,6 @@
 """Real server objects of the SDK in this process."""
 
+import time
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from functools import partial
@@ -117,6 +118,34 @@ async def test_a_server_runs_in_the_context_of_the_block_whoever_adds_it(autojum
 
 
 # -- calls --------------------------------------------------------------------------------------------------------
+
+
+async def test_what_is_said_not_to_be_sent_was_not_executed():
+    """On a loop that is held up a call's time may be over at any of its steps; in real time, for it is about that."""
+    ledger: list[str] = []
+
+    async def work(ctx, params):
+        ledger.append(params.arguments["n"])
+        return CallToolResult(content=[])
+
+    async def hold_up() -> None:
+        while True:
+            time.sleep(0.003)  # noqa: ASYNC251 - on purpose
+            await trio.lowlevel.checkpoint()
+
+    not_sent: list[int] = []
+    async with open_supervisor([spec(low_level(work))]) as supervisor, trio.open_nursery() as nursery:
+        nursery.start_soon(hold_up)
+        for n in range(150):
+            try:
+                await supervisor.call_tool("mcp_lab_work", {"n": n}, timeout=0.002 * (n % 6 + 1))
+            except CallTimeout as timeout:
+                if timeout.delivery == "not_sent":
+                    not_sent.append(n)
+        nursery.cancel_scope.cancel()
+    assert not_sent
+    assert not set(not_sent) & set(ledger)
+    assert len(set(ledger)) == len(ledger)
 
 
 async def test_calls(autojump_clock):

@@ -116,6 +116,17 @@ async def test_a_call_given_up_ends_at_the_server_and_frees_its_place(bridge):
         assert not calls[1].slot.decided
 
 
+@pytest.mark.parametrize("decide", [ReplySlot.abandon, ReplySlot.expire])
+async def test_a_call_that_is_decided_before_its_task_runs_is_not_sent(bridge, decide):
+    """Its caller was told so."""
+    sent = call("add", {"terms": [1]})
+    async with driven(lab(bridge)) as connection:
+        connection.submit([sent])
+        decide(sent.slot)
+        await connection.idle()
+        assert (sent.slot.delivery, bridge.tools_called) == (Delivery.NOT_SENT, [])
+
+
 async def test_room_waits_for_a_place(bridge):
     calls = [call("hang"), call("hang")]
     async with driven(lab(bridge)) as connection:
