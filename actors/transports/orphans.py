@@ -8,7 +8,8 @@ from functools import cache
 import trio
 from attrs import frozen
 
-from .process_table import MARKER, ProcessId, Table, identify, is_alive, read_aside, signal_one, survivors
+from .process_mark import VARIABLE
+from .process_table import ProcessId, Table, identify, is_alive, read_aside, signal_one, survivors
 
 _PATIENCE = 2.0
 """Seconds between SIGTERM and SIGKILL."""
@@ -64,7 +65,7 @@ def this_machine() -> str:
 
 def own_marker() -> str | None:
     """The marker that this process inherited from a host that started it: a tree of which we are a part."""
-    return os.environ.get(MARKER)
+    return os.environ.get(VARIABLE)
 
 
 async def end_orphans(orphans: Sequence[Orphan], patience: trio.CancelScope) -> bool:
@@ -91,7 +92,7 @@ async def _drive_out(orphans: Sequence[Orphan], number: signal.Signals, seconds:
     since = min((orphan.since for orphan in orphans), default=0)
     told: set[ProcessId] = set()
     with trio.CancelScope() as limit:
-        while left := {process for orphan in orphans for process in left_of(orphan, await read_aside(since))}:
+        while left := _all_left(orphans, await read_aside(since)):
             for process in left - told:
                 signal_one(process, number)
             if not told:
@@ -102,13 +103,17 @@ async def _drive_out(orphans: Sequence[Orphan], number: signal.Signals, seconds:
     return False
 
 
-def left_of(orphan: Orphan, table: Table) -> list[ProcessId]:
-    """Who is left of a tree: those who carry its marker and, as long as its leader is there, its group and session.
+def _all_left(orphans: Sequence[Orphan], table: Table) -> set[ProcessId]:
+    return {process for orphan in orphans for process in left_of(orphan, table)}
 
-    Once the leader is gone, so that its number may be anybody's, only the marker proves who belongs to it.
+
+def left_of(orphan: Orphan, table: Table) -> Sequence[ProcessId]:
+    """Who is left of a tree: those who bear its marks and, as long as its leader is there, its group and session.
+
+    Once the leader is gone, so that its number may be anybody's, only the marks prove who belongs to it.
     """
     leader = orphan.leader
     holder = None if leader is None else table.get(leader.pid)
     if leader is not None and holder is not None and holder.started == leader.started:
         return survivors(leader, orphan.marker, table)
-    return [ProcessId(pid, stat.started) for pid, stat in table.items() if stat.alive and stat.marker == orphan.marker]
+    return [ProcessId(pid, stat.started) for pid, stat in table.marked(orphan.marker).items()]

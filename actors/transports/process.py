@@ -11,7 +11,8 @@ import trio
 
 from .ledger import LEDGER, Ledger
 from .pipes import Tail, pump
-from .process_table import MARKER, ProcessId, identify, is_alive, look, signal_group, signal_one, survivors
+from .process_mark import VARIABLE, mark
+from .process_table import ProcessId, identify, is_alive, look, signal_group, signal_one, survivors
 
 logger = logging.getLogger(__name__)
 
@@ -28,6 +29,8 @@ class ProcessTree:
         self._leader = identify(process.pid)
         self._ledger = ledger
         self._ledger.started(marker, self._leader)
+        self._left: Sequence[ProcessId] | None = None
+        """Who was there at the last look, and got a signal; None before the first."""
         self.marker = marker
         """The value of its marker variable."""
         self.stdin = cast("trio.lowlevel.FdStream", process.stdin)
@@ -87,21 +90,25 @@ class ProcessTree:
         with trio.move_on_after(_KILL_SLACK):
             await self._drive_out(signal.SIGKILL)
             return True
-        return False
+        return self._nobody_left()  # where many are ended at once, the last look may come late
 
     async def _drive_out(self, number: signal.Signals) -> None:
         """Signal the tree until a look at the process table finds nobody of it, and the first process is reaped."""
         # Each process gets one signal: to many servers a second SIGTERM means that there is no time to clean up. Who
         # is forked after the group got its signal is not among those seen before, and gets its own in the next round.
         while left := await self._survivors():
+            self._left = left
             self._signal_group(number)
             for process in left:
                 if not process.in_group:
                     signal_one(process, number)
             await self._vanished(left)
+        self._left = ()
         await self._process.wait()
 
     async def _vanished(self, processes: Sequence[ProcessId]) -> None:
+        if self._leader in processes and self._leader.started:
+            await self._process.wait()  # most trees are one process: no need to look for its end again and again
         pause = _POLL_FIRST
         while any(map(self._lives, processes)):
             await trio.sleep(pause)
@@ -111,6 +118,10 @@ class ProcessTree:
         if process == self._leader and not process.started:
             return self._signal_group(0)
         return is_alive(process)
+
+    def _nobody_left(self) -> bool:
+        """Whether all that the last look found are gone by now. A zombie is; this reaps the first process."""
+        return self.exit_code is not None and self._left is not None and not any(map(self._lives, self._left))
 
     def _signal_group(self, number: int) -> bool:
         return signal_group(self._leader, number, reaped=self.exit_code is not None)
@@ -155,13 +166,14 @@ async def start_process(
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env={**env, MARKER: marker},
+            env={**env, VARIABLE: marker},
             cwd=cwd,
             start_new_session=True,
         )
     except BaseException:
         ledger.ended(marker)
         raise
+    mark(process.pid, marker)
     return ProcessTree(process, marker, ledger=ledger, secrets=secrets)
 
 

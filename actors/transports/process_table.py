@@ -3,14 +3,14 @@
 import math
 import os
 import sys
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 
 import trio
 from attrs import evolve, field, frozen
 from trio.lowlevel import RunVar
 
-MARKER = "MCP_NURSERY_INCARNATION"
-"""The variable that every process of one tree inherits, so that those who left its session can be found."""
+from .process_mark import VARIABLE, read_tag, tag_of
 
 _PROC = "/proc"
 
@@ -35,6 +35,8 @@ class Stat:
     session: int
     started: int
     marker: str | None = None
+    """The value of its marker variable. Not looked for if it has a tag."""
+    tag: int | None = None
 
     @property
     def alive(self) -> bool:
@@ -42,12 +44,37 @@ class Stat:
         return self.state not in "ZX"
 
 
-Table = Mapping[int, Stat]
-"""Processes by number."""
+class Table:
+    """The processes of the machine, and for each sign of belonging together those living that bear it."""
+
+    def __init__(self, stats: Mapping[int, Stat]) -> None:
+        self._stats = stats
+        self._bearers: defaultdict[tuple[str, object], list[int]] = defaultdict(list)
+        for pid, stat in stats.items():
+            if stat.alive:
+                self._bearers["group", stat.group].append(pid)
+                self._bearers["session", stat.session].append(pid)
+                self._bearers["marker", stat.marker].append(pid)
+                self._bearers["tag", stat.tag].append(pid)
+
+    def get(self, pid: int) -> Stat | None:
+        """The process of that number."""
+        return self._stats.get(pid)
+
+    def marked(self, marker: str) -> dict[int, Stat]:
+        """Those living that bear a mark of this tree."""
+        return self._with(("marker", marker), ("tag", tag_of(marker)))
+
+    def kin(self, leader: int) -> dict[int, Stat]:
+        """Those living of this group and session."""
+        return self._with(("group", leader), ("session", leader))
+
+    def _with(self, *signs: tuple[str, object]) -> dict[int, Stat]:
+        return {pid: self._stats[pid] for sign in signs for pid in self._bearers.get(sign, ())}
 
 
 def read_table(since: float) -> Table:
-    """Every process of the machine, with the markers of those started `since`. Some 20 us a process."""
+    """Every process of the machine, with the marks of those started `since`. Some 20 us a process."""
     with os.scandir(_PROC) as entries:
         pids = [int(entry.name) for entry in entries if entry.name.isdigit()]
     table: dict[int, Stat] = {}
@@ -55,8 +82,13 @@ def read_table(since: float) -> Table:
         stat = _read_stat(pid)
         if stat is not None:
             young = stat.alive and stat.started >= since
-            table[pid] = evolve(stat, marker=_read_marker(pid)) if young else stat
-    return table
+            table[pid] = _with_marks(pid, stat) if young else stat
+    return Table(table)
+
+
+def _with_marks(pid: int, stat: Stat) -> Stat:
+    tag = read_tag(pid)
+    return evolve(stat, tag=tag, marker=_read_marker(pid) if tag is None else None)
 
 
 async def read_aside(since: float) -> Table:
@@ -85,7 +117,7 @@ class _Looks:
         self._begun = 0
         self._read = 0
         self._since = math.inf
-        self._table: Table = {}
+        self._table = Table({})
 
     async def look(self, since: int) -> Table:
         """See `look`."""
@@ -102,16 +134,15 @@ class _Looks:
 _LOOKS: RunVar[_Looks] = RunVar("mcp_nursery_looks")
 
 
-def survivors(leader: ProcessId, marker: str, table: Table) -> list[ProcessId]:
-    """All that live of the leader's group and session, and all that carry the marker."""
+def survivors(leader: ProcessId, marker: str, table: Table) -> Sequence[ProcessId]:
+    """All that live of the leader's group and session, and all that bear a mark of its tree."""
     holder = table.get(leader.pid)
-    ours = 0 if holder is not None and holder.started != leader.started else leader.pid
+    is_there = holder is None or holder.started == leader.started
+    found = table.marked(marker) | (table.kin(leader.pid) if is_there else {})
     return [
-        ProcessId(pid, stat.started, in_group=stat.group == ours)
-        for pid, stat in table.items()
-        if stat.alive
-        and stat.started >= leader.started
-        and (stat.marker == marker or (ours and ours in (stat.group, stat.session)))
+        ProcessId(pid, stat.started, in_group=is_there and stat.group == leader.pid)
+        for pid, stat in found.items()
+        if stat.started >= leader.started
     ]
 
 
@@ -180,5 +211,5 @@ def _read_marker(pid: int) -> str | None:
             environment = file.readall()
     except OSError:  # it ended, or is another user's
         return None
-    _, found, rest = (b"\0" + environment).partition(f"\0{MARKER}=".encode())
+    _, found, rest = (b"\0" + environment).partition(f"\0{VARIABLE}=".encode())
     return rest.partition(b"\0")[0].decode(errors="replace") if found else None

@@ -18,7 +18,8 @@ import pytest
 import trio
 
 from mcp_nursery.actors.transports.orphans import Orphan, end_orphans, this_host
-from mcp_nursery.actors.transports.process_table import MARKER, ProcessId, identify
+from mcp_nursery.actors.transports.process_mark import VARIABLE as MARKER
+from mcp_nursery.actors.transports.process_table import ProcessId, identify
 from mcp_nursery.supervisor import open_supervisor
 
 from ..timely import in_time, timely

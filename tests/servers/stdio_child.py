@@ -34,9 +34,9 @@ def write_all(fd, data):
         view = view[os.write(fd, view) :]
 
 
-def relative(behaviour, **kwargs):
+def relative(*behaviour, **kwargs):
     """Start this file again as a child of this process."""
-    child = subprocess.Popen([sys.executable, "-I", "-S", __file__, behaviour], **kwargs)
+    child = subprocess.Popen([sys.executable, "-I", "-S", __file__, *behaviour], **kwargs)
     child.returncode = 0  # its end is not ours to see
     return child
 
@@ -47,6 +47,7 @@ def quiet_relative(behaviour, place):
         "in_group": {"env": {}},
         "in_session": {"env": {}, "preexec_fn": os.setpgrp},
         "elsewhere": {"start_new_session": True},
+        "unmarked": {"env": {}, "start_new_session": True},
     }[place]
     child = relative(behaviour, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, **apart)
     assert child.stdout.readline() == b"ready\n"
@@ -179,6 +180,18 @@ def parent(behaviour, place):
     """Polite itself, with a child that is as told."""
     say(quiet_relative(behaviour, place).pid)
     await_eof()
+
+
+def parent_of_daemon(behaviour):
+    """Polite itself; what it has started is gone, and left a process of which nothing shows where it comes from."""
+    apart = {"env": {}, "start_new_session": True}
+    helper = relative("daemonises", behaviour, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, **apart)
+    say(helper.stdout.readline().decode().strip())
+    await_eof()
+
+
+def daemonises(behaviour):
+    say(quiet_relative(behaviour, "unmarked").pid)
 
 
 def talks_at_end():

@@ -1035,6 +1035,24 @@ async def test_closing_ends_all_in_parallel(autojump_clock):
     assert [server.ends for server in servers] == [[1], [2], [3]]
 
 
+async def test_who_is_still_closing_when_the_time_is_over_is_named(autojump_clock, caplog):
+    """L10: survivors are reported, and nobody else."""
+    servers = {
+        name: ScriptedServer(Life(closes_after=after)) for name, after in (("quick", 1), ("slow", 9), ("stuck", 8))
+    }
+    with caplog.at_level(logging.WARNING):
+        async with open_supervisor([spec(server, name) for name, server in servers.items()], shutdown_timeout=3):
+            pass
+    assert [record.getMessage() for record in caplog.records] == ["still closing after 3 s: slow, stuck"]
+
+
+async def test_who_closes_in_time_is_not(autojump_clock, caplog):
+    with caplog.at_level(logging.WARNING):
+        async with open_supervisor([spec(ScriptedServer(Life(closes_after=3)))], shutdown_timeout=3.5):
+            pass
+    assert caplog.records == []
+
+
 # -- what tools do ------------------------------------------------------------------------------------------------
 
 

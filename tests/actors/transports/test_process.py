@@ -1,6 +1,7 @@
 import logging
 import os
 import signal
+import sys
 import threading
 import time
 
@@ -87,8 +88,11 @@ async def test_the_tail_has_what_nobody_pumped_yet():
 
 # descendants
 
+linux_only = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has a mark that nobody loses")
+PLACES = ["in_group", "in_session", "elsewhere", pytest.param("unmarked", marks=linux_only)]
 
-@pytest.mark.parametrize("place", ["in_group", "in_session", "elsewhere"])
+
+@pytest.mark.parametrize("place", PLACES)
 async def test_a_grandchild_goes_with_a_polite_leader(child, gone, place):
     took, code, grandchild = await closed_in(child("parent", "sleeps", place, grace=LONG))
     assert code == 0
@@ -96,7 +100,7 @@ async def test_a_grandchild_goes_with_a_polite_leader(child, gone, place):
     assert took < LONG / 2
 
 
-@pytest.mark.parametrize("place", ["in_group", "in_session", "elsewhere"])
+@pytest.mark.parametrize("place", PLACES)
 @timely
 async def test_a_grandchild_that_ignores_sigterm_is_killed(child, gone, place):
     took, _, grandchild = await closed_in(child("parent", "ignores_all", place, grace=0.3))
@@ -105,7 +109,7 @@ async def test_a_grandchild_that_ignores_sigterm_is_killed(child, gone, place):
     in_time(took, 0.3 + 0.5)
 
 
-@pytest.mark.parametrize("place", ["in_group", "in_session", "elsewhere"])
+@pytest.mark.parametrize("place", PLACES)
 async def test_a_grandchild_goes_though_the_leader_died_first(child, gone, place):
     async with child("dies_leaving", "sleeps", place, grace=LONG) as duplex:
         grandchild = (await duplex.read())[0]
@@ -131,6 +135,16 @@ async def test_who_is_forked_during_the_termination_goes_too(child, gone, behavi
     assert gone(duplex._tree.stderr.text)
     assert took >= least
     in_time(took, least + 0.5)
+
+
+@linux_only
+@pytest.mark.parametrize(("behaviour", "grace"), [("sleeps", LONG), ("ignores_all", 0.3)])
+async def test_a_daemon_goes_though_nothing_of_its_tree_is_left_on_it(child, gone, behaviour, grace):
+    """Q1: a clean environment, a session of its own, and a parent that has exited."""
+    took, code, daemon = await closed_in(child("parent_of_daemon", behaviour, grace=grace))
+    assert code == 0
+    assert gone(daemon)
+    assert took < LONG / 2
 
 
 # however the block is left

@@ -1,0 +1,67 @@
+"""What shows whose a process is: two marks that the processes of a tree inherit from its first.
+
+A variable of the environment names the tree. A descendant that is started with a clean environment loses it, and with
+`setsid` it leaves session and group as well, so that nothing of the tree is left on it. On Linux there is a second mark
+therefore: a resource limit that the kernel keeps, hands down through fork, exec and setsid, and has not obeyed since
+2.4, so that nobody else sets it and no process notices (RLIMIT_LOCKS in getrlimit(2)). It is set from outside once the
+first process runs. What a tree has started by then is marked as well, unless its parent has gone already.
+"""
+
+import sys
+from hashlib import blake2b
+
+VARIABLE = "MCP_NURSERY_INCARNATION"
+"""The variable that every process of one tree inherits."""
+
+_RLIMIT_LOCKS = 10
+"""Has no name in Python. The same number on every architecture."""
+
+
+def tag_of(marker: str) -> int:
+    """The limit of the tree with this marker: below 2 ** 56, so that no 'unlimited' equals it."""
+    return int.from_bytes(blake2b(marker.encode(errors="replace"), digest_size=7).digest())
+
+
+def mark(pid: int, marker: str) -> None:
+    """Set the limit for a process of ours that runs, and for those it has started."""
+    tag = tag_of(marker)
+    unmarked = [pid]
+    while unmarked:
+        process = unmarked.pop()
+        if _set_tag(process, tag):
+            unmarked += [child for child in _children(process) if read_tag(child) != tag]
+
+
+def read_tag(pid: int) -> int | None:
+    """The limit of a process; None if it has none, is gone, or is another user's."""
+    if sys.platform != "linux":
+        return None
+    from resource import RLIM_INFINITY, prlimit
+
+    try:
+        limit, _ = prlimit(pid, _RLIMIT_LOCKS)
+    except OSError:
+        return None
+    return None if limit == RLIM_INFINITY else limit
+
+
+def _set_tag(pid: int, tag: int) -> bool:
+    if sys.platform != "linux":
+        return False
+    from resource import prlimit
+
+    try:
+        _, hard = prlimit(pid, _RLIMIT_LOCKS)
+        prlimit(pid, _RLIMIT_LOCKS, (tag, hard))
+    except (OSError, ValueError):  # it is gone, runs as another user by now, or somebody has limited what is possible
+        return False
+    return True
+
+
+def _children(pid: int) -> list[int]:
+    """Those that its first thread has started: it runs for a moment only."""
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children", "rb", buffering=0) as file:
+            return [int(child) for child in file.readall().split()]
+    except OSError:  # it is gone, or this kernel does not tell
+        return []

@@ -1,0 +1,49 @@
+"""Servers that leave daemons behind."""
+
+import logging
+import shlex
+import sys
+
+import psutil
+import pytest
+
+from mcp_nursery.supervisor import ServerSpec, StdioTransport
+
+from .harness import LAB, eventually, supervised
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has a mark that nobody loses")
+
+
+def sleepers(length):
+    return [one for one in psutil.process_iter() if _command(one) == ["sleep", length]]
+
+
+def _command(process):
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return None
+
+
+@pytest.mark.parametrize(
+    ("script", "length"),
+    [
+        ("env -i setsid sleep {length} & exec {server}", "8641"),
+        ("env -i setsid sh -c 'sleep {length} &'; exec {server}", "8642"),
+        ("env -i setsid sh -c 'trap \"\" HUP TERM; sleep {length} & exec sleep {length}' & exec {server}", "8643"),
+    ],
+    ids=["in the background", "with no parent", "stubborn"],
+)
+async def test_a_daemon_of_a_clean_environment_ends_with_its_server(script, length, caplog):
+    """Q1: started before the server itself, in a session of its own, with nothing in its environment."""
+    server = shlex.join([sys.executable, "-I", "-S", str(LAB)])
+    shell = StdioTransport("sh", ["-c", script.format(length=length, server=server)])
+    try:
+        with caplog.at_level(logging.WARNING):
+            async with supervised(ServerSpec("lab", shell)):
+                await eventually(lambda: sleepers(length))
+            assert sleepers(length) == []
+    finally:
+        for left in sleepers(length):
+            left.kill()
+    assert "left behind" not in caplog.text
