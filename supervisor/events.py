@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
+from typing import final
 
 import trio
 from attrs import frozen
@@ -14,7 +15,7 @@ from .status import ServerStatus, Snapshot, retry_in
 from .tools.pins import DefinitionChange
 
 EVENT_BUFFER = 100
-"""Events a reader may fall behind before it gets `Lagged` and snapshots instead."""
+"""Events a reader may fall behind before it gets `Lagged` and snapshots instead; the snapshots do not count."""
 
 
 @frozen
@@ -87,7 +88,8 @@ class DefinitionChanged:
 
 @frozen
 class Lagged:
-    """The reader fell behind: this many events were dropped. A `SnapshotEvent` for each server follows."""
+    """The reader fell behind: this many events were dropped. A `SnapshotEvent` for each server follows, and what
+    happens from now on after them: who forgets here all that it put together from events has the truth again then."""
 
     missed: int
 
@@ -149,29 +151,53 @@ def definition_events(old: Snapshot, new: Snapshot, now: float) -> list[Definiti
     ]
 
 
-class EventStream(trio.abc.ReceiveChannel[Event]):
-    """A reader's own buffer of events. A reader that falls behind loses events, never the truth about the servers."""
+class _Backlog:
+    """What one reader has not read yet, between the hub, which writes, and the reader's stream.
+
+    What a reader that fell behind is told instead does not count against what it may fall behind: with more servers
+    than that it would never hear a live event again.
+    """
 
     def __init__(self, statuses: Callable[[], Sequence[ServerStatus]]) -> None:
+        self.finished = False
+        """Whether nothing more comes."""
+        self.readers = trio.lowlevel.ParkingLot()
         self._statuses = statuses
-        self._buffer: deque[Event] = deque()
+        self._catching_up: deque[Event] = deque()
+        self._live: deque[Event] = deque()
         self._missed = 0
-        self._finished = False
-        self._closed = False
-        self._readers = trio.lowlevel.ParkingLot()
 
-    def publish(self, event: Event) -> None:
-        """Give the reader an event. Never waits."""
-        if self._missed or len(self._buffer) >= EVENT_BUFFER:
+    def add(self, event: Event) -> None:
+        """Something has happened."""
+        if self._missed or len(self._live) >= EVENT_BUFFER:
             self._missed += 1  # and all that follow, until the snapshots that cover them
         else:
-            self._buffer.append(event)
-        self._readers.unpark_all()
+            self._live.append(event)
+        self.readers.unpark_all()
 
     def finish(self) -> None:
-        """No more events: the reader gets what is there, then the end."""
-        self._finished = True
-        self._readers.unpark_all()
+        """Nothing more comes."""
+        self.finished = True
+        self.readers.unpark_all()
+
+    def take(self) -> Event | None:
+        """The next event, if there is one. What was dropped is covered by where everything stands now."""
+        if not self._catching_up and not self._live and self._missed:
+            self._catching_up.append(Lagged(self._missed))
+            self._catching_up.extend(SnapshotEvent(status) for status in self._statuses())
+            self._missed = 0
+        waiting = self._catching_up or self._live
+        return waiting.popleft() if waiting else None
+
+
+@final
+class EventStream(trio.abc.ReceiveChannel[Event]):
+    """A reader's own channel of events: see `Supervisor.events`, which makes it. A reader that falls behind loses
+    events, never the truth about the servers."""
+
+    def __init__(self, backlog: _Backlog) -> None:
+        self._backlog = backlog
+        self._closed = False
 
     async def receive(self) -> Event:
         """The next event.
@@ -184,27 +210,19 @@ class EventStream(trio.abc.ReceiveChannel[Event]):
         while True:
             if self._closed:
                 raise trio.ClosedResourceError
-            if not self._buffer and self._missed:
-                self._catch_up()
-            if self._buffer:
-                event = self._buffer.popleft()
+            event = self._backlog.take()
+            if event is not None:
                 await trio.lowlevel.cancel_shielded_checkpoint()
                 return event
-            if self._finished:
+            if self._backlog.finished:
                 raise trio.EndOfChannel
-            await self._readers.park()
+            await self._backlog.readers.park()
 
     async def aclose(self) -> None:
         """Read no more."""
         self._closed = True
-        self._readers.unpark_all()
+        self._backlog.readers.unpark_all()
         await trio.lowlevel.checkpoint()
-
-    def _catch_up(self) -> None:
-        """What was dropped is covered by where everything stands now."""
-        self._buffer.append(Lagged(self._missed))
-        self._buffer.extend(SnapshotEvent(status) for status in self._statuses())
-        self._missed = 0
 
 
 class EventHub:
@@ -212,31 +230,32 @@ class EventHub:
 
     def __init__(self, statuses: Callable[[], Sequence[ServerStatus]]) -> None:
         self._statuses = statuses
-        self._streams: set[EventStream] = set()
+        self._backlogs: set[_Backlog] = set()
         self._finished = False
 
     @asynccontextmanager
     async def open(self) -> AsyncGenerator[EventStream, None]:
         """A stream of all events from now on, for as long as the block lasts."""
-        stream = EventStream(self._statuses)
-        self._streams.add(stream)
+        backlog = _Backlog(self._statuses)
+        stream = EventStream(backlog)
+        self._backlogs.add(backlog)
         if self._finished:
-            stream.finish()
+            backlog.finish()
         try:
             yield stream
         finally:
-            self._streams.discard(stream)
+            self._backlogs.discard(backlog)
             with trio.CancelScope(shield=True):  # bounded: closing is one checkpoint
                 await stream.aclose()
 
     def publish(self, event: Event | None) -> None:
         """Give an event to everyone; None is no event."""
         if event is not None:
-            for stream in self._streams:
-                stream.publish(event)
+            for backlog in self._backlogs:
+                backlog.add(event)
 
     def finish(self) -> None:
         """End every stream after what it has."""
         self._finished = True
-        for stream in self._streams:
-            stream.finish()
+        for backlog in self._backlogs:
+            backlog.finish()

@@ -6,16 +6,19 @@ import trio
 from mcp_nursery.actors.messages import ServerState
 from mcp_nursery.supervisor import (
     Event,
+    EventStream,
     Lagged,
     RestartPolicy,
     ServerRemoved,
     ServerSpec,
+    ServerStatus,
     SnapshotEvent,
     StateChanged,
     Supervisor,
     ToolsChanged,
     open_supervisor,
 )
+from mcp_nursery.supervisor.events import EVENT_BUFFER
 from mcp_nursery.supervisor.testing import Life, ScriptedServer
 
 S = ServerState
@@ -126,6 +129,55 @@ async def test_a_lag_shows_what_is_true_when_it_is_read(autojump_clock):
         assert (snapshot.status.state, snapshot.status.tool_count) == (S.STOPPED, 0)
         with trio.move_on_after(5):
             raise AssertionError(await events.receive())
+
+
+async def test_more_servers_than_a_reader_may_fall_behind(autojump_clock):
+    """P2: after a storm it hears what happens live again within one catch-up, however many servers there are."""
+    specs = [spec(ScriptedServer(), f"s{number}") for number in range(EVENT_BUFFER + 50)]
+    async with open_supervisor(specs, gate=0) as supervisor, supervisor.events() as events:
+        for one in specs:
+            await supervisor.wait_connected(one.name)
+        await read(events, EVENT_BUFFER)
+        assert isinstance(await events.receive(), Lagged)
+        for _ in range(20):  # the storm goes on while it catches up
+            await supervisor.reconnect("s0")
+        caught_up = await read(events, len(specs))
+        assert {event.status.name for event in caught_up} == {one.name for one in specs}
+        live = [event for event in await read(events, 60) if isinstance(event, StateChanged)]
+        assert [event.new for event in live] == [S.CONNECTING, S.CONNECTING, S.CONNECTED] * 20
+        await supervisor.stop_server("s1")
+        assert (await events.receive()).new is S.STOPPED
+
+
+async def test_a_replay_forgets_at_a_lag_what_it_knew(autojump_clock):
+    """P2: also which servers there are: one that was removed while the reader was behind is in no snapshot."""
+    known: dict[str, ServerState] = {}
+    async with open_supervisor([], gate=0) as supervisor, supervisor.events() as events:
+        for name in ("gone", "stays"):
+            await supervisor.add_server(spec(ScriptedServer(), name))
+            await supervisor.wait_connected(name)
+        for _ in range(50):
+            await supervisor.reconnect("stays")
+        await supervisor.remove_server("gone")
+        await supervisor.stop_server("stays")
+        with trio.move_on_after(1):
+            async for event in events:
+                match event:
+                    case Lagged():
+                        assert "gone" in known
+                        known.clear()
+                    case StateChanged(server=name, new=state) | SnapshotEvent(ServerStatus(name=name, state=state)):
+                        known[name] = state
+                    case ServerRemoved(server=name):
+                        del known[name]
+                    case _:
+                        pass
+        assert known == {one.name: one.state for one in supervisor.status()} == {"stays": S.STOPPED}
+
+
+def test_readers_only_read():
+    """Nobody who is handed a stream can write into it, or end it for the supervisor."""
+    assert {name for name in dir(EventStream) if not name.startswith("_")} == {"receive", "aclose"}
 
 
 @pytest.mark.parametrize("behind", [False, True])
