@@ -334,11 +334,11 @@ class Stage:
 
 
 @asynccontextmanager
-async def staged(kind: str) -> AsyncGenerator[Stage, None]:
+async def staged(kind: str, **settings: Any) -> AsyncGenerator[Stage, None]:
     """A peer of the kind under a supervisor, connected."""
     make, version = KINDS[kind]
     async with make(version).serving() as peer:
-        spec = ServerSpec("peer", peer.transport(), policy=POLICY, liveness=None)
+        spec = ServerSpec("peer", peer.transport(), policy=POLICY, liveness=None, **settings)
         async with open_supervisor([spec], state=MemoryStore(), shutdown_timeout=2) as supervisor:
             stage = Stage(kind, peer, supervisor)
             await stage.warm_up()
