@@ -1,24 +1,27 @@
-"""`mcp-nursery check`: whether a configuration can work. Starts nothing."""
+"""`mcp-nursery check`: whether a configuration can work, here and now. Starts nothing and runs nothing."""
 
 from collections.abc import Sequence
+from functools import partial
 from importlib.resources import files
 from typing import Any
 
 from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.supervisor import Config, ServerSpec, load_config
+from mcp_nursery.supervisor.config.preflight import problem_with
 from mcp_nursery.supervisor.sqlite_store import SqliteStore
 from mcp_nursery.supervisor.store import StoreUnreadable
 from mcp_nursery.supervisor.transports import UnusableTransport
 
 from .failures import OK, USAGE
 from .output import warn, write_json, write_line, write_rows
-from .runtime import Options, found
+from .runtime import Options, found, run_async
 
 
 def check(options: Options) -> int:
     """Read the files and say what is wrong with them."""
     config, problems = _read(options)
-    servers = [_document(spec) for each in config for spec in each.servers]
+    specs = [spec for each in config for spec in each.servers]
+    servers = run_async(partial(_documents, specs))
     problems += [server["error"] for server in servers if server["error"]]
     for warning in (warning for each in config for warning in each.warnings):
         warn(f"warning: {warning}")
@@ -52,14 +55,22 @@ def _read(options: Options) -> tuple[list[Config], list[str]]:
     return (configs if problems else [load_config(*options.config)]), problems
 
 
-def _document(spec: ServerSpec) -> dict[str, Any]:
+async def _documents(specs: Sequence[ServerSpec]) -> list[dict[str, Any]]:
+    return [await _document(spec) for spec in specs]
+
+
+async def _document(spec: ServerSpec) -> dict[str, Any]:
     transport = spec.transport
+    trusted = _is_trusted(spec)
+    problem = transport.error if isinstance(transport, UnusableTransport) else None
+    if problem is None and spec.enabled:  # what is off may be meant for another machine
+        problem = await problem_with(spec, trusted=trusted)
     return {
         "name": spec.name,
         "transport": transport.kind,
         "source": spec.source,
-        "trusted": _is_trusted(spec),
-        "error": str(transport.error) if isinstance(transport, UnusableTransport) else None,
+        "trusted": trusted,
+        "error": None if problem is None else str(problem),
     }
 
 

@@ -6,15 +6,15 @@ from typing import Any
 
 from attrs import frozen
 
-from mcp_nursery.actors.errors import NurseryError, UnknownTool
-from mcp_nursery.supervisor import Call, CallOutcome, Supervisor, Tool
+from mcp_nursery.actors.errors import NurseryError, ServerDown, UnknownTool
+from mcp_nursery.supervisor import Call, CallOutcome, ServerStatus, Supervisor, Tool
 from mcp_nursery.supervisor.fan_out import Until
 
 from .calling import approve, parse_arguments, result_document
 from .failures import OK, TOOL_ERROR, UNAVAILABLE, document_of, exit_code
 from .output import safe_text, stdout_is_terminal, warn, write_json, write_line
 from .runtime import Options, load, run_async, servers_of
-from .statuses import error_of
+from .statuses import error_of, worked
 
 
 @frozen
@@ -67,12 +67,23 @@ def _owners(supervisor: Supervisor, name: str) -> Sequence[Tool]:
 
     Raises:
         UnknownTool: No server has one.
+        ServerDown: Nor does any of them work.
     """
     tools = [tool for tool in supervisor.tools if tool.tool == name]
     if not tools:
+        _check_that_any_works(supervisor.status(), name)
         near = get_close_matches(name, sorted({tool.tool for tool in supervisor.tools}))
         raise UnknownTool(name, near=near, down=[each.name for each in supervisor.status() if error_of(each)])
     return tools
+
+
+def _check_that_any_works(statuses: Sequence[ServerStatus], tool: str) -> None:
+    if worked(statuses) == OK:
+        return
+    down = [status for status in statuses if error_of(status)]
+    first, *others = down
+    error = "; ".join(filter(None, (first.error, *(f"{other.name}: {other.error}" for other in others))))
+    raise ServerDown(server=first.name, tool=tool, state=first.state, retry_in=first.retry_in, error=error)
 
 
 def _print(outcome: CallOutcome) -> None:

@@ -2,14 +2,13 @@
 
 from mcp_nursery.supervisor import ServerStatus
 
-from .failures import OK
 from .output import write_json, write_rows
 from .runtime import Options, load, run_async, servers_of
-from .statuses import HEADERS, documents, row
+from .statuses import HEADERS, documents, row, worked
 
 
 def show_status(options: Options) -> int:
-    """Start the servers, wait for them, show them, stop them."""
+    """Start the servers, wait for them, show them, stop them. Fails if none of them works."""
     config = load(options)
 
     async def look() -> tuple[ServerStatus, ...]:
@@ -21,4 +20,4 @@ def show_status(options: Options) -> int:
         write_json({"servers": documents(statuses)})
     else:
         write_rows(HEADERS, [row(status) for status in statuses])
-    return OK
+    return worked(statuses)

@@ -10,11 +10,14 @@ from rich.text import Text
 from mcp_nursery.actors.messages import ServerState
 from mcp_nursery.supervisor import ServerStatus
 
+from .failures import NOT_APPROVED, OK, UNAVAILABLE
 from .output import safe_line, table
 
 HEADERS = ("SERVER", "STATE", "TRY", "RETRY IN", "UP", "TOOLS", "PID", "CALLS", "ERROR")
 
 _GOOD = frozenset({ServerState.CONNECTED})
+_OFF = frozenset({ServerState.DISABLED, ServerState.STOPPED, ServerState.IDLE})
+"""On purpose."""
 _BAD = frozenset({ServerState.FAILED, ServerState.BLOCKED})
 _PASSING = frozenset({ServerState.CONNECTING, ServerState.WAITING, ServerState.NEEDS_AUTH})
 
@@ -46,9 +49,17 @@ def status_table(statuses: Iterable[ServerStatus]) -> Table:
 
 def error_of(status: ServerStatus) -> str | None:
     """Why the server's tools cannot be called, one line; None if they can, or if it is off on purpose."""
-    if status.state in _GOOD or status.state in (ServerState.DISABLED, ServerState.STOPPED, ServerState.IDLE):
+    if status.state in _GOOD | _OFF:
         return None
     return safe_line(status.error or f"the server is {status.state}")
+
+
+def worked(statuses: Iterable[ServerStatus]) -> int:
+    """The exit code of a command that started them all: 0 if one of them works, or none was to."""
+    wanted = [status.state for status in statuses if status.state not in _OFF]
+    if not wanted or not _GOOD.isdisjoint(wanted):
+        return OK
+    return NOT_APPROVED if set(wanted) == {ServerState.BLOCKED} else UNAVAILABLE
 
 
 def duration(seconds: float) -> str:

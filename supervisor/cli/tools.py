@@ -5,14 +5,13 @@ from typing import Any
 
 from mcp_nursery.supervisor import ServerStatus, Tool
 
-from .failures import OK
 from .output import warn, write_json, write_rows
 from .runtime import Options, load, run_async, servers_of
-from .statuses import error_of
+from .statuses import error_of, worked
 
 
 def show_tools(options: Options) -> int:
-    """Start the servers, list their tools and the errors of those that have none, stop them."""
+    """Start the servers, list tools and the errors of those that have none, stop them. Fails if no server works."""
     config = load(options)
 
     async def look() -> tuple[Sequence[Tool], Sequence[ServerStatus]]:
@@ -23,11 +22,11 @@ def show_tools(options: Options) -> int:
     errors = {status.name: error for status in statuses if (error := error_of(status))}
     if options.as_json:
         write_json({"tools": [_document(tool) for tool in tools], "errors": errors})
-        return OK
+        return worked(statuses)
     write_rows(("NAME", "SERVER", "DESCRIPTION"), [(tool.name, tool.server, tool.full_description) for tool in tools])
     for server, error in errors.items():
         warn(f"{server}: {error}")
-    return OK
+    return worked(statuses)
 
 
 def _document(tool: Tool) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 import os
 import signal
 import subprocess
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -90,6 +90,8 @@ class Resolver:
     """Resolves one transport, each variable and command once."""
 
     unresolved: Unresolved
+    run: Callable[[str, str], Awaitable[str]] | None = None
+    """Gives the output of a command that is run in a folder; None for `output_of`."""
     secrets: set[str] = field(factory=set[str], repr=False)
     """The values found so far that nobody may be shown."""
 
@@ -179,7 +181,7 @@ class Resolver:
 
     async def _output(self, where: str, command: str) -> str:
         try:
-            output = await output_of(command, self._workspace)
+            output = await (self.run or output_of)(command, self._workspace)
         except CommandFailed as error:
             problem = str(error)
         else:

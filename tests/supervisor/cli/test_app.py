@@ -143,7 +143,7 @@ def test_a_closed_stdout_is_no_traceback(lab):
 
 
 def test_json_survives_a_narrow_encoding(config):
-    file = config(**{"ä…": {"command": "/nonexistent"}})
+    file = config(**{"ä…": {"command": sys.executable}})
     for args in (["check", "--config", file, "--json"], ["check", "--config", file]):
         ran = process(*args, env={"PYTHONIOENCODING": "ascii"})
         out, err = ran.communicate(timeout=60)

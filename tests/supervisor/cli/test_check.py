@@ -1,3 +1,6 @@
+import json
+import os
+
 import pytest
 
 from .harness import LAB
@@ -14,8 +17,17 @@ def test_a_good_file(cli, lab):
     assert ran.json == {"ok": True, "servers": [server], "errors": []}
 
 
-def test_every_transport(cli, config):
+@pytest.fixture
+def docker(tmp_path, monkeypatch):
+    """A client on PATH."""
+    (tmp_path / "docker").touch(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+
+
+@pytest.mark.usefixtures("docker")
+def test_every_transport(cli, config, monkeypatch):
     """K2: by its name, whatever word the file has for it."""
+    monkeypatch.setenv("IMAGE", "mcp/time")
     file = config(
         a=LAB,
         b={"image": "mcp/time"},
@@ -27,6 +39,41 @@ def test_every_transport(cli, config):
     ran = cli("check", "--config", file, "--json")
     assert ran.code == 0
     assert [server["transport"] for server in ran.json["servers"]] == ["stdio", "docker", "http", "sse", "ws", "docker"]
+
+
+@pytest.mark.parametrize(
+    ("entry", "problem"),
+    [
+        ({"command": "nonesuch"}, "command 'nonesuch' was not found on PATH"),
+        ({"command": "npx -y foo"}, "command 'npx -y foo' was not found on PATH; its arguments belong into args"),
+        ({"command": "/nonesuch"}, "command '/nonesuch' does not exist"),
+        ({"command": "${NONESUCH}"}, "field 'command' is unusable: variable ${NONESUCH} is not set"),
+        ({**LAB, "env": {"A": "${env:NONESUCH}"}}, "field 'env.A' is unusable: variable ${env:NONESUCH} is not set"),
+        ({**LAB, "args": ["${NONESUCH}"]}, "field 'args' is unusable: variable ${NONESUCH} is not set"),
+        ({**LAB, "cwd": "/nonesuch"}, "cwd '/nonesuch' does not exist"),
+        ({**LAB, "envFile": "/nonesuch"}, "field 'envFile' is unusable: cannot be read: No such file or directory"),
+        ({"url": "https://${NONESUCH}"}, "field 'url' is unusable: variable ${NONESUCH} is not set"),
+        ({"url": "${SCHEME}://x"}, "a URL that begins with http:// or https:// wanted"),
+        ({**LAB, "env": {"A": "!exit 1"}, "args": ["${A}"]}, None),
+        ({"command": "${NONESUCH:-sh}"}, None),
+        ({"command": "nonesuch", "enabled": False}, None),
+    ],
+)
+def test_what_cannot_work_here_and_now(cli, config, monkeypatch, entry, problem):
+    """K2, K5: programs, folders and variables are looked for, and nothing is run."""
+    monkeypatch.setenv("SCHEME", "pigeon")
+    ran = cli("check", "--config", (file := config(s=entry)))
+    assert ran.code == (0 if problem is None else 2)
+    assert ran.err == ("" if problem is None else f"mcp-nursery: {file}: server 's': {problem}\n")
+
+
+def test_a_file_of_variables_is_read_only_if_it_may_be(cli, tmp_path, monkeypatch):
+    """K7: a project's entry names it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".mcp.json").write_text(json.dumps({"mcpServers": {"s": {**LAB, "envFile": "nonesuch"}}}))
+    assert cli("check").code == 0
+    assert cli("trust", "--yes").code == 0
+    assert "envFile" in cli("check").err
 
 
 def test_it_starts_nothing(cli, config, tmp_path):

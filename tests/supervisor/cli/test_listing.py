@@ -1,4 +1,7 @@
+import json
+
 import psutil
+import pytest
 
 from .harness import BROKEN, LAB, MISSING
 
@@ -104,6 +107,27 @@ def test_tools_on_a_terminal(tty, lab):
     ran = tty("tools", "--config", lab)
     assert "[red]mark[/red] up" in ran.out
     assert "\x1b[2J" not in ran.out
+
+
+@pytest.mark.parametrize("command", [["status"], ["tools"], ["fan-out", "echo", "--yes"]])
+def test_nothing_works(cli, config, command):
+    """The exit code tells a script; what is off on purpose does not count."""
+    off = {**LAB, "disabled": True}
+    for servers, code in (({"broken": BROKEN, "missing": MISSING, "off": off}, 3), ({"lab": LAB, "broken": BROKEN}, 0)):
+        ran = cli(*command, "--config", config(**servers), "--json")
+        assert (ran.code, ran.err) == (code, "")
+    ran = cli("fan-out", "echo", "--config", config(broken=BROKEN, missing=MISSING), "--yes")
+    assert ran.code == 3
+    assert "broken: echo: the server is failed" in ran.err
+    assert "missing: " in ran.err
+
+
+def test_nothing_is_trusted(cli, tmp_path, monkeypatch):
+    """K7: another exit code than for what does not work."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".mcp.json").write_text(json.dumps({"mcpServers": {"lab": LAB}}))
+    assert [cli(command).code for command in ("status", "tools")] == [4, 4]
+    assert cli("fan-out", "echo", "--yes").code == 4
 
 
 def test_no_servers(cli, config):
