@@ -3,6 +3,7 @@
 import os
 from collections.abc import AsyncGenerator, Collection
 from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -11,18 +12,22 @@ from mcp_nursery.actors.errors import NurseryError, leaves, one_line
 from mcp_nursery.actors.host import NO_CALLBACKS, Callbacks
 
 from .config.specs import Given, specs_of
-from .consent import Consent
+from .loading import load_unless_in_loop, loaded
 from .pinning import PinMode
 from .policy import RestartPolicy
 from .registrar import Registrar, Trust
 from .service import open_service_nursery
 from .sqlite_store import SqliteStore
 from .store import Store
-from .supervisor import Supervisor
 from .terms import FleetSettings
 from .tools.approval import ApprovalRules, Approve
 from .tools.filters import several
 from .tools.naming import DEFAULT_TEMPLATE, check_template
+
+if TYPE_CHECKING:
+    from .supervisor import Supervisor
+
+load_unless_in_loop()
 
 GATE = 0.25
 """Seconds a block waits at most for first attempts before it is entered."""
@@ -66,7 +71,7 @@ async def open_supervisor(
     gate: float = GATE,
     drain: float = 0.0,
     shutdown_timeout: float = SHUTDOWN_TIMEOUT,
-) -> AsyncGenerator[Supervisor, None]:
+) -> "AsyncGenerator[Supervisor, None]":
     """Supervise servers for as long as the block lasts.
 
     The block is entered when all first attempts are settled, or after `gate` seconds. Leaving it ends every server,
@@ -121,6 +126,10 @@ async def open_supervisor(
         pins=pins,
         registrar=Registrar(_store(state), trust),
     )
+    await loaded()
+    from .consent import Consent
+    from .supervisor import Supervisor
+
     consent = Consent(approve, approval_rules or ApprovalRules(), drop_placeholders=drop_placeholders)
     raised: BaseException | None = None
     crashes: list[BaseException] = []

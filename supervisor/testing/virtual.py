@@ -6,6 +6,8 @@ from typing import TypeVar
 import trio
 import trio.testing
 
+from mcp_nursery.supervisor.loading import load
+
 T = TypeVar("T")
 
 
@@ -15,4 +17,5 @@ def run_virtual(async_fn: Callable[..., Awaitable[T]], *args: object) -> T:
     Timeouts and restart delays take no real time and are exact: the clock starts at 0. Only for servers of this
     process: a subprocess, a socket or a thread takes real time, and the clock would jump past it.
     """
+    load()  # not beside the loop: that would take time
     return trio.run(async_fn, *args, clock=trio.testing.MockClock(autojump_threshold=0))
