@@ -11,6 +11,7 @@ import trio
 from mcp_nursery.actors.errors import ConfigError, SupervisorClosed, UnknownServer
 from mcp_nursery.actors.messages import ServerState
 from mcp_nursery.actors.timer import Timer
+from mcp_nursery.actors.transports.leaving import LEAVING, Leaving
 from mcp_nursery.actors.transports.ledger import LEDGER
 from mcp_nursery.actors.transports.secrets import HIDE_SECRETS, TELL_SECRETS
 
@@ -63,6 +64,7 @@ class Fleet:
         self.arrivals = board.arrivals
         self.status, self.status_of = board.status, board.status_of
         self._reloading = trio.Lock()
+        self._leaving = Leaving()
         self._redactors: dict[str, Redactor] = {}
         self._terms = Terms(settings, self._usage, self._redact)
 
@@ -298,6 +300,7 @@ class Fleet:
     async def close(self, drain: float) -> None:
         """End every server, all at once, also when cancelled; returns within `drain` plus the shutdown timeout."""
         self.closed = True
+        self._leaving.since = trio.current_time() + drain
         commands = {name: self._tell(name, Command(Order.LEAVE, drain)) for name in self._keepers}
         self._board.stir()
         with trio.CancelScope(shield=True) as bound:
@@ -312,6 +315,7 @@ class Fleet:
 
     async def _keep(self, keeper: Keeper, name: str) -> None:
         LEDGER.set(self._settings.registrar)
+        LEAVING.set(self._leaving)
         TELL_SECRETS.set(partial(self._learn_secrets, name))
         HIDE_SECRETS.set(partial(self._redact, name))
         await keeper.run()

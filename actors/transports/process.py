@@ -9,6 +9,7 @@ from typing import cast
 
 import trio
 
+from .leaving import LEAVING
 from .ledger import LEDGER, Ledger
 from .pipes import Tail, pump
 from .process_mark import VARIABLE, mark
@@ -28,6 +29,7 @@ class ProcessTree:
         self._process = process
         self._leader = identify(process.pid)
         self._ledger = ledger
+        self._leaving = LEAVING.get()
         self._ledger.started(marker, self._leader)
         self._left: Sequence[ProcessId] | None = None
         """Who was there at the last look, and got a signal; None before the first."""
@@ -55,7 +57,8 @@ class ProcessTree:
         """End every process of the tree and close all pipes. Takes at most 2 * `grace` + 0.5 s, cancelled or not.
 
         Stdin is closed, and the first process has `grace` seconds to exit; what is left then gets SIGTERM, and after
-        `grace` seconds more SIGKILL. Descendants of a process that has exited get SIGTERM at once.
+        `grace` seconds more SIGKILL. Descendants of a process that has exited get SIGTERM at once. Where a host that
+        leaves ends many at once, these times count from when it left, and are no less than half as long.
         """
         gone = False
         # Each step has a time of its own, so that a host that was stopped in one of them (Ctrl-Z) takes all the others.
@@ -81,9 +84,10 @@ class ProcessTree:
         return gone
 
     async def _ended_in_steps(self, grace: float) -> bool:
-        with trio.move_on_after(grace):
+        began = trio.current_time()
+        with trio.move_on_at(self._leaving.step_end(began, 1, grace)):
             await self._process.wait()
-        with trio.move_on_after(grace):
+        with trio.move_on_at(self._leaving.step_end(began, 2, grace)):
             await self._drive_out(signal.SIGTERM)
             return True
         self._signal_group(signal.SIGKILL)  # does not depend on a look at the process table

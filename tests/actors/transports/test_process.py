@@ -11,6 +11,7 @@ import trio
 import trio.testing
 
 from mcp_nursery.actors.transports import process, process_table
+from mcp_nursery.actors.transports.leaving import LEAVING, Leaving
 from mcp_nursery.actors.transports.process import start_process
 from mcp_nursery.actors.transports.process_table import identify
 
@@ -223,6 +224,21 @@ async def test_twenty_stubborn_children_close_in_one_grace_period(child):
     in_time(time.process_time() - busy, 0.5)
 
 
+@timely
+async def test_who_waited_for_its_turn_while_the_host_left_is_ended_with_the_others(child):
+    """C: the last of a thousand is not two grace periods later than the first; half of each it has in any case."""
+    leaving = Leaving()
+    token = LEAVING.set(leaving)
+    try:
+        leaving.since = trio.current_time() - 60
+        took, code, _ = await closed_in(child("ignores_all", grace=0.8))
+    finally:
+        LEAVING.reset(token)
+    assert code == -signal.SIGKILL
+    assert took >= 0.8
+    in_time(took, 0.8 + 0.5)
+
+
 async def test_fifty_cycles_leave_neither_files_nor_zombies(child):
     files, kept = [], []
     others = {one.pid for one in psutil.Process().children()}  # servers of other tests
@@ -277,3 +293,21 @@ async def test_a_look_that_hangs_saves_nobody(child, monkeypatch):
     let_go.set()
     assert code == -signal.SIGKILL
     in_time(took, 2 * 0.2 + 0.5 + 0.1)
+
+
+async def test_who_is_gone_is_not_said_to_outlive_because_a_look_is_late(child, monkeypatch, caplog):
+    """Where a thousand trees end at once, the look after the kill takes longer than the dead are waited for."""
+    looks = []
+
+    async def slow_look(since):
+        looks.append(since)
+        if len(looks) > 1:
+            await trio.sleep_forever()
+        return await look(since)
+
+    look = process.look
+    monkeypatch.setattr(process, "look", slow_look)
+    with caplog.at_level(logging.WARNING):
+        _, code, _ = await closed_in(child("ignores_all", grace=0.2))
+    assert code == -signal.SIGKILL
+    assert not caplog.records
