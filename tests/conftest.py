@@ -7,6 +7,8 @@ import os
 import pytest
 from hypothesis import settings
 
+from .timely import LATE
+
 settings.register_profile("quick", max_examples=50, deadline=None, derandomize=False)
 settings.register_profile("thorough", max_examples=150, deadline=None, derandomize=False, print_blob=True)
 
@@ -31,3 +33,36 @@ def log_levels():
     yield
     logging.root.setLevel(before[0])
     ours.setLevel(before[1])
+
+
+def pytest_collection_modifyitems(items):
+    """Servers that nobody here wrote are installed at first use: that takes as long as the network does."""
+    for item in items:
+        if item.get_closest_marker("interop"):
+            item.add_marker(pytest.mark.timeout(1200))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_makereport(item, call):
+    """What was late goes with the report, to whoever prints the summary."""
+    if call.when == "call":
+        item.user_properties.extend(("late", each) for each in LATE)
+        LATE.clear()
+
+
+def pytest_terminal_summary(terminalreporter):
+    """How often a test of a promised time was tried again, and why."""
+    reports = {
+        report.nodeid: report for reports in terminalreporter.stats.values() for report in reports if _ran(report)
+    }
+    late = [
+        (name, why) for name, report in sorted(reports.items()) for key, why in report.user_properties if key == "late"
+    ]
+    if late:
+        terminalreporter.section(f"late, and tried again: {len(late)}")
+        for name, why in late:
+            terminalreporter.line(f"{name}: {why}")
+
+
+def _ran(report):
+    return getattr(report, "when", None) == "call"

@@ -2,7 +2,11 @@
 
 from functools import wraps
 
-TRIES = 5
+TRIES = 3
+"""Late three times is late."""
+
+LATE: list[str] = []
+"""What was late and is tried again, in the test that runs: told in the summary, so that nobody takes it for nothing."""
 
 
 class Late(AssertionError):
@@ -27,8 +31,16 @@ def timely(test):
         for _ in range(TRIES - 1):
             try:
                 return await test(**fixtures)
-            except* Late:
-                pass  # and again
+            except* Late as late:
+                LATE.extend(str(each) for each in leaves(late))
         return await test(**fixtures)
 
     return tried
+
+
+def leaves(group):
+    for each in group.exceptions:
+        if isinstance(each, BaseExceptionGroup):
+            yield from leaves(each)
+        else:
+            yield each

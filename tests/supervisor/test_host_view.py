@@ -190,6 +190,16 @@ async def test_the_servers_own_limit(autojump_clock):
         )
 
 
+@pytest.mark.parametrize("more", [0, 1])
+async def test_the_limit_of_a_server_that_has_none_of_its_own(autojump_clock, more):
+    """T11: 50,000 characters, and not one more."""
+    server = ScriptedServer(tools={"work": saying("x" * (50_000 + more))})
+    async with open_supervisor([ServerSpec("lab", server.transport)]) as supervisor:
+        result = await supervisor.call_tool("mcp_lab_work")
+        marker = "\n\n... (output truncated at 50000 chars, 50001 total)\n</" if more else "\n</"
+        assert f"\n{'x' * 50_000}{marker}" in result.text
+
+
 # -- what is kept out of sight --------------------------------------------------------------------------------------
 
 

@@ -323,3 +323,37 @@ async def test_what_nobody_reads_is_taken_when_nobody_can_any_more(child):
         os.kill(duplex.pid, signal.SIGKILL)
         await duplex.taken()
         assert (await duplex.loss()).unheard
+
+
+class Exited:
+    """A process tree whose first process is gone, and whose pipes somebody else holds open."""
+
+    exit_code = 0
+
+    def __init__(self):
+        reader, self.writer = os.pipe()
+        self.stdout, self.stdin = trio.lowlevel.FdStream(reader), None
+
+    async def wait(self):
+        await trio.lowlevel.checkpoint()
+        return 0
+
+
+async def test_what_a_descendant_still_says_is_heard_for_a_twentieth_of_a_second(autojump_clock):
+    """L6: an answer that is under way when the process exits counts; a pipe that is never closed is not waited for."""
+    tree = Exited()
+    duplex = stdio_duplex.StdioDuplex(tree)
+
+    async def say(at, line):
+        await trio.sleep_until(at)
+        os.write(tree.writer, line)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(duplex.end_reading)
+        nursery.start_soon(say, 0.03125, b"an answer\n")
+        assert await duplex.read() == [b"an answer"]
+        assert trio.current_time() == 0.03125
+        assert await duplex.read() == []
+        assert trio.current_time() == pytest.approx(0.05)
+    os.close(tree.writer)
+    await tree.stdout.aclose()

@@ -1,0 +1,87 @@
+"""What is imported is declared, and with bounds.
+
+The rule: whatever a module imports by name is a direct dependency, with the lowest version that is known to do. One
+whose version begins with 0 has the upper bound 1: anything may be another thing there. A closer bound is not ours to
+set, since an application shares trio and typer with us; that their minor releases do no harm, our tests say, which run
+with the newest and take every deprecation for an error. The SDK, whose protocol we follow closely, has its next major.
+"""
+
+import ast
+import re
+import sys
+import tomllib
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def declared(requirements):
+    """What a requirement says of versions, by the canonical name of its distribution."""
+    found = {}
+    for each in requirements:
+        name, bounds = re.fullmatch(r"([A-Za-z0-9._-]+)(?:\[[^]]*\])?(.*)", each).groups()
+        found[re.sub(r"[-_.]+", "-", name).lower()] = bounds
+    return found
+
+
+RUNTIME = declared(PROJECT["dependencies"])
+EXTRAS = {name: declared(requirements) for name, requirements in PROJECT["optional-dependencies"].items()}
+
+
+def imported(*folders):
+    """The packages that modules here import at their own will, wherever in them, but for what is ours or Python's."""
+    names = set()
+    for path in (path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))):
+        for node in ast.walk(ast.parse(path.read_text(), path)):
+            match node:
+                case ast.Import(names=aliases):
+                    names |= {alias.name.partition(".")[0] for alias in aliases}
+                case ast.ImportFrom(module=str(module), level=0):
+                    names.add(module.partition(".")[0])
+    return names - sys.stdlib_module_names - {"mcp_nursery"}
+
+
+def distributions(packages):
+    known = packages_distributions()
+    return {package: {re.sub(r"[-_.]+", "-", name).lower() for name in known.get(package, ())} for package in packages}
+
+
+def test_what_is_imported_is_declared():
+    missing = {
+        package: owners
+        for package, owners in distributions(imported("actors", "supervisor")).items()
+        if not owners & RUNTIME.keys()
+    }
+    assert missing == {}
+
+
+def test_what_is_declared_is_imported():
+    """A dependency that nobody uses any more is none."""
+    used = set().union(*distributions(imported("actors", "supervisor")).values())
+    assert RUNTIME.keys() - used == set()
+
+
+OWN = {path.stem for path in (ROOT / "tests").rglob("*.py")} | {
+    path.stem for path in (ROOT / "benchmarks").rglob("*.py")
+}
+"""What scripts import from their own folder."""
+
+
+def test_what_tests_import_is_declared():
+    found = distributions(imported("tests") - OWN - {"tests"})
+    missing = {package: owners for package, owners in found.items() if not owners & (RUNTIME | EXTRAS["test"]).keys()}
+    assert missing == {}
+
+
+@pytest.mark.parametrize("name", sorted(RUNTIME | EXTRAS["test"]))
+def test_bounds(name):
+    bounds = (RUNTIME | EXTRAS["test"])[name]
+    assert ">=" in bounds
+    if bounds.startswith(">=0."):
+        assert bounds.endswith(",<1")
+    if name in ("mcp", "mcp-types"):
+        assert bounds.endswith(",<3")
