@@ -1,6 +1,5 @@
 """What crosses a mailbox: states, exit reasons, calls and their outcomes. Values only, no I/O."""
 
-import math
 from collections.abc import Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -254,8 +253,8 @@ class Answered:
 
     result: dict[str, Any] = field(repr=False)
     """The raw result, this caller's own."""
-    size: float = field(default=math.inf, eq=False)
-    """Bytes of the message that brought it, at most; `inf` where nobody has counted them."""
+    size: int = field(default=0, eq=False)
+    """Bytes of the message that brought it, at most; 0 for what came over no wire of ours."""
 
 
 @frozen
@@ -265,8 +264,8 @@ class Rejected:
     code: int
     message: str = field(repr=False)
     data: Any = field(default=None, repr=False)
-    size: float = field(default=math.inf, eq=False)
-    """Bytes of the message that brought it, at most; `inf` where nobody has counted them."""
+    size: int = field(default=0, eq=False)
+    """Bytes of the message that brought it, at most; 0 for what came over no wire of ours."""
 
 
 @frozen

@@ -57,5 +57,12 @@ def size_of(value: object) -> tuple[int, int]:
     return len(counts), sum(counts)
 
 
+def characters_of(value: object) -> int:
+    """How many characters the texts and names in a JSON value have."""
+    texts = sum(len(item) for level in levels_of(value) for item in level if isinstance(item, str))
+    objects = [cast("dict[str, Any]", item) for level in levels_of(value) for item in level if isinstance(item, dict)]
+    return texts + sum(len(name) for each in objects for name in each)
+
+
 def _children(item: Any) -> Iterable[Any]:
     return cast("dict[str, Any]", item).values() if isinstance(item, dict) else item

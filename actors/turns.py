@@ -1,46 +1,34 @@
-"""Long work in pieces: what one server sends must not hold up what others wait for.
+"""Turns of the loop: how a task does long work, or takes many messages, and lets all others run in between."""
 
-Work of unknown size is a generator that yields between its pieces, each a few milliseconds long at most whatever it is
-given. Who has a task lets all others run at each of them; who has none does it in one go.
-"""
-
-from collections.abc import Generator
+import time
 from typing import Final, TypeVar
 
 import trio
 
+from .steps import SMALL, Steps
+
 T = TypeVar("T")
 
-Steps = Generator[None, None, T]
-"""Work in pieces. What it returns is its outcome."""
-
-SMALL: Final = 64 << 10
-"""Bytes, or characters, that are seen to in one go: whatever they are, that takes a few milliseconds."""
+_SLICE: Final = 0.002
+"""Seconds of work after which others get their turn; real ones, whatever Trio's clock says."""
 _MESSAGES: Final = 16
 """Messages that are taken in a row."""
 
 
 async def by_turns(work: Steps[T]) -> T:
-    """Do the work; all other tasks get their turn after each piece. Cancellable there."""
+    """Do the work; all other tasks get their turn between its pieces, small ones together. Cancellable there."""
     try:
         while True:
+            until = time.perf_counter() + _SLICE
             next(work)
+            while time.perf_counter() < until:
+                next(work)
             await trio.lowlevel.checkpoint()
     except StopIteration as done:
         outcome: T = done.value
         return outcome
     finally:
         work.close()
-
-
-def at_once(work: Steps[T]) -> T:
-    """Do the work in one go."""
-    try:
-        while True:
-            next(work)
-    except StopIteration as done:
-        outcome: T = done.value
-        return outcome
 
 
 class Pace:

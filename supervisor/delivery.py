@@ -98,7 +98,7 @@ class CallDelivery:
                     question: Asked = outcome
                 case _:
                     try:
-                        return judge(outcome, tool, handover, fleet)
+                        return await judge(outcome, tool, handover, fleet)
                     except InputWanted as asked:
                         question = asked.wanted
             rounds = rounds or InputRounds(tool, handover, fleet)
@@ -182,8 +182,8 @@ class CallDelivery:
         outcome = self._handover.slot.outcome
         return isinstance(outcome, (Unrouted, Loss, Dropped)) or may_be_question(outcome)
 
-    def conclude(self) -> ToolResult:
-        """The result, now that the slot of `start` is decided and needs no more.
+    async def conclude(self) -> ToolResult:
+        """The result, now that the slot of `start` is decided and needs no more. Cancelled, it can be asked again.
 
         Raises:
             NurseryError: The call failed. See `Supervisor.call_tool`.
@@ -192,12 +192,14 @@ class CallDelivery:
         assert tool is not None  # `start` came first
         assert outcome is not None  # and the slot is decided
         assert not isinstance(outcome, (Unrouted, Loss, Dropped))  # or it would need more
-        failed = True
         try:
-            result = judge(outcome, tool, self._handover, self._fleet)
-            failed = False
-        finally:
-            self._fleet.finish_call(tool.server, failed=failed)
+            result = await judge(outcome, tool, self._handover, self._fleet)
+        except trio.Cancelled:
+            raise
+        except BaseException:
+            self._fleet.finish_call(tool.server, failed=True)
+            raise
+        self._fleet.finish_call(tool.server, failed=False)
         return result
 
     async def resume(self) -> ToolResult:

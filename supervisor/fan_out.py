@@ -148,12 +148,21 @@ class FanOut:
         await trio.lowlevel.checkpoint_if_cancelled()
         while self._wanted > 0:
             if self._arrived:
-                return await self._hand_out(_outcome(self._arrived.popleft()))
+                return await self._hand_out(await self._next())
             if not self._unbegun and not self._in_flight:
                 break
             await self._readers.park()
         self.stop()
         raise StopAsyncIteration
+
+    async def _next(self) -> CallOutcome:
+        """The outcome that arrived first; it is still there if this is cancelled."""
+        arrived = self._arrived.popleft()
+        try:
+            return await _outcome(arrived)
+        except trio.Cancelled:
+            self._arrived.appendleft(arrived)
+            raise
 
     async def _hand_out(self, outcome: CallOutcome) -> CallOutcome:
         self._wanted -= outcome.ok
@@ -235,12 +244,12 @@ class FanOut:
             self._arrive(CallOutcome(entry.index, entry.call, result, error, entry.delivery.elapsed))
 
 
-def _outcome(arrived: _Entry | CallOutcome) -> CallOutcome:
+async def _outcome(arrived: _Entry | CallOutcome) -> CallOutcome:
     if isinstance(arrived, CallOutcome):
         return arrived
     result, error = None, None
     try:
-        result = arrived.delivery.conclude()
+        result = await arrived.delivery.conclude()
     except NurseryError as raised:
         error = raised
     return CallOutcome(arrived.index, arrived.call, result, error, arrived.duration)

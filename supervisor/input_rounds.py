@@ -25,6 +25,7 @@ from mcp_nursery.actors.messages import (
     Rejected,
     Round,
 )
+from mcp_nursery.actors.steps import SMALL
 
 from .fleet import Fleet
 from .handover import Handover
@@ -93,11 +94,11 @@ class InputRounds:
         pages = _pages(refusal)
         self._visits += 1
         if not pages or self._visits > MAX_VISITS:
-            raise refused(refusal, self._tool, self._handover, self._fleet)
+            raise await refused(refusal, self._tool, self._handover, self._fleet)
         for page in pages:
             said = await self._ask(page.elicitation_id or "page", ElicitRequest(params=page))
             if isinstance(said, Rejected):
-                raise refused(refusal, self._tool, self._handover, self._fleet)
+                raise await refused(refusal, self._tool, self._handover, self._fleet)
             if not isinstance(said, Answered):
                 return said
             if said.result["action"] != "accept":
@@ -160,6 +161,8 @@ def follow_up(owner: Owner | None, asker: int | None, message: FollowUp) -> None
 
 
 def _pages(refusal: Rejected) -> list[ElicitRequestURLParams]:
+    if refusal.size > SMALL:  # it would take long to find out, and no user would visit as many
+        return []
     try:
         return ElicitationRequiredErrorData.model_validate(refusal.data).elicitations
     except ValidationError:

@@ -1,7 +1,7 @@
 """From what became of an attempt to what its caller gets: the result, or an error that says what may have happened."""
 
 import json
-from typing import Any, assert_never, cast
+from typing import Any, TypeVar, assert_never, cast
 
 from mcp_nursery.actors.connection.tool_calls import BadResult
 from mcp_nursery.actors.errors import (
@@ -14,20 +14,25 @@ from mcp_nursery.actors.errors import (
 )
 from mcp_nursery.actors.messages import Answered, Busy, Dropped, Expired, Loss, Malformed, Rejected, Unsendable
 from mcp_nursery.actors.nesting import levels_of
+from mcp_nursery.actors.steps import SMALL, Steps, at_once
+from mcp_nursery.actors.turns import by_turns
 
 from .fleet import Fleet
 from .handover import Handover
 from .tools.redaction import MAX_SAID, Redactor
 from .tools.results import ToolResult, tool_result
-from .tools.signals import scan
+from .tools.signals import scan, scan_in_pieces
 from .tools.tool import Tool
+from .tools.writing import write
+
+T = TypeVar("T")
 
 Final = Answered | Rejected | Malformed | Unsendable | Busy | Expired
 """What no other attempt could change."""
 
 
-def judge(outcome: Final, tool: Tool, handover: Handover, fleet: Fleet) -> ToolResult:
-    """The result that the outcome means.
+async def judge(outcome: Final, tool: Tool, handover: Handover, fleet: Fleet) -> ToolResult:
+    """The result that the outcome means. What came in a large message is seen to in pieces, within the call's time.
 
     Raises:
         InputWanted: There is none yet: the answer is a question.
@@ -36,9 +41,9 @@ def judge(outcome: Final, tool: Tool, handover: Handover, fleet: Fleet) -> ToolR
     """
     match outcome:
         case Answered():
-            return _result(outcome, tool, handover, fleet)
+            return await _in_pieces(_result(outcome, tool, handover, fleet), outcome.size, handover)
         case Rejected():
-            raise refused(outcome, tool, handover, fleet)
+            raise await refused(outcome, tool, handover, fleet)
         case Malformed():
             raise _invalid(outcome.problem, tool, handover, fleet)
         case Unsendable():
@@ -52,27 +57,46 @@ def judge(outcome: Final, tool: Tool, handover: Handover, fleet: Fleet) -> ToolR
             assert_never(outcome)
 
 
+async def _in_pieces(work: Steps[T], size: int, handover: Handover) -> T:
+    """What comes of the work on an answer that had so many bytes.
+
+    Raises:
+        CallTimeout: The call's time was over before that.
+    """
+    return at_once(work) if size <= SMALL else await handover.in_time(by_turns(work))
+
+
 def lost(outcome: Loss | Dropped, tool: Tool, handover: Handover, fleet: Fleet) -> CallError:
     """The error of an attempt that got no answer, whether or not another may follow."""
     if isinstance(outcome, Loss):
         return _connection_lost(outcome, tool, handover, fleet)
     if outcome.status is None:
         return _connection_lost(Loss(outcome.problem), tool, handover, fleet)
-    return refused(Rejected(outcome.status, outcome.problem), tool, handover, fleet)
+    return at_once(_refused(Rejected(outcome.status, outcome.problem), tool, handover, fleet))
 
 
-def refused(refusal: Rejected, tool: Tool, handover: Handover, fleet: Fleet) -> ServerError:
-    """The error of a call that its server answered with an error."""
-    written = _written(refusal.data)
-    _suspect(f"{refusal.message}\n{written}", tool, fleet)
+async def refused(refusal: Rejected, tool: Tool, handover: Handover, fleet: Fleet) -> ServerError:
+    """The error of a call that its server answered with an error.
+
+    Raises:
+        CallTimeout: The call's time was over before it was known.
+    """
+    return await _in_pieces(_refused(refusal, tool, handover, fleet), refusal.size, handover)
+
+
+def _refused(refusal: Rejected, tool: Tool, handover: Handover, fleet: Fleet) -> Steps[ServerError]:
+    written = _written(refusal.data) if refusal.size <= SMALL else (yield from write(refusal.data))
+    signals = yield from scan_in_pieces(f"{refusal.message}\n{written}")
+    if signals:
+        fleet.suspect(tool, signals)
     redactor = fleet.redactor(tool.server)
     return ServerError(
         server=tool.server,
         tool=tool.tool,
         incarnation=handover.slot.incarnation,
         code=refusal.code,
-        message=redactor.said(refusal.message),
-        data=_shown(refusal.data, redactor) if written is not None else "<what has no JSON form>",
+        message=(yield from redactor.said_in_pieces(refusal.message)),
+        data=(yield from _shown(refusal.data, redactor)) if written is not None else "<what has no JSON form>",
     )
 
 
@@ -84,8 +108,11 @@ def _written(data: object) -> str | None:
         return None
 
 
-def _shown(data: object, redactor: Redactor) -> Any:
-    return redactor.value(data) if _is_short(data) else f"<more than {MAX_SAID} characters>"
+def _shown(data: object, redactor: Redactor) -> Steps[Any]:
+    yield
+    if not _is_short(data):
+        return f"<more than {MAX_SAID} characters>"
+    return (yield from redactor.value_in_pieces(data))
 
 
 def _suspect(words: str, tool: Tool, fleet: Fleet) -> None:
@@ -105,13 +132,15 @@ def _is_short(data: object) -> bool:
     return True
 
 
-def _result(answer: Answered, tool: Tool, handover: Handover, fleet: Fleet) -> ToolResult:
+def _result(answer: Answered, tool: Tool, handover: Handover, fleet: Fleet) -> Steps[ToolResult]:
     slot = handover.slot
     assert slot.tool is not None  # who answers
     assert slot.incarnation is not None  # has noted both
+    small = answer.size <= SMALL
     try:
-        result = slot.tool.result(answer.result)
-        given = tool_result(result, tool, duration=handover.elapsed, incarnation=slot.incarnation)
+        result = yield from slot.tool.result(answer.result, small=small)
+        elapsed, incarnation = handover.elapsed, slot.incarnation
+        given = yield from tool_result(result, tool, duration=elapsed, incarnation=incarnation, small=small)
     except (BadResult, ValueError) as error:  # an object of this process may return integers too long to be written
         raise _invalid(str(error), tool, handover, fleet) from None
     if given.signals:

@@ -17,13 +17,17 @@ from pydantic import ValidationError
 
 from ..errors import folded
 from ..messages import CallTool, Rejected
-from ..nesting import TOO_DEEP, nested_too_deep
+from ..nesting import TOO_DEEP, more_values_than, nested_too_deep
+from ..steps import Steps
 from ..wire.frames import decode, encode
+from ..wire.peer_requests import MOST_ASKED
 from .output_schema import OutputSchema, SchemaViolation
 
 MOST_BLOCKS: Final = 10_000
 """Content blocks of a result. To find out what kind each of them is takes a hundredth of a millisecond, and so does
-showing one that is no text; the loop stands still meanwhile."""
+showing one that is no text."""
+_BLOCKS: Final = 250
+"""Blocks of which that is found out in a row."""
 _ARRAY: Final = frozenset([list])
 
 HeaderMap = Mapping[tuple[str, ...], str]
@@ -93,8 +97,8 @@ class PreparedTool:
         routing = {MCP_METHOD_HEADER: "tools/call", MCP_NAME_HEADER: encode_header_value(self.name)}
         return version | routing, x_mcp_header_map(self._schema)
 
-    def result(self, raw: dict[str, Any]) -> CallToolResult:
-        """The typed result, validated.
+    def result(self, raw: dict[str, Any], *, small: bool = False) -> Steps[CallToolResult]:
+        """The typed result, validated; `small`: it came in a message that is seen to in one go.
 
         Raises:
             BadResult: It is no result of this protocol version, or not what the output schema promises.
@@ -105,35 +109,57 @@ class PreparedTool:
         content = raw.get("content", ())
         if type(content) in _ARRAY and len(content) > MOST_BLOCKS:
             raise BadResult(f"more than {MOST_BLOCKS} content blocks")
-        self._check_kind(raw)
-        try:
-            result = CallToolResult.model_validate(raw, by_name=False)
-        except ValidationError as error:
-            where = ".".join(str(part) for part in error.errors()[0]["loc"])
-            raise BadResult(f"not a tools/call result: {where}: {error.errors()[0]['msg']}") from None
-        self._check_output(result)
+        yield
+        self._check_kind(raw, small=small)
+        result = yield from _typed(raw, content)
+        if self._output_schema is not None and not result.is_error:
+            yield from self._check_output(self._output_schema, result, small=small)
         return result
 
-    def _check_kind(self, raw: dict[str, Any]) -> None:
+    def _check_kind(self, raw: dict[str, Any], *, small: bool) -> None:
         kind = raw.get("resultType", "complete")
         if not self._modern:
             raw.pop("resultType", None)  # no such key before 2026-07-28
         elif kind == "input_required":
+            if not small and more_values_than(raw, MOST_ASKED):
+                raise BadResult(f"a request for input with more than {MOST_ASKED} JSON values")
             raise InputWanted(_question(raw))
         elif kind != "complete":
             raise BadResult(f"unknown resultType {kind!r:.40}")
 
-    def _check_output(self, result: CallToolResult) -> None:
-        if self._output_schema is None or result.is_error:
-            return
+    def _check_output(self, schema: dict[str, Any], result: CallToolResult, *, small: bool) -> Steps[None]:
         if "structured_content" not in result.model_fields_set:
             raise BadResult("the tool declares an output schema and returned no structured content")
         try:
             if self._compiled is None:
-                self._compiled = OutputSchema(self._output_schema, tool=self.name)
-            self._compiled.check(result.structured_content)
+                self._compiled = OutputSchema(schema, tool=self.name)
+            yield from self._compiled.check(result.structured_content, small=small)
         except SchemaViolation as error:
             raise BadResult(str(error)) from None
+
+
+def _typed(raw: dict[str, Any], content: Any) -> Steps[CallToolResult]:
+    """What the SDK makes of it, some blocks after the other.
+
+    Raises:
+        BadResult: It is no result.
+    """
+    if type(content) not in _ARRAY or len(content) <= _BLOCKS:
+        return _model(raw)
+    whole = _model({**raw, "content": []})
+    for at in range(0, len(content), _BLOCKS):
+        yield
+        whole.content += _model({"content": content[at : at + _BLOCKS]}, first=at).content
+    return whole
+
+
+def _model(raw: dict[str, Any], first: int = 0) -> CallToolResult:
+    try:
+        return CallToolResult.model_validate(raw, by_name=False)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        where = ".".join(str(part + first if isinstance(part, int) else part) for part in problem["loc"])
+        raise BadResult(f"not a tools/call result: {where}: {problem['msg']}") from None
 
 
 def _question(raw: dict[str, Any]) -> InputRequiredResult:

@@ -1,6 +1,5 @@
 """Requests in flight, by id: whose answer is this?"""
 
-import math
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -73,7 +72,7 @@ class CallTable:
         return self._last_id
 
 
-def outcome_of(message: Mapping[str, Any], size: float = math.inf) -> Answered | Rejected:
+def outcome_of(message: Mapping[str, Any], size: int = 0) -> Answered | Rejected:
     """What a response says that came with so many bytes; an error goes before a result. A malformed one is an internal
     error of the peer."""
     error: object = message.get("error")

@@ -26,8 +26,9 @@ from opentelemetry.propagate import inject
 from ..limits import USUAL, Limits
 from ..mailbox import ReplySlot
 from ..messages import Answered, Busy, Loss, Malformed, Outcome, Rejected, Unsendable
+from ..steps import SMALL
 from ..transports.secrets import HIDE_SECRETS
-from ..turns import SMALL, Pace, by_turns
+from ..turns import Pace, by_turns
 from . import frames, large
 from .calls import CallTable, outcome_of
 from .carrier import Carrier, Origin, Outgoing, no_headers

@@ -14,7 +14,7 @@ import orjson
 from pydantic_core import from_json
 
 from ..nesting import may_be_nested_too_deep
-from ..turns import SMALL, Steps
+from ..steps import SMALL, Steps
 from . import frames
 
 _MARKS: Final = b",:[{"
@@ -50,7 +50,7 @@ def read(frame: bytes, *, most: int) -> Steps[Iterator[dict[str, Any]]]:
         Refused: It has more, or numbers of more than 1000 digits.
         ValueError: It is not JSON; the iterator raises it too.
     """
-    yield from _within(frame, most)
+    yield from check_values(frame, most)
     decoded = yield from _decoded(frame)
     deep = may_be_nested_too_deep(frame)
     yield
@@ -84,7 +84,12 @@ def _size(frame: bytes) -> str:
     return f"a message of {len(frame) / (1 << 20):.1f} MiB"
 
 
-def _within(frame: bytes, most: int) -> Steps[None]:
+def check_values(frame: bytes, most: int) -> Steps[None]:
+    """Count at the speed of memory, and closely only where texts may hold what was counted.
+
+    Raises:
+        Refused: It has more JSON values.
+    """
     marks = 0
     for at in range(0, len(frame), _GLANCE):
         marks += _marks(frame[at : at + _GLANCE])

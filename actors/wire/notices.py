@@ -9,7 +9,7 @@ import trio
 from mcp.shared.subscriptions import LISTEN_STREAM_METHODS
 
 from ..nesting import more_values_than
-from ..turns import SMALL
+from ..steps import SMALL
 
 Params = Mapping[str, Any] | None
 

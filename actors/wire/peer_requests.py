@@ -12,8 +12,8 @@ from mcp.shared.jsonrpc_dispatcher import cancelled_request_id_from_params, hand
 from mcp_types import INTERNAL_ERROR, RequestId
 
 from ..nesting import more_values_than
+from ..steps import SMALL
 from ..transports.secrets import HIDE_SECRETS
-from ..turns import SMALL
 from . import frames
 from .inbound import BackChannel, Inbound
 

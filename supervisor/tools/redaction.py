@@ -13,6 +13,8 @@ from urllib.parse import quote
 
 from attrs import Factory, field, frozen
 
+from mcp_nursery.actors.steps import Steps
+
 from .given import is_secret_name, secrets_of
 from .secrets import KEYS, PLACES
 
@@ -29,6 +31,9 @@ MAX_SAID: Final = 100_000
 """Characters of what a server says that are kept: secrets are looked for at two million a second."""
 _MARGIN: Final = 10_000
 """Characters before a cut that are not shown: they may be the beginning of a secret that was cut apart."""
+
+_SHORT: Final = 4096
+"""Characters that are looked at in one go: two milliseconds."""
 
 _CONFIGURED = "[REDACTED:config]"
 _PATTERNS = [
@@ -98,6 +103,46 @@ class Redactor:
         if len(text) <= MAX_SAID:
             return self.text(text)
         return f"{self.text(text[:MAX_SAID])[:-_MARGIN]}… ({len(text)} characters)"
+
+    def text_in_pieces(self, text: str) -> Steps[str]:
+        """As `text`, one kind of secret after the other."""
+        if len(text) <= _SHORT:
+            return self.text(text)
+        if self._configured is not None:
+            text = self._configured.sub(_CONFIGURED, text)
+        for pattern, mark in _PATTERNS:
+            yield
+            text = pattern.sub(mark, text)
+        return text
+
+    def said_in_pieces(self, text: str) -> Steps[str]:
+        """As `said`."""
+        if len(text) <= MAX_SAID:
+            return (yield from self.text_in_pieces(text))
+        shown = yield from self.text_in_pieces(text[:MAX_SAID])
+        return f"{shown[:-_MARGIN]}… ({len(text)} characters)"
+
+    def value_in_pieces(self, value: object) -> Steps[Any]:
+        """As `value`."""
+        return (yield from self._value_in_pieces(value, MAX_DEPTH, secret=False))
+
+    def _value_in_pieces(self, value: object, depth: int, *, secret: bool) -> Steps[Any]:
+        yield
+        if isinstance(value, str) and not secret:
+            return (yield from self.text_in_pieces(value))
+        if not depth or not isinstance(value, (Mapping, list, tuple)):
+            return self._value(value, depth, secret=secret)
+        if isinstance(value, Mapping):
+            redacted: dict[str, Any] = {}
+            for key, item in cast("Mapping[object, object]", value).items():
+                name = yield from self.text_in_pieces(str(key))
+                hidden = secret or is_secret_name(str(key))
+                redacted[name] = yield from self._value_in_pieces(item, depth - 1, secret=hidden)
+            return redacted
+        items = list(cast("Sequence[object]", value))
+        for at, item in enumerate(items):
+            items[at] = yield from self._value_in_pieces(item, depth - 1, secret=secret)
+        return items
 
     def value(self, value: object) -> Any:
         """The same JSON value with every text in it redacted; texts under a name like `password` altogether."""

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import field, frozen
 
+from mcp_nursery.actors.steps import Steps
+
 from .rendering import render
-from .signals import scan
+from .signals import scan, scan_in_pieces
 from .truncation import truncate
 from .wrapping import wrap
 
@@ -59,9 +61,13 @@ class ToolResult:
         return wrap(truncate(self.full_text, self.max_result_chars) or NO_OUTPUT, server=self.server, tool=self.tool)
 
 
-def tool_result(result: "CallToolResult", tool: "Tool", *, duration: float, incarnation: int) -> ToolResult:
-    """What the caller gets of a validated result: rendered, scanned whole, and cut and wrapped once `text` is read."""
-    rendered = render(result.content, result.structured_content)
+def tool_result(
+    result: "CallToolResult", tool: "Tool", *, duration: float, incarnation: int, small: bool = False
+) -> Steps[ToolResult]:
+    """What the caller gets of a validated result: rendered, scanned whole, and cut and wrapped once `text` is read;
+    `small`: it came in a message that is seen to in one go."""
+    rendered = yield from render(result.content, result.structured_content, small=small)
+    signals = scan(rendered) if small else (yield from scan_in_pieces(rendered))  # what will be cut, too
     return ToolResult(  # by position: named, eleven arguments cost half a microsecond
         rendered,
         result.content,
@@ -72,6 +78,6 @@ def tool_result(result: "CallToolResult", tool: "Tool", *, duration: float, inca
         tool.tool,
         incarnation,
         tool.max_result_chars,
-        scan(rendered),  # what will be cut, too
+        signals,
         None if result.meta is None else dict(result.meta),
     )

@@ -15,6 +15,8 @@ from typing import Final
 
 from attrs import frozen
 
+from mcp_nursery.actors.steps import Steps
+
 from .finding import Finder, finder
 
 SIGNALS: Final = (
@@ -104,6 +106,10 @@ _A_MODE = (
 )
 
 _CHATML = rf"{_FEW}(?:im_start|start_header_id|role|start){_FEW}\|>{_FEW}(?:system|developer)"
+_PIECE: Final = 128 << 10
+"""Characters that are looked at in one go: ten milliseconds if everything in them is escaped."""
+_OVERLAP: Final = 4096
+"""Of them, those that were looked at before."""
 _LONG_S = "\u017f"
 """An s in all but its bytes, as far as patterns go that mind no case."""
 
@@ -188,6 +194,18 @@ def scan(text: str) -> tuple[str, ...]:
         return _scan(text)
     except UnicodeEncodeError:
         return _scan(text.encode("utf-8", "replace").decode())  # it has half a character
+
+
+def scan_in_pieces(text: str) -> Steps[tuple[str, ...]]:
+    """As `scan`, of a text of any length. A sign longer than 4096 characters may be missed where pieces meet."""
+    found: set[str] = set()
+    for at in range(0, len(text), _PIECE):
+        begin, end = max(0, at - _OVERLAP), at + _PIECE
+        # What is cut off is neither the beginning of a line nor the end of the text.
+        cut = ("x" if begin else "", "x" if end < len(text) else "")
+        found.update(scan(text[begin:end].join(cut)))
+        yield
+    return tuple(name for name in SIGNALS if name in found)
 
 
 def _scan(text: str) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ import pytest
 from mcp_types import CallToolResult
 from mcp_types import Tool as Definition
 
+from mcp_nursery.actors.steps import at_once
 from mcp_nursery.supervisor.tools.rendering import render
 from mcp_nursery.supervisor.tools.results import ToolResult, tool_result
 from mcp_nursery.supervisor.tools.tool import Tool
@@ -21,7 +22,7 @@ def answer(*content: dict[str, Any], **rest: Any) -> CallToolResult:
 
 
 def rendered(result: CallToolResult) -> str:
-    return render(result.content, result.structured_content)
+    return at_once(render(result.content, result.structured_content))
 
 
 def given(result: CallToolResult, *, max_result_chars: int = 50_000) -> ToolResult:
@@ -34,7 +35,7 @@ def given(result: CallToolResult, *, max_result_chars: int = 50_000) -> ToolResu
         trusted_hints=True,
         max_result_chars=max_result_chars,
     )
-    return tool_result(result, tool, duration=1.5, incarnation=3)
+    return at_once(tool_result(result, tool, duration=1.5, incarnation=3))
 
 
 @pytest.mark.parametrize(

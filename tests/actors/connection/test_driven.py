@@ -16,6 +16,7 @@ from mcp_nursery.actors.connection.tool_calls import BadResult
 from mcp_nursery.actors.errors import StartFailed
 from mcp_nursery.actors.mailbox import ReplySlot
 from mcp_nursery.actors.messages import Answered, CallTool, Delivery, Era, Loss, Rejected, Unsendable
+from mcp_nursery.actors.steps import at_once
 from mcp_nursery.actors.transports.in_process import InProcessConnector
 from mcp_nursery.actors.wire.frames import encode
 
@@ -64,7 +65,7 @@ async def test_calls_run_side_by_side_and_each_gets_its_own_answer(bridge):
         assert connection.in_flight == 20
         for number, sent in enumerate(calls):
             outcome = await sent.slot.wait(no_progress)
-            assert sent.slot.tool.result(outcome.result).structured_content == {"sum": number + 1000}
+            assert at_once(sent.slot.tool.result(outcome.result)).structured_content == {"sum": number + 1000}
             assert sent.slot.delivery is Delivery.ANSWERED
         await connection.idle()
         assert connection.in_flight == 0
@@ -338,7 +339,7 @@ async def test_a_result_is_judged_as_on_a_wire():
         connection.submit([sent])
         outcome = await sent.slot.wait(no_progress)
         with pytest.raises(BadResult, match="output schema"):
-            sent.slot.tool.result(outcome.result)
+            at_once(sent.slot.tool.result(outcome.result))
 
 
 # the connector

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mcp_nursery.actors.connection.schema_cost import LIMIT, SchemaCost
+from mcp_nursery.actors.connection.schema_cost import LIMIT, SchemaCost, steps_for_a_character
 
 TEXT = {"type": "string"}
 
@@ -18,7 +18,7 @@ TREE = {"properties": {"left": {"$ref": "#"}, "right": {"$ref": "#"}, "value": {
 FOREST = {"$defs": {"n": {"properties": {"a": {"allOf": [{"$ref": "#/$defs/n"}] * 2}}}}, "$ref": "#/$defs/n"}
 
 
-@pytest.mark.parametrize(("schema", "most"), [({}, 2), (RECORDS, 4), ({"items": {"enum": list(range(9999))}}, 2)])
+@pytest.mark.parametrize(("schema", "most"), [({}, 2), (RECORDS, 4), ({"items": {"enum": list(range(9999))}}, 13)])
 def test_an_ordinary_schema_costs_little_and_is_over_after_its_own_levels(schema, most):
     cost = SchemaCost(schema)
     assert cost.down_to(8) <= most
@@ -44,12 +44,34 @@ def test_references_multiply_with_each_level_of_the_content():
     assert cost.down_to(200) > LIMIT
 
 
-def test_what_is_compared_one_by_one_or_by_trial_and_error_counts():
+def test_what_is_compared_one_by_one_counts():
     assert SchemaCost({"items": {"enum": [{"a": n} for n in range(500)]}}).down_to(2) > 500
-    for pattern in (r"^(a|aa)+\1?$", "(?!x)a", "(?<=x)a"):
-        assert SchemaCost({"pattern": pattern}).down_to(1) > 1000
-        assert SchemaCost({"patternProperties": {pattern: {}}}).down_to(1) > 1000
-    assert SchemaCost({"pattern": "^(?:a+)+$"}).down_to(1) < 10
+    assert SchemaCost({"uniqueItems": True}).down_to(1) > 30
+
+
+def reading(schema):
+    return SchemaCost(schema, steps_for_a_character).down_to(1)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "least", "most"),
+    [
+        ("^[a-z]{8}-[0-9]{4}$", 10, 10),
+        ("^a+$", 4, 10),
+        ("[ab]*a[ab]{200}c", 200, 300),
+        ("(?:a{10}){20}", 2000, LIMIT),
+        ("(?:(?:a{9999}){9999}){9999}", LIMIT, LIMIT + 1),
+        ("a{,}{9}", 7, 30),
+    ],
+)
+def test_what_a_pattern_may_cost_for_each_character(pattern, least, most):
+    assert least <= reading({"pattern": pattern}) <= most
+    assert least <= reading({"patternProperties": {pattern: {}}}) <= most
+    assert 2 * least <= reading({"allOf": [{"pattern": pattern}] * 2}) or least == LIMIT
+
+
+def test_a_schema_of_too_many_patterns_is_beyond_the_limit():
+    assert SchemaCost({"anyOf": [{"pattern": f"a{n}"} for n in range(500)]}).down_to(1) > LIMIT
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from mcp_nursery.actors.connection.negotiation import CLIENT_INFO
 from mcp_nursery.actors.connection.tool_calls import MOST_BLOCKS, BadResult, InputWanted, PreparedTool, unknown_tool
 from mcp_nursery.actors.mailbox import ReplySlot
 from mcp_nursery.actors.messages import CallTool, Rejected
+from mcp_nursery.actors.steps import at_once
 from mcp_nursery.actors.wire import frames
 from mcp_nursery.actors.wire.duplex_carrier import DuplexCarrier
 from mcp_nursery.actors.wire.endpoint import Endpoint
@@ -127,7 +128,7 @@ def prepared(schema=None, version=MODERN):
 def bad(raw, schema=None, version=MODERN):
     """The words of the refusal: one line."""
     with pytest.raises(BadResult) as caught:
-        prepared(schema, version).result(raw)
+        at_once(prepared(schema, version).result(raw))
     words = str(caught.value)
     assert "\n" not in words
     return words
@@ -136,13 +137,13 @@ def bad(raw, schema=None, version=MODERN):
 def test_more_blocks_than_can_be_looked_at_in_time():
     """Q31: ten thousand are taken, of any more none."""
     blocks = [{"type": "text", "text": "x"}] * MOST_BLOCKS
-    assert len(prepared().result({"content": blocks, "resultType": "complete"}).content) == MOST_BLOCKS
+    assert len(at_once(prepared().result({"content": blocks, "resultType": "complete"})).content) == MOST_BLOCKS
     assert bad({"content": [*blocks, blocks[0]]}) == "more than 10000 content blocks"
 
 
 def test_a_good_result_is_typed():
     raw = {"content": [{"type": "text", "text": "hi"}], "_meta": {"a": 1}, "resultType": "complete"}
-    result = prepared().result(raw)
+    result = at_once(prepared().result(raw))
     assert isinstance(result, CallToolResult)
     assert result.content == [TextContent(type="text", text="hi")]
     assert (result.meta, result.is_error) == ({"a": 1}, False)
@@ -150,13 +151,13 @@ def test_a_good_result_is_typed():
 
 @pytest.mark.parametrize("version", [HANDSHAKE, MODERN])
 def test_a_result_needs_no_kind(version):
-    assert prepared(version=version).result({"content": []}).content == []
+    assert at_once(prepared(version=version).result({"content": []})).content == []
 
 
 @pytest.mark.parametrize("kind", ["complete", "input_required", "task", 5, None])
 def test_before_2026_there_is_no_kind_and_the_key_is_dropped(kind):
     raw = {"content": [], "resultType": kind}
-    assert prepared(version=HANDSHAKE).result(raw).content == []
+    assert at_once(prepared(version=HANDSHAKE).result(raw)).content == []
     assert "resultType" not in raw
 
 
@@ -170,7 +171,7 @@ def test_a_server_that_asks_for_input_is_told_apart():
     form = {"method": "elicitation/create", "params": {"message": "who?", "requestedSchema": {}}}
     raw = {"content": [], "resultType": "input_required", "inputRequests": {"q": form}, "requestState": "s"}
     with pytest.raises(InputWanted) as caught:
-        prepared(version=MODERN).result(raw)
+        at_once(prepared(version=MODERN).result(raw))
     assert caught.value.wanted.input_requests["q"].params.message == "who?"
     assert caught.value.wanted.request_state == "s"
 
@@ -212,11 +213,11 @@ def structured(value, **more):
 def test_structured_content_that_fits_passes_and_the_schema_is_compiled_once():
     tool = prepared(SUM)
     for number in (1, 2):
-        assert tool.result(structured({"sum": number})).structured_content == {"sum": number}
+        assert at_once(tool.result(structured({"sum": number}))).structured_content == {"sum": number}
     compiled = tool._compiled
     with pytest.raises(BadResult):
-        tool.result(structured({"sum": "three"}))
-    tool.result(structured({"sum": 3}))
+        at_once(tool.result(structured({"sum": "three"})))
+    at_once(tool.result(structured({"sum": 3})))
     assert tool._compiled is compiled
 
 
@@ -231,22 +232,22 @@ def test_missing_structured_content_is_refused():
 
 @pytest.mark.parametrize("raw", [{"content": []}, structured({"sum": "no"})])
 def test_an_error_result_is_not_held_to_the_schema(raw):
-    assert prepared(SUM).result({**raw, "isError": True}).is_error
+    assert at_once(prepared(SUM).result({**raw, "isError": True})).is_error
 
 
 def test_without_a_schema_anything_structured_passes():
-    assert prepared().result(structured([1, {"a": None}])).structured_content == [1, {"a": None}]
+    assert at_once(prepared().result(structured([1, {"a": None}]))).structured_content == [1, {"a": None}]
 
 
 def test_a_schema_may_refer_to_itself():
     schema = {"$defs": {"n": {"type": "integer"}}, "type": "object", "properties": {"a": {"$ref": "#/$defs/n"}}}
-    assert prepared(schema).result(structured({"a": 1}))
+    assert at_once(prepared(schema).result(structured({"a": 1})))
     assert "does not fit" in bad(structured({"a": "x"}), schema)
 
 
 def test_formats_are_no_promises():
     schema = {"type": "object", "properties": {"at": {"type": "string", "format": "date-time"}}}
-    assert prepared(schema).result(structured({"at": "noonish"}))
+    assert at_once(prepared(schema).result(structured({"at": "noonish"})))
 
 
 @pytest.fixture
@@ -296,7 +297,7 @@ def test_a_schema_that_is_none_refuses_every_result(schema):
     tool = prepared(schema)
     for _ in range(2):
         with pytest.raises(BadResult):
-            tool.result(structured("text"))
+            at_once(tool.result(structured("text")))
 
 
 def test_judging_says_nothing_in_the_log(caplog):
@@ -313,7 +314,7 @@ def test_judging_says_nothing_in_the_log(caplog):
 def test_any_result_is_a_result_or_a_bad_one(value):
     for raw in ({"content": value}, {"content": [value]}, structured(value), {"resultType": value}):
         with suppress(BadResult):
-            assert isinstance(prepared(SUM).result(orjson.loads(json.dumps(raw))), CallToolResult)
+            assert isinstance(at_once(prepared(SUM).result(orjson.loads(json.dumps(raw)))), CallToolResult)
 
 
 @pytest.mark.parametrize(("levels", "fits"), [(198, True), (199, False), (900, False)])
@@ -326,7 +327,7 @@ def test_a_result_that_is_nested_too_deep_is_a_bad_one(where, levels, fits):
     prepared = PreparedTool(Tool(name="t", input_schema={}), protocol_version=HANDSHAKE, stamp={})
     raw = {"content": [], where: value}
     if fits:
-        prepared.result(raw).model_dump_json()
+        at_once(prepared.result(raw)).model_dump_json()
     else:
         with pytest.raises(BadResult, match="nested deeper than 200 levels"):
-            prepared.result(raw)
+            at_once(prepared.result(raw))

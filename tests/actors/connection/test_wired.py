@@ -13,6 +13,7 @@ from mcp_nursery.actors.connection import HandshakeFailed
 from mcp_nursery.actors.connection.wired import open_wired
 from mcp_nursery.actors.mailbox import ReplySlot
 from mcp_nursery.actors.messages import Answered, CallTool, Delivery, Era, Loss, Rejected, Unsendable
+from mcp_nursery.actors.steps import at_once
 
 from ..wire.bridge import bridged
 from ..wire.peer import GONE, error, no_progress, result
@@ -80,7 +81,7 @@ async def test_the_slot_learns_what_is_needed_to_judge_its_result():
         opening.submit([sent])
         outcome = await sent.slot.wait(no_progress)
         assert sent.slot.tool.name == "add"
-        assert sent.slot.tool.result(outcome.result).content == []
+        assert at_once(sent.slot.tool.result(outcome.result)).content == []
 
 
 async def test_the_token_of_a_call_that_wants_progress_is_its_own_id():
@@ -316,7 +317,7 @@ async def test_the_whole_of_it_against_a_real_server(era):
             refuse, hang = call("refuse"), call("hang", None)
             wired.submit([add, count, refuse, hang])
             answered = await add.slot.wait(no_progress)
-            assert add.slot.tool.result(answered.result).structured_content == {"sum": 3}
+            assert at_once(add.slot.tool.result(answered.result)).structured_content == {"sum": 3}
             assert isinstance(await count.slot.wait(on_progress), Answered)
             assert steps == [(float(n), 20.0, f"step {n}") for n in range(20)]
             assert await refuse.slot.wait(no_progress) == Rejected(-32000, "not today", {"when": "tomorrow"})

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_nursery.actors.turns import at_once
+from mcp_nursery.actors.steps import at_once
 from mcp_nursery.actors.wire import frames, large
 
 MOST = 1000

@@ -7,6 +7,7 @@ import trio
 from mcp.shared.exceptions import MCPError
 from trio.testing import wait_all_tasks_blocked
 
+from mcp_nursery.actors import turns
 from mcp_nursery.actors.limits import Limits
 from mcp_nursery.actors.mailbox import ReplySlot
 from mcp_nursery.actors.messages import Answered, Loss, Malformed
@@ -118,7 +119,7 @@ async def test_requests_that_wait_have_a_budget_of_bytes():
         await wait_all_tasks_blocked()
         peer.say(request(3, "roots/list", {"a": "x" * 40_000}))
         await wait_all_tasks_blocked()
-        assert peer.heard[1:] == [result(0), result(1), result(3)]
+        assert sorted(message["id"] for message in peer.heard[1:]) == [0, 1, 3]
         nursery.cancel_scope.cancel()
 
 
@@ -168,7 +169,8 @@ class Passes:
     ],
     ids=["answers", "logs", "half characters", "commas"],
 )
-async def test_others_run_while_one_frame_is_taken(frame, least):
+async def test_others_run_while_one_frame_is_taken(frame, least, monkeypatch):
+    monkeypatch.setattr(turns, "_SLICE", 0)  # after each piece, however small
     others, peer, slot = Passes(), Peer(), ReplySlot()
     async with running(peer, intercept=lambda *_: True) as endpoint, trio.open_nursery() as nursery:
         endpoint.post([post(slot)])

@@ -1,0 +1,26 @@
+"""Long work in pieces: what one server sends must not hold up what others wait for. Pure.
+
+Work of unknown size is a generator that yields between its pieces, each a few milliseconds long at most whatever it is
+given. Who has a task lets all others run at each of them (`turns.by_turns`); who has none does it in one go.
+"""
+
+from collections.abc import Generator
+from typing import Final, TypeVar
+
+T = TypeVar("T")
+
+Steps = Generator[None, None, T]
+"""Work in pieces. What it returns is its outcome."""
+
+SMALL: Final = 64 << 10
+"""Bytes, or characters, that are seen to in one go: whatever they are, that takes a few milliseconds."""
+
+
+def at_once(work: Steps[T]) -> T:
+    """Do the work in one go."""
+    try:
+        while True:
+            next(work)
+    except StopIteration as done:
+        outcome: T = done.value
+        return outcome

@@ -1,0 +1,30 @@
+"""JSON of any size as text: what `json.dumps` writes, in pieces of bounded size."""
+
+import json
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mcp_nursery.actors.steps import at_once
+from mcp_nursery.supervisor.tools import writing
+from mcp_nursery.supervisor.tools.writing import write
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda below: st.lists(below, max_size=9) | st.dictionaries(st.text(max_size=5), below, max_size=9),
+    max_leaves=40,
+)
+
+
+@given(values, st.integers(1, 4))
+def test_it_is_what_json_writes(value, in_a_row):
+    given_length, writing._IN_A_ROW = writing._IN_A_ROW, in_a_row
+    try:
+        assert at_once(write(value)) == json.dumps(value, ensure_ascii=False)
+    finally:
+        writing._IN_A_ROW = given_length
+
+
+def test_long_ones_are_written_in_pieces():
+    for value in ([0.1] * 100_000, {str(number): 1 for number in range(100_000)}, [{}] * 100_000):
+        assert sum(1 for _ in write(value)) >= 100
