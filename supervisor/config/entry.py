@@ -1,11 +1,12 @@
 """One entry of a file to one ServerSpec. No message shows a value: any of them may be a secret."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, TypeVar
 
-from attrs import evolve, field, fields, frozen
+from attrs import asdict, evolve, field, fields, frozen
 
 from mcp_nursery.actors.errors import ConfigError
+from mcp_nursery.actors.liveness import Liveness
 from mcp_nursery.supervisor.docker import problem_with_image
 from mcp_nursery.supervisor.policy import RestartMode, RestartPolicy, Revive
 from mcp_nursery.supervisor.spec import ServerSpec
@@ -27,6 +28,8 @@ from .expansion import inputs_in
 from .trust import TrustRequest, texts_of, trust_request
 from .unresolved import Origin, unresolved
 from .values import FieldError, structurer
+
+T = TypeVar("T")
 
 NAMELESS = "(nameless)"
 """The name of a spec whose entry has an empty one. It never runs."""
@@ -82,6 +85,7 @@ class _Entry:
     description: str | None = None
     lazy: bool | None = None
     stop_idle_after: float | None = field(default=None, alias="idleSeconds")
+    liveness: Any = None
     restart: RestartMode | None = None
     revive: Revive | None = None
     connect_timeout: float | None = field(default=None, alias="connectSeconds")
@@ -122,7 +126,24 @@ class _Tools:
     """By the server's own names."""
 
 
+@frozen(kw_only=True)
+class _Liveness:
+    """The `liveness` of an entry."""
+
+    interval: float | None = field(default=None, alias="intervalSeconds")
+    timeout: float | None = field(default=None, alias="timeoutSeconds")
+
+
+@frozen(kw_only=True)
+class _OneTool:
+    """One of the `tools` of an entry, by its name."""
+
+    enabled: bool = True
+
+
 _structure_tools = structurer(_Tools)
+_structure_tool = structurer(_OneTool)
+_structure_liveness = structurer(_Liveness)
 _TOOL_KEYS = ("allow", "deny", "enabled")
 
 
@@ -220,6 +241,7 @@ def _spec(name: str, said: Translation, origin: Origin, inputs: Mapping[str, str
         enabled=entry.enabled and not entry.disabled,
         source=origin.file,
         **_filters(entry.tools),
+        **_watch(entry.liveness),
         **own,
     )
 
@@ -229,26 +251,58 @@ def _check_inputs(own: Mapping[str, Any], inputs: Mapping[str, str]) -> None:
         asked = (name for text in texts_of(own.get(key)) for name in inputs_in(text))
         missing = next((name for name in asked if name not in inputs), None)
         if missing is not None:
-            way = "load_config(inputs=…) takes one, and ${env:NAME} needs none"
+            way = "a host can give one; ${env:NAME} takes it from the environment"
             raise FieldError(f"the input {missing[:80]!r} has no value; {way}", key)
 
 
-def _filters(written: object) -> dict[str, Any]:
-    """Which tools are offered, as keywords of ServerSpec. A list, as some hosts write it, says what is allowed."""
+def _watch(written: object) -> dict[str, Any]:
+    """How the server is watched, as a keyword of ServerSpec: true as we would, false not at all, or how often."""
     if written is None:
         return {}
-    tools_object: dict[str, Any] | None = {"allow": written} if json_type(written) == "a list" else as_object(written)
-    if tools_object is None:
-        raise FieldError(f"an object or a list wanted, not {json_type(written)}", "tools")
-    if unknown := tools_object.keys() - set(_TOOL_KEYS):
-        raise FieldError(f"unknown key; known are {', '.join(_TOOL_KEYS)}", f"tools.{min(unknown)[:80]}")
+    if isinstance(written, bool):
+        return {"liveness": Liveness() if written else None}
+    said = as_object(written)
+    if said is None:
+        raise FieldError(f"an object, true or false wanted, not {json_type(written)}", "liveness")
+    _refuse_unknown("liveness", said, [str(attribute.alias) for attribute in fields(_Liveness)])
+    times = _within("liveness", _structure_liveness, said)
     try:
-        tools = _structure_tools({key: value for key, value in tools_object.items() if value is not None})
-    except FieldError as error:
-        raise FieldError(str(error), f"tools.{error.key}") from None
-    disabled = tuple(name for name, enabled in (tools.enabled or {}).items() if not enabled)
+        return {"liveness": Liveness(**{name: value for name, value in asdict(times).items() if value is not None})}
+    except ValueError as error:
+        problem = str(error)
+    raise FieldError(problem, "liveness")
+
+
+def _filters(written: object) -> dict[str, Any]:
+    """Which tools are offered, as keywords of ServerSpec. A list, as some hosts write it, says what is allowed; an
+    object under a tool's name whether it is enabled."""
+    if written is None:
+        return {}
+    said: dict[str, Any] | None = {"allow": written} if json_type(written) == "a list" else as_object(written)
+    if said is None:
+        raise FieldError(f"an object or a list wanted, not {json_type(written)}", "tools")
+    by_name = {name: tool for name, tool in said.items() if name != "enabled" and as_object(tool) is not None}
+    said = {key: value for key, value in said.items() if key not in by_name}
+    _refuse_unknown("tools", said, _TOOL_KEYS)
+    tools = _within("tools", _structure_tools, said)
+    single = {name: _within(f"tools.{name[:80]}", _structure_tool, tool) for name, tool in by_name.items()}
+    switches = {**(tools.enabled or {}), **{name: tool.enabled for name, tool in single.items()}}
+    disabled = tuple(name for name, enabled in switches.items() if not enabled)
     filters: dict[str, Any] = {"allow": tools.allow, "deny": tools.deny, "disabled_tools": disabled or None}
     return {name: value for name, value in filters.items() if value is not None}
+
+
+def _refuse_unknown(key: str, said: Mapping[str, Any], known: Collection[str]) -> None:
+    if unknown := said.keys() - set(known):
+        raise FieldError(f"unknown key; known are {', '.join(known)}", f"{key}.{min(unknown)[:80]}")
+
+
+def _within(key: str, structure: Callable[[dict[str, Any]], T], said: Mapping[str, Any]) -> T:
+    """The object under a key of the entry; nulls in it count as absent."""
+    try:
+        return structure({name: value for name, value in said.items() if value is not None})
+    except FieldError as error:
+        raise FieldError(str(error), f"{key}.{error.key}") from None
 
 
 def _transport(entry: _Entry, kind: str | None) -> StdioTransport | DockerTransport | RemoteTransport:

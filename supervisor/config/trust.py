@@ -26,6 +26,7 @@ _HARMLESS = frozenset(
             "mailboxSize",
             "trustHints",
             "maxResultChars",
+            "liveness",
             "tools",
         ),
     }

@@ -41,6 +41,8 @@ class Dialect:
     """Whether an entry is written as only this host does."""
     is_off: Callable[[Mapping[str, Any], str], bool] = _never_off
     """Whether the rest of a file switches off the server of this name."""
+    shares: bool = False
+    """Whether its files are another program's settings: what else they hold is not for us, whatever it looks like."""
 
 
 _SUPPORT = "Library/Application Support" if sys.platform == "darwin" else ".config"
@@ -99,12 +101,19 @@ _OPENCODE = Dialect(
     project=("opencode.json", "opencode.jsonc"),
     user=(".config/opencode/opencode.json", ".config/opencode/opencode.jsonc"),
 )
+_SIDECAR = Dialect(
+    "SideCar",
+    ("sidecar.mcpServers",),  # one key with a dot in it, as VS Code writes settings
+    project=(".vscode/settings.json",),
+    user=(f"{_SUPPORT}/Code/User/settings.json",),
+    shares=True,
+)
 _FASTMCP = Dialect("FastMCP", ("mcpServers",), fastmcp.translate, marks=fastmcp.marks)
 
-DIALECTS = (_CLAUDE, _VSCODE, _CURSOR, _CODEBUDDY, _WINDSURF, _GEMINI, _CODEX, _OPENCODE, _FASTMCP)
+DIALECTS = (_CLAUDE, _VSCODE, _CURSOR, _CODEBUDDY, _WINDSURF, _GEMINI, _CODEX, _OPENCODE, _SIDECAR, _FASTMCP)
 """All but our own, in the order in which they are looked for: of two that fit, the first is taken."""
 
-_BY_ROOT = {"mcpServers": OWN, "servers": _VSCODE, "mcp_servers": _CODEX, "mcp": _OPENCODE}
+_BY_ROOT = {"mcpServers": OWN, "servers": _VSCODE, "mcp_servers": _CODEX, "mcp": _OPENCODE, _SIDECAR.roots[0]: _SIDECAR}
 """Whose a file is of which nothing else is known, in this order."""
 
 
@@ -123,6 +132,8 @@ def recognise(file: str, document: Mapping[str, Any]) -> tuple[Dialect, str]:
             root = next((root for root in dialect.roots if root in document), None)
             if root is not None:
                 return dialect, root
+            if dialect.shares:
+                raise ConfigError("missing: an object with one entry a server", file=file, field=wanted)
     for root, dialect in _BY_ROOT.items():
         if root in document:
             entries = [entry for _, value in _entries(document, root) if (entry := as_object(value)) is not None]

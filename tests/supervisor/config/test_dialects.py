@@ -7,13 +7,15 @@ from pathlib import Path
 
 import jsonschema_rs
 import pytest
+from attrs import fields
 
 from mcp_nursery.actors.errors import ConfigError
-from mcp_nursery.supervisor import RestartPolicy, load_config
+from mcp_nursery.supervisor import Liveness, RestartPolicy, discover_config, load_config
 from mcp_nursery.supervisor.config.dialects import DIALECTS, recognise
 from mcp_nursery.supervisor.config.document import read_document
 from mcp_nursery.supervisor.config.entry import KEYS
 from mcp_nursery.supervisor.config.loader import read_file
+from mcp_nursery.supervisor.config.trust import _HARMLESS
 from mcp_nursery.supervisor.config.unresolved import Origin, Unresolved
 from mcp_nursery.supervisor.spec import ServerSpec
 from mcp_nursery.supervisor.transports import (
@@ -62,10 +64,20 @@ EXPECTED = {
             allow=("get_*",),
             deny=("get_secret",),
             disabled_tools=("get_old",),
+            liveness=Liveness(interval=20, timeout=5),
         ),
-        spec("far", SseTransport("https://far.example/sse", {"X-Key": "k"}), enabled=False),
+        spec("far", SseTransport("https://far.example/sse", {"X-Key": "k"}), enabled=False, liveness=None),
         spec("contained", DockerTransport("mcp/time:1.0", ["--utc"], {"TZ": "UTC"})),
         spec("live", WebSocketTransport("wss://live.example/mcp"), allow=("a",)),
+    ],
+    "sidecar/.vscode/settings.json": [
+        spec(
+            "files",
+            StdioTransport("npx", ["-y", "@modelcontextprotocol/server-filesystem", "/srv"], env={"LEVEL": "info"}),
+            disabled_tools=("delete_file",),
+            max_result_chars=20_000,
+        ),
+        spec("far", HttpTransport("https://far.example/mcp", {"Authorization": "Bearer hunter2-hunter2"})),
     ],
     "claude/.mcp.json": [
         spec(
@@ -239,8 +251,60 @@ def test_the_schema_has_every_key_and_takes_our_own_file():
     assert all("description" in each for each in server["properties"].values())
     validator = jsonschema_rs.validator_for(schema)
     assert validator.is_valid(read_document(str(GOLDEN / "own/servers.json")))
-    for bad in ({"command": 1}, {}, {"command": "x", "lazy": 0}, {"command": "x", "tools": {"only": []}}):
+    for bad in (
+        {"command": 1},
+        {},
+        {"command": "x", "lazy": 0},
+        {"command": "x", "tools": {"only": []}},
+        {"command": "x", "liveness": 1},
+    ):
         assert not validator.is_valid({"mcpServers": {"s": bad}})
+
+
+KEYS_OF = {
+    "transport": {"type", "command", "image", "args", "env", "envFile", "cwd", "url", "headers"},
+    "policy": {"restartDelays", "stableAfterSeconds"},
+    "restart": {"restart"},
+    "revive": {"revive"},
+    "liveness": {"liveness"},
+    "lazy": {"lazy"},
+    "stop_idle_after": {"idleSeconds"},
+    "enabled": {"enabled", "disabled"},
+    "connect_timeout": {"connectSeconds"},
+    "call_timeout": {"callSeconds"},
+    "trust_hints": {"trustHints"},
+    "max_in_flight": {"maxInFlight"},
+    "mailbox_size": {"mailboxSize"},
+    "allow": {"tools"},
+    "deny": {"tools"},
+    "disabled_tools": {"tools"},
+    "max_result_chars": {"maxResultChars"},
+    "description": {"description"},
+}
+"""What a file says for each field of a spec."""
+NOT_SAID = {"name", "source", "extra", "consent"}
+"""Fields that follow from where and how an entry stands."""
+
+
+def test_every_option_of_a_spec_has_its_key():
+    """K1: what code can say, a file can; and a project's file can say no more than its user knows of."""
+    assert {attribute.name for attribute in fields(ServerSpec)} == set(KEYS_OF) | NOT_SAID
+    assert set().union(*KEYS_OF.values()) == set(KEYS)
+    assert {"command", "image", "args", "envFile", "cwd"} == KEYS - _HARMLESS
+
+
+def test_settings_without_servers_are_no_error(tmp_path):
+    """K10: a project's settings of VS Code are none of ours, whatever else is in them."""
+    settings = tmp_path / ".vscode" / "settings.json"
+    settings.parent.mkdir()
+    settings.write_text(json.dumps({"mcp": {"servers": {"x": {"command": "y"}}}, "mcpServers": {"z": {}}}))
+    config = discover_config(tmp_path, user=False)
+    assert (config.files, config.servers, config.errors) == ((), (), ())
+    with pytest.raises(ConfigError, match=r"field 'sidecar\.mcpServers': missing"):
+        load_config(settings)
+    settings.rename(named := tmp_path / "named.json")
+    named.write_text(json.dumps({"sidecar.mcpServers": {"x": {"command": "y"}}}))
+    assert load_config(named).servers == (spec("x", StdioTransport("y")),)
 
 
 @pytest.mark.parametrize(
@@ -456,6 +520,7 @@ def test_where_hosts_keep_their_files():
             ("opencode.json", "opencode.jsonc"),
             (".config/opencode/opencode.json", ".config/opencode/opencode.jsonc"),
         ),
+        "SideCar": ((".vscode/settings.json",), (f"{code}/Code/User/settings.json",)),
         "FastMCP": ((), ()),
     }
 

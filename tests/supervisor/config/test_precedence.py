@@ -8,7 +8,7 @@ from mcp_nursery.supervisor import ServerSpec, StdioTransport, discover_config, 
 from mcp_nursery.supervisor.config import load_project
 from mcp_nursery.supervisor.config.dialects import DIALECTS
 
-ROOTS = {"VS Code": "servers", "OpenCode": "mcp"}
+ROOTS = {"VS Code": "servers", "OpenCode": "mcp", "SideCar": "sidecar.mcpServers"}
 
 
 def write(path, *names, root="mcpServers", **entry):
