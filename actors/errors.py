@@ -191,7 +191,7 @@ class ConnectionLost(CallError):
         """The process's exit code, negative for a signal; None if unknown or no process."""
         self.stderr_tail = stderr_tail
         """The last lines the process wrote to stderr; may span lines, so it is not in the message."""
-        acted = "the server may have acted" if delivery is Delivery.UNKNOWN else "nothing was sent"
+        acted = "the server may have acted" if delivery is Delivery.UNKNOWN else "the server has not acted"
         super().__init__(
             f"connection lost: {problem}; {acted}",
             server=server,
@@ -214,10 +214,19 @@ class CallTimeout(CallError):
 
 
 class ServerError(CallError):
-    """The server answered with a JSON-RPC error, or with an HTTP status that is one."""
+    """The server answered with a JSON-RPC error, or with an HTTP status that is one; `delivery` is `unknown` if that
+    may be the word of a gateway, which cannot know whether the server has acted."""
 
     def __init__(
-        self, *, server: str, tool: str | None, incarnation: int | None, code: int, message: str, data: Any = None
+        self,
+        *,
+        server: str,
+        tool: str | None,
+        incarnation: int | None,
+        code: int,
+        message: str,
+        data: Any = None,
+        delivery: Delivery = Delivery.ANSWERED,
     ) -> None:
         self.code = code
         """The JSON-RPC error code, or the HTTP status (400 to 599) of an answer without one."""
@@ -225,12 +234,9 @@ class ServerError(CallError):
         """The server's own words; where it asked the host for input and was refused, the callback's."""
         self.data = data
         """The error's `data`, as sent."""
+        acted = "; the server may have acted" if delivery is Delivery.UNKNOWN else ""
         super().__init__(
-            f"error {code}: {message}",
-            server=server,
-            tool=tool,
-            incarnation=incarnation,
-            delivery=Delivery.ANSWERED,
+            f"error {code}: {message}{acted}", server=server, tool=tool, incarnation=incarnation, delivery=delivery
         )
 
 

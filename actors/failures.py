@@ -13,6 +13,8 @@ _SESSION_CODES = (-32600, -32001)
 _SIGNS_OF_AN_END = ("connection closed", "stream ended", "stream failed")
 """What the SDK and servers say with `_CLOSED` when it means that."""
 _GATEWAY_FAILED = (502, 503)
+_GATEWAY_TIMED_OUT = 504
+_REDIRECTS = range(300, 400)
 _PASSING = (404, 408, 409, 425, 429)
 """Refusals of the 400s that may pass by themselves; 404 is what some proxies say while a server restarts."""
 
@@ -39,6 +41,8 @@ class Fault(StrEnum):
     """The connection broke, or was closed too early."""
     MUTE = "mute"
     """No answer within the time limit of the exchange."""
+    OVERSIZED = "oversized"
+    """There was one, over our limit."""
     ENDED = "ended"
     """The server closed the stream."""
 
@@ -57,6 +61,8 @@ class Evidence:
     """The JSON-RPC error code in the answer, if there was one."""
     in_session: bool = False
     """The request carried our session id."""
+    moved: bool = False
+    """The server says where it is instead, within its origin: what is sent from now on goes there."""
 
     @property
     def unsent(self) -> bool:
@@ -147,8 +153,12 @@ def _sort_opening(evidence: Evidence) -> Verdict:
 
 
 def _sort_call(evidence: Evidence) -> Verdict:
-    if evidence.fault is Fault.MUTE:
+    if evidence.fault is Fault.MUTE or evidence.status == _GATEWAY_TIMED_OUT:
         return _TIMED_OUT
+    if evidence.fault is Fault.OVERSIZED:
+        return _ANSWERED
+    if evidence.status in _REDIRECTS:  # whoever redirects may have acted before
+        return _DROPPED if evidence.moved else _TIMED_OUT
     closed = evidence.code == _CLOSED and any(sign in evidence.told.lower() for sign in _SIGNS_OF_AN_END)
     if evidence.fault is not None or closed or evidence.status in _GATEWAY_FAILED:
         return _DROPPED

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import trio
 from attrs import frozen
 
-from .messages import Answered, Delivery, Expired, Malformed, Outcome, Rejected
+from .messages import Answered, Delivery, Expired, Loss, Malformed, Outcome, Rejected
 
 if TYPE_CHECKING:
     from .connection.tool_calls import PreparedTool
@@ -168,7 +168,12 @@ class ReplySlot:
         """Whether the server may have acted, as known now."""
         if isinstance(self.outcome, (Answered, Rejected, Malformed)):
             return Delivery.ANSWERED
-        return Delivery.UNKNOWN if self.sent else Delivery.NOT_SENT
+        return Delivery.UNKNOWN if self.may_have_acted else Delivery.NOT_SENT
+
+    @property
+    def may_have_acted(self) -> bool:
+        """Whether a server may have acted: its frame has left, and was not refused."""
+        return self.sent and not (isinstance(self.outcome, Loss) and self.outcome.refused)
 
     def resolve(self, outcome: Outcome) -> None:
         """Decide the slot, unless it is decided."""

@@ -39,7 +39,7 @@ class Delivery(StrEnum):
     """Whether a server may have acted on a call."""
 
     NOT_SENT = "not_sent"
-    """No byte of the call left this process."""
+    """No byte of the call left this process, or its server has said that it refused it before it acted."""
     UNKNOWN = "unknown"
     """The write that holds the call began, and no answer came."""
     ANSWERED = "answered"
@@ -92,6 +92,8 @@ class Loss:
     """The server refuses us for want of authorisation, and nothing we have can mend that."""
     unusable: bool = False
     """Trying again cannot help."""
+    refused: bool = False
+    """The one call that is told so was refused before its server acted on it."""
 
 
 @frozen

@@ -105,7 +105,7 @@ class Handover:
             SupervisorClosed: The router has ended.
         """
         request = self._request
-        self._sent_before = self._sent_before or self.slot.sent
+        self._sent_before = self._sent_before or self.slot.may_have_acted
         if self.timeout == 0:
             raise self.timed_out()
         if request.on_progress is not None or request.idle_timeout is not None:

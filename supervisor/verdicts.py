@@ -12,7 +12,17 @@ from mcp_nursery.actors.errors import (
     ServerBusy,
     ServerError,
 )
-from mcp_nursery.actors.messages import Answered, Busy, Dropped, Expired, Loss, Malformed, Rejected, Unsendable
+from mcp_nursery.actors.messages import (
+    Answered,
+    Busy,
+    Delivery,
+    Dropped,
+    Expired,
+    Loss,
+    Malformed,
+    Rejected,
+    Unsendable,
+)
 from mcp_nursery.actors.nesting import levels_of
 from mcp_nursery.actors.steps import SMALL, Steps, at_once
 from mcp_nursery.actors.turns import by_turns
@@ -72,7 +82,8 @@ def lost(outcome: Loss | Dropped, tool: Tool, handover: Handover, fleet: Fleet) 
         return _connection_lost(outcome, tool, handover, fleet)
     if outcome.status is None:
         return _connection_lost(Loss(outcome.problem), tool, handover, fleet)
-    return at_once(_refused(Rejected(outcome.status, outcome.problem), tool, handover, fleet))
+    refusal = Rejected(outcome.status, outcome.problem)
+    return at_once(_refused(refusal, tool, handover, fleet, delivery=handover.delivery))
 
 
 async def refused(refusal: Rejected, tool: Tool, handover: Handover, fleet: Fleet) -> ServerError:
@@ -84,7 +95,10 @@ async def refused(refusal: Rejected, tool: Tool, handover: Handover, fleet: Flee
     return await _in_pieces(_refused(refusal, tool, handover, fleet), refusal.size, handover)
 
 
-def _refused(refusal: Rejected, tool: Tool, handover: Handover, fleet: Fleet) -> Steps[ServerError]:
+def _refused(
+    refusal: Rejected, tool: Tool, handover: Handover, fleet: Fleet, *, delivery: Delivery = Delivery.ANSWERED
+) -> Steps[ServerError]:
+    """`delivery`: unknown if it may be the word of a gateway."""
     written = _written(refusal.data) if refusal.size <= SMALL else (yield from write(refusal.data))
     signals = yield from scan_in_pieces(f"{refusal.message}\n{written}")
     if signals:
@@ -97,6 +111,7 @@ def _refused(refusal: Rejected, tool: Tool, handover: Handover, fleet: Fleet) ->
         code=refusal.code,
         message=(yield from redactor.said_in_pieces(refusal.message)),
         data=(yield from _shown(refusal.data, redactor)) if written is not None else "<what has no JSON form>",
+        delivery=delivery,
     )
 
 

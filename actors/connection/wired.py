@@ -175,7 +175,8 @@ class WiredConnection:
             loss = self._carrier.explain(error, f"{what} failed: {_told(error)}")
             return HandshakeFailed(loss, era=self._era)
         loss = self._endpoint.loss
-        return HandshakeFailed(loss, era=self._era, probe_refused=probing and not loss.unheard, lost=True)
+        refused = probing and self._carrier.dies_of_a_probe and not loss.unheard
+        return HandshakeFailed(loss, era=self._era, probe_refused=refused, lost=True)
 
 
 def _post(call: CallTool, tool: PreparedTool, encode: Callable[[RequestId], bytes]) -> Post:

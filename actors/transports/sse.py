@@ -1,25 +1,19 @@
-"""HTTP with server-sent events, the transport of 2024-11-05, driven by the SDK over an HTTP client of ours."""
+"""HTTP with server-sent events, the transport of 2024-11-05: frames leave as POSTs, and a stream brings all answers."""
 
 from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
+import httpx2
 from attrs import field, frozen
-from mcp.client import ClientSession
-from mcp.client.sse import sse_client
 
-from ..alongside import run_alongside
 from ..connection import Connection
-from ..connection.callbacks import SessionCallbacks
-from ..connection.changes import ToolChanges
-from ..connection.driven import open_driven
-from ..connection.driver import Driver
-from ..connection.exchange import Witness
-from ..connection.negotiation import CLIENT_INFO
+from ..connection.wired import open_carried
 from ..host import NO_HOST, Host
-from ..messages import Era
+from ..wire.duplex import FRAME_LIMIT
 from .headers import Headers, resolve
-from .http_address import Address
-from .http_client import HttpClient
+from .http.address import Address
+from .http.client import open_client
+from .http.stream import SseCarrier
 
 
 @frozen
@@ -29,37 +23,25 @@ class SseConnector:
     url: str = field(repr=False)
     headers: Headers = field(repr=False)
     close_grace: float
-    """Seconds its end may take."""
+    """Seconds its end may take: it takes none."""
+    auth: httpx2.Auth | None = field(default=None, repr=False)
+    """What authorises requests, over the user and password in the URL and under the headers."""
+    frame_limit: int = FRAME_LIMIT
+    """Bytes of one event before its call fails."""
 
     def connect(self, host: Host = NO_HOST) -> AbstractAsyncContextManager[Connection]:
-        """Open one connection. The server may ask what `host` offers."""
-        return open_driven(_Sse(self.url, self.headers), close_grace=self.close_grace, host=host)
+        """Open one connection. The server may ask what `host` offers.
 
-
-@frozen
-class _Sse(Driver):
-    """Drives a server on SSE."""
-
-    url: str = field(repr=False)
-    headers: Headers = field(repr=False)
-
-    transport = "sse"
-    era = Era.HANDSHAKE
+        Raises:
+            StartFailed: On entering: the URL or the headers are none.
+        """
+        return self._connected(host)
 
     @asynccontextmanager
-    async def session(
-        self, witness: Witness, changes: ToolChanges, callbacks: SessionCallbacks
-    ) -> AsyncGenerator[ClientSession, None]:
-        """Open the stream. Only the handshake's era knows this transport."""
-        client = HttpClient(Address.of(self.url), await resolve(self.headers), witness, answers_apart=True)
-
-        def ours(*_settings: object, **_more: object) -> HttpClient:
-            """The SDK enters and leaves it; what it would have set is not what we want."""
-            return client
-
+    async def _connected(self, host: Host) -> AsyncGenerator[Connection, None]:
+        address = Address.of(self.url, self.auth)
         async with (
-            sse_client(client.address.bare, httpx_client_factory=ours) as (read, write),
-            run_alongside(client.run_errands),
-            ClientSession(read, write, client_info=CLIENT_INFO, message_handler=changes, **callbacks) as session,
+            open_client(address, await resolve(self.headers)) as client,
+            open_carried(SseCarrier(client, frame_limit=self.frame_limit), host) as connection,
         ):
-            yield session
+            yield connection

@@ -1,60 +1,51 @@
-"""Streamable HTTP, driven by the SDK's transport over an HTTP client of ours."""
+"""Streamable HTTP: each frame a POST, answered for itself."""
 
 from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
+import httpx2
+import trio
 from attrs import field, frozen
-from mcp.client import ClientSession
-from mcp.client.streamable_http import streamable_http_client
 
-from ..alongside import run_alongside
 from ..connection import Connection
-from ..connection.callbacks import SessionCallbacks
-from ..connection.changes import ToolChanges
-from ..connection.driven import open_driven
-from ..connection.driver import Driver
-from ..connection.exchange import Witness
-from ..connection.negotiation import CLIENT_INFO
+from ..connection.wired import open_carried
 from ..host import NO_HOST, Host
+from ..wire.duplex import FRAME_LIMIT
 from .headers import Headers, resolve
-from .http_address import Address
-from .http_client import ANSWER_LIMIT, HttpClient
+from .http.address import Address
+from .http.carrier import StreamableCarrier
+from .http.client import open_client
 
 
 @frozen
 class StreamableHttpConnector:
-    """Reaches a server by POST, each answered for itself."""
+    """Reaches a server by POST."""
 
     url: str = field(repr=False)
     headers: Headers = field(repr=False)
     close_grace: float
     """Seconds the end of the session may take."""
+    auth: httpx2.Auth | None = field(default=None, repr=False)
+    """What authorises requests, over the user and password in the URL and under the headers."""
+    frame_limit: int = FRAME_LIMIT
+    """Bytes of one answer, and of one event, before its call fails."""
 
     def connect(self, host: Host = NO_HOST) -> AbstractAsyncContextManager[Connection]:
-        """Open one connection. The server may ask what `host` offers."""
-        return open_driven(_Http(self.url, self.headers), close_grace=self.close_grace, host=host)
+        """Open one connection. The server may ask what `host` offers.
 
-
-@frozen
-class _Http(Driver):
-    """Drives a server on streamable HTTP."""
-
-    url: str = field(repr=False)
-    headers: Headers = field(repr=False)
-
-    transport = "http"
+        Raises:
+            StartFailed: On entering: the URL or the headers are none.
+        """
+        return self._connected(host)
 
     @asynccontextmanager
-    async def session(
-        self, witness: Witness, changes: ToolChanges, callbacks: SessionCallbacks
-    ) -> AsyncGenerator[ClientSession, None]:
-        """Open a session; nothing is sent before its first request."""
-        client = HttpClient(Address.of(self.url), await resolve(self.headers), witness)
-        opening = streamable_http_client(client.address.bare, http_client=client, max_sse_event_size=ANSWER_LIMIT)
-        async with (
-            client,
-            run_alongside(client.run_errands),  # also while the session is ended
-            opening as (read, write),
-            ClientSession(read, write, client_info=CLIENT_INFO, message_handler=changes, **callbacks) as session,
-        ):
-            yield session
+    async def _connected(self, host: Host) -> AsyncGenerator[Connection, None]:
+        address = Address.of(self.url, self.auth)
+        async with open_client(address, await resolve(self.headers)) as client:
+            carrier = StreamableCarrier(client, frame_limit=self.frame_limit)
+            try:
+                async with open_carried(carrier, host) as connection:
+                    yield connection
+            finally:
+                with trio.move_on_after(self.close_grace, shield=True):
+                    await carrier.leave()

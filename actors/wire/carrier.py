@@ -45,12 +45,16 @@ class Origin(Protocol):
         """An answer came that nobody waits for here."""
         ...
 
+    def garbled(self) -> None:
+        """What came is no message of JSON-RPC."""
+        ...
+
     def unread(self, problem: str) -> None:
         """A message came that is not read, for this reason, and nobody can tell whether it was an answer, or whose."""
         ...
 
-    def judge(self, slot: ReplySlot, outcome: Outcome) -> Outcome:
-        """What the answer to this request means."""
+    def judge(self, outcome: Outcome) -> Outcome:
+        """What the answer to a request means."""
         ...
 
     def respond(self, frame: bytes) -> None:
@@ -77,6 +81,10 @@ class Hub(Protocol):
         """See to frames of the peer, in order."""
         ...
 
+    def refuse(self, frame: bytes, problem: str, origin: Origin) -> None:
+        """A frame, of which its ends are enough, is not read for this reason."""
+        ...
+
     def conclude(self, slot: ReplySlot, outcome: Outcome) -> None:
         """Decide a request: no answer counts any more."""
         ...
@@ -91,6 +99,8 @@ class Carrier(Protocol):
 
     only_era: Era | None
     """The era it knows, if it knows only one."""
+    dies_of_a_probe: bool
+    """Whether the end of the connection may be a server's answer to the probe of its era."""
 
     @property
     def pid(self) -> int | None:

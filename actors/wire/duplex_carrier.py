@@ -21,6 +21,7 @@ class DuplexCarrier:
     """Writes through an outbox and reads in one task; all that the peer says comes on this one stream."""
 
     only_era: Era | None = None
+    dies_of_a_probe = True
 
     def __init__(self, duplex: Duplex) -> None:
         self.outbox = Outbox(duplex)
@@ -108,9 +109,11 @@ class DuplexCarrier:
         if self._hub is not None:
             self._hub.lose(Loss(f"sent {problem}; it does not say at its beginning or end whose answer it is"))
 
-    def judge(self, slot: ReplySlot, outcome: Outcome) -> Outcome:
+    def garbled(self) -> None:
         """See `Origin`."""
-        del slot
+
+    def judge(self, outcome: Outcome) -> Outcome:
+        """See `Origin`."""
         return outcome
 
     def respond(self, frame: bytes) -> None:

@@ -25,7 +25,7 @@ from opentelemetry.propagate import inject
 
 from ..limits import USUAL, Limits
 from ..mailbox import ReplySlot
-from ..messages import Answered, Busy, Loss, Malformed, Outcome, Rejected, Unsendable
+from ..messages import Answered, Busy, Dropped, Loss, Malformed, Outcome, Rejected, Unsendable
 from ..steps import SMALL
 from ..transports.secrets import HIDE_SECRETS
 from ..turns import Pace, by_turns
@@ -226,6 +226,8 @@ class Endpoint:
                 raise Refused(outcome)
             case Malformed():
                 raise Refused(Rejected(INTERNAL_ERROR, outcome.problem))
+            case Dropped():
+                raise Refused(Rejected(CONNECTION_CLOSED, outcome.problem))
             case _:
                 raise self._closed()
 
@@ -265,9 +267,10 @@ class Endpoint:
             try:
                 await self._accept(frame, origin, session)
             except large.Refused as refusal:
-                self._refuse(frame, str(refusal), origin)
+                self.refuse(frame, str(refusal), origin)
             except ValueError:
                 self._count_noise(frame)
+                origin.garbled()
                 await self._take_turns(len(frame))
 
     async def _accept(self, frame: bytes, origin: Origin, session: "_Session") -> None:
@@ -302,9 +305,9 @@ class Endpoint:
         if slot is None or not origin.may_answer(slot):
             origin.stray(message)
             return
-        self.conclude(slot, origin.judge(slot, outcome_of(message, size)))
+        self.conclude(slot, origin.judge(outcome_of(message, size)))
 
-    def _refuse(self, frame: bytes, problem: str, origin: Origin) -> None:
+    def refuse(self, frame: bytes, problem: str, origin: Origin) -> None:
         """A frame is not read. Who asks is told so, and so is who waits for it, if that can be told."""
         logger.warning("refused %s", problem)
         told = large.members(frame)

@@ -64,6 +64,7 @@ class Row:
 
 
 LOST = "`ConnectionLost` (unknown)"
+TURNED_AWAY = "`ConnectionLost` (not_sent)"
 TIMEOUT = "`CallTimeout` (unknown)"
 DOWN = "`ServerDown` (not_sent)"
 ANSWER = "its answer"
@@ -76,8 +77,8 @@ ALL = tuple(COLUMNS)
 KEPT = "connected"
 
 
-def error(code: int) -> str:
-    return f"`ServerError` {code} (answered)"
+def error(code: int, delivery: str = "answered") -> str:
+    return f"`ServerError` {code} ({delivery})"
 
 
 def each(columns: tuple[str, ...], cell: Cell, **others: Cell) -> dict[str, Cell]:
@@ -122,14 +123,14 @@ ROWS = [
     Row("404 at start", When.START, "refused", refusal(404, "waiting"), 404),
     Row("500 at start", When.START, "refused", refusal(500, "waiting"), 500),
     Row("503 at start", When.START, "refused", refusal(503, "waiting"), 503),
-    Row("401 to a call", When.CALL, "status", each(REMOTE, Cell(LOST, "needs_auth", 0.5)), 401),
+    Row("401 to a call", When.CALL, "status", each(REMOTE, Cell(TURNED_AWAY, "needs_auth", 0.5)), 401),
     Row("403 to a call", When.CALL, "status", each(REMOTE, Cell(error(403), KEPT)), 403),
     Row(
         "404 to a call, in a session", When.CALL, "status", each(("handshake", "sse"), Cell(LOST, "waiting", 0.5)), 404
     ),
     Row("404 to a call, without", When.CALL, "stateless", each(("handshake", "modern"), Cell(error(404), KEPT)), 404),
     Row("500 to a call", When.CALL, "status", each(REMOTE, Cell(error(500), KEPT)), 500),
-    Row("503 to a call", When.CALL, "status", each(REMOTE, Cell(error(503), KEPT)), 503),
+    Row("503 to a call", When.CALL, "status", each(REMOTE, Cell(error(503, "unknown"), KEPT)), 503),
     Row("answers a call with no JSON", When.CALL, "nonsense", each(("handshake", "modern"), Cell(error(-32700), KEPT))),
 ]
 

@@ -7,7 +7,7 @@ import trio
 import trio.testing
 
 from mcp_nursery.actors.errors import InvalidArguments
-from mcp_nursery.actors.transports import http_client
+from mcp_nursery.actors.transports.http import limits
 from mcp_nursery.supervisor import Call, CallTimeout, ConnectionLost, Delivery, ServerError, ServerState
 
 from ..timely import Late, in_time, timely
@@ -198,7 +198,7 @@ async def test_a_mute_post_ends_alone_unless_its_caller_has_set_a_limit(remote, 
     if remote.kind in ("modern", "handshake"):
         pytest.skip("an answer that comes as a stream begins at once")
     remote.reset()
-    monkeypatch.setattr(http_client, "POST_LIMIT", 0.5)
+    monkeypatch.setattr(limits, "POST_LIMIT", 0.5)
     async with supervised(remote.spec()) as supervisor:
         if remote.kind == "json":
             with pytest.raises(ConnectionLost, match=r"did not answer within 0\.5 s") as caught:

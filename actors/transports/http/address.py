@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import httpx2
 from attrs import field, frozen
 
-from ..errors import StartFailed, leaves, one_line
-from ..failures import Evidence, Fault
+from ...errors import StartFailed, leaves, one_line
+from ...failures import Evidence, Fault
 
 _NOTHING_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.ProxyError)
 
@@ -31,11 +31,11 @@ class Address:
     """Its URL without user, password and query: what the SDK and logs are told."""
     _whole: httpx2.URL = field(repr=False)
     auth: httpx2.Auth | None = field(repr=False)
-    """For the user and password in the URL."""
+    """What authorises requests: by default the user and password in the URL."""
 
     @classmethod
-    def of(cls, url: str) -> "Address":
-        """Take a URL apart.
+    def of(cls, url: str, auth: httpx2.Auth | None = None) -> "Address":
+        """Take a URL apart; `auth` goes before its user and password.
 
         Raises:
             StartFailed: It is none.
@@ -44,9 +44,14 @@ class Address:
             whole = httpx2.URL(url)
         except httpx2.InvalidURL:
             raise StartFailed("the url is not valid", retriable=False) from None  # the text would show it
-        has_user = bool(whole.username or whole.password)
-        auth = httpx2.BasicAuth(whole.username, whole.password) if has_user else None
+        if auth is None and (whole.username or whole.password):
+            auth = httpx2.BasicAuth(whole.username, whole.password)
         return cls(_bare(whole), whole.copy_with(username="", password="", fragment=None), auth)
+
+    @property
+    def url(self) -> httpx2.URL:
+        """What requests name; `complete` makes it whole."""
+        return httpx2.URL(self.bare)
 
     @property
     def host(self) -> str:

@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, Mapping
 
 import httpx2
 
-from .http_address import Address
+from .address import Address
 
 _OF_THE_PROTOCOL = frozenset(
     {
@@ -18,6 +18,10 @@ _OF_THE_PROTOCOL = frozenset(
         "mcp-session-id",
     }
 )
+
+
+class AuthFailed(Exception):
+    """What authorises requests has failed."""
 
 
 class Layers(httpx2.Auth):
@@ -34,16 +38,21 @@ class Layers(httpx2.Auth):
         self.requires_response_body = self._inner.requires_response_body
 
     async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
-        """See `httpx2.Auth`: what it yields is sent."""
+        """See `httpx2.Auth`: what it yields is sent.
+
+        Raises:
+            AuthFailed: The authorisation itself did.
+        """
+        if not self._address.has_same_origin(request.url):
+            yield request
+            return
         flow = self._inner.async_auth_flow(request)
         try:
-            outgoing = await anext(flow)
-            while True:
-                if outgoing is request and self._address.has_same_origin(request.url):
+            outgoing = await _next(flow, None)
+            while outgoing is not None:
+                if outgoing is request:
                     self._dress(request)
-                outgoing = await flow.asend((yield outgoing))
-        except StopAsyncIteration:
-            return
+                outgoing = await _next(flow, (yield outgoing))
         finally:
             await flow.aclose()
 
@@ -51,6 +60,20 @@ class Layers(httpx2.Auth):
         for name, value in self._headers.items():
             if not _is_taken(name.lower(), request):
                 request.headers[name] = value
+
+
+async def _next(
+    flow: AsyncGenerator[httpx2.Request, httpx2.Response], response: httpx2.Response | None
+) -> httpx2.Request | None:
+    """What is to be sent next; None for nothing more."""
+    try:
+        return await (anext(flow) if response is None else flow.asend(response))
+    except StopAsyncIteration:
+        return None
+    except httpx2.RequestError:
+        raise  # of what it has sent itself
+    except Exception as error:
+        raise AuthFailed from error
 
 
 def _is_taken(name: str, request: httpx2.Request) -> bool:

@@ -1,0 +1,298 @@
+"""The carrier over HTTP: where a stream has an outbox and a reader, HTTP has exchanges, each in a task of its own."""
+
+import logging
+from typing import Final
+
+import trio
+from attrs import evolve, field, frozen
+from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
+from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from ...errors import folded
+from ...failures import Evidence, Fault, Phase, Reason, Verdict, loss_of, sort
+from ...mailbox import ReplySlot
+from ...messages import Dropped, Era, Loss, Malformed, Outcome, Rejected
+from ...nesting import TOO_DEEP, nested_too_deep
+from ...wire import frames
+from ...wire.carrier import Hub, Origin, Outgoing
+from ...wire.endpoint import Refused
+from .client import HttpClient
+from .exchange import SESSION, Exchange, Listening, Request
+from .responses import EVENTS
+
+logger = logging.getLogger(__name__)
+
+_UNAUTHORISED: Final = 401
+_REFUSAL: Final = 400
+CLOSED: Final = Loss("the connection was closed")
+
+
+@frozen
+class Failed(Rejected):
+    """An error, and what is known of it: the session's requests are judged by that."""
+
+    evidence: Evidence = field(kw_only=True)
+
+
+class HttpCarrier:
+    """What is the same on streamable HTTP and SSE: each frame of ours is a POST.
+
+    Args:
+        client: Reaches the server.
+        frame_limit: Bytes of one answer, and of one event.
+    """
+
+    transport: str
+    only_era: Era | None = None
+    dies_of_a_probe = False
+    pid = None
+    always_in_session = False
+    """Whether any request can be told that the session has expired."""
+
+    def __init__(self, client: HttpClient, *, frame_limit: int) -> None:
+        self.client = client
+        self.frame_limit = frame_limit
+        self.url = client.address.url
+        """Where frames go: the server may say that it is elsewhere."""
+        self.phase = Phase.OPENING
+        """What is under way."""
+        self.is_gone = False
+        """It was lost: there is nobody to take leave of."""
+        self._hub: Hub | None = None
+        self._nursery: trio.Nursery | None = None
+        self._early: list[Exchange] = []
+        """What was begun before there was a nursery for it."""
+        self._exchanges: dict[ReplySlot, Exchange] = {}
+        """Those that somebody waits for."""
+
+    # -- out ------------------------------------------------------------------------------------------------------
+
+    def has_room(self, frame: bytes) -> bool:
+        """See `Carrier`: each frame has an exchange of its own, as many as there may be calls."""
+        del frame
+        return True
+
+    def send(self, outgoing: Outgoing) -> None:
+        """See `Carrier`."""
+        self.begin(self._exchange(outgoing))
+
+    def flush(self) -> None:
+        """See `Carrier`."""
+
+    async def tell(self, outgoing: Outgoing) -> None:
+        """See `Carrier`: the first request must not overtake `initialized`."""
+        exchange = Exchange(self, outgoing)
+        self.begin(exchange)
+        if outgoing.method == "notifications/initialized" and not self._is_lost:
+            await exchange.done.wait()
+
+    async def taken(self) -> None:
+        """See `Carrier`: how much of it a server has read shows in its answer alone."""
+        await trio.lowlevel.checkpoint()
+
+    def begin(self, exchange: Exchange) -> None:
+        """Start an exchange in a task of its own."""
+        if self._is_lost:
+            return
+        if exchange.slot is not None:
+            self._exchanges[exchange.slot] = exchange
+        if self._nursery is None:
+            self._early.append(exchange)
+        else:
+            self._nursery.start_soon(exchange.run)
+
+    def ended(self, exchange: Exchange) -> None:
+        """An exchange is over."""
+        if exchange.slot is not None:
+            self._exchanges.pop(exchange.slot, None)
+
+    def drop(self, slot: ReplySlot, reason: str | None) -> None:
+        """Close the exchange of a request, and tell the server where that is not the sign."""
+        exchange = self._exchanges.pop(slot, None)
+        if slot.sent and reason is not None and not (exchange is not None and exchange.is_modern):
+            self._take_back(slot, reason)
+        if exchange is not None:
+            exchange.scope.cancel()
+
+    def _take_back(self, slot: ReplySlot, reason: str) -> None:
+        told = {"requestId": slot.request_id, "reason": reason}
+        self.begin(Exchange(self, Outgoing(frames.notification("notifications/cancelled", told))))
+
+    def _exchange(self, outgoing: Outgoing) -> Exchange:
+        """The exchange of a request."""
+        raise NotImplementedError
+
+    def headers(self, outgoing: Outgoing) -> dict[str, str]:
+        """What goes with a frame."""
+        del outgoing
+        return {"accept": f"application/json, {EVENTS}", "content-type": "application/json"}
+
+    # -- in -------------------------------------------------------------------------------------------------------
+
+    def hear(self) -> None:
+        """The server gave a sign of life."""
+        if self._hub is not None:
+            self._hub.hear()
+
+    @property
+    def _is_lost(self) -> bool:
+        return self._hub is not None and self._hub.lost.is_set()
+
+    async def run(self, hub: Hub, nursery: trio.Nursery) -> Loss:
+        """See `Carrier`."""
+        self._hub, self._nursery = hub, nursery
+        for exchange in self._early:
+            nursery.start_soon(exchange.run)
+        return await self._carry(hub)
+
+    async def _carry(self, hub: Hub) -> Loss:
+        """Until it is lost, which exchanges find out."""
+        try:
+            await hub.lost.wait()
+        finally:
+            self.is_gone = hub.lost.is_set()
+        return CLOSED  # too late to count: it was said how it was lost
+
+    async def take_in(self, frame: bytes, origin: Origin) -> None:
+        """See to a frame of the server's."""
+        if self._hub is not None:
+            await self._hub.take_in([frame], origin)
+
+    # -- what failures mean ---------------------------------------------------------------------------------------
+
+    def opened(self) -> None:
+        """See `Carrier`."""
+        self.phase = Phase.CALL
+
+    def explain(self, error: Exception, told: str) -> Loss:
+        """See `Carrier`."""
+        evidence = Evidence(told)
+        if isinstance(error, Refused):
+            refusal = error.refusal
+            evidence = refusal.evidence if isinstance(refusal, Failed) else Evidence(told, code=refusal.code)
+        return loss_of(sort(self.transport, self.phase, evidence), told)
+
+    def fail(self, exchange: Exchange, evidence: Evidence) -> None:
+        """An exchange has failed: end the connection if that is what it means, else decide who waits."""
+        hub, slot = self._hub, exchange.slot
+        if hub is None or hub.lost.is_set() or exchange.is_over:
+            return
+        verdict = sort(self.transport, exchange.phase or self.phase, evidence)
+        if verdict.ends:
+            self._end(exchange, evidence, verdict, hub)
+        elif slot is not None:
+            if evidence.fault is Fault.MUTE and exchange.is_call and not exchange.is_modern:
+                self._take_back(slot, evidence.told)
+            hub.conclude(slot, _outcome(exchange, evidence, verdict))
+        elif exchange.failed is not None:
+            exchange.failed(evidence)
+
+    def judge_refusal(self, refusal: Rejected, *, in_session: bool) -> Outcome:
+        """What an error means that came as an answer to a request."""
+        shown = Evidence(folded(refusal.message), code=refusal.code, in_session=in_session)
+        verdict = sort(self.transport, self.phase, shown)
+        if verdict.ends and self._hub is not None:
+            self._hub.lose(loss_of(verdict, shown.told))
+        if verdict.reason is Reason.UNKNOWN_OUTCOME:
+            return Dropped(shown.told, again=verdict.again)
+        return Failed(refusal.code, refusal.message, refusal.data, refusal.size, evidence=shown)
+
+    def _end(self, exchange: Exchange, evidence: Evidence, verdict: Verdict, hub: Hub) -> None:
+        loss = loss_of(verdict, evidence.told)
+        if exchange.slot is not None and evidence.status == _UNAUTHORISED and not exchange.is_resumption:
+            hub.conclude(exchange.slot, evolve(loss, refused=True))  # of this call it is known that it was not begun
+        hub.lose(loss)
+
+    def respond_unasked(self, frame: bytes) -> None:
+        """Answer what the server asked without saying for which call. If that fails, any of them may wait for ever."""
+        self.begin(Exchange(self, Outgoing(frame), self._response_failed))
+
+    def _response_failed(self, evidence: Evidence) -> None:
+        if self._hub is not None and self._hub.in_flight:
+            self._hub.lose(Loss(f"our answer to the server's question was not taken: {evidence.told}"))
+
+
+def _outcome(exchange: Exchange, evidence: Evidence, verdict: Verdict) -> Outcome:
+    """What a request gets whose exchange has failed, and the connection not with it."""
+    error = exchange.error
+    if verdict.reason is Reason.UNKNOWN_OUTCOME:
+        status = evidence.status if evidence.status is not None and evidence.status >= _REFUSAL else None
+        return Dropped(evidence.told, status=status, again=verdict.again)
+    if evidence.fault is Fault.OVERSIZED:
+        return Malformed(evidence.told)
+    if error is not None:
+        data = error.get("data")
+        shown = TOO_DEEP if nested_too_deep(data) else data
+        return Failed(error["code"], str(error["message"]), shown, evidence=evidence)
+    code = evidence.status or (INTERNAL_ERROR if exchange.is_call else CONNECTION_CLOSED)
+    return Failed(code, evidence.told, evidence=evidence)
+
+
+class StreamableCarrier(HttpCarrier):
+    """Streamable HTTP: what is asked is answered in its own exchange; in the older eras there is a session."""
+
+    transport = "http"
+
+    def __init__(self, client: HttpClient, *, frame_limit: int) -> None:
+        super().__init__(client, frame_limit=frame_limit)
+        self._session: str | None = None
+        self._version: str | None = None
+        """What frames say that bring no headers of their own."""
+
+    def enter_session(self, session: str) -> None:
+        """The server has opened a session."""
+        if session.isascii() and session.isprintable():
+            self._session = session
+
+    def headers(self, outgoing: Outgoing) -> dict[str, str]:
+        """See `HttpCarrier`: `initialize` is the negotiation, and says nothing of what it will agree on."""
+        given = super().headers(outgoing)
+        if outgoing.method == "initialize":
+            self._version = None
+            return given
+        own = outgoing.headers()
+        self._version = own.get(MCP_PROTOCOL_VERSION_HEADER, self._version)
+        if self._version is not None:
+            given[MCP_PROTOCOL_VERSION_HEADER] = self._version
+        if self._session is not None and not self._is_modern:
+            given[SESSION] = self._session
+        return {**given, **own}
+
+    @property
+    def _is_modern(self) -> bool:
+        return self._version in MODERN_PROTOCOL_VERSIONS
+
+    async def tell(self, outgoing: Outgoing) -> None:
+        """See `Carrier`."""
+        if outgoing.headers().get(MCP_PROTOCOL_VERSION_HEADER, self._version) in MODERN_PROTOCOL_VERSIONS:
+            return  # which knows no notifications of clients
+        if outgoing.method == "notifications/initialized" and self._session is not None:
+            # Now: what a server says there while nobody listens is lost.
+            self.begin(Listening(self, Outgoing(b"", limited=False)))
+        await super().tell(outgoing)
+
+    def _exchange(self, outgoing: Outgoing) -> Exchange:
+        return Request(self, outgoing)
+
+    def drop(self, slot: ReplySlot, reason: str | None) -> None:
+        """See `Carrier`: a request whose exchange is over has been answered."""
+        if slot in self._exchanges:
+            super().drop(slot, reason)
+
+    def of_a_resumption(self, evidence: Evidence) -> Evidence:
+        """What it shows that a stream was not taken up again: of the request nothing, if the conversation goes on."""
+        if sort(self.transport, Phase.CALL, evidence).ends:
+            return evidence
+        told = f"{self.client.address.host} closed the stream, and says to its resumption: {evidence.told}"
+        return Evidence(told, Fault.ENDED)
+
+    async def leave(self) -> None:
+        """End the session, as a courtesy."""
+        if self.is_gone or self._session is None or self._is_modern:
+            return
+        try:
+            response = await self.client.send("DELETE", self.url, self.headers(Outgoing(b"")))
+            await response.aclose()
+        except Exception as error:
+            logger.debug("the session could not be ended: %s", type(error).__name__)

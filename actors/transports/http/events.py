@@ -1,0 +1,156 @@
+"""Server-sent events, taken apart byte by byte within a limit: one that is too large is passed over, and said to be so.
+
+In this way the stream goes on after it, and whose answer it was can still be seen at its ends.
+"""
+
+from collections.abc import AsyncGenerator, AsyncIterable, Iterator
+
+import trio
+from attrs import frozen
+
+_SLICE = 1 << 16
+"""Bytes seen to in one turn of the loop: decoding can make very much of a few."""
+_ENDS = 1024
+"""Bytes kept of either end of an event that is too large."""
+
+
+@frozen
+class Event:
+    """One event."""
+
+    name: str
+    data: bytes
+    id: str
+    """The latest id that was given, with this event or before."""
+    retry: float | None
+    """Seconds until the stream is to be taken up again, if it said so."""
+
+
+@frozen
+class Oversized:
+    """An event that is over the limit: said once when that is found, and again at its end."""
+
+    size: int
+    """Bytes so far."""
+    head: bytes
+    """How its data begins."""
+    tail: bytes = b""
+    """How it ends."""
+    whole: bool = False
+    """This is its end."""
+
+
+async def events_of(parts: AsyncIterable[bytes], limit: int) -> AsyncGenerator[Event | Oversized, None]:
+    """The events in a body that comes in parts."""
+    parser = EventParser(limit)
+    async for part in parts:
+        for at in range(0, len(part), _SLICE):
+            if at:
+                await trio.lowlevel.checkpoint()
+            for event in parser.feed(part[at : at + _SLICE]):
+                yield event
+
+
+class EventParser:
+    """Makes events of bytes, however they are cut.
+
+    Args:
+        limit: Bytes of one event that are kept.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._after_cr = False
+        self._line = bytearray()
+        self._id = ""
+        self._begin()
+
+    def _begin(self) -> None:
+        self._name = ""
+        self._data: bytearray | None = None
+        self._retry: float | None = None
+        self._over: _Over | None = None
+
+    def feed(self, chunk: bytes) -> Iterator[Event | Oversized]:
+        """The events that these bytes complete."""
+        if self._after_cr and chunk.startswith(b"\n"):
+            chunk = chunk[1:]
+            self._after_cr = False
+        if chunk:
+            self._after_cr = chunk.endswith(b"\r")
+        for piece in chunk.splitlines(keepends=True):
+            ends = piece[-1:] in (b"\n", b"\r")
+            yield from self._take(piece.rstrip(b"\r\n") if ends else piece, ends=ends)
+
+    def _take(self, piece: bytes, *, ends: bool) -> Iterator[Event | Oversized]:
+        """A line, or what there is of it."""
+        if self._over is not None:
+            yield from self._pass_over(piece, ends=ends)
+            return
+        self._line += piece
+        size = len(self._line) + len(self._data or b"")
+        if size > self._limit and not self._line.startswith(b":"):
+            yield self._overflow(size, ends=ends)
+        elif ends:
+            line = bytes(self._line)
+            self._line.clear()
+            if line:
+                self._field(line)
+            else:
+                yield from self._complete()
+        elif self._line.startswith(b":"):
+            del self._line[1:]  # a comment, of whatever length
+
+    def _overflow(self, size: int, *, ends: bool) -> Oversized:
+        head = self._data if self._data is not None else self._line.partition(b":")[2].lstrip(b" ")
+        self._over = _Over(size, bytes(head[:_ENDS]), bytes(self._line[-_ENDS:]), blank=ends)
+        self._line.clear()
+        self._data = None
+        return Oversized(size, self._over.head)
+
+    def _pass_over(self, piece: bytes, *, ends: bool) -> Iterator[Oversized]:
+        over = self._over
+        assert over is not None  # who calls has looked
+        over.size += len(piece)
+        over.tail = (over.tail + piece)[-_ENDS:]
+        if not (ends and over.blank and not piece):
+            over.blank = ends
+            return
+        self._begin()
+        yield Oversized(over.size, over.head, over.tail, whole=True)
+
+    def _field(self, line: bytes) -> None:
+        name, _, value = line.partition(b":")
+        value = value.removeprefix(b" ")
+        match name:
+            case b"data":
+                if self._data is None:
+                    self._data = bytearray(value)
+                else:
+                    self._data += b"\n" + value
+            case b"event":
+                self._name = value.decode(errors="replace")
+            case b"id":
+                if b"\0" not in value:
+                    self._id = value.decode(errors="replace")
+            case b"retry":
+                if value.isdigit() and len(value) < _ENDS:
+                    self._retry = int(value) / 1000
+            case _:
+                pass
+
+    def _complete(self) -> Iterator[Event]:
+        event = Event(self._name or "message", bytes(self._data or b""), self._id, self._retry)
+        self._begin()
+        yield event
+
+
+class _Over:
+    """What is known of an event that is being passed over."""
+
+    def __init__(self, size: int, head: bytes, tail: bytes, *, blank: bool) -> None:
+        self.size = size
+        self.head = head
+        self.tail = tail
+        self.blank = blank
+        """Whether the line that begins now has nothing in it yet."""

@@ -1,0 +1,11 @@
+"""How long and how large an exchange over HTTP may be."""
+
+POST_LIMIT = 60.0
+"""Seconds until a POST is answered, and between parts of an answer that is no event stream. A call's own limit goes
+before it."""
+
+REFUSAL_LIMIT = 64 << 10
+"""Bytes read of an error page."""
+
+REDIRECTS = 5
+"""Redirects in a row that a request is sent along; a call is sent along none."""

@@ -1,0 +1,88 @@
+"""Answers over HTTP: read whole within bounds, or as the refusals they are."""
+
+import math
+from http import HTTPStatus
+from typing import Any
+
+import httpx2
+import orjson
+import trio
+
+from ...errors import folded
+from ...failures import Evidence, Fault
+from . import limits
+
+EVENTS = "text/event-stream"
+
+
+class TooLarge(Exception):
+    """An answer over the limit."""
+
+    def __init__(self, size: int, limit: int, *, whole: bool = False) -> None:
+        at_least = "" if whole else " or more"
+        super().__init__(f"an answer of {size:,} bytes{at_least}, and the limit is {limit:,}")
+
+    @property
+    def evidence(self) -> Evidence:
+        """What it shows."""
+        return Evidence(str(self), Fault.OVERSIZED)
+
+
+def media_type(response: httpx2.Response) -> str:
+    """Of the body, without parameters."""
+    return response.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+async def read_body(response: httpx2.Response, limit: trio.CancelScope, at_most: int) -> bytes:
+    """The body, however long it takes as long as it goes on.
+
+    Raises:
+        TooLarge: It is longer than `at_most` bytes.
+        httpx2.RequestError: It broke off.
+    """
+    parts: list[bytes] = []
+    size = 0
+    declared = response.headers.get("content-length", "")
+    if "content-encoding" not in response.headers and declared.isdecimal() and int(declared) > at_most:
+        raise TooLarge(int(declared), at_most, whole=True)
+    async for part in response.aiter_bytes():
+        if limit.deadline < math.inf:
+            limit.deadline = trio.current_time() + limits.POST_LIMIT
+        size += len(part)
+        if size > at_most:
+            raise TooLarge(size, at_most)
+        parts.append(part)
+    return b"".join(parts)
+
+
+async def read_refusal(response: httpx2.Response, limit: trio.CancelScope) -> dict[str, Any] | None:
+    """The JSON-RPC error in an answer that is a refusal; None if there is none."""
+    try:
+        return error_in(await read_body(response, limit, limits.REFUSAL_LIMIT))
+    except TooLarge:
+        return None
+
+
+def error_in(body: bytes) -> dict[str, Any] | None:
+    """The JSON-RPC error in a body, whatever else of a message is missing there; None if there is none."""
+    try:
+        error = orjson.loads(body)["error"]
+        return error if isinstance(error["code"], int) and isinstance(error["message"], str) else None
+    except (ValueError, TypeError, KeyError):
+        return None
+
+
+def refused(status: int, error: dict[str, Any] | None = None, *, in_session: bool = False) -> Evidence:
+    """What an answer of 400 or more shows."""
+    told = f"HTTP {status} {_phrase(status)}".rstrip()
+    if error is None:
+        return Evidence(told, status=status, in_session=in_session)
+    told = f"{told}: {folded(error['message'])}"
+    return Evidence(told, status=status, code=error["code"], in_session=in_session)
+
+
+def _phrase(status: int) -> str:
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return ""

@@ -1,0 +1,165 @@
+"""The carrier over HTTP with server-sent events, as in 2024-11-05: frames leave as POSTs, answers come on a stream."""
+
+import contextlib
+import logging
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any, Final
+
+import httpx2
+import trio
+
+from ...errors import folded
+from ...failures import Evidence, Fault, Phase, loss_of, sort
+from ...mailbox import ReplySlot
+from ...messages import Era, Loss, Outcome, Rejected
+from ...wire.carrier import Hub, Outgoing
+from . import limits
+from .address import evidence_of
+from .carrier import HttpCarrier
+from .client import HttpClient, origin_of
+from .events import Event, Oversized, events_of
+from .exchange import Exchange
+from .layers import AuthFailed
+from .responses import EVENTS, TooLarge, media_type, refused
+
+logger = logging.getLogger(__name__)
+
+_MOST_PASSED_OVER: Final = 16
+"""Times the limit: an event larger than that counts as one without end."""
+_REFUSAL: Final = 400
+_UNAUTHORISED: Final = 401
+
+
+class _Post(Exchange):
+    """A request: it can be sent once the stream has said where to, and is answered there."""
+
+    carrier: "SseCarrier"
+
+    async def _request(self) -> httpx2.Response:
+        await self.carrier.ready.wait()
+        return await super()._request()
+
+
+class SseCarrier(HttpCarrier):
+    """The stream is the connection: it brings every answer, and its end is the end."""
+
+    transport = "sse"
+    only_era: Era | None = Era.HANDSHAKE
+    always_in_session = True
+
+    def __init__(self, client: HttpClient, *, frame_limit: int) -> None:
+        super().__init__(client, frame_limit=frame_limit)
+        self.ready = trio.Event()
+        """Set once the server has said where frames go."""
+
+    def _exchange(self, outgoing: Outgoing) -> Exchange:
+        return _Post(self, outgoing)
+
+    async def _carry(self, hub: Hub) -> Loss:
+        evidence = await self._listen(hub)
+        phase = Phase.STREAM if self.ready.is_set() else Phase.OPENING
+        return loss_of(sort(self.transport, phase, evidence), evidence.told)
+
+    async def _listen(self, hub: Hub) -> Evidence:
+        """Take what comes on the stream; how it ended."""
+        try:
+            response = await self._open()
+            try:
+                return self._unfit(response) or await self._take(response, hub)
+            finally:
+                await response.aclose()
+        except TooLarge as error:
+            return error.evidence
+        except AuthFailed as error:
+            return Evidence(f"authorisation failed: {folded(error.__cause__)}", status=_UNAUTHORISED)
+        except httpx2.RequestError as error:
+            return evidence_of(error, self.client.address)
+
+    async def _open(self) -> httpx2.Response:
+        url, headers = self.client.address.url, {"accept": EVENTS, "cache-control": "no-store"}
+        for _ in range(limits.REDIRECTS):
+            response = await self.client.send("GET", url, headers)
+            moved = self.client.redirection(response)
+            if moved is None or moved.target is None:
+                return response
+            await response.aclose()
+            url = moved.target
+        return await self.client.send("GET", url, headers)
+
+    def _unfit(self, response: httpx2.Response) -> Evidence | None:
+        """Why it is no stream of events."""
+        status, kind = response.status_code, media_type(response)
+        if status >= _REFUSAL:
+            return refused(status)
+        if (moved := self.client.redirection(response)) is not None:
+            return Evidence(moved.told, status=status)
+        if kind != EVENTS or not response.is_success:
+            told = f"HTTP {status} with {kind or 'nothing'} where a stream of events was wanted"
+            return Evidence(told, status=status)
+        return None
+
+    async def _take(self, response: httpx2.Response, hub: Hub) -> Evidence:
+        self.hear()
+        parts = self._heard(response)
+        async with contextlib.aclosing(parts), contextlib.aclosing(events_of(parts, self.frame_limit)) as events:
+            async for event in events:
+                if isinstance(event, Oversized):
+                    self._pass_over(event, hub)
+                elif event.name == "endpoint":
+                    problem = self._point(event)
+                    if problem is not None:
+                        return problem
+                elif event.name == "message" and event.data:
+                    await hub.take_in([event.data], self)
+        return Evidence(f"{self.client.address.host} closed the stream", Fault.ENDED)
+
+    async def _heard(self, response: httpx2.Response) -> AsyncGenerator[bytes, None]:
+        async for part in response.aiter_bytes():
+            self.hear()
+            yield part
+
+    def _point(self, event: Event) -> Evidence | None:
+        """The server says where frames go; what is wrong with it, if anything."""
+        try:
+            url = self.client.address.url.join(event.data.decode())
+        except (httpx2.InvalidURL, UnicodeDecodeError):
+            return Evidence("the endpoint on the stream is no URL", status=200)
+        if not self.client.address.has_same_origin(url):
+            return Evidence(f"the endpoint on the stream is at {origin_of(url)}, another origin", status=200)
+        self.url = url
+        self.ready.set()
+        return None
+
+    def _pass_over(self, event: Oversized, hub: Hub) -> None:
+        """An event is not read: whose answer it was learns so at its end."""
+        if event.whole:
+            told = str(TooLarge(event.size, self.frame_limit, whole=True))
+            hub.refuse(event.head + b"\0" + event.tail, told, self)
+
+    # -- as the origin of what comes ------------------------------------------------------------------------------
+
+    def may_answer(self, slot: ReplySlot) -> bool:
+        """See `Origin`."""
+        del slot
+        return True
+
+    def stray(self, message: Mapping[str, Any]) -> None:
+        """See `Origin`."""
+        del message
+        logger.debug("dropped an answer nobody waits for")
+
+    def garbled(self) -> None:
+        """See `Origin`."""
+
+    def unread(self, problem: str) -> None:
+        """Whoever waits may wait for this: the connection is lost, or a caller without a time limit waits for ever."""
+        if self._hub is not None:
+            self._hub.lose(Loss(f"sent {problem}; it does not say at its beginning or end whose answer it is"))
+
+    def judge(self, outcome: Outcome) -> Outcome:
+        """See `Origin`."""
+        return self.judge_refusal(outcome, in_session=True) if isinstance(outcome, Rejected) else outcome
+
+    def respond(self, frame: bytes) -> None:
+        """See `Origin`: the server does not say for which call it asks."""
+        self.respond_unasked(frame)
