@@ -5,6 +5,7 @@ All of them: `python -m tests.sweeps`, which has options to look closer at some.
 
 import pytest
 
+from .steps import FAULTS, MODES, sweep_steps
 from .sweep import KINDS, rows, sweep
 
 STRIDE = 97
@@ -31,4 +32,15 @@ async def test_a_part_of_the_sweep(kind, place):
         problems.extend(f"{case}: {problem}" for problem in found)
 
     assert await sweep(kind, rows(kind)[place : place + TOGETHER], STRIDE, tell)
+    assert problems == []
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_part_of_the_steps_of_a_call_in_this_process(fault):
+    """Q14, Q15: the same of a server in this process, at every third step."""
+    problems = []
+    for mode in MODES:
+        count, found = sweep_steps(fault, mode, 3)
+        assert count
+        problems += found
     assert problems == []
