@@ -24,28 +24,20 @@ Figures = dict[str, float]
 
 
 class Turns(trio.abc.Instrument):
-    """The longest time in which the loop looked at nothing that had come from outside, and the longest step of one
-    task. Of the loop's own thread, so that other work of the machine is not counted; what is waited for in it is not
-    either, but nothing here should."""
+    """The longest time in which the loop looked at nothing that had come from outside. The loop's own thread's, so that
+    other work of the machine is not counted."""
 
     def __init__(self) -> None:
-        self.reset()
+        self.longest = self._began = 0.0
 
     def reset(self) -> None:
-        self.turn = self.step = 0.0
-        self._turn_began = self._step_began = time.thread_time()
+        self.longest = 0.0
 
     def after_io_wait(self, timeout: float) -> None:
-        self._turn_began = time.thread_time()
+        self._began = time.thread_time()
 
     def before_io_wait(self, timeout: float) -> None:
-        self.turn = max(self.turn, time.thread_time() - self._turn_began)
-
-    def before_task_step(self, task: trio.lowlevel.Task) -> None:
-        self._step_began = time.thread_time()
-
-    def after_task_step(self, task: trio.lowlevel.Task) -> None:
-        self.step = max(self.step, time.thread_time() - self._step_began)
+        self.longest = max(self.longest, time.thread_time() - self._began)
 
 
 class Stopwatch:
@@ -125,7 +117,7 @@ async def life(job: Job, transport: Callable[[int], Any], turns: Turns) -> Figur
     watch = Stopwatch()
     async with supervised(job, transport) as supervisor:
         tools = await supervisor.list_tools()
-        found = {**watch.lap("connect"), "turn": turns.turn, "step": turns.step}
+        found = {**watch.lap("connect"), "turn": turns.longest}
         if missing := [status for status in supervisor.status() if status.tool_count < job["tools"]]:
             sys.exit(f"{len(missing)} are not connected; the first: {missing[0]}")
         await trio.sleep(1)
@@ -141,7 +133,7 @@ async def life(job: Job, transport: Callable[[int], Any], turns: Turns) -> Figur
         turns.reset()
         watch = Stopwatch()
         await supervisor.list_tools(refresh=True)
-        found |= {**watch.lap("relist"), "relist_turn": turns.turn}
+        found |= {**watch.lap("relist"), "relist_turn": turns.longest}
     return {**found, **watch.lap("leave")}
 
 
@@ -203,31 +195,39 @@ async def starting(job: Job, transport: Callable[[int], Any], turns: Turns) -> F
                 await supervisor.list_tools()
             for n in range(job["servers"]):
                 nursery.start_soon(call, supervisor, n)
-        return {**watch.lap("all"), "turn": turns.turn}
+        return {**watch.lap("all"), "turn": turns.longest}
 
 
 async def frozen(job: Job, transport: Callable[[int], Any], turns: Turns) -> Figures:
-    """Many calls at once to a server that answers none: how late the last of them ends."""
-    from mcp_nursery.supervisor import CallTimeout
+    """Many calls at once to a server that answers none, each in a task of its own or in one fan-out: how long after
+    its time the last of them has its outcome, and how long the first and the last are apart."""
+    from mcp_nursery.supervisor import Call, CallTimeout
 
-    late: list[float] = []
+    ended: list[float] = []
+    due: list[float] = []
 
     async def call(supervisor: Any) -> None:
-        due = trio.current_time() + 1
+        due.append(trio.current_time() + 1)
         try:
             await supervisor.call_tool("mute", server="s0000", timeout=1)
         except CallTimeout:
-            late.append(trio.current_time() - due)
+            ended.append(trio.current_time())
 
     sizes = {"mailbox_size": job["calls"], "max_in_flight": job["calls"]}
     async with supervised({**job, "servers": 1}, transport, **sizes) as supervisor:
         await supervisor.list_tools()
         turns.reset()
-        async with trio.open_nursery() as nursery:
-            for _ in range(job["calls"]):
-                nursery.start_soon(call, supervisor)
-    assert len(late) == job["calls"], len(late)
-    return {"latest": max(late), "turn": turns.turn, "step": turns.step}
+        if job["bulk"]:
+            calls = [Call("mute", server="s0000", timeout=1)] * job["calls"]
+            async with supervisor.fan_out(calls) as outcomes:
+                due.append(trio.current_time() + 1)
+                ended = [trio.current_time() async for _ in outcomes]
+        else:
+            async with trio.open_nursery() as nursery:
+                for _ in range(job["calls"]):
+                    nursery.start_soon(call, supervisor)
+    assert len(ended) == job["calls"], len(ended)
+    return {"latest": max(ended) - max(due), "apart": max(ended) - min(ended), "turn": turns.longest}
 
 
 async def gate(job: Job, transport: Callable[[int], Any], turns: Turns) -> Figures:

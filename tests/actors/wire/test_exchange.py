@@ -198,7 +198,8 @@ def check(this, tokens):
     answered = {token for token, outcome in this.outcomes.items() if isinstance(outcome, (Answered, Rejected))}
     assert not answered & {m["params"]["token"] for m in asked if m["id"] in told}, "an answered call was cancelled"
     assert (len(endpoint._table), endpoint.in_flight, len(endpoint._requests)) == (0, 0, 0)
-    assert not any(queued.slot is not None and queued.slot.abandoned for queued in endpoint._carrier.outbox._queue)
+    queued = endpoint._carrier.outbox._queue
+    assert not any(isinstance(key, ReplySlot) and key.abandoned for key in queued)
 
 
 @given(st.integers(0, 2**32), st.random_module())

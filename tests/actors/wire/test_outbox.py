@@ -1,7 +1,9 @@
 """The outbox: frames leave in order, once, and `sent` is true of exactly those whose write began."""
 
+import cProfile
 import inspect
 import math
+import pstats
 
 import trio
 from hypothesis import given
@@ -274,3 +276,17 @@ async def test_a_long_queue_leaves_in_one_go():
         nursery.cancel_scope.cancel()
     assert peer.frames == frames
     assert peer.writes == [0, count]
+
+
+def test_the_work_of_withdrawing_does_not_grow_with_what_waits():
+    """Thousands of calls to a frozen server may end at one time: each looked at all that were before it."""
+
+    def work(many: int) -> int:
+        outbox, slots, profile = Outbox(Peer(room=0)), [ReplySlot() for _ in range(many)], cProfile.Profile()
+        for slot in slots:
+            outbox.push(b"frame", slot)
+        profile.runcall(lambda: [outbox.withdraw(slot) for slot in reversed(slots)])
+        assert outbox.size == 0
+        return pstats.Stats(profile).total_calls  # type: ignore[attr-defined]
+
+    assert work(1000) < 12 * work(100)
