@@ -1,22 +1,22 @@
 """`mcp-nursery call`: one tool call, approved by the person at the terminal or by `--yes`."""
 
+import re
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
-from functools import partial
 from typing import Any
 
 from attrs import evolve, frozen
 
 from mcp_nursery.actors.errors import NurseryError, ServerDown, UnknownServer, UnknownTool
 from mcp_nursery.actors.messages import ServerState
-from mcp_nursery.supervisor import Config, Supervisor, Tool, ToolResult, open_supervisor
-from mcp_nursery.supervisor.tools.naming import clean
+from mcp_nursery.supervisor import Config, ServerStatus, Supervisor, Tool, ToolResult, open_supervisor
+from mcp_nursery.supervisor.tools.naming import DEFAULT_TEMPLATE, clean, possible_owners
 
 from .calling import approve, can_ask, parse_arguments, result_document
 from .failures import OK, TOOL_ERROR
 from .output import safe_text, stdout_is_terminal, write_json, write_line
 from .runtime import Options, load, run_async
-from .statuses import error_of
 from .trust import ask_for_trust
 
 
@@ -35,7 +35,7 @@ class CallOptions:
 
 
 def call(options: Options, wanted: CallOptions) -> int:
-    """Start the servers it takes, ask, call, print the result, stop the servers."""
+    """Start the server that has it, ask, call, print the result, stop the servers."""
     arguments = parse_arguments(wanted.args)
     config = load(options)
     _check_server(config, wanted.server)
@@ -64,22 +64,21 @@ def _check_server(config: Config, server: str | None) -> None:
 
 
 async def _find(supervisor: Supervisor, wanted: CallOptions) -> Tool:
-    """The tool, after starting no more servers than it takes to find it."""
-    names = [wanted.server] if wanted.server else [status.name for status in supervisor.status()]
-    for server in sorted(filter(partial(_may_own, wanted), names), key=len, reverse=True):
+    """The tool, after starting no server that cannot have it."""
+    owners = _owners(supervisor, wanted)
+    for server in owners:
         with suppress(ServerDown):  # said below, with the tool's name
             await supervisor.list_tools(server)
         if tool := _known(supervisor, wanted):
             return tool
-    refused = any(
-        status.state is ServerState.BLOCKED and _may_own(wanted, status.name) for status in supervisor.status()
-    )
-    if wanted.server is None and not refused:  # who refused the likely owner is not asked about all the others
-        await supervisor.list_tools()
-    tool = _known(supervisor, wanted)
-    if tool is None:
-        raise _why_missing(supervisor, wanted)
-    return tool
+    raise _why_missing(supervisor, wanted, owners)
+
+
+def _owners(supervisor: Supervisor, wanted: CallOptions) -> Sequence[str]:
+    """Who can have it, from what its name says."""
+    if wanted.server is not None:
+        return [wanted.server]
+    return possible_owners(wanted.name, [status.name for status in supervisor.status()])
 
 
 def _known(supervisor: Supervisor, wanted: CallOptions) -> Tool | None:
@@ -90,24 +89,29 @@ def _known(supervisor: Supervisor, wanted: CallOptions) -> Tool | None:
     return None
 
 
-def _why_missing(supervisor: Supervisor, wanted: CallOptions) -> NurseryError:
-    for status in supervisor.status():
-        if status.state is not ServerState.CONNECTED and _may_own(wanted, status.name):
+def _why_missing(supervisor: Supervisor, wanted: CallOptions, owners: Sequence[str]) -> NurseryError:
+    statuses = supervisor.status()
+    for status in statuses:
+        if status.state is not ServerState.CONNECTED and status.name in owners:
             return ServerDown(
                 server=status.name, tool=wanted.name, state=status.state, retry_in=status.retry_in, error=status.error
             )
     if wanted.server is not None:
         names = [tool.tool for tool in supervisor.tools if tool.server == wanted.server]
         return UnknownTool(wanted.name, server=wanted.server, near=get_close_matches(wanted.name, names))
-    near = get_close_matches(wanted.name, [tool.name for tool in supervisor.tools])
-    return UnknownTool(wanted.name, near=near, down=[each.name for each in supervisor.status() if error_of(each)])
+    names = [tool.name for tool in supervisor.tools] or _names_like(wanted.name, statuses)
+    return UnknownTool(wanted.name, near=get_close_matches(wanted.name, names, cutoff=_ALIKE))
 
 
-def _may_own(wanted: CallOptions, server: str) -> bool:
-    # A guess, for what to start first and what to say when it is down; whose tool it is, the catalogue says.
-    if wanted.server is not None:
-        return server == wanted.server
-    return wanted.name.startswith(f"mcp_{clean(server, 'server')}_")
+_ALIKE = 0.4
+"""How near a name has to be to be offered: `echo` is to `mcp_lab_echo`."""
+
+
+def _names_like(name: str, statuses: Iterable[ServerStatus]) -> list[str]:
+    """What the tool would be called on each server: nobody was started to be asked."""
+    tool = clean(re.sub(r"\Amcp_[^_]*_", "", name), "tool")
+    servers = [clean(each.name, "server") for each in statuses if each.state is not ServerState.DISABLED]
+    return [DEFAULT_TEMPLATE.format(server=server, tool=tool) for server in servers]
 
 
 def _document(tool: Tool, result: ToolResult) -> dict[str, Any]:

@@ -36,6 +36,15 @@ _CODES: tuple[tuple[type[NurseryError], int], ...] = (
 )
 
 
+def message_of(error: NurseryError) -> str:
+    """The error in words that make sense at a command line: each command starts its servers anew, so that nobody is
+    told to reconnect one."""
+    if not isinstance(error, ServerDown):
+        return str(error)
+    where = ": ".join(filter(None, (error.server, error.tool)))
+    return f"{where}: the server is {error.state}{f' ({error.error})' if error.error else ''}"
+
+
 def exit_code(error: NurseryError) -> int:
     """0 done, 1 the tool answered with an error, 2 usage, 3 not available, 4 not approved or not trusted."""
     if isinstance(error, ServerDown) and error.state is ServerState.BLOCKED:
@@ -52,7 +61,7 @@ def error_document(
 
 def document_of(error: NurseryError) -> dict[str, dict[str, str | None]]:
     """The error as JSON."""
-    return error_document(type(error).__name__, str(error), server=_server_of(error), tool=_tool_of(error))
+    return error_document(type(error).__name__, message_of(error), server=_server_of(error), tool=_tool_of(error))
 
 
 def _server_of(error: Any) -> str | None:

@@ -11,7 +11,7 @@ from mcp_nursery.supervisor import Call, CallOutcome, ServerStatus, Supervisor, 
 from mcp_nursery.supervisor.fan_out import Until
 
 from .calling import approve, parse_arguments, result_document
-from .failures import OK, TOOL_ERROR, UNAVAILABLE, document_of, exit_code
+from .failures import OK, TOOL_ERROR, UNAVAILABLE, document_of, exit_code, message_of
 from .output import safe_text, stdout_is_terminal, warn, write_json, write_line
 from .runtime import Options, load, run_async, servers_of
 from .statuses import error_of, worked
@@ -88,8 +88,9 @@ def _check_that_any_works(statuses: Sequence[ServerStatus], tool: str) -> None:
 
 def _print(outcome: CallOutcome) -> None:
     result = outcome.result
+    if outcome.error is not None:
+        warn(message_of(outcome.error))
     if result is None:
-        warn(outcome.error)
         return
     text = safe_text(result.text) if stdout_is_terminal() else result.text
     head = f"{result.server}: error" if result.is_error else result.server

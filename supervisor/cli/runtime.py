@@ -15,7 +15,7 @@ from mcp_nursery.actors.alongside import run_alongside
 from mcp_nursery.actors.errors import ConfigError, NurseryError
 from mcp_nursery.supervisor import Config, Supervisor, discover_config, load_config, open_supervisor
 
-from .failures import SIGNAL_BASE, document_of, exit_code
+from .failures import SIGNAL_BASE, document_of, exit_code, message_of
 from .output import StdoutClosed, safe_text, warn, write_json
 
 T = TypeVar("T")
@@ -72,7 +72,7 @@ def report(error: NurseryError, *, as_json: bool) -> None:
     if as_json:
         write_json(document_of(error))
     else:
-        warn(error)
+        warn(message_of(error))
 
 
 def run_async(main: Callable[[], Awaitable[T]]) -> T:

@@ -86,6 +86,32 @@ def public_names(
     return {tool: name for tool, name in _unique(names).items() if name not in reserved}
 
 
+def possible_owners(name: str, servers: Collection[str], template: str = DEFAULT_TEMPLATE) -> list[str]:
+    """The servers of which a tool can have this public name, whatever tools they have; the longest name first.
+
+    More than one only if the name ends in a hash, before which a long server's name may be cut, or if nobody has it.
+    """
+    hashed = _HASHED.search(name) is not None
+    owners = [server for server in servers if _could_give(name, clean(server, "server"), template, hashed=hashed)]
+    return sorted(owners, key=lambda server: (-len(server), server))
+
+
+def _could_give(name: str, shown: str, template: str, *, hashed: bool) -> bool:
+    rest = name[: -_HASH_LENGTH - 1] if hashed else name
+    least = min(len(shown), _room(template) // 3) if hashed else len(shown)
+    for end in range(least, len(shown) + 1):
+        head, tail = _around_tool(template, shown[:end].rstrip("_"))
+        tool = rest[len(head) : len(rest) - len(tail)]
+        if tool and rest == f"{head}{tool}{tail}" and (hashed or clean(tool, "") == tool):
+            return True
+    return False
+
+
+def _room(template: str) -> int:
+    """Characters for server and tool in a name that ends in a hash."""
+    return MAX_LENGTH - _HASH_LENGTH - 1 - len(_FIELD.sub("", template))
+
+
 def check_template(template: str) -> None:
     """Refuse a template that cannot name tools.
 
@@ -158,7 +184,7 @@ def _without_server(part: str, shown: str) -> str:
 def _hashed(template: str, shown: str, rest: str, digest: str) -> str:
     if "{server}" not in template:
         shown = ""
-    room = MAX_LENGTH - _HASH_LENGTH - 1 - len(_FIELD.sub("", template))
+    room = _room(template)
     # A long server name leaves the tool, which says more, two thirds.
     shown = shown[: max(room - len(rest), room // 3)].rstrip("_")
     rest = rest[: room - len(shown)].rstrip("_")

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_nursery.supervisor.tools import naming
-from mcp_nursery.supervisor.tools.naming import MAX_LENGTH, clean, public_names
+from mcp_nursery.supervisor.tools.naming import MAX_LENGTH, clean, possible_owners, public_names
 
 PIECES = [
     "a",
@@ -159,3 +159,13 @@ def test_whether_another_could_name_it_is_found_as_by_asking_every_server(server
     for server in (servers[0], "another"):
         if len(plain) <= MAX_LENGTH:  # nobody asks about others
             assert indexed.could_name(plain, but=server) == defined.could_name(plain, but=server)
+
+
+@given(world=worlds, template=templates)
+def test_a_name_tells_who_can_have_it(world, template):
+    """T2, T3: who has it is among them, and alone unless there is a hash."""
+    for (server, _), name in name_all(world, template).items():
+        owners = possible_owners(name, list(world), template)
+        assert server in owners
+        assert owners == [server] or re.search("_[0-9a-f]{8}$", name)
+    assert possible_owners("", list(world), template) == []

@@ -130,10 +130,22 @@ def test_failures(cli, config, args, expected):
     assert "\x1b" not in ran.err
 
 
-def test_an_unknown_name_may_be_one_of_a_server_that_is_down(cli, config):
-    ran = cli("call", "something", "--config", config(lab=LAB, broken=BROKEN, off={**LAB, "disabled": True}), "--yes")
-    assert ran.code == 2
-    assert "(not connected: broken)" in ran.err
+def test_a_name_that_can_be_nobodys_starts_nobody(cli, config, tmp_path):
+    """What a public name can belong to follows from it; servers are started to be called, not to be looked at."""
+    other = {"command": "touch", "args": [str(tmp_path / "started")]}
+    file = config(lab=other, off={**LAB, "disabled": True})
+    for name, near in (("echo", "mcp_lab_echo"), ("mcp_lap_echo", "mcp_lab_echo")):
+        ran = cli("call", name, "--config", file, "--yes")
+        assert ran.code == 2
+        assert f"no tool named '{name}'; did you mean '{near}'" in ran.err
+    assert not (tmp_path / "started").exists()
+
+
+def test_a_server_that_is_down_in_our_words(cli, config):
+    """Nobody can reconnect a server that the next command starts anew."""
+    ran = cli("call", "mcp_missing_echo", "--config", config(missing=MISSING), "--yes")
+    said = "command '/nonexistent/command' does not exist"
+    assert (ran.code, ran.err) == (3, f"mcp-nursery: missing: mcp_missing_echo: the server is failed ({said})\n")
 
 
 def test_near_names_are_offered(cli, lab):

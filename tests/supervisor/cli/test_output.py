@@ -35,7 +35,7 @@ def test_every_error_has_an_exit_code_and_a_shape(error, code):
     document = failures.document_of(error)["error"]
     assert list(document) == ["type", "message", "server", "tool"]
     assert document["type"] == type(error).__name__
-    assert document["message"] == str(error)
+    assert document["message"] == failures.message_of(error)
 
 
 def test_an_unknown_name_is_in_the_document():
