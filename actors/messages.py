@@ -311,5 +311,10 @@ class Unrouted:
     """No live actor owns the tool; nothing was sent."""
 
 
-Outcome = Answered | Rejected | Dropped | Malformed | Unsendable | Busy | Unrouted | Expired | Loss
+@frozen
+class Unlisted:
+    """The tool is none of those that its server listed last, whatever was known before; nothing was sent."""
+
+
+Outcome = Answered | Rejected | Dropped | Malformed | Unsendable | Busy | Unrouted | Unlisted | Expired | Loss
 """How a call ended, seen from the actor."""

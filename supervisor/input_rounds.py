@@ -117,10 +117,11 @@ class InputRounds:
 
     async def _send_again(self, responses: dict[str, Any] | None, state: str | None) -> Outcome:
         """Send the call once more with answers and the server's state: a part of the same attempt."""
-        asker = self._handover.slot.incarnation
+        asked = self._handover.slot
 
         def hand_on(call: CallTool) -> None:
-            follow_up(self._owner, asker, Round(call, responses, state))
+            call.slot.tool = asked.tool
+            follow_up(self._owner, asked.incarnation, Round(call, responses, state))
 
         return await self._handover.submit(self._tool, hand_on)
 

@@ -11,6 +11,7 @@ from mcp_nursery.actors.errors import (
     InvalidResult,
     ServerBusy,
     ServerError,
+    UnknownTool,
 )
 from mcp_nursery.actors.messages import (
     Answered,
@@ -21,6 +22,7 @@ from mcp_nursery.actors.messages import (
     Loss,
     Malformed,
     Rejected,
+    Unlisted,
     Unsendable,
 )
 from mcp_nursery.actors.nesting import levels_of
@@ -37,7 +39,7 @@ from .tools.writing import write
 
 T = TypeVar("T")
 
-Final = Answered | Rejected | Malformed | Unsendable | Busy | Expired
+Final = Answered | Rejected | Malformed | Unsendable | Busy | Unlisted | Expired
 """What no other attempt could change."""
 
 
@@ -48,6 +50,7 @@ async def judge(outcome: Final, tool: Tool, handover: Handover, fleet: Fleet) ->
         InputWanted: There is none yet: the answer is a question.
         CallError: The call failed.
         InvalidArguments: The call has no JSON form.
+        UnknownTool: Its server has just dropped the tool.
     """
     match outcome:
         case Answered():
@@ -61,6 +64,8 @@ async def judge(outcome: Final, tool: Tool, handover: Handover, fleet: Fleet) ->
             raise InvalidArguments(problem, server=tool.server, tool=tool.tool)
         case Busy():
             raise _busy(tool, handover)
+        case Unlisted():
+            raise UnknownTool(tool.tool, server=tool.server)
         case Expired():
             raise handover.timed_out()
         case _:

@@ -11,12 +11,12 @@ from pydantic import TypeAdapter, ValidationError
 
 from ..errors import one_line
 from ..mailbox import ReplySlot
-from ..messages import Answered, Loss, Malformed, Outcome, Round, Unsendable
+from ..messages import Answered, Loss, Malformed, Outcome, Round, Unlisted, Unsendable
 from ..wire import frames
 from .exchange import Exchange
 from .fate import Fate
 from .input_rounds import round_params
-from .tool_calls import PreparedTool, unknown_tool
+from .tool_calls import PreparedTool
 
 _RAW: TypeAdapter[Any] = TypeAdapter(dict[str, Any])
 """Takes a result as it is: it is judged in the caller's task, as on a wire."""
@@ -51,11 +51,10 @@ class DrivenCalls:
         if self._fate.is_lost:
             call.slot.resolve(self._fate.loss)
             return
-        tool = self._tools.get(call.tool)
-        if tool is None:
-            call.slot.resolve(unknown_tool(call))
+        call.slot.tool = call.slot.tool or self._tools.get(call.tool)  # that of the round before
+        if call.slot.tool is None:
+            call.slot.resolve(Unlisted())
             return
-        call.slot.tool = tool
         self._in_flight[call.slot] = exchange = Exchange(call.slot, limited=call.limited)
         self._nursery.start_soon(self._call, again, exchange)
 

@@ -11,12 +11,11 @@ from mcp.shared.inbound import (
     mcp_param_headers,
     x_mcp_header_map,
 )
-from mcp_types import INVALID_PARAMS, CallToolResult, InputRequiredResult, Tool
+from mcp_types import CallToolResult, InputRequiredResult, Tool
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from ..errors import folded
-from ..messages import CallTool, Rejected
 from ..nesting import TOO_DEEP, more_values_than, nested_too_deep
 from ..steps import Steps
 from ..wire.frames import decode, encode
@@ -44,11 +43,6 @@ class InputWanted(Exception):
     def __init__(self, wanted: InputRequiredResult) -> None:
         self.wanted = wanted
         super().__init__("the server asks for input")
-
-
-def unknown_tool(call: CallTool) -> Rejected:
-    """What a server would say of a tool it does not have."""
-    return Rejected(INVALID_PARAMS, f"Unknown tool: {call.tool}")
 
 
 class PreparedTool:

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from ..errors import folded
 from ..host import NO_HOST, Host
 from ..mailbox import ReplySlot
-from ..messages import CallTool, Era, Handshake, Loss, Outcome, Question, Round
+from ..messages import CallTool, Era, Handshake, Loss, Outcome, Question, Round, Unlisted
 from ..wire import frames
 from ..wire.carrier import Carrier
 from ..wire.duplex import Duplex
@@ -23,7 +23,7 @@ from .changes import ToolChanges
 from .input_rounds import answer, round_params
 from .listing import list_tools
 from .negotiation import BAD_ANSWER, CLIENT_INFO, negotiate, probe
-from .tool_calls import PreparedTool, unknown_tool
+from .tool_calls import PreparedTool
 
 
 @asynccontextmanager
@@ -110,9 +110,9 @@ class WiredConnection:
     def send_round(self, again: Round) -> None:
         """Start one more round of a call. See `Connection`."""
         call = again.call
-        tool = self._tools.get(call.tool)
+        tool = call.slot.tool or self._tools.get(call.tool)  # that of the round before, also if it is listed no more
         if tool is None:
-            call.slot.resolve(unknown_tool(call))
+            call.slot.resolve(Unlisted())
             return
         call.slot.tool = tool
 
@@ -165,7 +165,7 @@ class WiredConnection:
     def _post(self, call: CallTool) -> Post | None:
         tool = self._tools.get(call.tool)
         if tool is None:
-            call.slot.resolve(unknown_tool(call))
+            call.slot.resolve(Unlisted())
             return None
         call.slot.tool = tool
         return _post(call, tool, lambda request_id: tool.frame(request_id, call.arguments, _meta(call, request_id)))

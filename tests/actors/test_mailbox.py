@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcp_nursery.actors.mailbox import Mailbox, MailboxStatistics, ReplySlot
-from mcp_nursery.actors.messages import Answered, Busy, Delivery, Loss, Malformed, Outcome, Rejected, Unrouted
+from mcp_nursery.actors.messages import Answered, Busy, Delivery, Loss, Malformed, Outcome, Rejected, Unlisted, Unrouted
 
 ANSWER = Answered(result={"content": []})
 REJECTION = Rejected(code=-32602, message="no")
@@ -310,6 +310,7 @@ def apply(operation: str, slot: ReplySlot, cancels: Mailbox[ReplySlot]) -> None:
         (False, None, Delivery.NOT_SENT),
         (False, Busy(), Delivery.NOT_SENT),
         (False, Unrouted(), Delivery.NOT_SENT),
+        (False, Unlisted(), Delivery.NOT_SENT),
         (False, LOSS, Delivery.NOT_SENT),
         (True, None, Delivery.UNKNOWN),
         (True, LOSS, Delivery.UNKNOWN),

@@ -26,8 +26,8 @@ from mcp_nursery.actors.messages import (
     ExitReason,
     Loss,
     Opened,
-    Rejected,
     Relisted,
+    Unlisted,
 )
 from mcp_nursery.actors.server import ServerActor
 from mcp_nursery.supervisor.testing import Life, ScriptedServer
@@ -432,7 +432,7 @@ async def test_a_call_is_answered(autojump_clock):
         at, outcome, delivery = seen.outcomes["a"]
         assert (at, delivery) == (0, Delivery.ANSWERED)
         assert outcome.result["content"] == [{"type": "text", "text": '{"x": 1}'}]
-        assert seen.outcomes["b"][1] == Rejected(-32602, "Unknown tool: nope")
+        assert seen.outcomes["b"][1] == Unlisted()
     assert server.calls == [(1, "echo", {"x": 1})]
 
 

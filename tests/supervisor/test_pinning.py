@@ -2,6 +2,7 @@
 
 import logging
 import threading
+from functools import partial
 
 import pytest
 import trio
@@ -474,6 +475,42 @@ def test_a_store_that_hangs_delays_a_connect_by_its_patience_at_most():
             await supervisor.wait_connected("lab")
             assert trio.current_time() - began < PATIENCE + 1.5
             released.set()
+
+    trio.run(main)
+
+
+@pytest.mark.parametrize("when_down", [None, "wait"])
+def test_a_call_of_a_tool_that_is_dropped_while_the_others_are_looked_at_is_not_answered(when_down):
+    """The server did not see it: that it has no such tool is said by us, and is no answer of the server's."""
+    looking, told = threading.Event(), threading.Event()
+
+    class Slow(MemoryStore):
+        looks = 0
+
+        def pin(self, server, spec, declared):
+            self.looks += 1
+            if self.looks == 2:
+                looking.set()
+                told.wait(60)
+            return super().pin(server, spec, declared)
+
+    store = Slow()
+    store.blocking = True
+
+    async def main():
+        server = lab(add=FIRST)
+        async with open_supervisor([spec()], state=store) as supervisor, trio.open_nursery() as nursery:
+            await supervisor.wait_connected("lab")
+            server.tools = {"other": work}
+            nursery.start_soon(partial(supervisor.list_tools, refresh=True))
+            await trio.to_thread.run_sync(looking.wait, 60)
+            assert names(supervisor) == ["add", "other"]
+            with pytest.raises(UnknownTool, match="no tool named 'add' on server 'lab'"):
+                await supervisor.call_tool("mcp_lab_add", when_down=when_down)
+            (gathered,) = await supervisor.gather([Call("add", server="lab", when_down=when_down)])
+            assert isinstance(gathered, UnknownTool)
+            told.set()
+        assert server.calls == []
 
     trio.run(main)
 

@@ -9,7 +9,18 @@ from trio.testing import wait_all_tasks_blocked
 
 from mcp_nursery.actors.host import Callbacks, Host
 from mcp_nursery.actors.mailbox import ReplySlot
-from mcp_nursery.actors.messages import Answered, CallTool, Delivery, Era, Loss, Question, Rejected, Round, Unsendable
+from mcp_nursery.actors.messages import (
+    Answered,
+    CallTool,
+    Delivery,
+    Era,
+    Loss,
+    Question,
+    Rejected,
+    Round,
+    Unlisted,
+    Unsendable,
+)
 
 from ..wire.peer import GONE, no_progress, notice, request, result
 from .lab import MUTE, answers, connection, discovery, greeting, listing, refuses
@@ -341,14 +352,27 @@ async def test_a_round_that_is_cancelled_tells_the_server_of_its_own_request():
         assert opening.in_flight == 0
 
 
+async def test_a_round_goes_on_though_its_tool_is_listed_no_more():
+    """R9: the server has begun the call, and is the one to say what becomes of it."""
+    first = again()
+    async with connection(**MODERN | {"tools_list": [listing("work"), listing("other")]}) as (lab, opening):
+        await ready(opening, Era.MODERN)
+        opening.submit([first.call])
+        second = again(state="abc")
+        second.slot.tool = first.slot.tool
+        await opening.list_tools()
+        opening.send_round(second)
+        assert [message["params"]["name"] for message in lab.heard_of("tools/call")] == ["work", "work"]
+
+
 async def test_a_round_that_cannot_be_sent():
-    """R9: of a tool that is gone, of a value without JSON, over a connection that is lost."""
+    """R9: of a tool that nobody knows, of a value without JSON, over a connection that is lost."""
     gone, bad, late = again("old"), again(meta={"x": object()}), again()
     async with connection(**MODERN) as (lab, opening):
         await ready(opening, Era.MODERN)
         opening.send_round(gone)
         opening.send_round(bad)
-        assert gone.slot.outcome == Rejected(-32602, "Unknown tool: old")
+        assert (gone.slot.outcome, gone.slot.delivery) == (Unlisted(), Delivery.NOT_SENT)
         assert isinstance(bad.slot.outcome, Unsendable)
         lab.end(GONE)
         await opening.lost()

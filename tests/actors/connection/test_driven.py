@@ -15,7 +15,7 @@ from mcp_nursery.actors.connection.objects import ObjectDriver
 from mcp_nursery.actors.connection.tool_calls import BadResult
 from mcp_nursery.actors.errors import StartFailed
 from mcp_nursery.actors.mailbox import ReplySlot
-from mcp_nursery.actors.messages import Answered, CallTool, Delivery, Era, Loss, Rejected, Unsendable
+from mcp_nursery.actors.messages import Answered, CallTool, Delivery, Era, Loss, Rejected, Unlisted, Unsendable
 from mcp_nursery.actors.steps import at_once
 from mcp_nursery.actors.transports.in_process import InProcessConnector
 from mcp_nursery.actors.wire.frames import encode
@@ -89,7 +89,7 @@ async def test_errors_of_the_server_keep_code_words_and_data(bridge):
     async with driven(lab(bridge)) as connection:
         connection.submit([refused, unknown])
         assert await refused.slot.wait(no_progress) == Rejected(-32000, "not today", {"when": "tomorrow"})
-        assert unknown.slot.outcome == Rejected(-32602, "Unknown tool: nope")
+        assert unknown.slot.outcome == Unlisted()
 
 
 async def test_progress_comes_in_order_and_before_the_result(bridge):

@@ -14,9 +14,8 @@ from mcp.client import ClientSession
 from mcp_types import CallToolResult, DiscoverResult, InitializeResult, TextContent, Tool
 
 from mcp_nursery.actors.connection.negotiation import CLIENT_INFO
-from mcp_nursery.actors.connection.tool_calls import MOST_BLOCKS, BadResult, InputWanted, PreparedTool, unknown_tool
+from mcp_nursery.actors.connection.tool_calls import MOST_BLOCKS, BadResult, InputWanted, PreparedTool
 from mcp_nursery.actors.mailbox import ReplySlot
-from mcp_nursery.actors.messages import CallTool, Rejected
 from mcp_nursery.actors.steps import at_once
 from mcp_nursery.actors.wire import frames
 from mcp_nursery.actors.wire.duplex_carrier import DuplexCarrier
@@ -110,11 +109,6 @@ def test_the_callers_meta_cannot_forge_the_stamp():
     tool = PreparedTool(Tool(name="t", input_schema={}), protocol_version=MODERN, stamp=stamp)
     assert tool.params_meta(forged) == {**stamp, "mine": 1}
     assert forged[f"{STAMP}protocolVersion"] == "forged"  # and is left as it was
-
-
-def test_a_tool_that_nobody_has_is_refused_as_a_server_would():
-    call = CallTool(key="mcp_lab_x", tool="x", arguments=None, meta={}, slot=ReplySlot())
-    assert unknown_tool(call) == Rejected(-32602, "Unknown tool: x")
 
 
 # results
