@@ -170,6 +170,7 @@ class Stage:
         return found
 
     async def _try(self, case: Case) -> tuple[list[str], bool]:
+        await trio.testing.wait_all_tasks_blocked(QUIET)
         key, plan, mode = self._key(), Plan(case.fault.script, case.at), case.mode
         self.peer.plan = plan
         bound = TIMEOUT + LATE if mode.timed else NEVER

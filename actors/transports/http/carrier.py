@@ -3,6 +3,7 @@
 import logging
 from typing import Final
 
+import httpx2
 import trio
 from attrs import evolve, field, frozen
 from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
@@ -55,6 +56,8 @@ class HttpCarrier:
         self.frame_limit = frame_limit
         self.url = client.address.url
         """Where frames go: the server may say that it is elsewhere."""
+        self.moved: httpx2.URL | None = None
+        """Where a redirect has led: frames go there instead, until it leads a call on."""
         self.phase = Phase.OPENING
         """What is under way."""
         self.is_gone = False
@@ -292,7 +295,7 @@ class StreamableCarrier(HttpCarrier):
         if self.is_gone or self._session is None or self._is_modern:
             return
         try:
-            response = await self.client.send("DELETE", self.url, self.headers(Outgoing(b"")))
+            response = await self.client.send("DELETE", self.moved or self.url, self.headers(Outgoing(b"")))
             await response.aclose()
         except Exception as error:
             logger.debug("the session could not be ended: %s", type(error).__name__)

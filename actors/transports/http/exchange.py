@@ -168,7 +168,8 @@ class Exchange:
             moved = carrier.client.redirection(response)
             if moved is None or moved.target is None:
                 return response
-            carrier.url = moved.target  # what follows goes there at once
+            leads_on = self.is_call and carrier.moved is not None  # perhaps in a circle: the next begins anew
+            carrier.moved = None if leads_on else moved.target
             if self.is_call:
                 return response
             await response.aclose()
@@ -176,7 +177,7 @@ class Exchange:
 
     async def _request(self) -> httpx2.Response:
         headers = {**self.headers, "content-length": str(len(self.outgoing.frame))}
-        return await self.carrier.client.send("POST", self.carrier.url, headers, self._body())
+        return await self.carrier.client.send("POST", self.carrier.moved or self.carrier.url, headers, self._body())
 
     async def _body(self) -> AsyncIterator[bytes]:
         """The frame: it is asked for when the head has been written, and leaves then, and not before."""
@@ -260,7 +261,7 @@ class Request(Exchange):
         headers = {**self.headers, "accept": EVENTS}
         if self._last_id:
             headers[_LAST_ID] = self._last_id
-        return await self.carrier.client.send("GET", self.carrier.url, headers)
+        return await self.carrier.client.send("GET", self.carrier.moved or self.carrier.url, headers)
 
     async def _receive(self, response: httpx2.Response, limit: trio.CancelScope) -> Evidence | None:
         evidence = await super()._receive(response, limit)

@@ -169,6 +169,25 @@ async def test_a_call_is_not_sent_along_a_redirect_but_what_follows_is(wire, sta
 
 
 @anyhow
+async def test_a_redirect_that_leads_nowhere_is_not_for_good(wire):
+    """A place that only leads on, to itself perhaps, takes one more call; the next begins where the server is."""
+    async with connected(**wire) as (peer, connection):
+
+        async def lead_in_a_circle(asked):
+            await asked.send(response(307, more=b"location: /circle\r\n"))
+
+        async def answer_at_home(asked):
+            await (lead_in_a_circle if asked.path == b"/circle" else peer.answer)(asked)
+
+        peer.on_call = lead_in_a_circle
+        assert isinstance(await outcome_of(connection, call()), Dropped)
+        peer.on_call = answer_at_home
+        assert isinstance(await outcome_of(connection, call()), Dropped)
+        assert isinstance(await outcome_of(connection, call()), Answered)
+        assert peer.ledger == ["once"]
+
+
+@anyhow
 @pytest.mark.parametrize(
     ("status", "location", "told"),
     [
