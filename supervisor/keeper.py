@@ -169,7 +169,7 @@ class Keeper:
             max_in_flight=self._now.spec.max_in_flight,
             permit=self._settings.permit,
             pool=self._settings.pool if self._now.attempt == 1 else NO_POOL,
-            host=Host(self._now.spec.name, self._settings.callbacks),
+            host=Host(self._now.spec.name, self._settings.callbacks, self._now.spec.limits),
             liveness=self._now.spec.liveness,
             report=self._mailbox.put_nowait,
         )

@@ -8,6 +8,7 @@ from attrs import Factory, field, frozen
 
 from mcp_nursery.actors.choices import instance_of, one_of, setting, true_or_false
 from mcp_nursery.actors.errors import ConfigError
+from mcp_nursery.actors.limits import MOST_KEPT, MOST_VALUES, Limits
 from mcp_nursery.actors.liveness import Liveness
 
 from .policy import RestartMode, RestartPolicy, Revive
@@ -114,6 +115,12 @@ class ServerSpec:
     """Tools that are switched off, by name."""
     max_result_chars: int = field(default=MAX_RESULT_CHARS, kw_only=True, validator=_positive)
     """Characters of a result that a model is shown; the rest stays on the result object."""
+    max_message_values: int = field(default=MOST_VALUES, kw_only=True, validator=_positive)
+    """JSON values that one message of it may have (commas, colons and opening brackets outside texts are counted); the
+    call that a message with more answers fails. Reading as many as the default holds up all else for about 30 ms."""
+    max_kept_bytes: int = field(default=MOST_KEPT, kw_only=True, validator=_positive)
+    """Bytes that it may make its host keep: of the definitions of its tools, of notifications that wait, and of its
+    requests that wait for an answer, each. With larger definitions it is not `connected`, or keeps its last tools."""
     description: str | None = field(default=None, kw_only=True)
     """For people."""
     source: str | None = field(default=None, kw_only=True, eq=False)
@@ -126,6 +133,11 @@ class ServerSpec:
     def offers(self, tool: str) -> bool:
         """Whether its user wants this tool, by the server's own name of it."""
         return is_offered(tool, allow=self.allow, deny=self.deny, disabled=self.disabled_tools)
+
+    @property
+    def limits(self) -> Limits:
+        """What it may cost its host."""
+        return Limits(values=self.max_message_values, kept=self.max_kept_bytes)
 
     @property
     def idle_limit(self) -> float:

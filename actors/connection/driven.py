@@ -7,7 +7,7 @@ from typing import TypeVar
 import trio
 from attrs import evolve
 from mcp.client import ClientSession
-from mcp_types import Tool
+from mcp_types import PaginatedRequestParams, Tool
 
 from ..failures import Phase
 from ..host import NO_HOST, Host
@@ -21,7 +21,7 @@ from .driver import Driver
 from .exchange import Exchange
 from .fate import CLOSED, Fate, is_of_the_server, is_refusal
 from .input_rounds import answer
-from .listing import list_tools
+from .listing import RawPage, list_tools
 from .negotiation import BAD_ANSWER, facts, negotiate, probe
 from .tool_calls import PreparedTool
 
@@ -94,7 +94,12 @@ class DrivenConnection:
         session = self._session
         assert session is not None  # the handshake came first
         self._changes.listed()
-        tools = await self._ask(lambda: list_tools(session), "tools/list failed")
+
+        async def page(params: PaginatedRequestParams | None) -> RawPage:
+            answer = await session.list_tools(params=params)
+            return RawPage(answer.tools, answer.next_cursor)
+
+        tools = await self._ask(lambda: list_tools(page, most=self._host.limits.kept), "tools/list failed")
         self._fate.phase = Phase.CALL
         version = facts(session).protocol_version
         self._calls.offer(

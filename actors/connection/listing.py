@@ -1,14 +1,18 @@
 """Every page of `tools/list`."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-from attrs import define, field
+from attrs import define, field, frozen
 from mcp.client import ClientSession
-from mcp_types import PaginatedRequestParams, Tool
+from mcp.shared.exceptions import MCPError
+from mcp_types import INTERNAL_ERROR, ListToolsResult, PaginatedRequestParams, Tool
 
 from ..nesting import TOO_DEEP, nested_too_deep
+from ..steps import Steps
 from ..transports.secrets import HIDE_SECRETS
+from ..turns import by_turns
+from ..wire.endpoint import NO_PAGE, Endpoint
 
 logger = logging.getLogger(__name__)
 
@@ -16,38 +20,94 @@ _PAGE_LIMIT = 1000
 """Pages after which a listing ends: a server that invents a new cursor for ever must not hold its own start."""
 
 _TOOL_LIMIT = 10_000
-"""Tools after which a listing ends: whatever is done for each of them is done in one step."""
+"""Tools after which a listing ends."""
 
 _NAME_LIMIT = 1024
 """Characters of a name; the protocol recommends at most 128."""
 
 
-async def list_tools(session: ClientSession) -> tuple[Tool, ...]:
+_AT_ONCE = 50
+"""Tools that are looked at in a row."""
+
+
+class TooLarge(MCPError):
+    """The server lists more than it may make its host keep."""
+
+
+@frozen(eq=False)
+class RawPage:
+    """One page, its tools as they came."""
+
+    tools: Sequence[object]
+    next_cursor: str | None
+    size: int = 0
+    """Bytes of the message that brought it; 0 if it is no message."""
+
+
+async def raw_page(session: ClientSession, endpoint: Endpoint, params: PaginatedRequestParams | None) -> RawPage:
+    """One page that the session asks for over this endpoint."""
+    endpoint.page = page = NO_PAGE
+    try:
+        answer = await session.list_tools(params=params)
+        page = endpoint.page
+    finally:
+        endpoint.page = None
+    return RawPage(page.tools, answer.next_cursor, page.size)
+
+
+async def list_tools(
+    ask: Callable[[PaginatedRequestParams | None], Awaitable[RawPage]], *, most: int
+) -> tuple[Tool, ...]:
     """All tools, in the server's order. A name that comes twice counts once; a cursor that comes twice ends the list.
     A tool that nobody could call or show is left out.
 
+    Args:
+        ask: Fetches one page.
+        most: Bytes of all pages.
+
     Raises:
-        MCPError: A page was refused, or the connection ended.
+        MCPError: A page was refused, the pages are too large, or the connection ended.
         pydantic.ValidationError: A page that is none.
     """
     tools: dict[str, Tool] = {}
     cursors: set[str] = set()
     cursor: str | None = None
     dropped = _Dropped()
+    size = 0
     for _ in range(_PAGE_LIMIT):
-        page = await session.list_tools(params=None if cursor is None else PaginatedRequestParams(cursor=cursor))
-        for tool in page.tools:
-            problem = _problem(tool, tools)
-            if problem is None:
-                tools[tool.name] = tool
-            else:
-                dropped.note(tool.name, problem)
+        page = await ask(None if cursor is None else PaginatedRequestParams(cursor=cursor))
+        size += page.size
+        if size > most:
+            told = f"the definitions of its tools have more than {size_text(most)}, the most that is kept of a server"
+            raise TooLarge(INTERNAL_ERROR, told)
+        await by_turns(_sift(page.tools, tools, dropped))
         cursor = page.next_cursor
         if cursor is None or cursor in cursors or len(tools) >= _TOOL_LIMIT:
             break
         cursors.add(cursor)
     dropped.tell()
     return tuple(tools.values())
+
+
+def size_text(count: int) -> str:
+    """So many bytes, as a person says it."""
+    return f"{count >> 20} MiB" if count and count % (1 << 20) == 0 else f"{count} bytes"
+
+
+def _sift(page: Sequence[object], tools: dict[str, Tool], dropped: "_Dropped") -> Steps[None]:
+    """Add the tools of one page.
+
+    Raises:
+        pydantic.ValidationError: One is none.
+    """
+    for at in range(0, len(page), _AT_ONCE):
+        for tool in ListToolsResult.model_validate({"tools": page[at : at + _AT_ONCE]}, by_name=False).tools:
+            problem = _problem(tool, tools)
+            if problem is None:
+                tools[tool.name] = tool
+            else:
+                dropped.note(tool.name, problem)
+            yield
 
 
 def _problem(tool: Tool, known: Mapping[str, Tool]) -> str | None:

@@ -1,6 +1,6 @@
 """`tools/call` beside the session: heads encoded once a tool, results judged once in the caller's task."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from mcp.shared.inbound import (
@@ -130,6 +130,15 @@ class PreparedTool:
             yield from self._compiled.check(result.structured_content, small=small)
         except SchemaViolation as error:
             raise BadResult(str(error)) from None
+
+
+def prepare(tools: Iterable[Tool], version: str, stamp: Mapping[str, Any]) -> Steps[dict[str, PreparedTool]]:
+    """All tools of one incarnation, by name."""
+    prepared: dict[str, PreparedTool] = {}
+    for tool in tools:
+        prepared[tool.name] = PreparedTool(tool, protocol_version=version, stamp=stamp)
+        yield
+    return prepared
 
 
 def _typed(raw: dict[str, Any], content: Any) -> Steps[CallToolResult]:

@@ -10,8 +10,10 @@ from pydantic import ValidationError
 
 from ..errors import folded
 from ..host import NO_HOST, Host
+from ..limits import Limits
 from ..mailbox import ReplySlot
 from ..messages import CallTool, Era, Handshake, Loss, Outcome, Question, Round, Unlisted
+from ..turns import by_turns
 from ..wire import frames
 from ..wire.carrier import Carrier
 from ..wire.duplex import Duplex
@@ -21,9 +23,9 @@ from . import Connection, HandshakeFailed
 from .callbacks import open_callbacks
 from .changes import ToolChanges
 from .input_rounds import answer, round_params
-from .listing import list_tools
+from .listing import list_tools, raw_page
 from .negotiation import BAD_ANSWER, CLIENT_INFO, negotiate, probe
-from .tool_calls import PreparedTool
+from .tool_calls import PreparedTool, prepare
 
 
 @asynccontextmanager
@@ -47,14 +49,17 @@ async def open_carried(carrier: Carrier, host: Host = NO_HOST) -> AsyncGenerator
         changes = ToolChanges()
         entering = ClientSession(dispatcher=endpoint, client_info=CLIENT_INFO, message_handler=changes, **callbacks)
         async with entering as session:
-            yield WiredConnection(carrier, endpoint, session, changes)
+            yield WiredConnection(carrier, endpoint, session, changes, host.limits)
 
 
 class WiredConnection:
     """A `Connection` whose tool calls spawn no task and make no pass through the session."""
 
-    def __init__(self, carrier: Carrier, endpoint: Endpoint, session: ClientSession, changes: ToolChanges) -> None:
+    def __init__(
+        self, carrier: Carrier, endpoint: Endpoint, session: ClientSession, changes: ToolChanges, limits: Limits
+    ) -> None:
         self._carrier = carrier
+        self._limits = limits
         self._endpoint = endpoint
         self._session = session
         self._changes = changes
@@ -89,14 +94,13 @@ class WiredConnection:
         """Every page of `tools/list`. See `Connection`."""
         self._changes.listed()
         try:
-            tools = await list_tools(self._session)
+            tools = await list_tools(partial(raw_page, self._session, self._endpoint), most=self._limits.kept)
         except BAD_ANSWER as error:
             raise self._failed("tools/list", error) from error
         self._carrier.opened()
         version = self._session.protocol_version
         assert version is not None  # the handshake came first
-        stamp = self._endpoint.stamp
-        self._tools = {tool.name: PreparedTool(tool, protocol_version=version, stamp=stamp) for tool in tools}
+        self._tools = await by_turns(prepare(tools, version, self._endpoint.stamp))
         return tools
 
     def submit(self, calls: Sequence[CallTool]) -> None:

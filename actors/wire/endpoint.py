@@ -76,6 +76,9 @@ class Endpoint:
         """How it was lost."""
         self.heard_at = -math.inf
         """When the peer was last heard of, on Trio's clock."""
+        self.page: Page | None = None
+        """While it is not None, an answer to `tools/list` leaves its tools here as they came, and the session gets the
+        rest: it would look at all of them in one go."""
         self._carrier = carrier
         self._limits = limits
         self._pace = Pace()
@@ -215,7 +218,15 @@ class Endpoint:
                 self._drop(slot, "the caller gave up" if tell else None)
         if outcome is None:
             raise RequestTimedOut(REQUEST_TIMEOUT, f"{method} timed out after {timeout:g} s")
-        return self._raw(outcome)
+        raw = self._raw(outcome)
+        return raw if self.page is None or method != "tools/list" else self._without_tools(raw, outcome)
+
+    def _without_tools(self, raw: dict[str, Any], outcome: Outcome) -> dict[str, Any]:
+        tools: object = raw.get("tools")
+        if type(tools) is not list or not isinstance(outcome, Answered):
+            return raw  # none of the protocol, as the session will say
+        self.page = Page(cast("list[object]", tools), outcome.size)
+        return raw | {"tools": []}
 
     def _raw(self, outcome: Outcome) -> dict[str, Any]:
         """The raw result, or a fresh error for each waiter: tracebacks are per raise."""
@@ -351,6 +362,18 @@ class Endpoint:
         if math.log10(self.noise).is_integer():  # the 1st, 10th, 100th…: a babbling server must not fill the log
             # Not the bytes: they may hold a secret, and this floor knows none.
             logger.warning("dropped %d frames that are no JSON-RPC, the latest of %d bytes", self.noise, len(frame))
+
+
+@frozen(eq=False)
+class Page:
+    """Tools as they came, and the bytes of the message that brought them."""
+
+    tools: Sequence[object]
+    size: int
+
+
+NO_PAGE = Page([], 0)
+"""Before it came."""
 
 
 @frozen(eq=False)

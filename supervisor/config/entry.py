@@ -94,6 +94,8 @@ class _Entry:
     mailbox_size: int | None = field(default=None, alias="mailboxSize")
     trust_hints: bool | None = field(default=None, alias="trustHints")
     max_result_chars: int | None = field(default=None, alias="maxResultChars")
+    max_message_values: int | None = field(default=None, alias="maxMessageValues")
+    max_kept_bytes: int | None = field(default=None, alias="maxKeptBytes")
     tools: Any = None
 
 
@@ -113,6 +115,8 @@ _OWN_FIELDS = (
     "mailbox_size",
     "trust_hints",
     "max_result_chars",
+    "max_message_values",
+    "max_kept_bytes",
 )
 
 

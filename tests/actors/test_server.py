@@ -3,6 +3,7 @@
 Servers are scripted, time is virtual, and every time is exact.
 """
 
+import itertools
 import math
 from contextlib import asynccontextmanager
 
@@ -772,6 +773,32 @@ async def test_a_burst_of_changes_is_one_listing(autojump_clock):
         await trio.sleep(10)
         relisted = [(at, [tool.name for tool in report.definitions]) for at, report in seen.reports[2:]]
         assert relisted == [(pytest.approx(1.1), ["a"]), (pytest.approx(1.6), ["b"])]
+
+
+async def test_changes_without_end_are_listed_ever_more_rarely(autojump_clock):
+    """9,999 tools and list_changed without end: the loop did nothing but list them."""
+    server = ScriptedServer(tools={"a": ignore})
+    async with living(server) as seen:
+        await seen.connected.wait()
+        began = seen.reports[1][0]
+        while trio.current_time() < began + 120:
+            await server.notify("notifications/tools/list_changed")
+            await trio.sleep(0.0625)
+        at_rest = [at - began for at, _ in seen.reports[2:]]
+        pauses = [later - earlier for earlier, later in itertools.pairwise(at_rest)]
+        assert len(at_rest) < 20
+        assert 30 < max(pauses) < 30.2
+        # The host does not wait for that, and after a rest all is as before.
+        count, now = len(seen.reports), trio.current_time()
+        await server.notify("notifications/tools/list_changed")
+        seen.actor.relist()
+        await trio.sleep(0.5)
+        assert len(seen.reports) > count
+        await trio.sleep(100)
+        count, now = len(seen.reports), trio.current_time()
+        await server.notify("notifications/tools/list_changed")
+        await trio.sleep(1)
+        assert seen.reports[count][0] == pytest.approx(now + 0.1)
 
 
 @pytest.mark.parametrize("where", ["list_tools", "watch_tools"])

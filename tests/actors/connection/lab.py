@@ -113,7 +113,8 @@ async def session(**script):
     """A bare session over the endpoint, and the server under it."""
     async with trio.open_nursery() as nursery:
         lab = Lab(nursery, **script)
-        async with ClientSession(dispatcher=Endpoint(DuplexCarrier(lab)), client_info=CLIENT_INFO) as opened:
+        lab.endpoint = Endpoint(DuplexCarrier(lab))
+        async with ClientSession(dispatcher=lab.endpoint, client_info=CLIENT_INFO) as opened:
             yield lab, opened
         nursery.cancel_scope.cancel()
 

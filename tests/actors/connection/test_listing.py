@@ -1,13 +1,17 @@
 """Every page of `tools/list`."""
 
 import logging
+from functools import partial
 
 import pytest
+import trio
 from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
-from mcp_nursery.actors.connection.listing import list_tools
+from mcp_nursery.actors import turns
+from mcp_nursery.actors.connection.listing import TooLarge, list_tools, raw_page
 from mcp_nursery.actors.connection.negotiation import negotiate
+from mcp_nursery.actors.limits import MOST_KEPT
 
 from .lab import CACHING, answers, discovery, greeting, listing, refuses, session
 
@@ -19,11 +23,15 @@ def opening(request):
     )
 
 
+async def every_page(lab, client, most=MOST_KEPT):
+    return await list_tools(partial(raw_page, client, lab.endpoint), most=most)
+
+
 async def listed(*pages, **script):
     """The names of the tools, and the cursors that were sent; None for a first page."""
     async with session(tools_list=pages, **script) as (lab, client):
         await negotiate(client, None)
-        tools = await list_tools(client)
+        tools = await every_page(lab, client)
         cursors = [message.get("params", {}).get("cursor") for message in lab.heard_of("tools/list")]
         return [tool.name for tool in tools], cursors
 
@@ -55,9 +63,9 @@ async def test_cursors_that_go_in_a_circle_end(opening):
 
 async def test_a_name_that_comes_twice_counts_once_the_first_time(opening, caplog):
     second = answers({"tools": [{"name": "a", "inputSchema": {"type": "object"}, "title": "other"}], **CACHING})
-    async with session(tools_list=[listing("a", "b", "a", cursor="x"), second], **opening) as (_, client):
+    async with session(tools_list=[listing("a", "b", "a", cursor="x"), second], **opening) as (lab, client):
         await negotiate(client, None)
-        tools = await list_tools(client)
+        tools = await every_page(lab, client)
     assert [(tool.name, tool.title) for tool in tools] == [("a", None), ("b", None)]
     (warning,) = [record for record in caplog.records if record.levelno == logging.WARNING]
     assert warning.getMessage() == "dropped a tool named 'a' and 1 more: the server has another of that name"
@@ -68,15 +76,15 @@ async def test_a_server_that_invents_cursors_for_ever_ends_at_the_page_limit(aut
         await negotiate(client, None)
         pages = [listing(f"tool-{n}", cursor=f"cursor-{n}") for n in range(1500)]
         lab.script["tools/list"] = pages
-        tools = await list_tools(client)
+        tools = await every_page(lab, client)
         assert len(tools) == len(lab.heard_of("tools/list")) == 1000
 
 
 async def failed(error, *pages, **script):
-    async with session(tools_list=pages, **script) as (_, client):
+    async with session(tools_list=pages, **script) as (lab, client):
         await negotiate(client, None)
         with pytest.raises(error) as caught:
-            await list_tools(client)
+            await every_page(lab, client)
         return caught.value
 
 
@@ -134,3 +142,44 @@ async def test_no_more_tools_than_one_step_can_bear(opening, caplog):
     assert (len(tools), cursors) == (10_000, [None, "0"])
     (record,) = [record for record in caplog.records if record.levelno == logging.WARNING]
     assert record.getMessage() == "dropped a tool named '1-4000' and 1999 more: the server has more than 10000"
+
+
+def large(name, size, **more):
+    tool = {"name": name, "description": "d" * size, "inputSchema": {"type": "object"}}
+    return answers({"tools": [tool], **CACHING, **more})
+
+
+async def test_all_pages_together_have_a_budget_of_bytes(opening):
+    """Sixty pages of 40 MB took 4.8 GB."""
+    pages = [large(f"t{number}", 300_000, nextCursor=str(number)) for number in range(9)]
+    async with session(tools_list=pages, **opening) as (lab, client):
+        await negotiate(client, None)
+        with pytest.raises(TooLarge, match="the definitions of its tools have more than 1 MiB, the most that is kept"):
+            await every_page(lab, client, 1 << 20)
+        assert len(lab.heard_of("tools/list")) == 4
+
+
+async def test_a_page_with_a_tool_that_is_none_is_refused(opening):
+    page = answers({"tools": [{"name": "a", "inputSchema": {"type": "object"}}] * 60 + [{"name": 5}], **CACHING})
+    async with session(tools_list=[page], **opening) as (lab, client):
+        await negotiate(client, None)
+        with pytest.raises(ValidationError):
+            await every_page(lab, client)
+
+
+async def test_others_run_while_many_tools_are_looked_at(opening, monkeypatch):
+    monkeypatch.setattr(turns, "_SLICE", 0)
+    others = []
+
+    async def run():
+        while True:
+            others.append(1)
+            await trio.lowlevel.checkpoint()
+
+    async with session(tools_list=[listing(*(f"t{n}" for n in range(3000)))], **opening) as (lab, client):
+        await negotiate(client, None)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(run)
+            assert len(await every_page(lab, client)) == 3000
+            nursery.cancel_scope.cancel()
+    assert len(others) > 3000 // 50

@@ -130,15 +130,17 @@ async def test_a_listing_that_fails_leaves_the_tools_as_they_were():
         assert len(lab.heard_of("tools/call")) == 1
 
 
-async def test_a_listing_nobody_can_read_is_told():
-    """T1: the SDK raises none of the errors it documents."""
+async def test_a_tool_nobody_can_show_is_left_out(caplog):
+    """T1: it does not cost its server the others."""
     schema = {"type": "object"}
     for _ in range(150):
         schema = {"type": "object", "properties": {"a": schema}}
-    script = READY | {"tools_list": [answers({"tools": [{"name": "deep", "inputSchema": schema}], **CACHING})]}
+    tools = [{"name": "deep", "inputSchema": schema}, {"name": "echo", "inputSchema": {"type": "object"}}]
+    script = READY | {"tools_list": [answers({"tools": tools, **CACHING})]}
     async with connection(**script) as (_, opening):
-        with pytest.raises(HandshakeFailed, match=r"(?i)depth"):
-            await made_ready(opening)
+        await made_ready(opening)
+        assert [tool.name for tool in await opening.list_tools()] == ["echo"]
+    assert "dropped a tool named 'deep': nested deeper than 200 levels" in caplog.text
 
 
 # room
