@@ -33,7 +33,7 @@ from .eventlines import line_of_event
 from .failures import OK
 from .output import safe_line, stdout_is_terminal, terminal, write_json, write_line
 from .runtime import Options, run_async
-from .statuses import documents, status_table
+from .statuses import StatusTable, documents
 
 LIMIT = 14.0
 """Seconds after which the demo gives up: it promises to end within 15."""
@@ -75,7 +75,7 @@ class Story:
 
     def drawn(self, statuses: Sequence[ServerStatus]) -> Group:
         """Servers and steps for a terminal."""
-        return Group(status_table(statuses), Text("\n".join(map(_line, self.steps))))
+        return Group(StatusTable(statuses), Text("\n".join(map(_line, self.steps))))
 
 
 def demo(options: Options) -> int:

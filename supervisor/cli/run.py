@@ -11,7 +11,7 @@ from .eventlines import line_of_event, line_of_status
 from .failures import OK
 from .output import safe_line, stdout_is_terminal, terminal, write_line
 from .runtime import Interrupted, Options, load, run_async
-from .statuses import status_table
+from .statuses import StatusTable
 
 REDRAW = 0.25
 """Seconds between two drawings of the live table: a countdown in tenths stays readable."""
@@ -39,7 +39,7 @@ async def _supervise(config: Config) -> None:
 async def _draw(supervisor: Supervisor) -> None:
     with Live(console=terminal(), auto_refresh=False) as live:
         while True:
-            live.update(status_table(supervisor.status()), refresh=True)
+            live.update(StatusTable(supervisor.status()), refresh=True)
             await trio.sleep(REDRAW)
 
 

@@ -14,6 +14,7 @@ from attrs import evolve, frozen
 from mcp_nursery.actors.alongside import run_alongside
 from mcp_nursery.actors.errors import ConfigError, NurseryError
 from mcp_nursery.supervisor import Config, Supervisor, discover_config, load_config, open_supervisor
+from mcp_nursery.supervisor.config import loader
 
 from .failures import SIGNAL_BASE, document_of, exit_code, message_of
 from .output import StdoutClosed, safe_text, warn, write_json
@@ -174,10 +175,16 @@ def _is_ours(record: logging.LogRecord) -> bool:
     return record.name.partition(".")[0] == _OURS
 
 
+def _is_said_by_nobody_else(record: logging.LogRecord) -> bool:
+    """What files are warned of, commands say themselves."""
+    return record.name != loader.__name__
+
+
 def _set_up_logging(*, verbose: bool) -> None:
     """Our warnings go to standard error; with `verbose` all that we log, and libraries' warnings, a line each."""
     handler = logging.StreamHandler(_CurrentStderr())
     handler.setFormatter(_Formatter("%(levelname)s %(name)s: %(message)s"))
+    handler.addFilter(_is_said_by_nobody_else)
     if not verbose:
         handler.addFilter(_is_ours)
     logging.basicConfig(level=logging.WARNING, handlers=[handler])

@@ -2,9 +2,9 @@
 
 from mcp_nursery.supervisor import ServerStatus
 
-from .output import write_json, write_rows
+from .output import safe_line, stdout_is_terminal, terminal, write_json, write_line, write_rows
 from .runtime import Options, load, run_async, servers_of
-from .statuses import HEADERS, documents, row, worked
+from .statuses import HEADERS, StatusTable, documents, error_of, row, worked
 
 
 def show_status(options: Options) -> int:
@@ -18,6 +18,11 @@ def show_status(options: Options) -> int:
     statuses = run_async(look)
     if options.as_json:
         write_json({"servers": documents(statuses)})
+    elif stdout_is_terminal():
+        terminal().print(StatusTable(statuses, whole=True))
+        for status in statuses:
+            if error := error_of(status):
+                write_line(f"{safe_line(status.name)}: {error}")
     else:
         write_rows(HEADERS, [row(status) for status in statuses])
     return worked(statuses)

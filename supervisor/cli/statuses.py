@@ -1,9 +1,10 @@
 """Statuses of servers as JSON and as rows. Shared by `status`, `run` and `demo`."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from attrs import asdict
+from attrs import asdict, frozen
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
@@ -11,9 +12,14 @@ from mcp_nursery.actors.messages import ServerState
 from mcp_nursery.supervisor import ServerStatus
 
 from .failures import NOT_APPROVED, OK, UNAVAILABLE
-from .output import safe_line, table
+from .output import safe_line
 
 HEADERS = ("SERVER", "STATE", "TRY", "RETRY IN", "UP", "TOOLS", "PID", "CALLS", "ERROR")
+
+_SECONDARY = ("TRY", "RETRY IN", "PID", "CALLS")
+"""Columns that a terminal of 80 characters has no room for."""
+_TERTIARY = ("UP",)
+"""Nor one of 60."""
 
 _GOOD = frozenset({ServerState.CONNECTED})
 _OFF = frozenset({ServerState.DISABLED, ServerState.STOPPED, ServerState.IDLE})
@@ -42,9 +48,60 @@ def row(status: ServerStatus) -> tuple[object, ...]:
     )
 
 
-def status_table(statuses: Iterable[ServerStatus]) -> Table:
-    """The statuses as a table for a terminal."""
-    return table(HEADERS, map(row, statuses))
+@frozen
+class StatusTable:
+    """The statuses for a terminal of any size: a line a server, cells cut, columns left out where there is no room."""
+
+    statuses: Sequence[ServerStatus]
+    whole: bool = False
+    """Whether all servers are shown, even if they are more than there are lines."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Draw it in the room there is."""
+        room = len(self.statuses) if self.whole else max(console.size.height - _FRAME, 1)
+        yield _drawn(self.statuses[:room], options.max_width)
+        if len(self.statuses) > room:
+            yield Text(f"… and {len(self.statuses) - room} more", style="dim")
+
+
+_FRAME = 3
+"""Lines of a live table that are no servers: the header, what says that there are more, and the cursor's."""
+_GAP = 2
+"""Characters between two columns."""
+_LEAST_ERROR = 8
+"""Characters of an error that are shown, however little room there is."""
+_WIDE, _MIDDLE = 140, 80
+"""Characters of a line that all columns have room in, and most."""
+
+
+def _drawn(statuses: Sequence[ServerStatus], width: int) -> Table:
+    rows = [{header: _text(cell) for header, cell in zip(HEADERS, row(status), strict=True)} for status in statuses]
+    left_out = () if width >= _WIDE else (*_SECONDARY, *(_TERTIARY if width < _MIDDLE else ()))
+    if left_out:
+        for cells in rows:  # when it is tried again is said in any case
+            cells["STATE"] = Text(" ").join(cell for cell in (cells["STATE"], cells["RETRY IN"]) if cell)
+    headers = [header for header in HEADERS if header not in left_out]
+    taken = 0
+    for header in headers[:-1]:
+        texts = [cells[header] for cells in rows]
+        _cut(texts, width // 4 if header == headers[0] else width)
+        taken += _GAP + max([len(header), *(text.cell_len for text in texts)])
+    _cut([cells[headers[-1]] for cells in rows], max(width - taken, _LEAST_ERROR))
+    drawn = Table(*headers, box=None, pad_edge=False, header_style="bold")
+    for column in drawn.columns:
+        column.no_wrap = True
+    for cells in rows:
+        drawn.add_row(*(cells[header] for header in headers))
+    return drawn
+
+
+def _cut(cells: Iterable[Text], width: int) -> None:
+    for cell in cells:
+        cell.truncate(width, overflow="ellipsis")
+
+
+def _text(cell: object) -> Text:
+    return cell if isinstance(cell, Text) else Text(safe_line(cell))
 
 
 def error_of(status: ServerStatus) -> str | None:

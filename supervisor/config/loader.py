@@ -1,5 +1,6 @@
 """Several files to one configuration."""
 
+import logging
 import os
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,6 +19,8 @@ from .expansion import how_to_pass_on, unresolved_in_header
 from .ownership import problem_with_owner
 from .places import SETTINGS, absolute, as_project, project_files, user_files
 from .unresolved import Origin, Unresolved
+
+logger = logging.getLogger(__name__)
 
 Keep = Callable[[ServerSpec], bool]
 """Whether a server is wanted."""
@@ -62,7 +65,8 @@ def load_config(
     server, the entry of the later file wins as a whole, also when it is a bad one. What else a file holds belongs to
     other programs and is left alone.
 
-    An entry that cannot work is its server's error alone: the spec's transport is an `UnusableTransport`.
+    An entry that cannot work is its server's error alone: the spec's transport is an `UnusableTransport`. Warnings and
+    errors are logged, too.
 
     Args:
         files: The files.
@@ -74,7 +78,7 @@ def load_config(
         ConfigError: A file that cannot be read, is neither a JSON object nor TOML, says a key twice or has no servers.
     """
     read = [read_file(Origin(os.fspath(file)), inputs=inputs) for file in files]
-    return _config(read, specs, keep)
+    return _logged(_config(read, specs, keep))
 
 
 def discover_config(
@@ -113,7 +117,16 @@ def discover_config(
     origins, unfound = _found_in(folder or os.curdir) if project else ([], ())
     origins += user_files(hosts=hosts) if user else []
     files, errors = read_found(origins, inputs=inputs)
-    return evolve(_config(files, specs, keep), errors=unfound + errors)
+    return _logged(evolve(_config(files, specs, keep), errors=unfound + errors))
+
+
+def _logged(config: Config) -> Config:
+    """Hosts that never look at these fields have them in their log."""
+    for line in (*config.errors, *config.warnings):
+        logger.warning("%s", line)
+    for line in config.replaced:
+        logger.info("%s", line)
+    return config
 
 
 def _found_in(folder: str | os.PathLike[str]) -> tuple[list[Origin], tuple[str, ...]]:

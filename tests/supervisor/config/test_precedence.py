@@ -1,6 +1,7 @@
 """K3, K4: which files are found, which goes first, and what is dropped."""
 
 import json
+import logging
 
 import pytest
 
@@ -133,3 +134,21 @@ def test_labels():
     """K4."""
     assert ServerSpec("a", StdioTransport("x")).label == "mcp:a via code"
     assert ServerSpec("a", StdioTransport("x"), source="/f").label == "mcp:a via /f"
+
+
+def test_what_a_configuration_warns_of_is_logged(tmp_path, caplog):
+    """K1, K3: also in a host that never looks at the fields."""
+    caplog.set_level(logging.INFO)
+    first = write(tmp_path / "1.json", "s", nonesense=1)
+    second = write(tmp_path / "2.json", "s")
+    write(tmp_path / ".mcp.json", "s", other=1)
+    (tmp_path / "opencode.json").write_text("{")
+    (warning,) = load_config(first).warnings
+    (replaced,) = load_config(first, second).replaced
+    config = discover_config(tmp_path, user=False)
+    for line in (warning, replaced, *config.warnings, *config.errors):
+        assert line in caplog.text
+    levels = {record.getMessage(): record.levelname for record in caplog.records}
+    assert levels[replaced] == "INFO"
+    assert {levels[line] for line in (warning, *config.warnings, *config.errors)} == {"WARNING"}
+    assert len(config.errors) == len(config.warnings) == 1
