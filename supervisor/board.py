@@ -50,7 +50,11 @@ class Board:
 
     def status(self) -> tuple[ServerStatus, ...]:
         """Where every server stands now."""
-        return tuple(self.status_of(name) for name in self.cells)
+        now, parts, counts = trio.current_time(), self.catalogue.value.parts, self._counts
+        return tuple(
+            status_of(cell.value, now=now, tool_count=len(parts[name].tools), calls=counts(name))
+            for name, cell in self.cells.items()
+        )
 
     def status_of(self, server: str) -> ServerStatus:
         """Where one server stands now."""

@@ -36,8 +36,10 @@ class Consent:
             InvalidArguments: They cannot be sent: nobody is asked.
             NotApproved: Denied, held back, or nobody to ask.
             TypeError: Who was asked gave no `Approval`.
+            UnknownServer: Its server was removed: nobody is asked.
         """
         encode_arguments(arguments, (tool.server, tool.tool))
+        fleet.cell(tool.server)
         tool = _as_declared_now(tool, fleet)
         if arguments and self._drop_placeholders:
             arguments = without_placeholders(arguments, tool.input_schema)

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 import trio
 from attrs import evolve
 
-from mcp_nursery.actors.messages import Connected, ExitReason, Handshake, ServerState
+from mcp_nursery.actors.messages import Connected, ExitReason, ServerState
 
 from .aftermath import snapshot_after
 from .lifecycle import check_beginning, check_transition
 from .policy import RestartPolicy, RestartTracker
 from .spec import ServerSpec
 from .standing import renewed_snapshot
-from .status import Snapshot
+from .status import Introduction, Snapshot
 from .tools.pins import Review
 
 if TYPE_CHECKING:
@@ -69,8 +69,8 @@ class Course:
         """There is a transport."""
         self._show(evolve(self.snapshot, pid=pid))
 
-    def connected(self, report: Connected, handshake: Handshake, review: Review) -> None:
-        """It is ready for calls; `handshake` is the report's, with no secret in it."""
+    def connected(self, report: Connected, introduction: Introduction, review: Review) -> None:
+        """It is ready for calls; with what it said of itself."""
         now = trio.current_time()
         self._tracker = self._tracker.on_connected(now)
         self._show(
@@ -79,7 +79,7 @@ class Course:
                 state=ServerState.CONNECTED,
                 connected_at=now,
                 error=None,
-                handshake=handshake,
+                introduction=introduction,
                 owner=report.owner,
                 definitions=report.definitions,
                 review=review,

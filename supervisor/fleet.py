@@ -1,7 +1,6 @@
 """All servers together: which there are, who keeps them, and what their keepers are told."""
 
 import logging
-import math
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from contextvars import copy_context
 from functools import partial
@@ -55,7 +54,7 @@ class Fleet:
         self._context = copy_context()
         """Of who opened the block."""
         self._keepers: dict[str, Keeper] = {}
-        self._usage = usage = Usage()
+        self._usage = usage = Usage(self._forget_secrets)
         self._board = board = Board(settings, invoke, usage.counts)
         # Not methods of its own: every call goes through these.
         self.counts, self.begin_call, self.finish_call = usage.counts, usage.begin_call, usage.finish_call
@@ -124,7 +123,8 @@ class Fleet:
         return call_timeout(call, server, self._settings.environ)
 
     def redactor(self, server: str) -> Redactor:
-        """What takes the server's secrets out of what is told of it; also after it was removed."""
+        """What takes the server's secrets out of what is told of it; also after it was removed, while a call of it is
+        under way."""
         return self._redactors.get(server, PLAIN)
 
     def _redact(self, server: str, text: str) -> str:
@@ -133,6 +133,9 @@ class Fleet:
     def _learn_secrets(self, server: str, values: Iterable[str]) -> None:
         """What a connect found out is known to nothing but the server's redactor."""
         self._redactors[server] = self.redactor(server).also(values)
+
+    def _forget_secrets(self, server: str) -> None:
+        self._redactors.pop(server, None)
 
     def suspect(self, tool: Tool, signals: tuple[str, ...]) -> None:
         """Tell that what this tool answered looks as if it was to instruct the model."""
@@ -321,5 +324,5 @@ class Fleet:
         await keeper.run()
         if not self.closed:
             del self._keepers[name]
-            self._usage.watch(name, math.inf)
             self._board.forget(name)
+            self._usage.forget(name)

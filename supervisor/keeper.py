@@ -34,7 +34,7 @@ from .course import Course
 from .lifecycle import CALLS_WAIT
 from .orders import Acceptance, Command, Order, Request
 from .spec import ServerSpec
-from .status import Snapshot, discreet
+from .status import Snapshot, introduced
 from .store import StoreUnreadable
 from .terms import KeeperSettings
 from .tools.wrapping import clean_name
@@ -196,7 +196,7 @@ class Keeper:
     async def _hear_connected(self, report: Connected) -> None:
         self._settings.notes.learn(report.handshake.era)
         review = await self._settings.pins.review(report.definitions)  # before anybody sees a tool
-        self._course.connected(report, discreet(report.handshake, self._settings.redact), review)
+        self._course.connected(report, introduced(report.handshake, self._settings.redact), review)
         self._waiters.connected(self._now)
 
     async def _hear_relisted(self, report: Relisted) -> None:

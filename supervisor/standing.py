@@ -28,4 +28,4 @@ def renewed_snapshot(old: Snapshot, spec: ServerSpec, policy: RestartPolicy) -> 
     new = evolve(initial_snapshot(spec, policy), incarnation=old.incarnation)
     if spec.transport != old.spec.transport:
         return new
-    return evolve(new, definitions=old.definitions, review=old.review, handshake=old.handshake)
+    return evolve(new, definitions=old.definitions, review=old.review, introduction=old.introduction)

@@ -15,7 +15,7 @@ WORTH_A_LOOK = {
     "supervisor.tools.truncation.MAX_RESULT_CHARS",
     "actors.transports.stdio_duplex.DRAIN",
     "actors.liveness.LOOK",
-    "actors.transports.http_answers.POST_LIMIT",
+    "actors.transports.http.limits.POST_LIMIT",
 }
 """A change of each of these was once noticed by no test."""
 

@@ -215,7 +215,7 @@ def test_usage_of_a_server_without_a_limit_is_not_noted():
     """G8: what never becomes idle costs its calls nothing."""
 
     async def main():
-        usage = Usage()
+        usage = Usage(lambda _server: None)
         for name, limit in (("limited", 5.0), ("free", float("inf"))):
             usage.watch(name, limit)
             usage.begin_call(name)

@@ -314,7 +314,7 @@ async def test_a_publisher_that_raises_ends_the_keeper(autojump_clock):
 
     one = spec(server, connect_timeout=0)
     settings = FleetSettings(RestartPolicy(), "{tool}", (), 5, {}, Registrar(MemoryStore()))
-    terms = Terms(settings, Usage(), redact=lambda _server, text: text).of_all([one])
+    terms = Terms(settings, Usage(lambda _server: None), redact=lambda _server, text: text).of_all([one])
     keeper = Keeper(initial_snapshot(one, RestartPolicy()), terms["lab"], publish)
     with pytest.raises(ExceptionGroup) as caught:
         await keeper.run()

@@ -1,24 +1,91 @@
-"""What is kept of what a server says of itself."""
+"""What is shown of a server: what it says of itself, and its calls; and what is left of both once it is removed."""
 
+import pytest
+from attrs import frozen
 from mcp_types import Implementation
 
 from mcp_nursery.actors.messages import Era, Handshake
-from mcp_nursery.supervisor.status import discreet
-
-
-def test_what_holds_no_secret_is_kept_as_it_is():
-    """L16: once, and not in a copy for each server."""
-    info = Implementation(name="lab", version="1", title="The lab")
-    shown = discreet(Handshake(Era.MODERN, "2026-07-28", info, None, "be brief"), str)
-    assert shown.server_info is info
-    assert shown.instructions == "be brief"
+from mcp_nursery.supervisor import MemoryStore, ServerSpec, UnknownServer, open_supervisor
+from mcp_nursery.supervisor.status import introduced
+from mcp_nursery.supervisor.testing import ScriptedServer, run_virtual
+from mcp_nursery.supervisor.usage import Usage
 
 
 def test_secrets_are_taken_out_of_every_text():
     """L16, L17: wherever the server has put them."""
     told = {"name": "lab", "version": "hunter2", "icons": [{"src": "https://x/?key=hunter2"}]}
     handshake = Handshake(Era.MODERN, "2026-07-28", Implementation.model_validate(told), None, "say hunter2")
-    shown = discreet(handshake, lambda text: text.replace("hunter2", "…"))
+    shown = introduced(handshake, lambda text: text.replace("hunter2", "…"))
     assert "hunter2" not in repr(shown)
-    assert (shown.server_info.version, shown.instructions) == ("…", "say …")
-    assert shown.server_info.icons[0].src == "https://x/?key=…"
+    assert (shown.server_info["version"], shown.instructions) == ("…", "say …")
+    assert shown.server_info["icons"][0]["src"] == "https://x/?key=…"
+
+
+@pytest.mark.parametrize("more", [{}, {"icons": [{"src": "https://x/", "mimeType": "image/png"}]}])
+def test_whoever_gets_a_status_may_change_it(more):
+    """Nobody else's changes with it."""
+    told = {"name": "lab", "version": "1", **more}
+    shown = introduced(Handshake(Era.MODERN, "2026-07-28", Implementation.model_validate(told), None, None), str)
+    info = shown.own_info()
+    assert info == told
+    info["name"] = "other"
+    for icon in info.get("icons", ()):
+        icon.clear()
+    assert shown.own_info() == told
+
+
+@frozen
+class Given:
+    """A scripted server's transport that was given a secret."""
+
+    inner: object
+    env: dict[str, str]
+    kind = "scripted"
+
+    def connector(self, *, close_grace):
+        return self.inner.connector(close_grace=close_grace)
+
+
+def lab() -> ServerSpec:
+    return ServerSpec("lab", Given(ScriptedServer().transport, {"KEY": "opensesame-42"}))
+
+
+async def test_nothing_is_kept_of_a_server_that_was_removed(autojump_clock):
+    """Neither its secrets nor its counts, however often one comes and goes; one of the same name begins anew."""
+    async with open_supervisor([], state=MemoryStore()) as supervisor:
+        fleet = supervisor._fleet
+        for _ in range(3):
+            await supervisor.add_server(lab())
+            await supervisor.wait_connected("lab")
+            tool = supervisor.tool("mcp_lab_echo")
+            await supervisor.call_tool("mcp_lab_echo")
+            await supervisor.list_tools("lab", refresh=True)
+            assert supervisor.status()[0].calls.done == 1
+            assert "opensesame-42" not in fleet.redactor("lab").text("it said opensesame-42")
+            await supervisor.remove_server("lab")
+            assert fleet._redactors == fleet._usage._counts == fleet._usage._users == fleet._usage._used_at == {}
+            with pytest.raises(UnknownServer):
+                await tool()
+
+
+def test_what_is_in_use_is_kept_as_long():
+    """L17: a call may end, and quote its server, after the server has gone: its host is slow, say."""
+    gone = []
+    usage = Usage(gone.append)
+
+    async def main():
+        usage.watch("lab", 300)
+        usage.begin_call("lab")
+        with usage.in_use(["lab"]):
+            usage.forget("lab")
+            usage.finish_call("lab", failed=False)
+            assert (gone, usage.counts("lab").done) == ([], 1)
+        assert (gone, usage.counts("lab").done) == (["lab"], 0)
+        usage.watch("lab", 300)
+        usage.begin_call("lab")
+        usage.forget("lab")
+        usage.watch("lab", 300)  # it is there again before its last call has ended
+        usage.finish_call("lab", failed=True)
+        assert (gone, usage.counts("lab").failed) == (["lab"], 1)
+
+    run_virtual(main)
