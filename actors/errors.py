@@ -135,6 +135,7 @@ class ServerDown(CallError):
         tool: str | None = None,
         retry_in: float | None = None,
         error: str | None = None,
+        stderr_tail: str = "",
     ) -> None:
         self.state = state
         """The state the server was in."""
@@ -142,6 +143,8 @@ class ServerDown(CallError):
         """Seconds until the next restart; None if none is due."""
         self.error = error
         """The server's last failure, one line."""
+        self.stderr_tail = stderr_tail
+        """The last lines its process wrote to stderr; may span lines, so it is not in the message."""
         problem = f"the server is {state}"
         if retry_in is not None:
             problem += f", restarts in {retry_in:.1f} s"

@@ -148,6 +148,8 @@ class Connected:
     owner: Owner
     handshake: Handshake
     definitions: "tuple[Tool, ...]"
+    stderr_tail: str = field(default="", repr=False)
+    """The last lines the process wrote to stderr by then."""
 
 
 @frozen

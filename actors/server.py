@@ -165,7 +165,8 @@ class ServerActor:
                     self._end(await self._live(connection, place))
                 finally:
                     if self._reason is None and self._life.cancel_called:
-                        self._end(self._cancelled())  # told now: the close that follows may take its time
+                        # told now: the close that follows may take its time
+                        self._end(self._cancelled(connection.stderr_tail))
         except StartFailed as failure:
             kind = ExitKind.CONNECT_FAILED if failure.retriable else ExitKind.UNUSABLE
             self._end(self._ended(kind, Loss(str(failure), needs_auth=failure.needs_auth)))
@@ -175,11 +176,11 @@ class ServerActor:
         self._refuse_all()
         self._report(Ending(self.incarnation, reason))
 
-    def _cancelled(self) -> ExitReason:
+    def _cancelled(self, said: str = "") -> ExitReason:
         """What it means that the life ended before it came to a reason: told to stop, or out of time."""
         if self._stopping:
             return self._ended(ExitKind.STOPPED, _STOPPED)
-        loss = Loss(f"not connected within {self._connect_timeout:g} s")
+        loss = Loss(f"not connected within {self._connect_timeout:g} s", stderr_tail=said)
         return ExitReason(ExitKind.CONNECT_FAILED, loss, at=self._life.deadline, era=self._era)
 
     async def _live(self, connection: Connection, place: Place) -> ExitReason:
@@ -206,7 +207,7 @@ class ServerActor:
         definitions = await connection.list_tools() if _has_tools(handshake) else ()
         self._life.deadline = math.inf
         self._serving = True
-        self._report(Connected(self._owner, handshake, definitions))
+        self._report(Connected(self._owner, handshake, definitions, connection.stderr_tail))
 
     async def _serve(self, connection: Connection) -> ExitReason:
         """Do all that a connected server does, each in a task of its own, until it is lost or ended."""

@@ -6,8 +6,9 @@ from typing import assert_never
 from attrs import evolve
 
 from mcp_nursery.actors.errors import one_line
-from mcp_nursery.actors.messages import ExitKind, ExitReason, Loss, ServerState
+from mcp_nursery.actors.messages import ExitKind, ExitReason, ServerState
 
+from .last_words import kept_tail, telling_line
 from .policy import Decision, Finished, GiveUp, Restart
 from .status import Snapshot
 
@@ -16,7 +17,16 @@ def snapshot_after(
     snapshot: Snapshot, reason: ExitReason, decision: Decision, *, redact: Callable[[str], str]
 ) -> Snapshot:
     """The snapshot that follows, with the time of the next start where one is due, and no secret in its error."""
-    ended = evolve(snapshot, owner=None, connected_at=None, pid=None, woken=False, error=_told(reason.loss, redact))
+    tail = kept_tail(reason.loss.stderr_tail, redact)
+    ended = evolve(
+        snapshot,
+        owner=None,
+        connected_at=None,
+        pid=None,
+        woken=False,
+        error=_told(redact(reason.loss.message), tail or ""),
+        stderr_tail=tail,
+    )
     match decision:
         case Restart():
             return evolve(ended, state=ServerState.WAITING, due_at=decision.at, attempt=decision.attempt)
@@ -43,8 +53,7 @@ def _given_up(ended: Snapshot, reason: ExitReason) -> Snapshot:
     return evolve(failed, due_at=reason.at + float(revive))
 
 
-def _told(loss: Loss, redact: Callable[[str], str]) -> str:
-    """The failure in one line, with what the process said last. Nothing is cut before the secrets are out."""
-    said = (line.strip() for line in redact(loss.stderr_tail).splitlines())
-    telling = [line for line in said if line and "--help" not in line]  # where to find help is not what went wrong
-    return ": ".join([one_line(redact(loss.message)), *(line[:200] for line in telling[-1:])])
+def _told(message: str, tail: str) -> str:
+    """The failure in one line, with what the process said of it."""
+    said = telling_line(tail)
+    return ": ".join([one_line(message), *([said[:200]] if said else [])])

@@ -69,8 +69,8 @@ class Course:
         """There is a transport."""
         self._show(evolve(self.snapshot, pid=pid))
 
-    def connected(self, report: Connected, introduction: Introduction, review: Review) -> None:
-        """It is ready for calls; with what it said of itself."""
+    def connected(self, report: Connected, introduction: Introduction, review: Review, stderr_tail: str | None) -> None:
+        """It is ready for calls; with what it said of itself, and on standard error, without secrets."""
         now = trio.current_time()
         self._tracker = self._tracker.on_connected(now)
         self._show(
@@ -79,6 +79,7 @@ class Course:
                 state=ServerState.CONNECTED,
                 connected_at=now,
                 error=None,
+                stderr_tail=stderr_tail,
                 introduction=introduction,
                 owner=report.owner,
                 definitions=report.definitions,

@@ -31,6 +31,7 @@ from mcp_nursery.actors.server import Connector, ServerActor
 from mcp_nursery.actors.start_pool import NO_POOL
 
 from .course import Course
+from .last_words import kept_tail
 from .lifecycle import CALLS_WAIT
 from .orders import Acceptance, Command, Order, Request
 from .spec import ServerSpec
@@ -196,7 +197,8 @@ class Keeper:
     async def _hear_connected(self, report: Connected) -> None:
         self._settings.notes.learn(report.handshake.era)
         review = await self._settings.pins.review(report.definitions)  # before anybody sees a tool
-        self._course.connected(report, introduced(report.handshake, self._settings.redact), review)
+        tail = kept_tail(report.stderr_tail, self._settings.redact)
+        self._course.connected(report, introduced(report.handshake, self._settings.redact), review, tail)
         self._waiters.connected(self._now)
 
     async def _hear_relisted(self, report: Relisted) -> None:
@@ -222,6 +224,8 @@ class Keeper:
             self._course.go_on()
         else:
             self._course.ended(reason, self._settings.redact)
+            for line in (self._now.stderr_tail or "").splitlines():
+                logger.debug("%s: wrote to stderr: %s", clean_name(self._now.spec.name), line)
             self._waiters.ended(self._now)
 
     # -- idleness -------------------------------------------------------------------------------------------------

@@ -69,6 +69,8 @@ class Snapshot:
     """When `connected` began, on Trio's clock."""
     error: str | None = None
     """The last failure, one line; None once connected."""
+    stderr_tail: str | None = field(default=None, repr=False)
+    """See `ServerStatus`."""
     pid: int | None = None
     introduction: Introduction | None = None
     """What the server said of itself, last known."""
@@ -120,6 +122,9 @@ class ServerStatus:
     instructions: str | None
     """What the server wants a model to know."""
     calls: CallCounts
+    stderr_tail: str | None = field(default=None, repr=False)
+    """The last lines its process had written to stderr when it was connected, or when it ended. At most 4,096
+    characters, without secrets."""
 
 
 def introduced(handshake: Handshake, redact: Callable[[str], str]) -> Introduction:
@@ -186,6 +191,7 @@ def status_of(snapshot: Snapshot, *, now: float, tool_count: int, calls: CallCou
         info,
         instructions,
         calls,
+        snapshot.stderr_tail,
     )
 
 
@@ -202,4 +208,5 @@ def server_down(snapshot: Snapshot, *, now: float, tool: str | None = None) -> S
         state=snapshot.state,
         retry_in=retry_in(snapshot, now),
         error=snapshot.error,
+        stderr_tail=snapshot.stderr_tail or "",
     )

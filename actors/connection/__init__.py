@@ -19,6 +19,11 @@ class Connection(Protocol):
         ...
 
     @property
+    def stderr_tail(self) -> str:
+        """The last lines that process wrote to stderr so far, without secrets that are known here."""
+        ...
+
+    @property
     def in_flight(self) -> int:
         """Tool calls that wait for an answer."""
         ...

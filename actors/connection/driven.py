@@ -67,6 +67,11 @@ class DrivenConnection:
         return
 
     @property
+    def stderr_tail(self) -> str:
+        """Nothing."""
+        return ""
+
+    @property
     def in_flight(self) -> int:
         """Tool calls that wait for an answer."""
         return len(self._calls)

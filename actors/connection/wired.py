@@ -37,29 +37,44 @@ async def open_wired(
     Raises:
         StartFailed: The duplex could not be opened.
     """
-    async with opening as duplex, open_carried(DuplexCarrier(duplex), host) as connection:
-        yield connection
+    async with opening as duplex:
+
+        def stderr_tail() -> str:
+            return getattr(duplex, "stderr_tail", "")  # only what has a process has one
+
+        async with open_carried(DuplexCarrier(duplex), host, stderr_tail) as connection:
+            yield connection
 
 
 @asynccontextmanager
-async def open_carried(carrier: Carrier, host: Host = NO_HOST) -> AsyncGenerator[Connection, None]:
+async def open_carried(
+    carrier: Carrier, host: Host = NO_HOST, stderr_tail: Callable[[], str] = str
+) -> AsyncGenerator[Connection, None]:
     """Speak MCP on what carries its frames, until the block is left. The server may ask what `host` offers."""
     async with open_callbacks(host) as callbacks:
         endpoint = Endpoint(carrier, host.limits)
         changes = ToolChanges()
         entering = ClientSession(dispatcher=endpoint, client_info=CLIENT_INFO, message_handler=changes, **callbacks)
         async with entering as session:
-            yield WiredConnection(carrier, endpoint, session, changes, host.limits)
+            yield WiredConnection(carrier, endpoint, session, changes, limits=host.limits, stderr_tail=stderr_tail)
 
 
 class WiredConnection:
     """A `Connection` whose tool calls spawn no task and make no pass through the session."""
 
     def __init__(
-        self, carrier: Carrier, endpoint: Endpoint, session: ClientSession, changes: ToolChanges, limits: Limits
+        self,
+        carrier: Carrier,
+        endpoint: Endpoint,
+        session: ClientSession,
+        changes: ToolChanges,
+        *,
+        limits: Limits,
+        stderr_tail: Callable[[], str],
     ) -> None:
         self._carrier = carrier
         self._limits = limits
+        self._stderr_tail = stderr_tail
         self._endpoint = endpoint
         self._session = session
         self._changes = changes
@@ -70,6 +85,11 @@ class WiredConnection:
     def pid(self) -> int | None:
         """The process behind it, where there is one."""
         return self._carrier.pid
+
+    @property
+    def stderr_tail(self) -> str:
+        """The last lines the process wrote to stderr so far."""
+        return self._stderr_tail()
 
     @property
     def in_flight(self) -> int:

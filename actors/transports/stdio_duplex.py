@@ -56,6 +56,11 @@ class StdioDuplex:
         return self._tree.pid
 
     @property
+    def stderr_tail(self) -> str:
+        """The last lines the process wrote to stderr so far."""
+        return self._tree.stderr.text
+
+    @property
     def unfinished(self) -> bool:
         """Whether a frame was begun whose rest waits for `writable()`."""
         return bool(self._torn)

@@ -100,6 +100,25 @@ def status(
 
 
 @app.command()
+def logs(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The server's name.")],
+    *,
+    config: ConfigFiles = None,
+    no_project: NoProject = False,
+    trust: Trust = False,
+    as_json: AsJson = False,
+    verbose: Verbose = False,
+) -> None:
+    """Start one server, print the last lines that it wrote to standard error, stop it."""
+    from .logs import show_log
+
+    _execute(
+        lambda options: show_log(options, name),
+        _options(config, no_project=no_project, trust=trust, as_json=as_json, verbose=verbose),
+    )
+
+
+@app.command()
 def tools(
     *,
     config: ConfigFiles = None,

@@ -94,7 +94,12 @@ def _why_missing(supervisor: Supervisor, wanted: CallOptions, owners: Sequence[s
     for status in statuses:
         if status.state is not ServerState.CONNECTED and status.name in owners:
             return ServerDown(
-                server=status.name, tool=wanted.name, state=status.state, retry_in=status.retry_in, error=status.error
+                server=status.name,
+                tool=wanted.name,
+                state=status.state,
+                retry_in=status.retry_in,
+                error=status.error,
+                stderr_tail=status.stderr_tail or "",
             )
     if wanted.server is not None:
         names = [tool.tool for tool in supervisor.tools if tool.server == wanted.server]

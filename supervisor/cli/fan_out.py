@@ -83,7 +83,10 @@ def _check_that_any_works(statuses: Sequence[ServerStatus], tool: str) -> None:
     down = [status for status in statuses if error_of(status)]
     first, *others = down
     error = "; ".join(filter(None, (first.error, *(f"{other.name}: {other.error}" for other in others))))
-    raise ServerDown(server=first.name, tool=tool, state=first.state, retry_in=first.retry_in, error=error)
+    tail = first.stderr_tail or ""
+    raise ServerDown(
+        server=first.name, tool=tool, state=first.state, retry_in=first.retry_in, error=error, stderr_tail=tail
+    )
 
 
 def _print(outcome: CallOutcome) -> None:

@@ -40,6 +40,12 @@ class Incarnation:
     # -- the duplex -----------------------------------------------------------------------------------------------
 
     pid = None
+
+    @property
+    def stderr_tail(self) -> str:
+        """What it has written by now."""
+        return self._life.stderr
+
     unfinished = False
 
     def write_nowait(self, frames: Sequence[bytes]) -> int:

@@ -17,6 +17,7 @@ from mcp_nursery.supervisor import (
     InjectionSuspected,
     InvalidResult,
     RestartPolicy,
+    ServerDown,
     ServerError,
     ServerSpec,
     StateChanged,
@@ -228,7 +229,11 @@ async def test_no_secret_in_errors_status_events_or_log(autojump_clock, caplog, 
             await supervisor.call_tool("mcp_lab_fail")
         shown += [str(lost.value), repr(lost.value), lost.value.stderr_tail]
         assert lost.value.stderr_tail.startswith("starting\nusing [REDACTED:")
-        shown += [await events.receive(), supervisor.status()]
+        shown += [await events.receive(), supervisor.status(), supervisor.status()[0].stderr_tail]
+        with pytest.raises(ServerDown) as down:
+            await supervisor.call_tool("mcp_lab_fail")
+        shown += [str(down.value), repr(down.value), down.value.stderr_tail]
+        assert down.value.stderr_tail == supervisor.status()[0].stderr_tail == lost.value.stderr_tail
         assert "using [REDACTED:" in str(supervisor.status()[0].error)
         await trio.sleep(3)
         shown += [await events.receive(), await events.receive(), supervisor.status(), supervisor]

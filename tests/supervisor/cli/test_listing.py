@@ -21,6 +21,7 @@ STATUS = [
     "server_info",
     "instructions",
     "calls",
+    "stderr_tail",
 ]
 TOOL = ["name", "server", "tool", "description", "input_schema", "annotations", "requires_approval"]
 

@@ -1,0 +1,44 @@
+"""`mcp-nursery logs`: what a server's process writes to standard error on its way to `connected`, or to failure."""
+
+from attrs import evolve
+
+from mcp_nursery.actors.errors import UnknownServer
+from mcp_nursery.supervisor import Config, ServerStatus
+from mcp_nursery.supervisor.near_names import near_names
+
+from .output import safe_text, warn, write_json, write_line
+from .runtime import Options, load, run_async, servers_of
+from .statuses import documents, error_of, worked
+
+
+def show_log(options: Options, name: str) -> int:
+    """Start this server alone, wait for it, print the end of its log, stop it. Fails if it does not work."""
+    config = _only(load(options), name)
+
+    async def look() -> tuple[ServerStatus, ...]:
+        async with servers_of(config) as supervisor:
+            return supervisor.status()
+
+    (status,) = run_async(look)
+    if options.as_json:
+        (document,) = documents([status])
+        write_json({key: document[key] for key in ("name", "state", "error", "stderr_tail")})
+    else:
+        _print(status)
+    return worked([status])
+
+
+def _only(config: Config, name: str) -> Config:
+    chosen = tuple(spec for spec in config.servers if spec.name == name)
+    if not chosen:
+        raise UnknownServer(name, near=near_names(name, [spec.name for spec in config.servers]))
+    return evolve(config, servers=chosen)
+
+
+def _print(status: ServerStatus) -> None:
+    for line in (status.stderr_tail or "").splitlines():
+        write_line(safe_text(line))
+    if error := error_of(status):
+        warn(f"{status.name}: {error}")
+    elif not status.stderr_tail:
+        warn(f"{status.name}: it is {status.state} and has written nothing to standard error")
