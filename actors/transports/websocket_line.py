@@ -6,12 +6,14 @@ import trio
 
 from ..errors import one_line
 from .upgrade import Refusal, is_decidable, judged
+from .websocket_pace import MOST_FRAGMENTS, Pace
 
 WRITE_MOST = 64 << 10
 """Bytes handed over for one write, one larger frame excepted: what was handed over can be withdrawn no more."""
 
 READ_MOST = 64 << 10
 """Bytes asked of the stream at once."""
+_END = b"\r\n\r\n"
 
 
 class Line:
@@ -28,6 +30,7 @@ class Line:
         """A write failed; what is written now is dropped, and reading goes on to the end."""
         self._stream = stream
         self._answered = False
+        self._pace = Pace()
         self._out = bytearray()
         self._writing = False
         self._filled = trio.Event()
@@ -68,12 +71,23 @@ class Line:
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
         """What comes from the peer; nothing once it is gone, however it went."""
         try:
-            data = await self._stream.receive_some(max_bytes) if self._answered else await self._answer()
+            data = await self._frames(max_bytes) if self._answered else await self._answer()
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
             return self._end(f"the connection broke: {_cause(error)}")
-        if not data:
-            return self._end("the connection ended without a close frame")
-        return bytes(data)
+        if self._pace.fragments > MOST_FRAGMENTS:
+            return self._end(f"sent a message in more than {MOST_FRAGMENTS} fragments")
+        return data or self._end("the connection ended without a close frame")
+
+    async def _frames(self, max_bytes: int | None) -> bytes:
+        """Some of what came; others have had their turn since."""
+        if data := self._pace.take():
+            await trio.lowlevel.checkpoint()
+            return data
+        while more := await self._stream.receive_some(max_bytes):
+            self._pace.add(bytes(more))
+            if data := self._pace.take():
+                return data
+        return b""
 
     async def _answer(self) -> bytes:
         """The answer to the handshake, if there is nothing against it, with whatever followed it at once."""
@@ -86,7 +100,11 @@ class Line:
             head += data
         self._answered = True
         self.refusal = judged(head)
-        return b"" if self.refusal else head
+        if self.refusal:
+            return b""
+        end = head.index(_END) + len(_END)
+        self._pace.add(head[end:])
+        return head[:end]
 
     def _end(self, fate: str) -> bytes:
         self.fate = self.fate or fate

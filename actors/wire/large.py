@@ -6,8 +6,9 @@ So what is parsed in one go has a budget of values. Its bytes are bounded by the
 """
 
 import codecs
+import gc
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import orjson
@@ -121,18 +122,35 @@ def outside(frame: bytes) -> Iterator[bytes]:
 
 def _decoded(frame: bytes) -> Steps[object]:
     """The JSON in it, read as leniently as `frames.decode` does."""
-    long = yield from _has_long_integers(frame)
-    if not long:
+    parsers = [_lenient] if (yield from _has_long_integers(frame)) else [orjson.loads, _lenient]
+    for parse in parsers:
         try:
-            return orjson.loads(frame)
-        except orjson.JSONDecodeError:
+            return _parsed(parse, frame)
+        except ValueError:
             yield
-    try:
-        return from_json(frame, cache_strings="none")
-    except ValueError:
-        yield
     mended = yield from _mended(frame)
-    return from_json(mended, cache_strings="none")
+    if len(parsers) > 1:
+        try:
+            return _parsed(orjson.loads, mended)
+        except ValueError:
+            yield
+    return _parsed(_lenient, mended)
+
+
+def _lenient(frame: bytes) -> object:
+    """With integers of any size and NaN."""
+    return from_json(frame, cache_strings="none")
+
+
+def _parsed(parse: Callable[[bytes], object], frame: bytes) -> object:
+    """What a parser makes of it. No garbage is looked for meanwhile: none can be among what it makes."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        return parse(frame)
+    finally:
+        if collects:
+            gc.enable()
 
 
 def _has_long_integers(frame: bytes) -> Steps[bool]:
@@ -167,13 +185,16 @@ def _mended(frame: bytes) -> Steps[bytes]:
         yield
     text = "".join([*texts, decoder.decode(b"", final=True)])
     whole: list[str] = []
+    some: list[str] = []
     begin = 0
     yield
     for count, escape in enumerate(frames.ESCAPE.finditer(text)):
         if escape[1] is not None:
-            whole += (text[begin : escape.start()], frames.NO_CHARACTER)
+            some += (text[begin : escape.start()], frames.NO_CHARACTER)
             begin = escape.end()
         if count % _ESCAPES == 0:
+            whole.append("".join(some))
+            some.clear()
             yield
     yield
-    return "".join([*whole, text[begin:]]).encode()
+    return "".join([*whole, *some, text[begin:]]).encode()

@@ -380,3 +380,34 @@ async def test_a_batch_that_a_close_overtook_is_told_to_be_broken():
         with pytest.raises(trio.BrokenResourceError):
             await duplex.writable()
         assert not (await duplex.loss()).unheard  # it might have left
+
+
+async def test_fragments_of_nothing_hold_up_nobody_and_end():
+    """They stopped the loop for half a second each time it read, and were kept without end."""
+    passed = 0
+
+    async def flood(stream):
+        with suppress(trio.BrokenResourceError):
+            await stream.send_all(frame(TEXT, final=False) + frame(0, final=False) * 300_000)
+
+    async def others():
+        nonlocal passed
+        while True:
+            passed += 1
+            await trio.lowlevel.checkpoint()
+
+    async with scripted(flood, close_grace=0.1) as duplex, trio.open_nursery() as nursery:
+        nursery.start_soon(others)
+        assert await everything(duplex) == []
+        nursery.cancel_scope.cancel()
+        assert (await duplex.loss()).message == "sent a message in more than 100000 fragments"
+    assert passed > 100_000 // 64
+
+
+async def test_a_message_of_many_fragments_is_one():
+    async def say(stream):
+        await stream.send_all(frame(TEXT, b"a", final=False) + frame(0, b"a", final=False) * 5000 + frame(0, b"b"))
+        await stream.send_all(close_frame())
+
+    async with scripted(say) as duplex:
+        assert await everything(duplex) == [b"a" * 5001 + b"b"]
