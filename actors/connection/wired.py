@@ -52,7 +52,7 @@ async def open_carried(
 ) -> AsyncGenerator[Connection, None]:
     """Speak MCP on what carries its frames, until the block is left. The server may ask what `host` offers."""
     async with open_callbacks(host) as callbacks:
-        endpoint = Endpoint(carrier, host.limits)
+        endpoint = Endpoint(carrier, host.limits, server=host.server)
         changes = ToolChanges()
         entering = ClientSession(dispatcher=endpoint, client_info=CLIENT_INFO, message_handler=changes, **callbacks)
         async with entering as session:

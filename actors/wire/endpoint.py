@@ -62,12 +62,13 @@ class Endpoint:
     """Numbers, frames and correlates.
 
     Calls come by `post` and are answered in their slots; everything else is the session's, which runs this as its
-    dispatcher.
+    dispatcher. The log calls the peer by the name of its `server`.
     """
 
-    def __init__(self, carrier: Carrier, limits: Limits = USUAL) -> None:
+    def __init__(self, carrier: Carrier, limits: Limits = USUAL, *, server: str = "a server") -> None:
         self.stamp: dict[str, Any] = {}
         """What the session puts into every request's `_meta`, learnt from its last `tools/list`."""
+        self._server = server
         self.noise = 0
         """Frames that were no JSON-RPC message."""
         self.lost = trio.Event()
@@ -361,7 +362,12 @@ class Endpoint:
         self.noise += 1
         if math.log10(self.noise).is_integer():  # the 1st, 10th, 100th…: a babbling server must not fill the log
             # Not the bytes: they may hold a secret, and this floor knows none.
-            logger.warning("dropped %d frames that are no JSON-RPC, the latest of %d bytes", self.noise, len(frame))
+            logger.warning(
+                "%s: dropped %d frames that are no JSON-RPC, the latest of %d bytes",
+                self._server,
+                self.noise,
+                len(frame),
+            )
 
 
 @frozen(eq=False)

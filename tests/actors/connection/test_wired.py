@@ -11,6 +11,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from mcp_nursery.actors.connection import HandshakeFailed
 from mcp_nursery.actors.connection.wired import open_wired
+from mcp_nursery.actors.host import NO_CALLBACKS, Host
 from mcp_nursery.actors.mailbox import ReplySlot
 from mcp_nursery.actors.messages import Answered, CallTool, Delivery, Era, Loss, Rejected, Unlisted, Unsendable
 from mcp_nursery.actors.steps import at_once
@@ -331,3 +332,10 @@ async def test_the_whole_of_it_against_a_real_server(era):
         STAMP + "protocolVersion" in json.loads(frame)["params"].get("_meta", {}) for frame in bridge.frames[-5:-1]
     ]
     assert set(stamps) == {era is Era.MODERN}
+
+
+async def test_the_log_says_whose_frames_were_dropped(autojump_clock, caplog):
+    async with connection(Host("lab", NO_CALLBACKS)) as (lab, _):
+        lab.say(b"listening on port 8080")
+        await wait_all_tasks_blocked()
+    assert "lab: dropped 1 frames that are no JSON-RPC, the latest of 22 bytes" in caplog.text
