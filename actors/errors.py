@@ -52,7 +52,7 @@ class UnknownServer(NurseryError):
 
     def __init__(self, name: str, near: Sequence[str] = ()) -> None:
         self.name = name
-        self.near = tuple(near)
+        self.near: tuple[str, ...] = tuple(near)
         super().__init__(f"no server named {name!r}{_did_you_mean(near)}")
 
 
@@ -64,9 +64,9 @@ class UnknownTool(NurseryError):
     ) -> None:
         self.name = name
         self.server = server
-        self.near = tuple(near)
+        self.near: tuple[str, ...] = tuple(near)
         """Names that may have been meant."""
-        self.down = tuple(down)
+        self.down: tuple[str, ...] = tuple(down)
         """Servers that are not connected, one of which may have it."""
         where = f" on server {server!r}" if server else ""
         unasked = f" (not connected: {', '.join(down)})" if down else ""

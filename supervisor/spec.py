@@ -50,7 +50,7 @@ def _nonempty(_spec: object, _attribute: object, value: str) -> None:
         raise ConfigError("a server needs a name")
 
 
-def _transport(spec: "ServerSpec", attribute: Any, value: object) -> None:
+def _transport(spec: "ServerSpec", attribute: Any, value: Any) -> None:
     if not (hasattr(value, "kind") and hasattr(value, "connector")):
         told = (
             f"a transport wanted, such as StdioTransport(…) or InProcessTransport(server), not {type(value).__name__}"

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from hashlib import sha256
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from attrs import asdict, define, field
 
@@ -192,7 +192,7 @@ def _taken(pins: Collection[Pin]) -> Room:
 
 def spec_digest(spec: ServerSpec) -> str | None:
     """SHA-256 of how a server is reached, unresolved; None if that is an object in memory and has no lasting value."""
-    transport = spec.transport
+    transport: Any = spec.transport
     try:
         fields = asdict(transport)
         if callable(fields.get("headers")):  # computed anew at each connect

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 from urllib.parse import urlsplit
 
 from attrs import field, frozen
@@ -244,6 +244,19 @@ class UnusableTransport:
         raise self.error
 
 
+class CustomTransport(Protocol):
+    """Any other way to reach a server."""
+
+    @property
+    def kind(self) -> str | None:
+        """Its name for users."""
+        ...
+
+    def connector(self, *, close_grace: float) -> "Connector":
+        """How an incarnation reaches it. `close_grace` is the wait, in seconds, at each step of its close."""
+        ...
+
+
 Transport = (
     StdioTransport
     | DockerTransport
@@ -252,6 +265,6 @@ Transport = (
     | SseTransport
     | WebSocketTransport
     | UnusableTransport
-    | Any
+    | CustomTransport
 )
 """How a server is reached: one of ours, or any object with the same `kind` and `connector`."""

@@ -32,7 +32,7 @@ _HARMLESS = frozenset(
     }
 )
 """Keys of an entry that neither start anything nor read anything, whatever stands under them but variables and
-commands. A key that is not here has to be agreed to."""
+commands. A key that is not here has to be agreed to: also one that lets a server cost its host more."""
 
 _FORMAT = 1
 """Part of every digest: with another number, everybody is asked again."""

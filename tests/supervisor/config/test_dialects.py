@@ -279,6 +279,8 @@ KEYS_OF = {
     "deny": {"tools"},
     "disabled_tools": {"tools"},
     "max_result_chars": {"maxResultChars"},
+    "max_message_values": {"maxMessageValues"},
+    "max_kept_bytes": {"maxKeptBytes"},
     "description": {"description"},
 }
 """What a file says for each field of a spec."""
@@ -290,7 +292,8 @@ def test_every_option_of_a_spec_has_its_key():
     """K1: what code can say, a file can; and a project's file can say no more than its user knows of."""
     assert {attribute.name for attribute in fields(ServerSpec)} == set(KEYS_OF) | NOT_SAID
     assert set().union(*KEYS_OF.values()) == set(KEYS)
-    assert {"command", "image", "args", "envFile", "cwd"} == KEYS - _HARMLESS
+    agreed_to = {"command", "image", "args", "envFile", "cwd", "maxMessageValues", "maxKeptBytes"}
+    assert agreed_to == KEYS - _HARMLESS
 
 
 def test_settings_without_servers_are_no_error(tmp_path):
