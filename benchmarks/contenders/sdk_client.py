@@ -13,7 +13,7 @@ def clients(job: worker.Job) -> dict[str, Client]:
     made = {
         name: Client(StdioServerParameters(command=command, args=args))
         for name, (command, *args) in job.commands.items()
-    }
+    } | {name: Client(url) for name, url in job.urls.items()}
     if job.in_process:
         from sdk_server import make_server
 

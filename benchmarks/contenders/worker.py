@@ -27,6 +27,8 @@ class Job:
     """Servers to start, by name."""
     in_process: list[str] = field(default_factory=list)
     """Names of servers to have in this process."""
+    urls: dict[str, str] = field(default_factory=dict)
+    """Servers on streamable HTTP, by name."""
     plan: list[Call] = field(default_factory=list)
     """The calls of one burst, all in flight at once."""
     before: list[Call] = field(default_factory=list)

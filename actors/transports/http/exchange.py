@@ -162,22 +162,30 @@ class Exchange:
 
     async def _send(self) -> httpx2.Response:
         """Send it, along redirects unless it is a call: to send that again is not for us to decide."""
-        carrier = self.carrier
         for _ in range(limits.REDIRECTS):
             response = await self._request()
-            moved = carrier.client.redirection(response)
+            moved = self.carrier.client.redirection(response)
             if moved is None or moved.target is None:
                 return response
-            leads_on = self.is_call and carrier.moved is not None  # perhaps in a circle: the next begins anew
-            carrier.moved = None if leads_on else moved.target
+            self._move(moved.target)
             if self.is_call:
                 return response
             await response.aclose()
         return await self._request()
 
+    @property
+    def _url(self) -> httpx2.URL:
+        """Where it is sent."""
+        return self.carrier.moved or self.carrier.url
+
+    def _move(self, target: httpx2.URL) -> None:
+        """The server says that it is elsewhere: what follows is sent there."""
+        leads_on = self.is_call and self.carrier.moved is not None  # perhaps in a circle: the next begins anew
+        self.carrier.moved = None if leads_on else target
+
     async def _request(self) -> httpx2.Response:
         headers = {**self.headers, "content-length": str(len(self.outgoing.frame))}
-        return await self.carrier.client.send("POST", self.carrier.moved or self.carrier.url, headers, self._body())
+        return await self.carrier.client.send("POST", self._url, headers, self._body())
 
     async def _body(self) -> AsyncIterator[bytes]:
         """The frame: it is asked for when the head has been written, and leaves then, and not before."""
@@ -261,7 +269,7 @@ class Request(Exchange):
         headers = {**self.headers, "accept": EVENTS}
         if self._last_id:
             headers[_LAST_ID] = self._last_id
-        return await self.carrier.client.send("GET", self.carrier.moved or self.carrier.url, headers)
+        return await self.carrier.client.send("GET", self._url, headers)
 
     async def _receive(self, response: httpx2.Response, limit: trio.CancelScope) -> Evidence | None:
         evidence = await super()._receive(response, limit)
@@ -368,6 +376,15 @@ class Listening(Request):
     """The stream that a server speaks on unasked, held open for as long as it offers it."""
 
     phase = Phase.STREAM
+    _elsewhere: httpx2.URL | None = None
+    """Where the server says that this stream is; what is posted stays where it was."""
+
+    @property
+    def _url(self) -> httpx2.URL:
+        return self._elsewhere or super()._url
+
+    def _move(self, target: httpx2.URL) -> None:
+        self._elsewhere = target
 
     async def _converse(self) -> Evidence | None:
         self._resuming = True

@@ -92,7 +92,8 @@ class SseCarrier(HttpCarrier):
         if status >= _REFUSAL:
             return refused(status)
         if (moved := self.client.redirection(response)) is not None:
-            return Evidence(moved.told, status=status)
+            why = "" if moved.target is None else f", which is not followed: more than {limits.REDIRECTS} in a row"
+            return Evidence(f"{moved.told}{why}", status=status)
         if kind != EVENTS or not response.is_success:
             told = f"HTTP {status} with {kind or 'nothing'} where a stream of events was wanted"
             return Evidence(told, status=status)

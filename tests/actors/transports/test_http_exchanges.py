@@ -8,6 +8,7 @@ import httpx2
 import pytest
 import trio
 
+from mcp_nursery.actors.connection import HandshakeFailed
 from mcp_nursery.actors.host import Callbacks, Host
 from mcp_nursery.actors.messages import Answered, Delivery, Dropped, Loss, Malformed, Rejected
 from mcp_nursery.actors.transports.http import exchange, limits
@@ -775,3 +776,119 @@ async def test_proxies_of_the_environment_are_used(monkeypatch):
             with pytest.raises(Exception, match=r"the proxy did not connect to far\.invalid: 403"):
                 await connection.handshake(None)
         assert peer.asked[-1].head.startswith(b"CONNECT far.invalid:443 HTTP/1.1\r\n")
+
+
+# how an SSE connection begins
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "told"),
+    [
+        (b"http://127.0.0.1:1/messages", "the endpoint on the stream is at http://127.0.0.1:1, another origin"),
+        (b"http://x:y/", "the endpoint on the stream is no URL"),
+        (b"\xff", "the endpoint on the stream is no URL"),
+    ],
+)
+async def test_an_endpoint_on_the_stream_that_is_none_of_this_server(endpoint, told):
+    """P6: nothing is sent there, whatever it says."""
+    async with serving(sse=True) as peer:
+
+        async def point(asked):
+            await asked.send(STREAM + event(endpoint, b"endpoint"))
+            await trio.sleep_forever()
+
+        peer.on_other = point
+        async with connector(peer).connect() as connection:
+            with pytest.raises(HandshakeFailed) as caught:
+                await connection.handshake(None)
+            assert (caught.value.loss.message, caught.value.loss.unusable) == (told, True)
+        assert len(peer.asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("location", "told", "times"),
+    [
+        (b"/sse", "redirect to {origin}", 6),
+        (b"http://127.0.0.1:1/", "redirect to http://127.0.0.1:1, which is not followed: another origin", 1),
+    ],
+)
+async def test_a_stream_that_is_redirected(location, told, times):
+    async with serving(sse=True) as peer:
+
+        async def redirect(asked):
+            await asked.send(response(302, more=b"location: %s\r\n" % location))
+            return True
+
+        peer.on_other = redirect
+        async with connector(peer).connect() as connection:
+            with pytest.raises(HandshakeFailed, match=told.format(origin=peer.origin)):
+                await connection.handshake(None)
+        assert len(peer.asked) == times
+
+
+async def test_a_stream_without_authorisation():
+    async with serving(sse=True) as peer:
+        auth = Failing()
+        auth.left = 0
+        async with connector(peer, auth=auth).connect() as connection:
+            with pytest.raises(HandshakeFailed) as caught:
+                await connection.handshake(None)
+            assert caught.value.loss == Loss("authorisation failed: no token", needs_auth=True)
+        assert not peer.asked
+
+
+async def test_where_the_unasked_stream_is_moved_to_is_no_place_for_requests():
+    """Only what was posted moves what is posted."""
+    async with serving(HANDSHAKE) as peer:
+
+        async def move(asked):
+            if asked.method != b"GET" or asked.path == b"/stream":
+                return False
+            await asked.send(response(307, more=b"location: /stream\r\n"))
+            return True
+
+        peer.on_other = move
+        async with connector(peer).connect() as connection:
+            await connection.handshake(None)
+            await until(lambda: any(asked.path == b"/stream" for asked in peer.asked))
+            await connection.list_tools()
+            assert isinstance(await outcome_of(connection, call()), Answered)
+        assert {asked.path for asked in peer.asked if asked.method == b"POST"} == {b"/mcp"}
+
+
+# how a mute server is given up
+
+
+@bodies
+async def test_a_mute_post_is_given_up_and_its_server_told(wire, monkeypatch):
+    """P6, Q16: by the POST's own limit, unless the caller has set one."""
+    async with connected(**wire) as (peer, connection):
+
+        async def hold(asked):
+            await asked.stream.receive_some(1)
+
+        peer.on_call = hold
+        monkeypatch.setattr(limits, "POST_LIMIT", 0.3)
+        outcome = await outcome_of(connection, sent := call())
+        assert outcome == Dropped(f"{peer.origin[7:]} did not answer within 0.3 s", again=False)
+        assert sent.slot.delivery is Delivery.UNKNOWN
+        connection.submit([longer := call(limited=True)])
+        await trio.sleep(0.6)
+        assert not longer.slot.decided
+        if wire is WIRES["handshake"]:
+            await until(lambda: peer.heard("notifications/cancelled"))
+
+
+async def test_an_exchange_that_crashes_is_one_calls_failure(monkeypatch, caplog):
+    """Whatever a library raises that nobody foresaw."""
+    async with connected() as (_, connection):
+
+        async def crash(*_given):
+            raise LookupError("5ecret")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(exchange, "read_body", crash)
+            outcome = await outcome_of(connection, call())
+        assert outcome == Dropped("the exchange crashed: LookupError")
+        assert isinstance(await outcome_of(connection, call()), Answered)
+    assert "an exchange crashed, please report it" in caplog.text
