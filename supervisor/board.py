@@ -21,6 +21,9 @@ from .tools.wrapping import clean_name
 
 logger = logging.getLogger(__name__)
 
+_NAMED = 20
+"""Tools that one line of the log names."""
+
 
 class Board:
     """The state cells of all servers, and what follows from them. Each change is one step: nobody sees a part of it.
@@ -88,7 +91,9 @@ class Board:
         for event in differing:
             self.events.publish(event)
         if differing:
-            tools = ", ".join(clean_name(HIDE_SECRETS.get()(event.tool)) for event in differing)
+            tools = ", ".join(clean_name(HIDE_SECRETS.get()(event.tool)) for event in differing[:_NAMED])
+            if len(differing) > _NAMED:
+                tools += f" and {len(differing) - _NAMED} more"
             held = " and are held back" if differing[0].held else ""
             told = f"have changed since they were first used{held}: {tools}; see `mcp-nursery pins`"
             logger.warning("%s: definitions of tools %s", clean_name(new.spec.name), told)

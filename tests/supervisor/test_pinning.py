@@ -293,6 +293,24 @@ def test_one_difference_is_told_once(caplog):
     ]
 
 
+def test_the_log_names_some_of_many(caplog):
+    """Of ten thousand, one line of a hundred thousand characters would come with each list."""
+
+    async def main():
+        names = [f"tool{number:03}" for number in range(100)]
+        server = lab(**dict.fromkeys(names, FIRST))
+        server.tools = dict.fromkeys(names, work)
+        async with open_supervisor([spec()], state=MemoryStore()) as supervisor:
+            await supervisor.list_tools()
+            server.declared = dict.fromkeys(names, EVIL)
+            await supervisor.list_tools(refresh=True)
+
+    with caplog.at_level(logging.WARNING, "mcp_nursery.supervisor"):
+        run_virtual(main)
+    said = caplog.records[-1].getMessage()
+    assert said.endswith("tool019 and 80 more; see `mcp-nursery pins`")
+
+
 def test_what_is_not_offered_is_not_watched():
     """T5: who has switched a tool off does not hear of it."""
 
