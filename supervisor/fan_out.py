@@ -48,23 +48,24 @@ class Call:
     )
     meta: Mapping[str, Any] | None = field(default=None, kw_only=True, repr=False)
 
-    def request(self) -> Request:
-        """What delivery makes of it.
 
-        Raises:
-            InvalidArguments: `arguments` is no JSON object.
-        """
-        key = self.name if self.server is None else (self.server, self.name)
-        return Request(
-            key=key,
-            arguments=encode_arguments(self.arguments, key),
-            timeout=self.timeout,
-            idle_timeout=self.idle_timeout,
-            when_down=self.when_down,
-            resend=self.resend,
-            on_progress=self.on_progress,
-            meta=self.meta,
-        )
+def _request(call: Call) -> Request:
+    """What delivery makes of it.
+
+    Raises:
+        InvalidArguments: `arguments` is no JSON object.
+    """
+    key = call.name if call.server is None else (call.server, call.name)
+    return Request(
+        key=key,
+        arguments=encode_arguments(call.arguments, key),
+        timeout=call.timeout,
+        idle_timeout=call.idle_timeout,
+        when_down=call.when_down,
+        resend=call.resend,
+        on_progress=call.on_progress,
+        meta=call.meta,
+    )
 
 
 @frozen
@@ -200,7 +201,7 @@ class FanOut:
 
     def _begin(self, index: int, call: Call) -> CallTool | None:
         try:
-            delivery = CallDelivery(call.request(), self._fleet)
+            delivery = CallDelivery(_request(call), self._fleet)
             message = delivery.start(ReplySlot(listener=partial(self._decided, index)))
         except NurseryError as error:
             self._arrive(CallOutcome(index, call, None, error, 0.0))

@@ -128,16 +128,15 @@ async def open_supervisor(
     )
     await loaded()
     from .consent import Consent
-    from .supervisor import Supervisor
+    from .supervisor import running
 
     consent = Consent(approve, approval_rules or ApprovalRules(), drop_placeholders=drop_placeholders)
     raised: BaseException | None = None
     crashes: list[BaseException] = []
     try:
         async with open_service_nursery() as services:
-            supervisor = Supervisor(settings, services, consent)
             try:
-                async with supervisor.running(specs, gate=gate, drain=drain):
+                async with running(settings, services, consent, specs, gate=gate, drain=drain) as supervisor:
                     yield supervisor
             except BaseException as error:
                 raised = error  # comes out below: through the nursery it would come out in a group

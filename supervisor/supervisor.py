@@ -34,39 +34,8 @@ from .toolset import Toolset
 class Supervisor:
     """Keeps MCP servers running and brings calls to them. Made by `open_supervisor`."""
 
-    def __init__(
-        self,
-        settings: FleetSettings,
-        nursery: trio.Nursery,
-        consent: Consent,
-    ) -> None:
-        self._fleet = Fleet(settings, nursery, self._call_for_model)
-        self._consent = consent
-
-    async def _call_for_model(
-        self,
-        tool: Tool,
-        arguments: Mapping[str, Any] | None,
-        *,
-        timeout: float | None,
-        on_progress: ProgressCallback | None,
-        meta: Mapping[str, Any] | None,
-    ) -> ToolResult:
-        tool, arguments = await self._consent.to(tool, arguments, self._fleet)
-        return await self.call_tool(
-            tool.tool, arguments, server=tool.server, timeout=timeout, on_progress=on_progress, meta=meta
-        )
-
-    @asynccontextmanager
-    async def running(self, specs: Iterable[ServerSpec], *, gate: float, drain: float) -> AsyncGenerator[None, None]:
-        """Start everything, wait at the gate, and end everything, within a bound, however the block is left."""
-        try:
-            self._fleet.start(specs)
-            with trio.move_on_after(gate):
-                await self._fleet.first_attempts(list(self._fleet.cells))
-            yield
-        finally:
-            await self._fleet.close(drain)
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
 
     # -- tools ----------------------------------------------------------------------------------------------------
 
@@ -384,3 +353,39 @@ class Supervisor:
             ),
             router=self._fleet.router.statistics(),
         )
+
+
+@asynccontextmanager
+async def running(
+    settings: FleetSettings,
+    nursery: trio.Nursery,
+    consent: Consent,
+    specs: Iterable[ServerSpec],
+    *,
+    gate: float,
+    drain: float,
+) -> AsyncGenerator[Supervisor, None]:
+    """Start everything, wait at the gate, and end everything, within a bound, however the block is left."""
+
+    async def call_for_model(
+        tool: Tool,
+        arguments: Mapping[str, Any] | None,
+        *,
+        timeout: float | None,
+        on_progress: ProgressCallback | None,
+        meta: Mapping[str, Any] | None,
+    ) -> ToolResult:
+        tool, arguments = await consent.to(tool, arguments, fleet)
+        return await supervisor.call_tool(
+            tool.tool, arguments, server=tool.server, timeout=timeout, on_progress=on_progress, meta=meta
+        )
+
+    fleet = Fleet(settings, nursery, call_for_model)
+    supervisor = Supervisor(fleet)
+    try:
+        fleet.start(specs)
+        with trio.move_on_after(gate):
+            await fleet.first_attempts(list(fleet.cells))
+        yield supervisor
+    finally:
+        await fleet.close(drain)

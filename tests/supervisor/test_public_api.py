@@ -7,11 +7,13 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any, get_args
 
 import pytest
 
 import mcp_nursery.actors
 import mcp_nursery.supervisor
+from mcp_nursery.supervisor import transports
 
 ROOT = Path(__file__).parents[2]
 ACCEPTED = """
@@ -128,3 +130,22 @@ def test_typed():
     """`Typing :: Typed` is claimed and package data names it: both packages carry the marker."""
     assert (ROOT / "supervisor" / "py.typed").exists()
     assert (ROOT / "actors" / "py.typed").exists()
+
+
+def test_what_users_hold_has_no_more_than_they_need():
+    """Whatever has no underscore is promised: no inner step of ours is among it."""
+
+    def public(cls: type) -> set[str]:
+        return {name for name in vars(cls) if not name.startswith("_")}
+
+    assert public(mcp_nursery.supervisor.Call) == {
+        *("name", "arguments", "server", "timeout", "idle_timeout", "when_down", "resend", "on_progress", "meta")
+    }
+    assert {"running", "start", "close"}.isdisjoint(public(mcp_nursery.supervisor.Supervisor))
+
+
+def test_a_type_checker_refuses_what_is_no_transport() -> None:
+    """`ServerSpec("x", 42)`: one `Any` in a union makes anything right."""
+    kinds = get_args(transports.Transport)
+    assert Any not in kinds
+    assert transports.CustomTransport in kinds
