@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from mcp_nursery.actors.steps import at_once
 from mcp_nursery.supervisor import StdioTransport
 from mcp_nursery.supervisor.tools.redaction import MAX_DEPTH, MAX_SAID, PLAIN, Redactor
 from mcp_nursery.supervisor.tools.secrets import KEYS, PLACES
@@ -321,3 +322,35 @@ def test_it_takes_time_linear_in_the_text(unit):
 
     small = seconds(20_000)
     assert seconds(80_000) < 9 * small + 0.02
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "password: hunter22",
+        ["x", {"password": "hunter22", "list": ["token=abcdef123456", 1, None]}, ("a", "b")],
+        {"opensesame": {"secret": ["deep", {"a": 5}]}},
+        "x" * 10_000 + " password: hunter22 " + "opensesame",
+        5,
+    ],
+)
+def test_in_pieces_it_is_the_same(value):
+    redactor = Redactor.of(["opensesame"])
+    assert at_once(redactor.value_in_pieces(value)) == redactor.value(value)
+    if isinstance(value, str):
+        assert at_once(redactor.said_in_pieces(value)) == redactor.said(value)
+
+
+@pytest.mark.parametrize("length", [MAX_SAID, MAX_SAID + 1])
+def test_what_is_long_is_looked_at_for_one_kind_of_secret_after_the_other(length):
+    text = ("opensesame " * MAX_SAID)[:length]
+    redactor = Redactor.of(["opensesame"])
+    assert at_once(redactor.said_in_pieces(text)) == redactor.said(text)
+    assert sum(1 for _ in redactor.said_in_pieces(text)) > 20
+
+
+def test_what_is_nested_deeply_in_pieces():
+    value = []
+    for _ in range(MAX_DEPTH + 2):
+        value = [value]
+    assert at_once(Redactor().value_in_pieces(value)) == Redactor().value(value)
