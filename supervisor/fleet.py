@@ -64,6 +64,8 @@ class Fleet:
         self.status, self.status_of = board.status, board.status_of
         self._reloading = trio.Lock()
         self._leaving = Leaving()
+        self._keeping: dict[str, trio.CancelScope] = {}
+        """Each keeper's run."""
         self._redactors: dict[str, Redactor] = {}
         self._terms = Terms(settings, self._usage, self._redact)
 
@@ -313,16 +315,26 @@ class Fleet:
         if bound.cancelled_caught:
             survivors = [name for name, command in commands.items() if not command.done.is_set()]
             logger.warning("still closing after %g s: %s", self._settings.shutdown_timeout, ", ".join(survivors))
+            await self._cut_short([commands[name] for name in survivors])
         await self._settings.registrar.finish()
         self.events.finish()
+
+    async def _cut_short(self, closing: Sequence[Command]) -> None:
+        """Cancel those that still close. What must be done to the end is, and written down before the store closes."""
+        for scope in self._keeping.values():
+            scope.cancel()
+        with trio.CancelScope(shield=True):  # bounded: nothing but bounded steps is left of them
+            for command in closing:
+                await command.done.wait()
 
     async def _keep(self, keeper: Keeper, name: str) -> None:
         LEDGER.set(self._settings.registrar)
         LEAVING.set(self._leaving)
         TELL_SECRETS.set(partial(self._learn_secrets, name))
         HIDE_SECRETS.set(partial(self._redact, name))
-        await keeper.run()
+        with trio.CancelScope() as self._keeping[name]:
+            await keeper.run()
         if not self.closed:
-            del self._keepers[name]
+            del self._keepers[name], self._keeping[name]
             self._board.forget(name)
             self._usage.forget(name)

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 import trio
 
+from mcp_nursery.actors.transports import process
 from mcp_nursery.actors.transports.orphans import Orphan, end_orphans, this_host
 from mcp_nursery.actors.transports.process_mark import VARIABLE as MARKER
 from mcp_nursery.actors.transports.process_table import ProcessId, identify
@@ -257,3 +258,18 @@ async def test_the_era_found_is_remembered(state, journal):
             pass
     assert journal.count("start") == 4  # the probe cost one extra spawn, ever
     assert journal.count("initialize") == 3
+
+
+async def test_who_is_ended_after_the_hosts_time_is_struck_out_all_the_same(state, monkeypatch, caplog):
+    """Q1: it was ended before the block was left, so that no next run has to look for it."""
+
+    async def late_look(since):
+        await trio.sleep(0.3)
+        return await look(since)
+
+    look = process.look
+    async with supervised(lab(flags={"ignore": "eof,term"}), state=state, shutdown_timeout=0.5):
+        await eventually(lambda: len(rows(state)) == 1)
+        monkeypatch.setattr(process, "look", late_look)
+    assert rows(state) == []
+    assert [record.getMessage() for record in caplog.records] == ["still closing after 0.5 s: lab"]
