@@ -13,22 +13,26 @@ STRIDE = 211
 TOGETHER = 16
 """Faults for one server, so that tests are neither many nor long."""
 
-PARTS = [
-    pytest.param(kind, place, id=f"{kind}-{place // TOGETHER}")
-    for kind in KINDS
-    for place in range(0, len(rows(kind)), TOGETHER)
-]
+TWINS = ("stdio-handshake", "ws-handshake", "http-stream-handshake")
+"""Kinds of which another era goes the same way but for a few words: every third fault is enough."""
 
 
-@pytest.mark.parametrize(("kind", "place"), PARTS)
-async def test_a_part_of_the_sweep(kind, place):
+def parts():
+    for kind in KINDS:
+        faults = rows(kind)[:: 3 if kind in TWINS else 1]
+        for place in range(0, len(faults), TOGETHER):
+            yield pytest.param(kind, faults[place : place + TOGETHER], id=f"{kind}-{place // TOGETHER}")
+
+
+@pytest.mark.parametrize(("kind", "faults"), list(parts()))
+async def test_a_part_of_the_sweep(kind, faults):
     """Q14, Q15, Q36: executed once, one outcome in time, nothing left, and the next call works."""
     problems = []
 
     def tell(case, found):
         problems.extend(f"{case}: {problem}" for problem in found)
 
-    assert await sweep(kind, rows(kind)[place : place + TOGETHER], STRIDE, tell)
+    assert await sweep(kind, faults, STRIDE, tell)
     assert problems == []
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from mcp_nursery.actors.errors import StartFailed
+from mcp_nursery.actors.transports.program import INHERITED
 from mcp_nursery.actors.transports.stdio import StdioConnector
 
 
@@ -20,6 +21,11 @@ async def environment(**env):
 
 NAMES = ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "LANG", "LC_ALL", "TMPDIR", "TEMP", "TMP"]
 """Spelled out, so that none comes or goes unnoticed."""
+
+
+def test_the_list_of_variables():
+    """K6: a name that this machine happens not to have set would not be missed below."""
+    assert list(INHERITED) == NAMES
 
 
 async def test_a_child_gets_the_listed_variables_its_own_and_the_marker(monkeypatch):
