@@ -6,7 +6,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from attrs import define, field, frozen
 from mcp.client import ClientSession
 from mcp.shared.exceptions import MCPError
+from mcp.shared.inbound import find_invalid_x_mcp_header
 from mcp_types import INTERNAL_ERROR, ListToolsResult, PaginatedRequestParams, Tool
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from ..nesting import TOO_DEEP, nested_too_deep
 from ..steps import Steps
@@ -42,6 +44,8 @@ class RawPage:
     next_cursor: str | None
     size: int = 0
     """Bytes of the message that brought it; 0 if it is no message."""
+    modern: bool = False
+    """Its era has arguments repeated in headers: a tool that has them so wrongly must not be called."""
 
 
 async def raw_page(session: ClientSession, endpoint: Endpoint, params: PaginatedRequestParams | None) -> RawPage:
@@ -52,7 +56,9 @@ async def raw_page(session: ClientSession, endpoint: Endpoint, params: Paginated
         page = endpoint.page
     finally:
         endpoint.page = None
-    return RawPage(page.tools, answer.next_cursor, page.size)
+    return RawPage(
+        page.tools, answer.next_cursor, page.size, modern=session.protocol_version in MODERN_PROTOCOL_VERSIONS
+    )
 
 
 async def list_tools(
@@ -80,7 +86,7 @@ async def list_tools(
         if size > most:
             told = f"the definitions of its tools have more than {size_text(most)}, the most that is kept of a server"
             raise TooLarge(INTERNAL_ERROR, told)
-        await by_turns(_sift(page.tools, tools, dropped))
+        await by_turns(_sift(page, tools, dropped))
         cursor = page.next_cursor
         if cursor is None or cursor in cursors or len(tools) >= _TOOL_LIMIT:
             break
@@ -94,15 +100,15 @@ def size_text(count: int) -> str:
     return f"{count >> 20} MiB" if count and count % (1 << 20) == 0 else f"{count} bytes"
 
 
-def _sift(page: Sequence[object], tools: dict[str, Tool], dropped: "_Dropped") -> Steps[None]:
+def _sift(page: RawPage, tools: dict[str, Tool], dropped: "_Dropped") -> Steps[None]:
     """Add the tools of one page.
 
     Raises:
         pydantic.ValidationError: One is none.
     """
-    for at in range(0, len(page), _AT_ONCE):
-        for tool in ListToolsResult.model_validate({"tools": page[at : at + _AT_ONCE]}, by_name=False).tools:
-            problem = _problem(tool, tools)
+    for at in range(0, len(page.tools), _AT_ONCE):
+        for tool in ListToolsResult.model_validate({"tools": page.tools[at : at + _AT_ONCE]}, by_name=False).tools:
+            problem = _problem(tool, tools) or (_header_problem(tool) if page.modern else None)
             if problem is None:
                 tools[tool.name] = tool
             else:
@@ -123,6 +129,11 @@ def _problem(tool: Tool, known: Mapping[str, Tool]) -> str | None:
     except UnicodeEncodeError:
         return "its name has no JSON form"
     return TOO_DEEP if nested_too_deep([[tool.input_schema, tool.output_schema, tool.meta]]) else None
+
+
+def _header_problem(tool: Tool) -> str | None:
+    wrong = find_invalid_x_mcp_header(tool.input_schema) is not None
+    return "it has arguments repeated in headers as the protocol does not allow" if wrong else None
 
 
 @define

@@ -892,3 +892,25 @@ async def test_an_exchange_that_crashes_is_one_calls_failure(monkeypatch, caplog
         assert outcome == Dropped("the exchange crashed: LookupError")
         assert isinstance(await outcome_of(connection, call()), Answered)
     assert "an exchange crashed, please report it" in caplog.text
+
+
+@bodies
+async def test_a_tool_that_repeats_arguments_in_headers_wrongly_is_not_offered_where_that_counts(wire):
+    """The protocol of 2026-07-28 forbids to call it; before it such a remark means nothing."""
+    async with connected(**wire) as (peer, connection):
+        good = {"type": "object", "properties": {"a": {"type": "string", "x-mcp-header": "A"}}}
+        bad = {"type": "object", "properties": {"a": {"type": "object", "x-mcp-header": "A"}}}
+
+        async def tools(asked):
+            if asked.message.get("method") != "tools/list":
+                return False
+            await peer._result(
+                asked, {"tools": [{"name": "good", "inputSchema": good}, {"name": "bad", "inputSchema": bad}]}
+            )
+            return True
+
+        peer.on_other = tools
+        names = [tool.name for tool in await connection.list_tools()]
+        assert names == (["good"] if peer.era == MODERN else ["good", "bad"])
+        await outcome_of(connection, call("good", arguments={"a": "x"}))
+        assert peer.asked[-1].header(b"mcp-param-a") == (b"x" if peer.era == MODERN else None)
