@@ -12,10 +12,10 @@ import trio
 
 _NEEDED = (
     "mcp_nursery.supervisor.supervisor",
-    "mcp_nursery.actors.connection.driven",
     "mcp_nursery.actors.connection.wired",
     "mcp_nursery.actors.transports.docker",
     "mcp_nursery.actors.transports.in_process",
+    "mcp_nursery.actors.transports.object_carrier",
     "mcp_nursery.actors.transports.sse",
     "mcp_nursery.actors.transports.stdio",
     "mcp_nursery.actors.transports.streamable_http",

@@ -1,4 +1,4 @@
-"""How an actor talks MCP: over a wire of our own, or driven by the SDK. The only place that imports `mcp.client`."""
+"""How an actor talks MCP, on whatever carries its frames. The only place that imports `mcp.client`."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol

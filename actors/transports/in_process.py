@@ -1,6 +1,7 @@
-"""A server object of this process, driven by the SDK's client."""
+"""A server object of this process."""
 
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncGenerator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 from attrs import field, frozen
@@ -27,11 +28,19 @@ class InProcessConnector:
         from mcp.server import Server
         from mcp.server.mcpserver import MCPServer
 
-        from ..connection.driven import open_driven
-        from ..connection.objects import ObjectDriver
-
         server: object = self.server
         if not isinstance(server, (Server, MCPServer)):
             problem = f"an MCPServer or a low-level Server of the MCP SDK is wanted, not {type(server).__name__}"
             raise StartFailed(problem, retriable=False)
-        return open_driven(ObjectDriver(self.server), close_grace=self.close_grace, host=host)
+        return self._connected(host)
+
+    @asynccontextmanager
+    async def _connected(self, host: Host) -> AsyncGenerator[Connection, None]:
+        from ..connection.wired import open_carried
+        from .object_carrier import open_object, served
+
+        async with (
+            open_object(served(self.server), close_grace=self.close_grace) as carrier,
+            open_carried(carrier, host) as connection,
+        ):
+            yield connection

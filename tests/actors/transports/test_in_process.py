@@ -1,4 +1,4 @@
-"""A connection driven by the SDK's client: one task a call, and the same promises as on a wire."""
+"""A server object of this process: the same promises as on a wire."""
 
 import math
 from contextlib import asynccontextmanager
@@ -6,12 +6,12 @@ from contextlib import asynccontextmanager
 import pytest
 import trio
 from mcp.server.lowlevel import Server
+from mcp.server.mcpserver import MCPServer
+from mcp.shared.exceptions import MCPError
 from mcp_types import CallToolResult, ListToolsResult
 from trio.testing import wait_all_tasks_blocked
 
 from mcp_nursery.actors.connection import HandshakeFailed
-from mcp_nursery.actors.connection.driven import open_driven
-from mcp_nursery.actors.connection.objects import ObjectDriver
 from mcp_nursery.actors.connection.tool_calls import BadResult
 from mcp_nursery.actors.errors import StartFailed
 from mcp_nursery.actors.mailbox import ReplySlot
@@ -23,7 +23,7 @@ from mcp_nursery.actors.wire.frames import encode
 from ..wire.bridge import TOOLS, Bridge, lab
 from ..wire.peer import no_progress
 
-CLOSED = Loss("the connection was closed")
+CLOSED = Loss("the connection was closed", pending=1)
 
 
 def call(tool, arguments=None, meta=None, *, wants_progress=False):
@@ -33,7 +33,7 @@ def call(tool, arguments=None, meta=None, *, wants_progress=False):
 
 
 def open_object(server, *, close_grace):
-    return open_driven(ObjectDriver(server), close_grace=close_grace)
+    return InProcessConnector(server, close_grace=close_grace).connect()
 
 
 @asynccontextmanager
@@ -383,3 +383,72 @@ async def test_a_loss_decides_every_call_at_once(bridge):
         connection.submit([late])
         assert late.slot.outcome == sent.slot.outcome
         await connection.idle()
+
+
+# the object
+
+
+async def test_an_object_that_takes_long_to_begin_is_asked_once(autojump_clock):
+    """It has not heard the question before it has begun."""
+    asked = []
+
+    @asynccontextmanager
+    async def lifespan(_server):
+        await trio.sleep(9)
+        yield {}
+
+    async def note(context, call_next):
+        asked.append(context.method)
+        return await call_next(context)
+
+    server = with_lifespan(lifespan)
+    server.middleware.append(note)
+    async with driven(server):
+        assert trio.current_time() == 9
+    assert asked == ["server/discover", "tools/list"]
+
+
+@pytest.mark.parametrize("over_http", [False, True])
+async def test_an_object_may_be_served_over_http_as_well(over_http):
+    """What its host has made for that is not touched."""
+    server = MCPServer("lab")
+    if over_http:
+        server.streamable_http_app()
+    manager = server.session_manager if over_http else None
+    async with driven(server) as one, driven(server) as two:
+        assert one is not two
+        assert manager in (None, server.session_manager)
+    server.streamable_http_app()
+    assert server.session_manager is not manager
+
+
+async def test_a_lifespan_that_fails_loses_what_waits_for_it(autojump_clock):
+    """Whatever runs first: the requests that waited, or who looks at the end."""
+
+    @asynccontextmanager
+    async def lifespan(_server):
+        await trio.sleep(1)
+        raise LookupError("no database")
+        yield
+
+    for _ in range(20):
+        async with open_object(with_lifespan(lifespan), close_grace=1) as connection:
+            with pytest.raises(HandshakeFailed, match=r"^the server object ended: LookupError: no database$"):
+                await connection.handshake(None)
+            assert (await connection.lost()).message == "the server object ended: LookupError: no database"
+
+
+async def test_an_error_that_looks_like_a_closed_connection_is_the_servers_answer():
+    """Of a server object that passes on what another said."""
+
+    async def list_tools(_context, _params):
+        return ListToolsResult(tools=TOOLS)
+
+    async def call_tool(_context, _params):
+        raise MCPError(-32000, "Connection closed")
+
+    sent = call("hang")
+    async with driven(Server("lab", on_list_tools=list_tools, on_call_tool=call_tool)) as connection:
+        connection.submit([sent])
+        assert await sent.slot.wait(no_progress) == Rejected(-32000, "Connection closed")
+        assert sent.slot.delivery is Delivery.ANSWERED

@@ -1,0 +1,250 @@
+"""The carrier of a server object of this process: each request is a task that calls the server's handler.
+
+The SDK's `DirectDispatcher` is the seam: no streams, no framing, nothing between the last look at a call's slot and
+the server. So what is said not to be sent was not, and a call that is over when its turn comes is not made.
+"""
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import trio
+from mcp.server import Server
+from mcp.server.mcpserver import MCPServer
+from mcp.server.runner import modern_on_request
+from mcp.shared.direct_dispatcher import create_direct_dispatcher_pair
+from mcp.shared.dispatcher import CallOptions
+from mcp.shared.exceptions import MCPError
+from mcp_types import METHOD_NOT_FOUND
+
+from ..errors import folded, leaves
+from ..mailbox import ReplySlot
+from ..messages import Answered, Era, Loss, Outcome, Rejected
+from ..nesting import TOO_DEEP, nested_too_deep
+from ..wire import frames
+from ..wire.carrier import Hub, Outgoing
+
+CLOSED = Loss("the connection was closed")
+
+
+class ObjectCarrier:
+    """Calls the handlers of one server object, whose lifespan is open as long as `live` is."""
+
+    only_era: Era | None = Era.MODERN
+    dies_of_a_probe = False
+    pid = None
+
+    def __init__(self, server: Server[Any]) -> None:
+        self._server = server
+        self._ours, self._its = create_direct_dispatcher_pair(raise_handler_exceptions=False)
+        self._began = trio.Event()
+        """Set once its handlers can be called, or never will be."""
+        self._ended = trio.Event()
+        self._loss = CLOSED
+        self._released = trio.Event()
+        self._hub: Hub | None = None
+        self._nursery: trio.Nursery | None = None
+        self._scopes: dict[ReplySlot, trio.CancelScope] = {}
+
+    # -- its life -------------------------------------------------------------------------------------------------
+
+    async def live(self) -> None:
+        """Enter the server's lifespan and leave it when that is asked for. What it raises is its end alone."""
+        try:
+            async with self._server.lifespan(self._server) as state, trio.open_nursery() as nursery:
+                await nursery.start(self._its.run, modern_on_request(self._server, state), _hear_nothing)
+                await nursery.start(self._ours.run, _refuse, self._hear)
+                self._began.set()
+                await self._released.wait()
+                nursery.cancel_scope.cancel()
+        except BaseException as error:
+            if not _is_of_the_server(error):
+                raise
+            self._end(error)
+        finally:
+            self._began.set()
+            self._ended.set()
+
+    def release(self) -> None:
+        """The lifespan is to be left."""
+        self._released.set()
+
+    def _end(self, error: BaseException) -> None:
+        first = next(leaves(error))
+        told = f"{type(first).__name__}: {first}" if str(first) else type(first).__name__
+        self._loss = Loss(f"the server object ended: {folded(told)}")
+
+    # -- out ------------------------------------------------------------------------------------------------------
+
+    def has_room(self, frame: bytes) -> bool:
+        """See `Carrier`: each request has a task of its own, as many as there may be calls."""
+        del frame
+        return True
+
+    def send(self, outgoing: Outgoing) -> None:
+        """See `Carrier`."""
+        if outgoing.slot is None:
+            return  # a server of this era hears nothing but requests
+        assert self._nursery is not None  # nothing is asked before it runs
+        self._scopes[outgoing.slot] = trio.CancelScope()
+        self._nursery.start_soon(self._ask, outgoing, outgoing.slot)
+
+    def flush(self) -> None:
+        """See `Carrier`."""
+
+    async def tell(self, outgoing: Outgoing) -> None:
+        """See `Carrier`."""
+        self.send(outgoing)
+        await trio.lowlevel.checkpoint()
+
+    async def taken(self) -> None:
+        """See `Carrier`."""
+        await self._began.wait()
+
+    def drop(self, slot: ReplySlot, reason: str | None) -> None:
+        """Cancel the task of a request: that is how its handler hears of it."""
+        del reason
+        if slot in self._scopes:
+            self._scopes[slot].cancel()
+
+    def opened(self) -> None:
+        """See `Carrier`."""
+
+    def explain(self, error: Exception, told: str) -> Loss:
+        """See `Carrier`."""
+        del error
+        return Loss(told)
+
+    # -- one request ----------------------------------------------------------------------------------------------
+
+    async def _ask(self, outgoing: Outgoing, slot: ReplySlot) -> None:
+        hub = self._hub
+        assert hub is not None  # runs it
+        try:
+            with self._scopes[slot]:
+                await self._began.wait()
+                if self._ended.is_set():
+                    hub.lose(self._loss)
+                hub.conclude(slot, await self._outcome(frames.decode(outgoing.frame), slot, hub))
+        except SystemExit as error:  # a tool that ends "its" process ends the server, not the host
+            self._end(error)
+            hub.lose(self._loss)
+            self._ended.set()
+        finally:
+            del self._scopes[slot]
+
+    async def _outcome(self, request: dict[str, Any], slot: ReplySlot, hub: Hub) -> Outcome:
+        if slot.decided:  # whoever waited for it was told that it was not sent
+            return self._loss
+        slot.sent = True
+
+        async def report(progress: float, total: float | None, message: str | None) -> None:
+            await trio.lowlevel.checkpoint()
+            hub.hear()
+            slot.report(progress, total, message)
+
+        options = CallOptions(request_id=request["id"])
+        if slot.wants_progress:
+            options["on_progress"] = report
+        try:
+            return Answered(await self._ours.send_raw_request(request["method"], request.get("params"), options))
+        except MCPError as error:
+            data = TOO_DEEP if nested_too_deep(error.data) else error.data
+            return Rejected(error.code, error.message, data)
+        finally:
+            hub.hear()
+
+    # -- in -------------------------------------------------------------------------------------------------------
+
+    async def run(self, hub: Hub, nursery: trio.Nursery) -> Loss:
+        """See `Carrier`."""
+        self._hub, self._nursery = hub, nursery
+        await self._ended.wait()
+        return self._loss
+
+    async def _hear(self, _context: object, method: str, params: Mapping[str, Any] | None) -> None:
+        """A notification, in the task of the handler that sends it."""
+        assert self._hub is not None  # runs it
+        self._hub.hear()
+        await self._hub.take_in([frames.notification(method, params)], self)
+
+    def may_answer(self, slot: ReplySlot) -> bool:
+        """See `Origin`: answers do not come here."""
+        del slot
+        return False
+
+    def stray(self, message: Mapping[str, Any]) -> None:
+        """See `Origin`."""
+
+    def garbled(self) -> None:
+        """See `Origin`."""
+
+    def unread(self, problem: str) -> None:
+        """See `Origin`."""
+
+    def judge(self, outcome: Outcome) -> Outcome:
+        """See `Origin`."""
+        return outcome
+
+    def respond(self, frame: bytes) -> None:
+        """See `Origin`: it has no way to ask."""
+
+
+async def _hear_nothing(_context: object, _method: str, _params: Mapping[str, Any] | None) -> None:
+    await trio.lowlevel.checkpoint()
+
+
+async def _refuse(_context: object, method: str, _params: Mapping[str, Any] | None) -> dict[str, Any]:
+    await trio.lowlevel.checkpoint()
+    raise MCPError(METHOD_NOT_FOUND, f"{method}: servers of this era ask in results alone")
+
+
+def _is_of_the_server(error: BaseException) -> bool:
+    """Whatever a server object of the host's raises is that server's end; cancellation and Ctrl-C are not."""
+    return all(isinstance(leaf, (Exception, SystemExit)) for leaf in leaves(error))
+
+
+def served(server: "Server[Any] | MCPServer[Any]") -> Server[Any]:
+    """The low-level server, whose handlers can be called.
+
+    An `MCPServer` gives its own away with the session manager of its HTTP app, which it makes when that app is made.
+    One made here serves nobody: who serves the object over HTTP makes an app, and with it another.
+    """
+    if isinstance(server, Server):
+        return server
+    try:
+        return server.session_manager.app
+    except RuntimeError:
+        server.streamable_http_app()
+        return server.session_manager.app
+
+
+@asynccontextmanager
+async def open_object(server: Server[Any], *, close_grace: float) -> AsyncGenerator[ObjectCarrier, None]:
+    """Have a server object live for as long as the block lasts. The block's exception comes out as it is.
+
+    Args:
+        server: It may live any number of times, also at once.
+        close_grace: Seconds that the end of its lifespan may take before it is cancelled.
+    """
+    carrier = ObjectCarrier(server)
+    failure: BaseException | None = None
+    async with trio.open_nursery() as nursery:
+        life = trio.CancelScope(shield=True)  # bounded from the end of the block on
+
+        async def live() -> None:
+            with life:
+                await carrier.live()
+
+        nursery.start_soon(live)
+        try:
+            yield carrier
+        except BaseException as error:
+            failure = error
+        carrier.release()
+        life.deadline = trio.current_time() + close_grace
+    if failure is not None:
+        try:
+            raise failure
+        finally:
+            del failure
