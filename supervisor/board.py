@@ -18,6 +18,7 @@ from .status import CallCounts, ServerStatus, Snapshot, status_of
 from .terms import FleetSettings
 from .tools.tool import Invoke
 from .tools.wrapping import clean_name
+from .transition_log import TransitionLog
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +42,7 @@ class Board:
         self.arrivals = Arrivals()
         self.router = RouterActor()
         self.events = EventHub(self.status)
+        self._log = TransitionLog()
         self.leaving: dict[str, Command] = {}
         """Servers that are configured no more, until everything they owned is closed and their command is answered."""
         self._settings = settings
@@ -80,7 +82,9 @@ class Board:
             self._show(replace_part(self.catalogue.value, part))
         self.cells[name].set(new)
         self.arrivals.note(new, before, part)
-        self.events.publish(state_event(old, new, now))
+        change = state_event(old, new, now)
+        self.events.publish(change)
+        self._log.note(change)
         self.events.publish(tools_event(before, part, now))
         if new.review != old.review:
             self._tell_review(old, new)
@@ -148,6 +152,7 @@ class Board:
         self.rebuild()
         cell.stir()
         self.events.publish(ServerRemoved(server, trio.current_time()))
+        self._log.forget(server)
 
     def stir(self) -> None:
         """Have everybody who waits for something here look again."""

@@ -13,7 +13,7 @@ from attrs import evolve, frozen
 
 from mcp_nursery.actors.alongside import run_alongside
 from mcp_nursery.actors.errors import ConfigError, NurseryError
-from mcp_nursery.supervisor import Config, Supervisor, discover_config, load_config, open_supervisor
+from mcp_nursery.supervisor import Config, Supervisor, discover_config, load_config, open_supervisor, transition_log
 from mcp_nursery.supervisor.config import loader
 
 from .failures import SIGNAL_BASE, document_of, exit_code, message_of
@@ -180,6 +180,11 @@ def _is_said_by_nobody_else(record: logging.LogRecord) -> bool:
     return record.name != loader.__name__
 
 
+def _is_no_transition(record: logging.LogRecord) -> bool:
+    """What becomes of servers, commands say as well."""
+    return record.name != transition_log.__name__
+
+
 def _set_up_logging(*, verbose: bool) -> None:
     """Our warnings go to standard error; with `verbose` all that we log, and libraries' warnings, a line each."""
     handler = logging.StreamHandler(_CurrentStderr())
@@ -187,5 +192,6 @@ def _set_up_logging(*, verbose: bool) -> None:
     handler.addFilter(_is_said_by_nobody_else)
     if not verbose:
         handler.addFilter(_is_ours)
+        handler.addFilter(_is_no_transition)
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
     logging.getLogger(_OURS).setLevel(logging.DEBUG if verbose else logging.WARNING)

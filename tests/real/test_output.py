@@ -36,7 +36,7 @@ async def test_lines_that_are_no_json_are_counted(caplog):
         assert (await supervisor.call_tool("echo", {"text": "well"}, server="lab")).full_text == "well"
     counted = [int(found[1]) for record in caplog.records if (found := re.search(r"(\d+) frames", record.message))]
     assert counted == [1, 10, 100, 1000, 10_000]
-    assert len(caplog.records) == len(counted)
+    assert len([record for record in caplog.records if "connect" not in record.message]) == len(counted)
 
 
 async def test_a_bad_byte_stops_nobody():

@@ -1,0 +1,66 @@
+"""What the log says of servers: that they come, go and give up. At a bounded rate, whatever a server does.
+
+What stands in it is what the events say, in which secrets are taken out already.
+"""
+
+import logging
+from collections import deque
+
+from mcp_nursery.actors.messages import ServerState
+
+from .events import StateChanged
+from .tools.wrapping import clean_name
+
+logger = logging.getLogger(__name__)
+
+MOST_LINES = 20
+"""Lines about one server within `WITHIN`: a ladder of the default kind takes ten."""
+WITHIN = 60.0
+"""Seconds."""
+
+_LOST = frozenset({ServerState.WAITING, ServerState.FAILED, ServerState.NEEDS_AUTH})
+"""Where a connected server stands when nobody has asked it to end."""
+_UNDER_WAY = frozenset({ServerState.CONNECTING, ServerState.CONNECTED})
+"""Where its last failure is a matter of the past."""
+
+
+class TransitionLog:
+    """Writes a line for each change of a server's state: INFO, and WARNING where it was lost or has given up."""
+
+    def __init__(self) -> None:
+        self._told: dict[str, deque[float]] = {}
+        """When the last lines about each server were written, on Trio's clock."""
+        self._left_out: dict[str, int] = {}
+
+    def note(self, event: StateChanged | None) -> None:
+        """Write what has happened, if it is more than another step on the way to a connection."""
+        if event is None or event.old is event.new:
+            return
+        if not self._has_room(event):
+            self._left_out[event.server] = self._left_out.get(event.server, 0) + 1
+            return
+        lost = event.old is ServerState.CONNECTED and event.new in _LOST
+        level = logging.WARNING if lost or event.new is ServerState.FAILED else logging.INFO
+        logger.log(level, "%s: %s", clean_name(event.server), self._line(event))
+
+    def forget(self, server: str) -> None:
+        """It is configured no more."""
+        self._told.pop(server, None)
+        self._left_out.pop(server, None)
+
+    def _has_room(self, event: StateChanged) -> bool:
+        told = self._told.setdefault(event.server, deque(maxlen=MOST_LINES))
+        if len(told) == MOST_LINES and event.at - told[0] < WITHIN:
+            return False
+        told.append(event.at)
+        return True
+
+    def _line(self, event: StateChanged) -> str:
+        line = str(event.new) if event.old is None else f"{event.old} -> {event.new}"
+        if event.error and event.new not in _UNDER_WAY:
+            line += f": {event.error}"
+        if event.retry_in is not None:
+            line += f"; start {event.attempt} of {event.max_attempts} in {event.retry_in:g} s"
+        if left_out := self._left_out.pop(event.server, 0):
+            line += f" ({left_out} changes before it are left out)"
+        return line
