@@ -24,17 +24,24 @@ class StartPool:
         self._size = size
         self._places: dict[Place, None] = {}
         """Those that are taken, the first to be free again first: all are taken for the same time."""
+        self._line = trio.StrictFIFOLock()
+        """Held by who is next. The others wait for it, with no time of their own: thousands would all wake at once."""
         self._left = trio.lowlevel.ParkingLot()
 
     async def enter(self) -> Place:
         """Wait for a place."""
         await trio.lowlevel.checkpoint_if_cancelled()
-        while self._taken() >= self._size:
-            with trio.move_on_at(next(iter(self._places)).until):
-                await self._left.park()
+        if self._line.locked() or self._taken() >= self._size:
+            async with self._line:
+                await self._room()
         place = Place(trio.current_time() + PATIENCE)
         self._places[place] = None
         return place
+
+    async def _room(self) -> None:
+        while self._taken() >= self._size:
+            with trio.move_on_at(next(iter(self._places)).until):
+                await self._left.park()
 
     def leave(self, place: Place) -> None:
         """Free the place, unless it is free."""

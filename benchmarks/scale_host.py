@@ -31,7 +31,7 @@ class Turns(trio.abc.Instrument):
         self.longest = self._began = 0.0
 
     def reset(self) -> None:
-        self.longest = 0.0
+        self.longest, self._began = 0.0, time.thread_time()
 
     def after_io_wait(self, timeout: float) -> None:
         self._began = time.thread_time()
@@ -60,7 +60,7 @@ def transports(job: Job) -> Iterator[Callable[[int], Any]]:
 
     match job["kind"]:
         case "stdio":
-            yield lambda n: StdioTransport(job["command"][0], [*job["command"][1:], str(job["tools"] - 1)])
+            yield lambda n: StdioTransport(job["command"][0], [*job["command"][1:], str(job["tools"])])
         case "in-process":
             made = [small_server(job["tools"]) for _ in range(job["servers"])]
             yield lambda n: InProcessTransport(made[n])
@@ -112,6 +112,7 @@ async def life(job: Job, transport: Callable[[int], Any], turns: Turns) -> Figur
     async with supervised(one, transport) as supervisor:  # imports, caches
         await supervisor.list_tools(refresh=True)
     gc.collect()
+    gc.freeze()  # what the host has anyway
     memory, objects = resident(), len(gc.get_objects())
     turns.reset()
     watch = Stopwatch()
@@ -130,6 +131,8 @@ async def life(job: Job, transport: Callable[[int], Any], turns: Turns) -> Figur
             "status": best(supervisor.status),
             "misspelt": best(lambda: misspelt(supervisor, tools[0].name)),
         }
+        gc.freeze()
+        found["frozen_pause"] = whole_collection()
         turns.reset()
         watch = Stopwatch()
         await supervisor.list_tools(refresh=True)

@@ -139,9 +139,9 @@ class Board:
             invoke=self._invoke,
         )
         leaving = {name: dismissed(before[name]) for name in self.leaving}
-        self._show(evolve(catalogue, parts={**catalogue.parts, **leaving}))
+        self._show(evolve(catalogue, parts=catalogue.parts.exchange((), leaving.items())))
         self.arrivals.stir()
-        for name, part in self.catalogue.value.parts.items():
+        for name, part in sorted(self.catalogue.value.parts.items()):
             self.events.publish(tools_event(before.get(name), part, trio.current_time()))
 
     def forget(self, server: str) -> None:

@@ -143,7 +143,7 @@ def _keys(tool: Tool) -> tuple[RouteKey, ...]:
 class Catalogue:
     """All tools and routes at one moment. Made by `build_catalogue` and `replace_part`."""
 
-    parts: Mapping[str, ServerTools]
+    parts: Table[str, ServerTools]
     routes: Table[RouteKey, Tool]
     """The tools by public name and by (server, the server's own name)."""
     owners: Table[RouteKey, Owner]
@@ -163,11 +163,11 @@ class Catalogue:
 
     def departed_from(self, key: RouteKey) -> str | None:
         """The server that offered this tool until it came to its present state."""
-        return next((name for name, part in self.parts.items() if key in part.departed), None)
+        return min((part.server for part in self.parts.each() if key in part.departed), default=None)
 
     def held_back(self, key: RouteKey) -> HeldBack | None:
         """The tool of this name that is not shown until a person accepts how it has changed."""
-        return next((part.held[key] for part in self.parts.values() if key in part.held), None)
+        return next((part.held[key] for part in self.parts.each() if key in part.held), None)
 
     def near(self, name: str, server: str | None = None) -> list[str]:
         """At most three names that may have been meant. Without `server` these are public names, and those of tools
@@ -182,13 +182,13 @@ class Catalogue:
         return NearNames(tool.name for tool in self.tools)
 
 
-NO_TOOLS = Catalogue({}, Table(), Table())
+NO_TOOLS = Catalogue(Table(), Table(), Table())
 """Of no servers."""
 
 
 def replace_part(catalogue: Catalogue, part: ServerTools) -> Catalogue:
     """The catalogue with one server's part exchanged, all others as they were."""
-    parts = {**catalogue.parts, part.server: part}
+    parts = catalogue.parts.exchange((), [(part.server, part)])
     gone = {key for key, _ in _routes(catalogue.parts[part.server])}
     come = list(_routes(part))
     clash = len(dict(come)) < len(come) or any(key in catalogue.routes and key not in gone for key, _ in come)
@@ -202,12 +202,12 @@ def _routes(part: ServerTools) -> Iterator[tuple[RouteKey, Tool]]:
     return ((key, tool) for tool in part.tools for key in _keys(tool))
 
 
-def _catalogue(parts: Mapping[str, ServerTools]) -> Catalogue:
-    names = Counter(tool.name for part in parts.values() for tool in part.tools if tool.name)
+def _catalogue(parts: Table[str, ServerTools]) -> Catalogue:
+    names = Counter(tool.name for part in parts.each() for tool in part.tools if tool.name)
     contested = {name for name, count in names.items() if count > 1}
     routes: dict[RouteKey, Tool] = {}
     owners: dict[RouteKey, Owner] = {}
-    for part in parts.values():
+    for part in parts.each():
         own = {key: tool for key, tool in _routes(part) if key not in contested}
         routes.update(own)
         if part.owner is not None:
@@ -226,4 +226,4 @@ def build_catalogue(
     known = sorted(snapshots, key=lambda snapshot: snapshot.spec.name)
     servers = frozenset(snapshot.spec.name for snapshot in known)
     parts = (build_part(snapshot, servers, template=template, reserved=reserved, invoke=invoke) for snapshot in known)
-    return _catalogue({part.server: part for part in parts})
+    return _catalogue(Table((part.server, part) for part in parts))

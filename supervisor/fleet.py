@@ -35,6 +35,13 @@ from .usage import Usage
 
 logger = logging.getLogger(__name__)
 
+_TOLD_AT_ONCE = 20
+"""Servers that are told to list their tools in one turn of the loop: what a server of this process does then is part of
+that turn."""
+
+_MOST_NAMED = 10
+"""Servers that one line of the log names."""
+
 
 class Fleet:
     """The servers of one supervisor: everybody reads their cells, and has their keepers told what to do.
@@ -176,7 +183,12 @@ class Fleet:
 
     async def relist(self, servers: Iterable[str]) -> None:
         """Have servers asked for their tools again, all at once. One that has gone meanwhile is passed over."""
-        commands = [self._tell(name, Command(Order.RELIST)) for name in servers if name in self._keepers]
+        commands: list[Command] = []
+        for name in servers:
+            if name in self._keepers:
+                commands.append(self._tell(name, Command(Order.RELIST)))
+            if len(commands) % _TOLD_AT_ONCE == 0:
+                await trio.lowlevel.checkpoint()
         for command in commands:
             await command.done.wait()
 
@@ -314,7 +326,8 @@ class Fleet:
                 await command.done.wait()
         if bound.cancelled_caught:
             survivors = [name for name, command in commands.items() if not command.done.is_set()]
-            logger.warning("still closing after %g s: %s", self._settings.shutdown_timeout, ", ".join(survivors))
+            told = ", ".join(survivors[:_MOST_NAMED]) + (", …" if len(survivors) > _MOST_NAMED else "")
+            logger.warning("%d still closing after %g s: %s", len(survivors), self._settings.shutdown_timeout, told)
             await self._cut_short([commands[name] for name in survivors])
         await self._settings.registrar.finish()
         self.events.finish()

@@ -195,7 +195,7 @@ class Supervisor:
     ) -> AbstractAsyncContextManager[FanOut]:
         """Call the tool of this name, the servers' own, on every server that is known to have it. See `fan_out`."""
         parts = self._fleet.catalogue.value.parts
-        owners = [server for server, part in parts.items() if any(one.tool == tool for one in part.tools)]
+        owners = sorted(server for server, part in parts.items() if any(one.tool == tool for one in part.tools))
         return self.fan_out(
             (Call(tool, arguments, server=server, timeout=timeout) for server in owners),
             until=until,

@@ -40,6 +40,10 @@ class Table(Mapping[K, V]):
         """What the key leads to, or the default. A call is routed by it."""
         return self._parts[hash(key) % _PARTS].get(key, default)
 
+    def each(self) -> Iterator[V]:
+        """All values: quicker than `values`."""
+        return chain.from_iterable(part.values() for part in self._parts if part)
+
     def __getitem__(self, key: K) -> V:
         return self._parts[hash(key) % _PARTS][key]
 

@@ -26,6 +26,9 @@ LOCAL_STARTS = 3
 REMOTE_STARTS = 20
 """Remote servers that may be starting at once: their work is done elsewhere."""
 
+IN_PROCESS_STARTS = 20
+"""Servers of this process that may be starting at once: a thousand of them would do it in one turn of the loop."""
+
 _GRACE_SHARE = 2.5
 """The shutdown timeout over one grace period: closing waits twice, and the rest is for reaping."""
 
@@ -95,6 +98,7 @@ class Terms:
         self._pools: dict[str | None, StartPool] = {
             **dict.fromkeys(LOCAL_KINDS, local),
             **dict.fromkeys(REMOTE_KINDS, remote),
+            "in-process": StartPool(IN_PROCESS_STARTS),
         }
 
     def of_all(self, specs: Iterable[ServerSpec]) -> dict[str, KeeperSettings]:

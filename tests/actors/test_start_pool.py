@@ -143,3 +143,23 @@ async def test_remote_servers_start_twenty_at_a_time(autojump_clock):
         for spec in specs:
             await supervisor.wait_connected(spec.name)
     assert sorted(server.starts[0] for server in servers) == [1.5 * (number // 20) for number in range(50)]
+
+
+async def test_those_in_line_sleep_until_it_is_their_turn(autojump_clock):
+    """Each woke whenever a place was free, or could be: a thousand in line, a thousand times."""
+    pool, steps = StartPool(1), 0
+
+    class Steps(trio.abc.Instrument):
+        def before_task_step(self, task: trio.lowlevel.Task) -> None:
+            nonlocal steps
+            steps += task.name == "in line"
+
+    trio.lowlevel.add_instrument(instrument := Steps())
+    try:
+        async with trio.open_nursery() as nursery:
+            for _ in range(100):
+                nursery.start_soon(pool.enter, name="in line")
+    finally:
+        trio.lowlevel.remove_instrument(instrument)
+    assert trio.current_time() == 99 * PATIENCE
+    assert steps < 10 * 100
