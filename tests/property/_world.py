@@ -418,13 +418,14 @@ class World:
 
     def _tap(self, events: Any) -> None:
         """Write each event into the trace at the moment it is published, not when a reader comes round to it."""
-        publish = events.publish
+        backlog = events._backlog
+        add = backlog.add
 
-        def published(event: Event) -> None:
+        def noted(event: Event) -> None:
             self.trace.note("event", getattr(event, "server", None), event)
-            publish(event)
+            add(event)
 
-        events.publish = published
+        backlog.add = noted
 
     async def _call(self, call: Call) -> None:
         record = Record(len(self.trace.calls) + 1, call, trio.current_time())
