@@ -326,8 +326,9 @@ class Fleet:
                 await command.done.wait()
         if bound.cancelled_caught:
             survivors = [name for name, command in commands.items() if not command.done.is_set()]
-            told = ", ".join(survivors[:_MOST_NAMED]) + (", …" if len(survivors) > _MOST_NAMED else "")
-            logger.warning("%d still closing after %g s: %s", len(survivors), self._settings.shutdown_timeout, told)
+            more = f" and {len(survivors) - _MOST_NAMED} more" if len(survivors) > _MOST_NAMED else ""
+            told = ", ".join(survivors[:_MOST_NAMED]) + more
+            logger.warning("still closing after %g s: %s", self._settings.shutdown_timeout, told)
             await self._cut_short([commands[name] for name in survivors])
         await self._settings.registrar.finish()
         self.events.finish()
