@@ -328,7 +328,7 @@ class Stage:
         for _ in range(2):
             await trio.testing.wait_all_tasks_blocked(0.02)
             self.peer.plan = Plan(measure)
-            await self.supervisor.call_tool("once", {"key": self._key()}, server="peer", timeout=NEVER)
+            await self.supervisor.call_tool("once", {"key": self._key()}, server="peer", when_down="wait")
         self.lengths = lengths[-1]
         await trio.testing.wait_all_tasks_blocked(QUIET)
         self.baseline = self.remains()
