@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mappi
 from contextlib import asynccontextmanager
 from contextvars import copy_context
 from functools import partial
-from typing import Any, Literal, Self
+from typing import Any, Final, Literal, Self, final
 
 import trio
 from attrs import define, field, frozen
@@ -98,28 +98,27 @@ class _Entry:
     """Set when its slot is decided."""
 
 
-class FanOut:
-    """The outcomes of many calls, as they finish: an asynchronous iterator. Made by `Supervisor.fan_out`.
+class _Sending:
+    """The calls of one fan-out on their way, and what has arrived of them.
 
     A call that can be sent at once costs a slot, not a task; one that has to wait for its server, to be told of
     progress, to be asked about or to be sent again gets a task of its own.
     """
 
-    def __init__(self, fleet: Fleet, nursery: trio.Nursery, *, wanted: float, limit: float) -> None:
+    def __init__(self, fleet: Fleet, nursery: trio.Nursery, *, limit: float) -> None:
+        self.arrived: Final = deque[_Entry | CallOutcome]()
+        """What nobody has read yet."""
+        self.readers: Final = trio.lowlevel.ParkingLot()
+        """Who waits for more to arrive."""
         self._fleet = fleet
         self._nursery = nursery
         self._context = copy_context()
-        self._wanted = wanted
-        """Successes still to come."""
         self._limit = limit
         self._unbegun: deque[tuple[int, Call]] = deque()
         self._on_wire: dict[int, _Entry] = {}
         self._in_tasks: dict[int, trio.CancelScope] = {}
-        self._arrived: deque[_Entry | CallOutcome] = deque()
-        self._readers = trio.lowlevel.ParkingLot()
         self._room = trio.lowlevel.ParkingLot()
         self._feeding = trio.CancelScope()
-        self._handed_out = 0
 
     async def start(self, calls: Iterable[Call]) -> None:
         """Send what can be sent at once, in one message, and see to the rest in tasks."""
@@ -129,50 +128,21 @@ class FanOut:
             self._nursery.start_soon(self._feed)
 
     def stop(self) -> None:
-        """Take back every call that has no outcome, and end the iteration; servers of calls that were sent are told."""
-        self._wanted = 0
-        unread = [arrived for arrived in self._arrived if isinstance(arrived, _Entry)]
+        """Take back every call that has no outcome; servers of calls that were sent are told."""
+        unread = [arrived for arrived in self.arrived if isinstance(arrived, _Entry)]
         for entry in (*self._on_wire.values(), *unread):
             entry.delivery.give_up()
         self._unbegun.clear()
         self._on_wire.clear()
-        self._arrived.clear()
+        self.arrived.clear()
         for scope in (self._feeding, *self._in_tasks.values()):
             scope.cancel()
-        self._readers.unpark_all()
+        self.readers.unpark_all()
 
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> CallOutcome:
-        """The next outcome. The iteration ends when `until` holds, and what has no outcome then is taken back."""
-        await trio.lowlevel.checkpoint_if_cancelled()
-        while self._wanted > 0:
-            if self._arrived:
-                return await self._hand_out(await self._next())
-            if not self._unbegun and not self._in_flight:
-                break
-            await self._readers.park()
-        self.stop()
-        raise StopAsyncIteration
-
-    async def _next(self) -> CallOutcome:
-        """The outcome that arrived first; it is still there if this is cancelled."""
-        arrived = self._arrived.popleft()
-        try:
-            return await _outcome(arrived)
-        except trio.Cancelled:
-            self._arrived.appendleft(arrived)
-            raise
-
-    async def _hand_out(self, outcome: CallOutcome) -> CallOutcome:
-        self._wanted -= outcome.ok
-        if self._wanted <= 0:
-            self.stop()
-        self._handed_out += 1
-        if self._handed_out % _BURST == 0:
-            await trio.lowlevel.cancel_shielded_checkpoint()  # a long run of outcomes must not hold up everybody else
-        return outcome
+    @property
+    def more_comes(self) -> bool:
+        """Whether there are calls of which nothing has arrived yet."""
+        return bool(self._unbegun or self._in_flight)
 
     @property
     def _in_flight(self) -> int:
@@ -223,9 +193,9 @@ class FanOut:
         self._arrive(entry)
 
     def _arrive(self, arrived: _Entry | CallOutcome) -> None:
-        self._arrived.append(arrived)
-        if self._readers:
-            self._readers.unpark_all()
+        self.arrived.append(arrived)
+        if self.readers:
+            self.readers.unpark_all()
         if self._room:
             self._room.unpark_all()
 
@@ -243,6 +213,55 @@ class FanOut:
         del self._in_tasks[entry.index]
         if not scope.cancelled_caught:  # otherwise it was taken back
             self._arrive(CallOutcome(entry.index, entry.call, result, error, entry.delivery.elapsed))
+
+
+@final
+class FanOut:
+    """The outcomes of many calls, as they finish: an asynchronous iterator. Made by `Supervisor.fan_out`."""
+
+    def __init__(self, sending: _Sending, *, wanted: float) -> None:
+        self._sending = sending
+        self._wanted = wanted
+        """Successes still to come."""
+        self._handed_out = 0
+
+    def stop(self) -> None:
+        """Take back every call that has no outcome, and end the iteration; servers of calls that were sent are told."""
+        self._wanted = 0
+        self._sending.stop()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> CallOutcome:
+        """The next outcome. The iteration ends when `until` holds, and what has no outcome then is taken back."""
+        await trio.lowlevel.checkpoint_if_cancelled()
+        while self._wanted > 0:
+            if self._sending.arrived:
+                return await self._hand_out(await self._next())
+            if not self._sending.more_comes:
+                break
+            await self._sending.readers.park()
+        self.stop()
+        raise StopAsyncIteration
+
+    async def _next(self) -> CallOutcome:
+        """The outcome that arrived first; it is still there if this is cancelled."""
+        arrived = self._sending.arrived.popleft()
+        try:
+            return await _outcome(arrived)
+        except trio.Cancelled:
+            self._sending.arrived.appendleft(arrived)
+            raise
+
+    async def _hand_out(self, outcome: CallOutcome) -> CallOutcome:
+        self._wanted -= outcome.ok
+        if self._wanted <= 0:
+            self.stop()
+        self._handed_out += 1
+        if self._handed_out % _BURST == 0:
+            await trio.lowlevel.cancel_shielded_checkpoint()  # a long run of outcomes must not hold up everybody else
+        return outcome
 
 
 async def _outcome(arrived: _Entry | CallOutcome) -> CallOutcome:
@@ -266,9 +285,10 @@ async def open_fan_out(
     chosen("limit", limit, lambda value: None if value is None or number(value) else "a number of calls >= 1")
     try:
         async with trio.open_nursery() as nursery:
-            fan_out = FanOut(fleet, nursery, wanted=wanted, limit=math.inf if limit is None else limit)
+            sending = _Sending(fleet, nursery, limit=math.inf if limit is None else limit)
+            fan_out = FanOut(sending, wanted=wanted)
             try:
-                await fan_out.start(calls)
+                await sending.start(calls)
                 yield fan_out
             except BaseException as error:
                 failure = error  # comes out below: through the nursery it would come out in a group
