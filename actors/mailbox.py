@@ -4,7 +4,7 @@ import logging
 import math
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import trio
 from attrs import frozen
@@ -14,7 +14,7 @@ from .messages import Answered, Delivery, Expired, Loss, Malformed, Outcome, Rej
 if TYPE_CHECKING:
     from .connection.tool_calls import PreparedTool
 
-logger = logging.getLogger(__name__)
+logger: Final = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -95,7 +95,7 @@ class IdleLimit:
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
-        self.scope = trio.CancelScope()
+        self.scope: Final = trio.CancelScope()
         self.restart()
 
     def restart(self) -> None:
@@ -138,8 +138,8 @@ class ReplySlot:
         listener: Callable[[], None] | None = None,
     ) -> None:
         self.outcome: Outcome | None = None
-        self.abandoned = False
-        self.sent = False
+        self.abandoned: bool = False
+        self.sent: bool = False
         self.incarnation: int | None = None
         self.owner: Mailbox[Any] | None = None
         """The owner's mailbox for abandoned slots, once the call was handed on."""

@@ -4,7 +4,7 @@ import logging
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Protocol
+from typing import Final, Protocol
 
 import trio
 
@@ -33,7 +33,7 @@ from .messages import (
 from .relisting import Relisting
 from .start_pool import NO_POOL, Place, StartPool
 
-logger = logging.getLogger(__name__)
+logger: Final = logging.getLogger(__name__)
 
 _STOPPED = Loss("stopped")
 

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterable
+from typing import Final
 
 import trio
 from attrs import evolve
@@ -20,7 +21,7 @@ from .tools.tool import Invoke
 from .tools.wrapping import clean_name
 from .transition_log import TransitionLog
 
-logger = logging.getLogger(__name__)
+logger: Final = logging.getLogger(__name__)
 
 _NAMED = 20
 """Tools that one line of the log names."""
@@ -38,10 +39,10 @@ class Board:
     def __init__(self, settings: FleetSettings, invoke: Invoke, counts: Callable[[str], CallCounts]) -> None:
         self.cells: dict[str, Cell[Snapshot]] = {}
         """The state cell of each server, in the order they were configured."""
-        self.catalogue = Cell(NO_TOOLS)
-        self.arrivals = Arrivals()
-        self.router = RouterActor()
-        self.events = EventHub(self.status)
+        self.catalogue: Final = Cell(NO_TOOLS)
+        self.arrivals: Final = Arrivals()
+        self.router: Final = RouterActor()
+        self.events: Final = EventHub(self.status)
         self._log = TransitionLog()
         self.leaving: dict[str, Command] = {}
         """Servers that are configured no more, until everything they owned is closed and their command is answered."""

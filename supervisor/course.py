@@ -36,9 +36,9 @@ class Course:
     def __init__(
         self, snapshot: Snapshot, policy: RestartPolicy, publish: Callable[[Snapshot, Snapshot], None]
     ) -> None:
-        self.snapshot = snapshot
+        self.snapshot: Snapshot = snapshot
         """Where the server stands."""
-        self.due = trio.current_time() if snapshot.state is ServerState.CONNECTING else _NEVER
+        self.due: float = trio.current_time() if snapshot.state is ServerState.CONNECTING else _NEVER
         """When the next incarnation is to begin, on Trio's clock; `inf` for never."""
         self._publish = publish
         self._tracker = _tracker_of(snapshot.spec, policy)

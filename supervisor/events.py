@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import final
+from typing import Final, final
 
 import trio
 from attrs import frozen
@@ -159,9 +159,9 @@ class _Backlog:
     """
 
     def __init__(self, statuses: Callable[[], Sequence[ServerStatus]]) -> None:
-        self.finished = False
+        self.finished: bool = False
         """Whether nothing more comes."""
-        self.readers = trio.lowlevel.ParkingLot()
+        self.readers: Final = trio.lowlevel.ParkingLot()
         self._statuses = statuses
         self._catching_up: deque[Event] = deque()
         self._live: deque[Event] = deque()

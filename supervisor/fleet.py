@@ -4,6 +4,7 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from contextvars import copy_context
 from functools import partial
+from typing import Final
 
 import trio
 
@@ -33,7 +34,7 @@ from .tools.tool import Invoke, Tool
 from .tools.wrapping import clean_name
 from .usage import Usage
 
-logger = logging.getLogger(__name__)
+logger: Final = logging.getLogger(__name__)
 
 _TOLD_AT_ONCE = 20
 """Servers that are told to list their tools in one turn of the loop: what a server of this process does then is part of
@@ -53,8 +54,8 @@ class Fleet:
     """
 
     def __init__(self, settings: FleetSettings, nursery: trio.Nursery, invoke: Invoke) -> None:
-        self.timer = Timer()
-        self.closed = False
+        self.timer: Final = Timer()
+        self.closed: bool = False
         """Whether the supervisor's block is being left."""
         self._settings = settings
         self._nursery = nursery
@@ -64,11 +65,17 @@ class Fleet:
         self._usage = usage = Usage(self._forget_secrets)
         self._board = board = Board(settings, invoke, usage.counts)
         # Not methods of its own: every call goes through these.
-        self.counts, self.begin_call, self.finish_call = usage.counts, usage.begin_call, usage.finish_call
-        self.in_use = usage.in_use
-        self.cells, self.catalogue, self.router, self.events = board.cells, board.catalogue, board.router, board.events
-        self.arrivals = board.arrivals
-        self.status, self.status_of = board.status, board.status_of
+        self.counts: Final = usage.counts
+        self.begin_call: Final = usage.begin_call
+        self.finish_call: Final = usage.finish_call
+        self.in_use: Final = usage.in_use
+        self.cells: Final = board.cells
+        self.catalogue: Final = board.catalogue
+        self.router: Final = board.router
+        self.events: Final = board.events
+        self.arrivals: Final = board.arrivals
+        self.status: Final = board.status
+        self.status_of: Final = board.status_of
         self._reloading = trio.Lock()
         self._leaving = Leaving()
         self._keeping: dict[str, trio.CancelScope] = {}

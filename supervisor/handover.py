@@ -30,9 +30,9 @@ class Handover:
     def __init__(self, request: Request, fleet: Fleet) -> None:
         self.tool: Tool | None = None
         """What is called; None until it is found."""
-        self.slot = _NO_SLOT
+        self.slot: ReplySlot = _NO_SLOT
         """Where the call waits, or waited last."""
-        self.timeout = math.inf
+        self.timeout: float = math.inf
         """Seconds for all of it."""
         self._request = request
         self._fleet = fleet

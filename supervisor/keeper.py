@@ -6,7 +6,7 @@ From top to bottom: the life of a server, what its incarnations report, and the 
 import logging
 import math
 from collections.abc import Callable
-from typing import assert_never
+from typing import Final, assert_never
 
 import trio
 from attrs import evolve
@@ -41,7 +41,7 @@ from .terms import KeeperSettings
 from .tools.wrapping import clean_name
 from .waiters import Waiters
 
-logger = logging.getLogger(__name__)
+logger: Final = logging.getLogger(__name__)
 
 _LEFT = "the server was removed"
 

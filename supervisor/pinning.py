@@ -52,7 +52,7 @@ class PinBook:
         self._spec = spec
         self._digest = digest
         self._mode: PinMode = mode
-        self.again_at = math.inf
+        self.again_at: float = math.inf
         """When to review again because nobody could tell, on Trio's clock."""
         self._delay = _AGAIN / 2
         self._own = None if digest is not None else own or MemoryStore()

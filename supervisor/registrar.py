@@ -9,7 +9,7 @@ import math
 import shlex
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import trio
 from attrs import define, field
@@ -21,7 +21,7 @@ from mcp_nursery.actors.transports.process_table import ProcessId
 from .config.trust import TrustRequest
 from .store import Store, StoreUnreadable
 
-logger = logging.getLogger(__name__)
+logger: Final = logging.getLogger(__name__)
 
 T = TypeVar("T")
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from mcp_nursery.actors.messages import Era
 from mcp_nursery.actors.transports.orphans import Host, Orphan
@@ -19,7 +19,7 @@ from .state_file import INSERT_PINS, UnusableFile, open_state_file, pin_rows, wh
 from .store import StoreUnreadable
 from .tools.pins import DefinitionChange, Pin, Room, UnusablePins, check_pinned, pins_after
 
-logger = logging.getLogger(__name__)
+logger: Final = logging.getLogger(__name__)
 
 T = TypeVar("T")
 

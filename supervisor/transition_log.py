@@ -5,13 +5,14 @@ What stands in it is what the events say, in which secrets are taken out already
 
 import logging
 from collections import deque
+from typing import Final
 
 from mcp_nursery.actors.messages import ServerState
 
 from .events import StateChanged
 from .tools.wrapping import clean_name
 
-logger = logging.getLogger(__name__)
+logger: Final = logging.getLogger(__name__)
 
 MOST_LINES = 20
 """Lines about one server within `WITHIN`: a ladder of the default kind takes ten."""

@@ -5,7 +5,7 @@ import math
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, TypedDict
+from typing import Any, Final, TypedDict
 
 import trio
 from attrs import frozen
@@ -28,7 +28,7 @@ from ..alongside import run_alongside
 from ..host import Host, Log, ServerMessage
 from ..wire.frames import encode
 
-logger = logging.getLogger(__name__)
+logger: Final = logging.getLogger(__name__)
 
 _BACKLOG = 1024
 """Log messages a slow callback may fall behind."""

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final
 
 from attrs import define, field, frozen
 from mcp.client import ClientSession
@@ -16,7 +17,7 @@ from ..transports.secrets import HIDE_SECRETS
 from ..turns import by_turns
 from ..wire.endpoint import NO_PAGE, Endpoint
 
-logger = logging.getLogger(__name__)
+logger: Final = logging.getLogger(__name__)
 
 _PAGE_LIMIT = 1000
 """Pages after which a listing ends: a server that invents a new cursor for ever must not hold its own start."""

@@ -10,7 +10,7 @@ from ..nesting import characters_of, more_values_than, size_of
 from ..steps import Steps
 from .schema_cost import LIMIT, SchemaCost, steps_for_a_character
 
-logger = logging.getLogger(__name__)
+logger: Final = logging.getLogger(__name__)
 
 _TAME: Final = 64
 """Steps for each value up to which nobody counts the values of a small result."""

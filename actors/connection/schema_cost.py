@@ -77,13 +77,13 @@ class SchemaCost:
     """
 
     def __init__(self, schema: Schema, own: Callable[[Schema], int] | None = None) -> None:
-        self.most = 0
+        self.most: int = 0
         """Steps for a value on the levels counted so far; more than `LIMIT` if nobody can tell."""
-        self.over = False
+        self.over: bool = False
         """Whether what lies deeper costs nothing more."""
         self._levels = 0
         graph = _Graph(schema, own or steps_for_a_value)
-        self.is_small = graph.is_whole
+        self.is_small: Final = graph.is_whole
         """Whether it has so few parts, and patterns, that it is compiled in no time."""
         order = _innermost_first(graph.nodes) if graph.is_whole else None
         self._whole = graph.nodes[0]

@@ -49,7 +49,7 @@ class PreparedTool:
     """One tool of one incarnation: the fixed part of its requests, and its output schema compiled at first use."""
 
     def __init__(self, definition: Tool, *, protocol_version: str, stamp: Mapping[str, Any]) -> None:
-        self.name = definition.name
+        self.name: Final = definition.name
         self._modern = protocol_version in MODERN_PROTOCOL_VERSIONS
         self._output_schema = definition.output_schema
         self._compiled: OutputSchema | None = None

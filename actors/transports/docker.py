@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from secrets import token_hex
+from typing import Final
 
 import trio
 from attrs import evolve, frozen
@@ -16,7 +17,7 @@ from .program import child_environment
 from .stdio import StdioConnector
 from .wire_connector import WireConnector
 
-logger = logging.getLogger(__name__)
+logger: Final = logging.getLogger(__name__)
 
 NAME = "mcp-nursery-"
 """What the names of all our containers begin with."""

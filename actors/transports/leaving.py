@@ -13,7 +13,7 @@ class Leaving:
     """Told by the host, read by the trees."""
 
     def __init__(self) -> None:
-        self.since = math.inf
+        self.since: float = math.inf
         """When all were to end, on Trio's clock; infinite as long as nobody leaves."""
 
     def step_end(self, began: float, step: int, grace: float) -> float:

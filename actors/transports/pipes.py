@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Sequence
+from typing import Final
 
 import trio
 
@@ -46,7 +47,7 @@ class Tail:
         self._kept = bytearray()
         self._cut = False
         """Whether what is kept is not all that was written."""
-        self.ended = trio.Event()
+        self.ended: Final = trio.Event()
         """Set once nobody can write any more."""
 
     @property

@@ -5,7 +5,7 @@ import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from secrets import token_hex
-from typing import cast
+from typing import Final, cast
 
 import trio
 
@@ -15,7 +15,7 @@ from .pipes import Tail, pump
 from .process_mark import VARIABLE, mark
 from .process_table import ProcessId, identify, is_alive, look, signal_group, signal_one, survivors
 
-logger = logging.getLogger(__name__)
+logger: Final = logging.getLogger(__name__)
 
 _KILL_SLACK = 0.5
 """Seconds that a killed tree gets to vanish."""
@@ -35,9 +35,9 @@ class ProcessTree:
         """Who was there at the last look, and got a signal; None before the first."""
         self.marker = marker
         """The value of its marker variable."""
-        self.stdin = cast("trio.lowlevel.FdStream", process.stdin)
-        self.stdout = cast("trio.lowlevel.FdStream", process.stdout)
-        self.stderr = Tail(cast("trio.lowlevel.FdStream", process.stderr), secrets)
+        self.stdin: Final = cast("trio.lowlevel.FdStream", process.stdin)
+        self.stdout: Final = cast("trio.lowlevel.FdStream", process.stdout)
+        self.stderr: Final = Tail(cast("trio.lowlevel.FdStream", process.stderr), secrets)
 
     @property
     def pid(self) -> int:

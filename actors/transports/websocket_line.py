@@ -1,6 +1,7 @@
 """A stream as trio-websocket gets to see it: judged on the way in, buffered on the way out, never a cause to crash."""
 
 import os
+from typing import Final
 
 import trio
 
@@ -20,13 +21,13 @@ class Line:
     """One stream. Who has it runs `pump`."""
 
     def __init__(self, stream: trio.abc.Stream) -> None:
-        self.settled = trio.Event()
+        self.settled: Final = trio.Event()
         """Set once it is known whether there is a WebSocket."""
         self.refusal: Refusal | None = None
         """Why there is none."""
         self.fate: str | None = None
         """How the stream ended."""
-        self.deaf = False
+        self.deaf: bool = False
         """A write failed; what is written now is dropped, and reading goes on to the end."""
         self._stream = stream
         self._answered = False

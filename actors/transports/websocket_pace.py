@@ -22,7 +22,7 @@ class Pace:
     """The bytes that came and were not handed on."""
 
     def __init__(self) -> None:
-        self.fragments = 0
+        self.fragments: int = 0
         """Fragments of a message whose last has not come."""
         self._held = b""
         self._payload = 0

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import trio
 
@@ -14,7 +14,7 @@ from .carrier import Hub, Outgoing
 from .duplex import FRAME_LIMIT, Duplex
 from .outbox import Outbox
 
-logger = logging.getLogger(__name__)
+logger: Final = logging.getLogger(__name__)
 
 
 class DuplexCarrier:
@@ -24,7 +24,7 @@ class DuplexCarrier:
     dies_of_a_probe = True
 
     def __init__(self, duplex: Duplex) -> None:
-        self.outbox = Outbox(duplex)
+        self.outbox: Final = Outbox(duplex)
         """What the peer has not taken yet."""
         self._duplex = duplex
         self._hub: Hub | None = None

@@ -7,7 +7,7 @@ the peer to read.
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import trio
 from attrs import evolve, frozen
@@ -36,7 +36,7 @@ from .inbound import Inbound
 from .notices import Notices
 from .peer_requests import PeerRequest, PeerRequests
 
-logger = logging.getLogger(__name__)
+logger: Final = logging.getLogger(__name__)
 
 _CLOSED = Loss("the connection was closed")
 _STAMP_PREFIX = "io.modelcontextprotocol/"
@@ -69,13 +69,13 @@ class Endpoint:
         self.stamp: dict[str, Any] = {}
         """What the session puts into every request's `_meta`, learnt from its last `tools/list`."""
         self._server = server
-        self.noise = 0
+        self.noise: int = 0
         """Frames that were no JSON-RPC message."""
-        self.lost = trio.Event()
+        self.lost: trio.Event = trio.Event()
         """Set once the connection is gone and every waiting slot is decided."""
-        self.loss = _CLOSED
+        self.loss: Loss = _CLOSED
         """How it was lost."""
-        self.heard_at = -math.inf
+        self.heard_at: float = -math.inf
         """When the peer was last heard of, on Trio's clock."""
         self.page: Page | None = None
         """While it is not None, an answer to `tools/list` leaves its tools here as they came, and the session gets the

@@ -1,7 +1,7 @@
 """Messages from the peer, as the SDK's session sees them."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import anyio
 import trio
@@ -39,8 +39,8 @@ class Inbound:
         self._progress_token = progress_token_from_params(params)
         self._open = True
         self.request_id = request_id
-        self.cancel_requested = anyio.Event()
-        self.scope = trio.CancelScope()
+        self.cancel_requested: Final = anyio.Event()
+        self.scope: Final = trio.CancelScope()
 
     @property
     def can_send_request(self) -> bool:

@@ -39,7 +39,7 @@ class Notices:
         self._queue: deque[tuple[str, Params, int]] = deque()
         self._changes: set[tuple[str, str]] = set()
         self._ready = trio.Event()
-        self.dropped = 0
+        self.dropped: int = 0
 
     def put(self, method: str, params: Params, size: int = 0) -> None:
         """Queue a notification that came with so many bytes. Never waits, never refuses a list_changed."""

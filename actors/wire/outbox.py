@@ -18,7 +18,7 @@ class Outbox:
         self._queue: dict[object, bytes] = {}
         """The frames that wait, in order, each by its call's slot, or by something of its own: thousands may be
         withdrawn at one time."""
-        self.size = 0
+        self.size: int = 0
         """Bytes that wait."""
         self._blocked = trio.Event()
 

@@ -3,7 +3,7 @@
 import logging
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 import trio
 from attrs import frozen
@@ -17,7 +17,7 @@ from ..transports.secrets import HIDE_SECRETS
 from . import frames
 from .inbound import BackChannel, Inbound
 
-logger = logging.getLogger(__name__)
+logger: Final = logging.getLogger(__name__)
 
 MOST_SERVED = 1024
 """Requests that are served at once: more than any peer can mean to have answered by one user."""

@@ -4,7 +4,7 @@ import io
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 PROGRAM = "mcp-nursery"
 
-app = typer.Typer(
+app: Final = typer.Typer(
     name=PROGRAM,
     help="A Trio nursery for MCP servers: supervised, restarted by policy, routed, stopped without a trace.",
     epilog="Exit codes: 0 done, 1 the tool answered with an error, 2 usage or configuration, 3 server not available, "

@@ -5,6 +5,7 @@ import os
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePath
+from typing import Final
 
 from attrs import evolve, field, frozen
 
@@ -20,7 +21,7 @@ from .ownership import problem_with_owner
 from .places import SETTINGS, absolute, as_project, project_files, user_files
 from .unresolved import Origin, Unresolved
 
-logger = logging.getLogger(__name__)
+logger: Final = logging.getLogger(__name__)
 
 Keep = Callable[[ServerSpec], bool]
 """Whether a server is wanted."""

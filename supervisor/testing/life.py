@@ -27,7 +27,7 @@ class Refusal(Exception):
     """What a tool raises to be answered with a JSON-RPC error."""
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
-        self.error = {"code": code, "message": message, "data": data}
+        self.error: dict[str, Any] = {"code": code, "message": message, "data": data}
         super().__init__(message)
 
 

@@ -22,7 +22,7 @@ from .client import HttpClient
 from .exchange import SESSION, Exchange, Listening, Request
 from .responses import EVENTS
 
-logger = logging.getLogger(__name__)
+logger: Final = logging.getLogger(__name__)
 
 _UNAUTHORISED: Final = 401
 _REFUSAL: Final = 400
@@ -54,13 +54,13 @@ class HttpCarrier:
     def __init__(self, client: HttpClient, *, frame_limit: int) -> None:
         self.client = client
         self.frame_limit = frame_limit
-        self.url = client.address.url
+        self.url: httpx2.URL = client.address.url
         """Where frames go: the server may say that it is elsewhere."""
         self.moved: httpx2.URL | None = None
         """Where a redirect has led: frames go there instead, until it leads a call on."""
-        self.phase = Phase.OPENING
+        self.phase: Phase = Phase.OPENING
         """What is under way."""
-        self.is_gone = False
+        self.is_gone: bool = False
         """It was lost: there is nobody to take leave of."""
         self._hub: Hub | None = None
         self._nursery: trio.Nursery | None = None

@@ -34,7 +34,7 @@ from .responses import EVENTS, TooLarge, media_type, read_body, read_refusal, re
 if TYPE_CHECKING:
     from .carrier import HttpCarrier, StreamableCarrier
 
-logger = logging.getLogger(__name__)
+logger: Final = logging.getLogger(__name__)
 
 SESSION: Final = "mcp-session-id"
 _LAST_ID: Final = "last-event-id"
@@ -73,9 +73,9 @@ class Exchange:
         self.carrier = carrier
         self.outgoing = outgoing
         self.failed = failed
-        self.scope = trio.CancelScope()
-        self.done = trio.Event()
-        self.headers = carrier.headers(outgoing)
+        self.scope: Final = trio.CancelScope()
+        self.done: Final = trio.Event()
+        self.headers: Final = carrier.headers(outgoing)
         self.error: Mapping[str, Any] | None = None
         """The JSON-RPC error in a refusal."""
         self._left = False
@@ -232,6 +232,7 @@ class Request(Exchange):
     """A frame whose answer comes in its own exchange, as a document or on a stream of events."""
 
     carrier: "StreamableCarrier"
+    error: Mapping[str, Any] | None
 
     def __init__(self, carrier: "StreamableCarrier", outgoing: Outgoing) -> None:
         super().__init__(carrier, outgoing)
@@ -375,7 +376,7 @@ class Request(Exchange):
 class Listening(Request):
     """The stream that a server speaks on unasked, held open for as long as it offers it."""
 
-    phase = Phase.STREAM
+    phase: Phase | None = Phase.STREAM
     _elsewhere: httpx2.URL | None = None
     """Where the server says that this stream is; what is posted stays where it was."""
 

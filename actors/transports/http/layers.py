@@ -34,8 +34,8 @@ class Layers(httpx2.Auth):
         self._address = address
         self._headers = dict(headers)
         self._inner = address.auth or httpx2.Auth()
-        self.requires_request_body = self._inner.requires_request_body
-        self.requires_response_body = self._inner.requires_response_body
+        self.requires_request_body: bool = self._inner.requires_request_body
+        self.requires_response_body: bool = self._inner.requires_response_body
 
     async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
         """See `httpx2.Auth`: what it yields is sent.

@@ -22,7 +22,7 @@ from .exchange import Exchange
 from .layers import AuthFailed
 from .responses import EVENTS, TooLarge, media_type, refused
 
-logger = logging.getLogger(__name__)
+logger: Final = logging.getLogger(__name__)
 
 _MOST_PASSED_OVER: Final = 16
 """Times the limit: an event larger than that counts as one without end."""
@@ -49,7 +49,7 @@ class SseCarrier(HttpCarrier):
 
     def __init__(self, client: HttpClient, *, frame_limit: int) -> None:
         super().__init__(client, frame_limit=frame_limit)
-        self.ready = trio.Event()
+        self.ready: Final = trio.Event()
         """Set once the server has said where frames go."""
 
     def _exchange(self, outgoing: Outgoing) -> Exchange:
