@@ -40,6 +40,11 @@ class ServerTools:
     """What it offered before it came to a state that shows none: a call gets the server's state, not `UnknownTool`."""
     owner: Owner | None = field(default=None, repr=False)
 
+    @property
+    def is_blank(self) -> bool:
+        """Whether it never told of a tool."""
+        return not (self.tools or self.held or self.departed)
+
 
 def build_part(
     snapshot: Snapshot,

@@ -1,5 +1,7 @@
 """Where one call goes: the tool that it names, and the wait until that tool's server can take it."""
 
+from collections.abc import Sequence
+
 import trio
 
 from mcp_nursery.actors.errors import NotApproved, ServerDown, UnknownTool
@@ -21,6 +23,8 @@ class Destination:
         self._fleet = fleet
         self._tool: Tool | None = None
         """As it is known since it was found."""
+        self._owner = request.server
+        """Whose tool it is, if that is known."""
         self._lost_incarnation = 0
         self._revived: int | None = None
         """The incarnation that had failed when this call had the server started afresh."""
@@ -35,10 +39,10 @@ class Destination:
         """
         await trio.lowlevel.checkpoint_if_cancelled()
         while (tool := self.find_in(self._fleet.catalogue.value)) is None:
-            if self._request.server is None:
+            if self._owner is None:
                 await self._fleet.arrivals.wait(self._request.name)
             else:
-                await self._fleet.cell(self._request.server).changed()
+                await self._fleet.cell(self._owner).changed()
         return tool
 
     def find_in(self, catalogue: Catalogue) -> Tool | None:
@@ -59,17 +63,23 @@ class Destination:
             return tool
         if held := catalogue.held_back(request.key):
             raise NotApproved(held.server, held.tool, held.why)
-        owner = request.server or catalogue.departed_from(request.key)
-        if owner is not None and not self._is_connected(self._fleet.cell(owner).value, self._waits(patient=False)):
-            return None
+        self._owner = owner = request.server or catalogue.departed_from(request.key)
         if owner is None and self._tools_may_come():
             return None
-        raise UnknownTool(
-            request.name,
-            server=request.server,
-            near=catalogue.near(request.name, request.server),
-            down=[] if owner else [name for name, cell in self._fleet.cells.items() if not _connected(cell.value)],
-        )
+        down = [] if owner else [name for name, cell in self._fleet.cells.items() if not _connected(cell.value)]
+        self._owner = owner = owner or self._never_heard_of(catalogue, down)
+        if owner is not None and not self._is_connected(self._fleet.cell(owner).value, self._waits(patient=False)):
+            return None
+        near = catalogue.near(request.name, request.server)
+        raise UnknownTool(request.name, server=request.server, near=near, down=down)
+
+    def _never_heard_of(self, catalogue: Catalogue, down: Sequence[str]) -> str | None:
+        """The server that never told what it has, if the tool of this name can be no other's."""
+        name = self._request.name
+        if not self._fleet.owners_of(name, [server for server in down if catalogue.parts[server].is_blank]):
+            return None
+        owners = self._fleet.owners_of(name, self._fleet.cells)
+        return owners[0] if len(owners) == 1 else None
 
     def _tools_may_come(self) -> bool:
         """Whether a first attempt is under way, or was now begun, that may bring tools nobody knows yet."""

@@ -223,7 +223,16 @@ class FanOut:
         self._sending = sending
         self._wanted = wanted
         """Successes still to come."""
+        self._until_met = False
         self._handed_out = 0
+
+    @property
+    def until_met(self) -> bool:
+        """Whether there were as many successes as `until` asks for; for `"all"`, whether each call has its outcome.
+
+        False as long as the iteration goes on, and for good if it ended for want of further calls or was left early.
+        """
+        return self._until_met
 
     def stop(self) -> None:
         """Take back every call that has no outcome, and end the iteration; servers of calls that were sent are told."""
@@ -240,6 +249,7 @@ class FanOut:
             if self._sending.arrived:
                 return await self._hand_out(await self._next())
             if not self._sending.more_comes:
+                self._until_met = self._wanted == math.inf
                 break
             await self._sending.readers.park()
         self.stop()
@@ -257,6 +267,7 @@ class FanOut:
     async def _hand_out(self, outcome: CallOutcome) -> CallOutcome:
         self._wanted -= outcome.ok
         if self._wanted <= 0:
+            self._until_met = True
             self.stop()
         self._handed_out += 1
         if self._handed_out % _BURST == 0:

@@ -27,6 +27,7 @@ from .standing import initial_snapshot
 from .status import Snapshot
 from .store import StoreUnreadable
 from .terms import FleetSettings, KeeperSettings, Terms
+from .tools.naming import possible_owners
 from .tools.pins import DefinitionChange
 from .tools.redaction import PLAIN, Redactor
 from .tools.signals import prepare
@@ -126,6 +127,10 @@ class Fleet:
 
         for cell in [self.cells[name] for name in servers if name in self.cells]:
             await cell.wait(settled)
+
+    def owners_of(self, name: str, servers: Collection[str]) -> list[str]:
+        """Those of these servers of which a tool can have this public name, whatever tools they have."""
+        return possible_owners(name, servers, self._settings.template)
 
     # -- calls, and what may be told of them ----------------------------------------------------------------------
 

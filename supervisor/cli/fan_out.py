@@ -35,6 +35,7 @@ def fan_out(options: Options, wanted: FanOutOptions) -> int:
     arguments = parse_arguments(wanted.args)
     config = load(options)
     outcomes: list[CallOutcome] = []
+    enough = False
 
     def note(outcome: CallOutcome) -> None:
         outcomes.append(outcome)
@@ -42,24 +43,27 @@ def fan_out(options: Options, wanted: FanOutOptions) -> int:
             _print(outcome)
 
     async def ask_and_call() -> None:
+        nonlocal enough
         async with servers_of(config) as supervisor:
             tools = _owners(supervisor, wanted.tool)
             await approve(tools, arguments, yes=wanted.yes)
             calls = [Call(tool.tool, arguments, server=tool.server, timeout=wanted.timeout) for tool in tools]
-            await _collect(supervisor, calls, wanted.until, note)
+            enough = await _collect(supervisor, calls, wanted.until, note)
 
     run_async(ask_and_call)
     if options.as_json:
         write_json({"tool": wanted.tool, "outcomes": [_document(outcome) for outcome in outcomes]})
-    return max(map(_code, outcomes), default=OK)
+    return OK if enough and wanted.until != "all" else max(map(_code, outcomes), default=OK)
 
 
 async def _collect(
     supervisor: Supervisor, calls: Sequence[Call], until: Until, note: Callable[[CallOutcome], None]
-) -> None:
+) -> bool:
+    """Whether there were as many successes as were asked for."""
     async with supervisor.fan_out(calls, until=until) as outcomes:
         async for outcome in outcomes:
             note(outcome)
+    return outcomes.until_met
 
 
 def _owners(supervisor: Supervisor, name: str) -> Sequence[Tool]:

@@ -95,6 +95,26 @@ async def test_outcomes_come_as_they_finish(autojump_clock):
     assert seen == [(11, 1, "b", 1), (12, 2, "a", 2), (13, 0, "a", 3)]
 
 
+@pytest.mark.parametrize(
+    ("until", "read", "met"),
+    [
+        ("all", 4, True),
+        ("first", 4, True),
+        (2, 4, True),
+        (3, 4, False),
+        ("all", 2, False),
+        (2, 2, False),
+    ],
+)
+async def test_whether_until_is_met(autojump_clock, until, read, met):
+    """Of three calls one fails. What nobody has read does not count, nor what is read until the iteration ends."""
+    calls = [napping("a", 1), napping("nobody", 2), napping("a", 3)]
+    async with open_supervisor([spec(lab(), "a")]) as supervisor, supervisor.fan_out(calls, until=until) as outcomes:
+        for _ in range(read):
+            await anext(outcomes, None)
+        assert outcomes.until_met is met
+
+
 async def test_the_duration_does_not_count_the_readers_time(autojump_clock):
     async with open_supervisor([spec(lab())]) as supervisor:
         async with supervisor.fan_out([napping("lab", 1), napping("lab", 2)]) as outcomes:

@@ -130,13 +130,53 @@ async def test_an_unknown_name_waits_within_the_deadline(autojump_clock):
 
 async def test_the_second_attempt_is_not_waited_for(autojump_clock):
     """G2: only first attempts are; a name that was never known is unknown afterwards."""
-    async with open_supervisor([spec(ScriptedServer(Life(refuses="down"), Life(mute=True)))]) as supervisor:
-        with pytest.raises(UnknownTool, match=r"not connected: lab"):
-            await supervisor.call_tool("mcp_lab_echo")
+    specs = [spec(ScriptedServer(Life(refuses="down"), Life(mute=True)), name) for name in ("lab", "lab_two")]
+    async with open_supervisor(specs) as supervisor:
+        with pytest.raises(UnknownTool, match=r"not connected: lab, lab_two"):
+            await supervisor.call_tool("echo")
         await trio.sleep_until(3)
         with pytest.raises(UnknownTool):
-            await supervisor.call_tool("mcp_lab_echo")
+            await supervisor.call_tool("echo")
         assert trio.current_time() == 3
+
+
+async def test_a_name_that_only_one_server_can_give_is_that_server_s(autojump_clock):
+    """A server that never told what it has may have it: where that server stands is what is to be said."""
+    never = spec(ScriptedServer(Life(refuses="no such luck"), Life(connects_after=5)), "never")
+    specs = [spec(ScriptedServer(), "live"), never, spec(ScriptedServer(), "off", enabled=False)]
+    async with open_supervisor(specs) as supervisor:
+        with pytest.raises(ServerDown, match="no such luck") as caught:
+            await supervisor.call_tool("mcp_never_echo", resend="always")
+        assert (caught.value.server, caught.value.state, caught.value.retry_in) == ("never", S.WAITING, 2)
+        assert caught.value.delivery == "not_sent"
+        with pytest.raises(ServerDown, match="disabled"):
+            await supervisor.call_tool("mcp_off_echo")
+        for name in ("mcp_live_none", "mcp_never_", "mcp_other_echo"):
+            with pytest.raises(UnknownTool):
+                await supervisor.call_tool(name)
+        assert trio.current_time() == 0
+        result = await supervisor.call_tool("mcp_never_echo", when_down="wait")
+        assert (result.server, result.duration) == ("never", 7)
+        with pytest.raises(UnknownTool, match="did you mean 'mcp_never_echo'"):
+            await supervisor.call_tool("mcp_never_ecko")
+
+
+async def test_who_waits_for_a_server_that_never_had_the_tool(autojump_clock):
+    """It connects, and has another; or it is removed. Nobody waits on."""
+    async with open_supervisor(
+        [spec(ScriptedServer(Life(refuses="down"), Life(connects_after=3)), name) for name in ("one", "two")]
+    ) as supervisor:
+
+        async def call(server: str, ended_at: float) -> None:
+            with pytest.raises(UnknownTool):
+                await supervisor.call_tool(f"mcp_{server}_none", when_down="wait")
+            assert trio.current_time() == ended_at
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(call, "one", 5)
+            nursery.start_soon(call, "two", 1)
+            await trio.sleep(1)
+            await supervisor.remove_server("two")
 
 
 # -- which states show tools --------------------------------------------------------------------------------------
