@@ -142,7 +142,7 @@ def test_what_users_hold_has_no_more_than_they_need():
         *("name", "arguments", "server", "timeout", "idle_timeout", "when_down", "resend", "on_progress", "meta")
     }
     assert {"running", "start", "close"}.isdisjoint(public(mcp_nursery.supervisor.Supervisor))
-    assert public(mcp_nursery.supervisor.FanOut) == {"stop"}
+    assert public(mcp_nursery.supervisor.FanOut) == {"stop", "until_met"}
     assert "publish" not in public(mcp_nursery.supervisor.EventStream)
 
 
