@@ -114,11 +114,28 @@ def gate(options: argparse.Namespace) -> Iterator[Table]:
     yield Table("The first block of a process, gate 0.25 s", *cells(found, lines), found)
 
 
+def stubborn(options: argparse.Namespace) -> Iterator[Table]:
+    """Leaving the block with servers that have to be killed: two grace periods of 2 s, of the 5 s it may take."""
+    sizes = [options.servers] if options.servers else [30] if options.quick else [300, 1000]
+    job = {"subject": "stubborn", "kind": "stdio", "stubborn": True}
+    found = {f"{servers} servers": host(options, **job, servers=servers) for servers in sizes}
+    lines = {
+        "leave (s)": lambda one: f"{one['leave']:.2f}",
+        "its CPU (s)": lambda one: f"{one['leave_cpu']:.2f}",
+        "longest turn (ms)": lambda one: f"{one['turn'] * 1e3:.0f}",
+        "said to outlive SIGKILL": lambda one: f"{one['outlived']:.0f}",
+        "warnings": lambda one: f"{one['reports']:.0f}",
+        "rows left": lambda one: f"{one['rows']:.0f}",
+        "alive": lambda one: f"{one['alive']:.0f}",
+    }
+    yield Table("Leaving servers that end only when they are killed", *cells(found, lines), found)
+
+
 def cells(found: dict[str, Figures], lines: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
     return ["", *lines], [[name, *(cell(one) for cell in lines.values())] for name, one in found.items()]
 
 
-SUBJECTS = {"lives": lives, "waiting": waiting, "frozen": frozen, "gate": gate}
+SUBJECTS = {"lives": lives, "waiting": waiting, "frozen": frozen, "gate": gate, "stubborn": stubborn}
 
 
 def main() -> None:

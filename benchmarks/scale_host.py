@@ -6,12 +6,15 @@ Argument: a job, as JSON. `kind` (stdio, in-process, http, ws), `servers`, `tool
 
 import gc
 import json
+import logging
+import os
+import sqlite3
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +63,8 @@ def transports(job: Job) -> Iterator[Callable[[int], Any]]:
 
     match job["kind"]:
         case "stdio":
-            yield lambda n: StdioTransport(job["command"][0], [*job["command"][1:], str(job["tools"])])
+            stubborn = ["0", "1"] if job.get("stubborn") else []
+            yield lambda n: StdioTransport(job["command"][0], [*job["command"][1:], str(job["tools"]), *stubborn])
         case "in-process":
             made = [small_server(job["tools"]) for _ in range(job["servers"])]
             yield lambda n: InProcessTransport(made[n])
@@ -98,7 +102,8 @@ async def supervised(job: Job, transport: Callable[[int], Any], **options: Any) 
 
     specs = [ServerSpec(f"s{n:04}", transport(n), **options) for n in range(job["servers"])]
     with tempfile.TemporaryDirectory() as folder:
-        async with open_supervisor(specs, gate=0, state=Path(folder) / "state.db") as supervisor:
+        state = job.get("state", Path(folder) / "state.db")
+        async with open_supervisor(specs, gate=0, state=state) as supervisor:
             yield supervisor
 
 
@@ -260,11 +265,35 @@ async def gate(job: Job, transport: Callable[[int], Any], turns: Turns) -> Figur
     return {"after_gate": found["entered"] - 0.25, "latest": latest}
 
 
+async def stubborn(job: Job, transport: Callable[[int], Any], turns: Turns) -> Figures:
+    """Leaving the block with servers that end neither with their input nor at SIGTERM: how long it takes, how many are
+    said to have outlived SIGKILL, and how many are left, as processes and in the state file."""
+    reports: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: reports.append(record.getMessage())  # type: ignore[method-assign]
+    logging.getLogger("mcp_nursery").addHandler(handler)
+    with tempfile.TemporaryDirectory() as folder:
+        state = Path(folder) / "state.db"
+        async with supervised({**job, "state": state}, transport) as supervisor:
+            await supervisor.list_tools()
+            pids = [status.pid for status in supervisor.status()]
+            reports.clear()
+            turns.reset()
+            watch = Stopwatch()
+        found = {**watch.lap("leave"), "turn": turns.longest}
+        with closing(sqlite3.connect(state)) as db:
+            (rows,) = db.execute("SELECT count(*) FROM processes").fetchone()
+    outlived = sum("outlived" in report for report in reports)
+    alive = sum(os.path.exists(f"/proc/{pid}") for pid in pids)  # noqa: ASYNC240 - takes no time
+    return {**found, "reports": len(reports), "outlived": outlived, "rows": rows, "alive": alive}
+
+
 SUBJECTS: dict[str, Callable[[Job, Callable[[int], Any], Turns], Awaitable[Figures]]] = {
     "life": life,
     "starting": starting,
     "frozen": frozen,
     "gate": gate,
+    "stubborn": stubborn,
 }
 
 

@@ -3,8 +3,11 @@
 import math
 import os
 import sys
+import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from functools import partial
+from operator import itemgetter
 
 import trio
 from attrs import evolve, field, frozen
@@ -96,39 +99,57 @@ async def read_aside(since: float) -> Table:
     return await trio.to_thread.run_sync(read_table, since, abandon_on_cancel=True)
 
 
-async def look(since: int) -> Table:
+async def look(since: int, after: int | None = None) -> Table:
     """The process table as it is some time after the call, with the markers of all processes started `since`.
 
     One look serves all who asked before it began: many trees may be ended at once.
+
+    Args:
+        since: Clock ticks after the machine's boot.
+        after: What `looks_begun` told, for a table as it was any time after that.
     """
+    return await _looks().look(since, after)
+
+
+def looks_begun() -> int:
+    """How many looks have begun."""
+    return _looks().begun
+
+
+def _looks() -> "_Looks":
     try:
-        looks = _LOOKS.get()
+        return _LOOKS.get()
     except LookupError:
         looks = _Looks()
         _LOOKS.set(looks)
-    return await looks.look(since)
+        return looks
 
 
 class _Looks:
     """The looks of one run, numbered."""
 
     def __init__(self) -> None:
+        self.begun = 0
         self._lock = trio.Lock()
-        self._begun = 0
-        self._read = 0
         self._since = math.inf
-        self._table = Table({})
+        self._last = 0, Table({})
+        """The latest that has come to an end, and what it found."""
 
-    async def look(self, since: int) -> Table:
+    async def look(self, since: int, after: int | None = None) -> Table:
         """See `look`."""
-        asked = self._begun
+        asked = self.begun if after is None else after
         self._since = min(self._since, since)
         async with self._lock:
-            if self._read <= asked:
-                self._begun = number = self._begun + 1
-                self._table = await read_aside(self._since)
-                self._read = number
-            return self._table
+            if self._last[0] <= asked:
+                self.begun += 1
+                read = partial(self._read, self.begun, self._since)
+                await trio.to_thread.run_sync(read, abandon_on_cancel=True)
+            return self._last[1]
+
+    def _read(self, number: int, since: float) -> None:
+        """In a thread. What is found counts also if the one who asked has given up: others may ask for the same."""
+        found = number, read_table(since)
+        self._last = max(self._last, found, key=itemgetter(0))
 
 
 _LOOKS: RunVar[_Looks] = RunVar("mcp_nursery_looks")
@@ -144,6 +165,13 @@ def survivors(leader: ProcessId, marker: str, table: Table) -> Sequence[ProcessI
         for pid, stat in found.items()
         if stat.started >= leader.started
     ]
+
+
+def now_in_ticks() -> int:
+    """The time by the clock of `ProcessId.started`; 0 where there is no /proc."""
+    if sys.platform != "linux":
+        return 0
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK") // 10**9
 
 
 def identify(pid: int) -> ProcessId:

@@ -41,7 +41,7 @@ class StdioConnector(WireConnector):
     async def open(self) -> AsyncGenerator[Duplex, None]:
         """Start the process; its whole tree is ended with the block, however it is left.
 
-        Leaving takes at most 2 * `close_grace` + 0.5 s, also when cancelled. The block's exception comes out as it is.
+        Leaving takes as long as `ProcessTree.end`, also when cancelled. The block's exception comes out as it is.
 
         Raises:
             StartFailed: On entering: the process could not be started.

@@ -1,6 +1,8 @@
 /* The smallest stdio MCP server there is, to have a thousand of: it knows the words it looks for and no JSON.
-   Arguments: how many tools it has (1), and how many milliseconds it takes to start (0). A tool's call is answered
-   with a text, a call of `mute` never. */
+   Arguments: how many tools it has (1), how many milliseconds it takes to start (0), and whether it is stubborn (0): it
+   then ends neither with its input nor at SIGTERM, but after five minutes. A tool's call is answered with a text, a
+   call of `mute` never. */
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +30,11 @@ static void answer(const char *id, int tools) {
 
 int main(int count, char **arguments) {
     int tools = count > 1 ? atoi(arguments[1]) : 1;
+    int stubborn = count > 3 && atoi(arguments[3]);
+    if (stubborn) {
+        alarm(300);
+        signal(SIGTERM, SIG_IGN);
+    }
     usleep(1000 * (count > 2 ? atoi(arguments[2]) : 0));
     while (fgets(line, sizeof line, stdin)) {
         char *id = strstr(line, "\"id\":");
@@ -37,5 +44,6 @@ int main(int count, char **arguments) {
         strncpy(copy, id, strcspn(id, ",}") < 63 ? strcspn(id, ",}") : 63);
         answer(copy, tools);
     }
+    while (stubborn) pause();
     return 0;
 }

@@ -263,9 +263,9 @@ async def test_the_era_found_is_remembered(state, journal):
 async def test_who_is_ended_after_the_hosts_time_is_struck_out_all_the_same(state, monkeypatch, caplog):
     """Q1: it was ended before the block was left, so that no next run has to look for it."""
 
-    async def late_look(since):
+    async def late_look(since, after=None):
         await trio.sleep(0.3)
-        return await look(since)
+        return await look(since, after)
 
     look = process.look
     async with supervised(lab(flags={"ignore": "eof,term"}), state=state, shutdown_timeout=0.5):

@@ -164,6 +164,13 @@ def counts_terms():
         time.sleep(left)
 
 
+def outlives_terms():
+    """Stay, and tell on stderr of every SIGTERM."""
+    signal.signal(signal.SIGTERM, lambda *_: os.write(2, b"term\n"))
+    say("ready")
+    for_ever()
+
+
 def forks_at_term(behaviour):
     """On SIGTERM, leave a child."""
 
@@ -180,6 +187,12 @@ def parent(behaviour, place):
     """Polite itself, with a child that is as told."""
     say(quiet_relative(behaviour, place).pid)
     await_eof()
+
+
+def stubborn_parent(behaviour, place):
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    say(quiet_relative(behaviour, place).pid)
+    for_ever()
 
 
 def parent_of_daemon(behaviour):

@@ -12,6 +12,7 @@ import trio.testing
 
 from mcp_nursery.actors.transports import process, process_table
 from mcp_nursery.actors.transports.leaving import LEAVING, Leaving
+from mcp_nursery.actors.transports.ledger import LEDGER
 from mcp_nursery.actors.transports.process import start_process
 from mcp_nursery.actors.transports.process_table import identify
 
@@ -239,6 +240,89 @@ async def test_who_waited_for_its_turn_while_the_host_left_is_ended_with_the_oth
     in_time(took, 0.8 + 0.5)
 
 
+class Book:
+    """A ledger that is read afterwards."""
+
+    def __init__(self):
+        self.rows = set()
+
+    async def starting(self, marker):
+        self.rows.add(marker)
+
+    def started(self, marker, leader):
+        pass
+
+    def ended(self, marker):
+        self.rows.remove(marker)
+
+
+@pytest.fixture
+def book():
+    book = Book()
+    token = LEDGER.set(book)
+    yield book
+    LEDGER.reset(token)
+
+
+@pytest.fixture
+def slow_looks(monkeypatch):
+    """What reading the process table is on a busy machine."""
+
+    def slowly(since):
+        table = read_table(since)
+        time.sleep(1.2)
+        return table
+
+    read_table = process_table.read_table
+    monkeypatch.setattr(process_table, "read_table", slowly)
+
+
+@pytest.mark.usefixtures("slow_looks")
+async def test_many_stubborn_children_are_told_and_struck_out_though_looks_are_late(child, book, caplog):
+    """C: each gets its SIGTERM in time, none is said to outlive the kill, and nothing is left for the next host."""
+
+    async def one(task_status=trio.TASK_STATUS_IGNORED):
+        async with child("outlives_terms", grace=0.4) as duplex:
+            assert await duplex.read() == [b"ready"]
+            task_status.started()
+            await leave.wait()
+        ended.append((duplex._tree.stderr.text, duplex._tree.exit_code))
+
+    leave, ended = trio.Event(), []
+    async with trio.open_nursery() as nursery:
+        for _ in range(30):
+            await nursery.start(one)
+        assert len(book.rows) == 30
+        leave.set()
+    assert ended == [("term", -signal.SIGKILL)] * 30
+    assert not book.rows
+    assert not caplog.records
+
+
+@linux_only
+async def test_a_host_that_stands_still_after_the_kill_reaches_those_outside_the_group(
+    child, gone, book, caplog, monkeypatch
+):
+    """C: its time to look has gone by when it goes on, and who was seen before got its SIGKILL without a look."""
+    stood_still = []
+
+    def read_late(since):
+        table = read_table(since)
+        if gone(duplex.pid) and not stood_still:
+            stood_still.append(True)
+            trio.from_thread.run_sync(time.sleep, 2.2)
+        return table
+
+    read_table = process_table.read_table
+    monkeypatch.setattr(process_table, "read_table", read_late)
+    async with child("stubborn_parent", "ignores_all", "elsewhere", grace=0.5) as duplex:
+        grandchild = (await duplex.read())[0]
+    assert stood_still
+    assert gone(grandchild)
+    assert not book.rows
+    assert not caplog.records
+
+
 async def test_fifty_cycles_leave_neither_files_nor_zombies(child):
     files, kept = [], []
     others = {one.pid for one in psutil.Process().children()}  # servers of other tests
@@ -286,24 +370,29 @@ async def test_a_tree_that_outlives_sigkill_is_left_behind_and_reported(child, m
 
 
 @timely
-async def test_a_look_that_hangs_saves_nobody(child, monkeypatch):
+async def test_a_look_that_hangs_saves_nobody(child, book, caplog, monkeypatch):
+    book.rows.clear()
+    caplog.clear()
     let_go = threading.Event()
     monkeypatch.setattr(process_table, "read_table", lambda _: let_go.wait() and {})
     took, code, _ = await closed_in(child("ignores_all", grace=0.2))
     let_go.set()
     assert code == -signal.SIGKILL
-    in_time(took, 2 * 0.2 + 0.5 + 0.1)
+    assert len(book.rows) == 1  # somebody might be there
+    assert "could not be looked up" in caplog.text
+    assert "outlived" not in caplog.text
+    in_time(took, 2 * 0.2 + 2.5 + 0.1)
 
 
 async def test_who_is_gone_is_not_said_to_outlive_because_a_look_is_late(child, monkeypatch, caplog):
     """Where a thousand trees end at once, the look after the kill takes longer than the dead are waited for."""
     looks = []
 
-    async def slow_look(since):
+    async def slow_look(since, after=None):
         looks.append(since)
         if len(looks) > 1:
             await trio.sleep_forever()
-        return await look(since)
+        return await look(since, after)
 
     look = process.look
     monkeypatch.setattr(process, "look", slow_look)

@@ -58,6 +58,20 @@ async def test_a_look_that_was_given_up_leaves_the_next_to_look(monkeypatch):
     let_go.set()
 
 
+async def test_a_look_that_was_given_up_counts_for_those_who_asked_before_it_began(monkeypatch):
+    let_go, looks = threading.Event(), process_table._Looks()
+    monkeypatch.setattr(process_table, "read_table", lambda _: let_go.wait() and {"look": 1})
+    with trio.move_on_after(0.05):
+        await looks.look(1)
+    let_go.set()
+    with trio.fail_after(60):
+        while looks._last[0] == 0:  # noqa: ASYNC110 - a thread that nobody waits for sets it
+            await trio.sleep(0.01)
+    monkeypatch.setattr(process_table, "read_table", lambda _: {"look": 2})
+    assert await looks.look(1, 0) == {"look": 1}
+    assert await looks.look(1) == {"look": 2}
+
+
 # whom not to touch
 
 
