@@ -205,6 +205,7 @@ class ServerActor:
         self._era = handshake.era
         self._pool.leave(place)
         definitions = await connection.list_tools() if _has_tools(handshake) else ()
+        await trio.lowlevel.checkpoint_if_cancelled()  # out of time in this very step, it has not connected
         self._life.deadline = math.inf
         self._serving = True
         self._report(Connected(self._owner, handshake, definitions, connection.stderr_tail))
