@@ -285,9 +285,10 @@ def test_one_difference_is_told_once(caplog):
             nursery.cancel_scope.cancel()
         assert told == [("add", False), ("other", False), ("add", False)]
 
-    with caplog.at_level(logging.WARNING, "mcp_nursery.supervisor.fleet"):
+    with caplog.at_level(logging.WARNING, "mcp_nursery.supervisor.board"):
         run_virtual(main)
-    assert [record.getMessage() for record in caplog.records] == [
+    told = [record for record in caplog.records if record.name == "mcp_nursery.supervisor.board"]
+    assert [record.getMessage() for record in told] == [
         "lab: definitions of tools have changed since they were first used: add, other; see `mcp-nursery pins`",
         "lab: definitions of tools have changed since they were first used: add; see `mcp-nursery pins`",
     ]
