@@ -10,7 +10,7 @@ import trio
 
 from mcp_nursery.actors.messages import RouteKey, ServerState
 
-from .catalogue import ServerTools
+from .parts import ServerTools
 from .status import Snapshot
 
 

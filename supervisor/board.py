@@ -1,20 +1,24 @@
 """The board: what everybody may read of all servers. Catalogue, routes and events follow from what keepers write."""
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 import trio
 from attrs import evolve
 
 from mcp_nursery.actors.router import RouterActor
+from mcp_nursery.actors.steps import Steps, at_once
 from mcp_nursery.actors.transports.secrets import HIDE_SECRETS
+from mcp_nursery.actors.turns import by_turns
 
 from .arrivals import Arrivals
-from .catalogue import NO_TOOLS, Catalogue, ServerTools, build_catalogue, build_part, dismissed, replace_part
+from .catalogue import NO_TOOLS, Catalogue, build_catalogue, replace_part
 from .cell import Cell
-from .events import EventHub, ServerRemoved, definition_events, state_event, tools_event
+from .draft import Draft, draft_steps
+from .events import DefinitionChanged, EventHub, ServerRemoved, state_event, tools_event
 from .orders import Command
+from .parts import dismissed
 from .status import CallCounts, ServerStatus, Snapshot, status_of
 from .terms import FleetSettings
 from .tools.tool import Invoke
@@ -25,6 +29,9 @@ logger: Final = logging.getLogger(__name__)
 
 _NAMED = 20
 """Tools that one line of the log names."""
+
+_TRIES = 3
+"""Times that what a keeper is about to write is made ready in turns."""
 
 
 class Board:
@@ -50,7 +57,9 @@ class Board:
         self._invoke = invoke
         self._counts = counts
         self._configured = frozenset[str]()
-        """The names that tools are named by."""
+        """The names that tools are named by; another object whenever they have changed."""
+        self._drafts: dict[str, Draft] = {}
+        """What keepers are about to write."""
 
     # -- reading --------------------------------------------------------------------------------------------------
 
@@ -73,26 +82,53 @@ class Board:
 
     # -- one server has changed -----------------------------------------------------------------------------------
 
+    async def prepare(self, old: Snapshot, new: Snapshot) -> None:
+        """A keeper is about to write this: make ready in turns what `publish` will show. Nothing is changed by it.
+
+        What a change of the configured servers, to which names owe much, has overtaken is made again; who reconfigures
+        without end has it made by `publish` in one go.
+        """
+        name = new.spec.name
+        for _ in range(_TRIES):
+            if name in self.leaving:
+                return
+            draft = await by_turns(self._draft(old, new))
+            if self._fits(draft, old, new):
+                self._drafts[name] = draft
+                return
+
     def publish(self, old: Snapshot, new: Snapshot) -> None:
         """A keeper wrote: catalogue, router, cell and events follow, before anybody else runs."""
         name = new.spec.name
-        now = trio.current_time()
         before = self.catalogue.value.parts[name]
-        part = before if name in self.leaving else self._part_of(new, (old, before))
+        draft = None if name in self.leaving else self._draft_of(old, new)
+        part = before if draft is None else draft.part_of(new)
         if part != before:
             self._show(replace_part(self.catalogue.value, part))
         self.cells[name].set(new)
         self.arrivals.note(new, before, part)
-        change = state_event(old, new, now)
+        change = state_event(old, new, trio.current_time())
         self.events.publish(change)
         self._log.note(change)
-        self.events.publish(tools_event(before, part, now))
-        if new.review != old.review:
-            self._tell_review(old, new)
+        if draft is not None:
+            self.events.publish(draft.told)
+            self._tell_review(old, new, draft.differing)
 
-    def _tell_review(self, old: Snapshot, new: Snapshot) -> None:
+    def _draft_of(self, old: Snapshot, new: Snapshot) -> Draft:
+        """The one that was made ready, if it still holds."""
+        draft = self._drafts.pop(new.spec.name, None)
+        return draft if draft is not None and self._fits(draft, old, new) else at_once(self._draft(old, new))
+
+    def _draft(self, old: Snapshot, new: Snapshot) -> Steps[Draft]:
+        before = self.catalogue.value.parts[new.spec.name]
+        settings, now = self._settings, trio.current_time()
+        return draft_steps(old, new, before, self._configured, settings=settings, invoke=self._invoke, now=now)
+
+    def _fits(self, draft: Draft, old: Snapshot, new: Snapshot) -> bool:
+        return draft.fits(old, new, self.catalogue.value.parts[new.spec.name], self._configured)
+
+    def _tell_review(self, old: Snapshot, new: Snapshot, differing: Sequence[DefinitionChanged]) -> None:
         """Tell which tools are not what they were; a server's words stand in the events alone, not in the log."""
-        differing = definition_events(old, new, trio.current_time())
         for event in differing:
             self.events.publish(event)
         if differing:
@@ -102,18 +138,10 @@ class Board:
             held = " and are held back" if differing[0].held else ""
             told = f"have changed since they were first used{held}: {tools}; see `mcp-nursery pins`"
             logger.warning("%s: definitions of tools %s", clean_name(new.spec.name), told)
-        elif unknown := set(new.review.held.values()) - set(old.review.held.values()):
+        elif new.review is not old.review and (
+            unknown := set(new.review.held.values()) - set(old.review.held.values())
+        ):
             logger.warning("%s: its tools are held back: %s", clean_name(new.spec.name), unknown.pop())
-
-    def _part_of(self, snapshot: Snapshot, before: tuple[Snapshot, ServerTools]) -> ServerTools:
-        return build_part(
-            snapshot,
-            self._configured,
-            template=self._settings.template,
-            reserved=self._settings.reserved,
-            invoke=self._invoke,
-            before=before,
-        )
 
     # -- the set of servers has changed ---------------------------------------------------------------------------
 
@@ -138,6 +166,7 @@ class Board:
             template=self._settings.template,
             reserved=self._settings.reserved,
             invoke=self._invoke,
+            before=before,
         )
         leaving = {name: dismissed(before[name]) for name in self.leaving}
         self._show(evolve(catalogue, parts=catalogue.parts.exchange((), leaving.items())))
@@ -149,6 +178,7 @@ class Board:
         """Everything that a server which was leaving has owned is closed."""
         cell = self.cells.pop(server)
         del self.leaving[server]
+        self._drafts.pop(server, None)
         self.arrivals.forget(server)
         self.rebuild()
         cell.stir()

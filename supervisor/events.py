@@ -9,8 +9,9 @@ import trio
 from attrs import frozen
 
 from mcp_nursery.actors.messages import ServerState
+from mcp_nursery.actors.steps import Steps, at_once
 
-from .catalogue import ServerTools
+from .parts import ServerTools
 from .status import ServerStatus, Snapshot, retry_in
 from .tools.pins import DefinitionChange
 
@@ -126,29 +127,40 @@ def _position(snapshot: Snapshot) -> tuple[ServerState, int, int]:
     return snapshot.state, snapshot.incarnation, snapshot.attempt
 
 
-def tools_event(old: ServerTools | None, new: ServerTools, now: float) -> ToolsChanged | None:
+def tools_event_steps(old: ServerTools | None, new: ServerTools, now: float) -> Steps[ToolsChanged | None]:
     """The event that tells one part of the catalogue from the next, if its tools differ."""
-    before = {} if old is None else {tool.name: tool.definition for tool in old.tools if tool.name}
-    after = {tool.name: tool.definition for tool in new.tools if tool.name}
-    if before == after:
+    old = ServerTools(new.server) if old is None else old
+    if old.tools is new.tools:
         return None
-    return ToolsChanged(
-        server=new.server,
-        added=tuple(sorted(after.keys() - before.keys())),
-        removed=tuple(sorted(before.keys() - after.keys())),
-        changed=tuple(sorted(name for name in before.keys() & after.keys() if before[name] != after[name])),
-        at=now,
-    )
+    before, after = old.names, new.names
+    changed: list[str] = []
+    for name in before.keys() & after.keys():
+        yield
+        one, other = old.tools[before[name]].definition, new.tools[after[name]].definition
+        if one is not other and one != other:
+            changed.append(name)
+    added, removed = after.keys() - before.keys(), before.keys() - after.keys()
+    if not (added or removed or changed):
+        return None
+    return ToolsChanged(new.server, tuple(sorted(added)), tuple(sorted(removed)), tuple(sorted(changed)), now)
 
 
-def definition_events(old: Snapshot, new: Snapshot, now: float) -> list[DefinitionChanged]:
+def tools_event(old: ServerTools | None, new: ServerTools, now: float) -> ToolsChanged | None:
+    """The same in one go."""
+    return at_once(tools_event_steps(old, new, now))
+
+
+def definition_events(old: Snapshot, new: Snapshot, now: float) -> Steps[list[DefinitionChanged]]:
     """The events that tell which tools are found to differ from what they were when they were first used."""
     known, server = old.review.changes, new.spec.name
-    return [
-        DefinitionChanged(server, tool, change, tool in new.review.held, now)
-        for tool, change in new.review.changes.items()
-        if known.get(tool) != change
-    ]
+    events: list[DefinitionChanged] = []
+    if known is new.review.changes:
+        return events
+    for tool, change in new.review.changes.items():
+        yield
+        if known.get(tool) != change:
+            events.append(DefinitionChanged(server, tool, change, tool in new.review.held, now))
+    return events
 
 
 class _Backlog:

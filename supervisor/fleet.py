@@ -319,7 +319,7 @@ class Fleet:
         self._note(spec)
         snapshot = initial_snapshot(spec, self._settings.policy)
         self.cells[spec.name] = Cell(snapshot)
-        self._keepers[spec.name] = Keeper(snapshot, settings, self._board.publish)
+        self._keepers[spec.name] = Keeper(snapshot, settings, self._board.publish, self._board.prepare)
 
     def _note(self, spec: ServerSpec) -> None:
         """What has to be known of a server beside its keeper. Secrets of an earlier spec are still looked for."""

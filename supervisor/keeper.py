@@ -5,7 +5,7 @@ From top to bottom: the life of a server, what its incarnations report, and the 
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final, assert_never
 
 import trio
@@ -65,12 +65,18 @@ class Keeper:
         snapshot: Where the server stands before anything was done.
         settings: On what terms it is kept.
         publish: Told of each change, old and new, in one step with it.
+        prepare: Told before of one that may take long to publish, old and new: it makes that short.
     """
 
     def __init__(
-        self, snapshot: Snapshot, settings: KeeperSettings, publish: Callable[[Snapshot, Snapshot], None]
+        self,
+        snapshot: Snapshot,
+        settings: KeeperSettings,
+        publish: Callable[[Snapshot, Snapshot], None],
+        prepare: Callable[[Snapshot, Snapshot], Awaitable[None]],
     ) -> None:
         self._settings = settings
+        self._prepare = prepare
         self._course = Course(snapshot, settings.policy, publish)
         self._waiters = Waiters()
         self._mailbox: Mailbox[Command | Acceptance | Report] = Mailbox(math.inf)
@@ -182,6 +188,8 @@ class Keeper:
             case Ending():
                 self._settings.notes.learn(report.reason.era)
                 if not self._overruled:
+                    # Whatever follows, its tools will not be available.
+                    await self._prepare(self._now, evolve(self._now, state=ServerState.CONNECTING))
                     self._decide(report.reason)
             case _ if self._overruled:
                 return
@@ -197,17 +205,26 @@ class Keeper:
     async def _hear_connected(self, report: Connected) -> None:
         self._settings.notes.learn(report.handshake.era)
         review = await self._settings.pins.review(report.definitions)  # before anybody sees a tool
+        new = evolve(self._now, state=ServerState.CONNECTED, definitions=report.definitions, review=review)
+        await self._prepare(self._now, new)
         tail = kept_tail(report.stderr_tail, self._settings.redact)
         self._course.connected(report, introduced(report.handshake, self._settings.redact), review, tail)
         self._waiters.connected(self._now)
 
     async def _hear_relisted(self, report: Relisted) -> None:
         if report.definitions is not None:
-            self._course.relisted(report.definitions, await self._settings.pins.review(report.definitions))
+            review = await self._settings.pins.review(report.definitions)
+            await self._prepare(self._now, evolve(self._now, definitions=report.definitions, review=review))
+            self._course.relisted(report.definitions, review)
         elif report.error is not None:
             why = one_line(self._settings.redact(report.error))
             logger.info("%s: keeps its old tools: %s", clean_name(self._now.spec.name), why)
         self._waiters.relisted(self._now)
+
+    async def _review_tools(self) -> None:
+        review = await self._settings.pins.review(self._now.definitions)
+        await self._prepare(self._now, evolve(self._now, review=review))
+        self._course.reviewed(review)
 
     def _review_at(self) -> float:
         """When its tools are to be held against their pins again because nobody could tell the last time."""
@@ -215,7 +232,7 @@ class Keeper:
 
     async def _review_again(self) -> None:
         if self._review_at() <= trio.current_time():
-            self._course.reviewed(await self._settings.pins.review(self._now.definitions))
+            await self._review_tools()
 
     def _decide(self, reason: ExitReason) -> None:
         """What follows an end that nobody asked for."""
@@ -362,5 +379,5 @@ class Keeper:
         except StoreUnreadable as error:
             request.settle(self._now, str(error))
             return
-        self._course.reviewed(await pins.review(self._now.definitions))
+        await self._review_tools()
         request.settle(self._now)

@@ -66,8 +66,13 @@ class PinBook:
 
         Goes to the store piece by piece, and asks for nothing more once it gives no answer.
         """
-        offered = {each.name: each for each in definitions if self._spec.offers(each.name)}
-        left, turns = iter(offered.values()), _Turns()
+        turns = _Turns()
+        offered: dict[str, Definition] = {}
+        for each in definitions:
+            await turns.go_on()
+            if self._spec.offers(each.name):
+                offered[each.name] = each
+        left = iter(offered.values())
         changes: dict[str, DefinitionChange] = {}
         unknown: dict[str, str] = {}
         while declared := await _next_piece(left, turns):

@@ -15,6 +15,7 @@ from functools import lru_cache
 from attrs import frozen
 
 from mcp_nursery.actors.errors import ConfigError
+from mcp_nursery.actors.steps import Steps, at_once
 
 DEFAULT_TEMPLATE = "mcp_{server}_{tool}"
 MAX_LENGTH = 64
@@ -64,6 +65,21 @@ def public_names(
     Raises:
         ConfigError: The template cannot work.
     """
+    return at_once(naming_steps(server, tools, servers, template, reserved))
+
+
+def naming_steps(
+    server: str,
+    tools: Sequence[str],
+    servers: Collection[str],
+    template: str = DEFAULT_TEMPLATE,
+    reserved: Collection[str] = frozenset(),
+) -> Steps[dict[str, str]]:
+    """The same in pieces: see `public_names`.
+
+    Raises:
+        ConfigError: The template cannot work.
+    """
     check_template(template)
     if not tools:
         return {}
@@ -71,11 +87,16 @@ def public_names(
     shown = clean(server, "server") if has_server else server
     head, tail = _around_tool(template, shown)
     frames = _frames(template, frozenset(servers))
-    parts = {tool: clean(tool, "tool") for tool in tools}
-    rests = {tool: _without_server(part, shown) if has_server else part for tool, part in parts.items()}
+    parts: dict[str, str] = {}
+    rests: dict[str, str] = {}
+    for tool in tools:
+        yield
+        parts[tool] = part = clean(tool, "tool")
+        rests[tool] = _without_server(part, shown) if has_server else part
     claims = Counter(rests.values())
     names: dict[str, str] = {}
     for tool, rest in rests.items():
+        yield
         plain = f"{head}{rest}{tail}"
         changed = shown != server or parts[tool] != tool or len(plain) > MAX_LENGTH
         taken = rest != parts[tool] and claims[rest] > 1

@@ -7,7 +7,9 @@ import pytest
 from mcp_types import Tool as Definition
 
 from mcp_nursery.actors.messages import Owner, ServerState
-from mcp_nursery.supervisor.catalogue import Catalogue, build_catalogue, build_part, replace_part
+from mcp_nursery.supervisor import parts
+from mcp_nursery.supervisor.catalogue import Catalogue, build_catalogue, replace_part
+from mcp_nursery.supervisor.parts import build_part
 from mcp_nursery.supervisor.spec import ServerSpec
 from mcp_nursery.supervisor.status import Snapshot
 from mcp_nursery.supervisor.tools.naming import DEFAULT_TEMPLATE, public_names
@@ -34,13 +36,22 @@ def build(*snapshots: Snapshot, template: str = DEFAULT_TEMPLATE) -> Catalogue:
     return build_catalogue(snapshots, template=template)
 
 
+def all_the_same(server, tools, *rest):
+    """In the place of `naming_steps`."""
+    yield
+    return dict.fromkeys(tools, "same")
+
+
+ROUTES = ["same", ("a", "one"), ("b", "two"), ("b", "three")]
+
+
 def names(catalogue: Catalogue) -> list[str]:
     return [tool.name for tool in catalogue.tools]
 
 
 def test_nothing():
     empty = build()
-    assert (empty.tools, dict(empty.routes), dict(empty.owners), empty.near("x")) == ((), {}, {}, [])
+    assert (empty.tools, dict(empty.homes), dict(empty.owners), empty.near("x")) == ((), {}, {}, [])
 
 
 def test_sorted_by_name_in_any_order():
@@ -93,9 +104,7 @@ def test_without_the_server_in_the_template():
 
 def test_a_name_that_two_tools_would_have(monkeypatch):
     """T3: neither gets it (a collision of hashes); both are there by their own names, and only there."""
-    from mcp_nursery.supervisor import catalogue as module
-
-    monkeypatch.setattr(module, "public_names", lambda server, tools, *rest: dict.fromkeys(tools, "same"))
+    monkeypatch.setattr(parts, "naming_steps", all_the_same)
     catalogue = build(server("a", "one"), server("b", "two"))
     assert (catalogue.tools, catalogue.find("same")) == ((), None)
     assert catalogue.find(("a", "one")).tool == "one"
@@ -105,14 +114,13 @@ def test_a_name_that_two_tools_would_have(monkeypatch):
 
 def test_a_name_that_is_contested_for_a_while(monkeypatch):
     """T3: who comes later takes over nothing, and when it goes the name is its first owner's again."""
-    from mcp_nursery.supervisor import catalogue as module
-
-    monkeypatch.setattr(module, "public_names", lambda server, tools, *rest: dict.fromkeys(tools, "same"))
+    monkeypatch.setattr(parts, "naming_steps", all_the_same)
     catalogue = build(server("a", "one"), server("b"))
     for later in (server("b", "two"), server("b", "three"), server("b", "two", state=S.STOPPED), server("b", "two")):
         catalogue = replace_part(catalogue, build_part(later, ["a", "b"], template=DEFAULT_TEMPLATE))
         fresh = build(server("a", "one"), later)
-        assert dict(catalogue.routes) == dict(fresh.routes)
+        assert dict(catalogue.homes) == dict(fresh.homes)
+        assert {key: catalogue.find(key) for key in ROUTES} == {key: fresh.find(key) for key in ROUTES}
         assert catalogue.owners.keys() == fresh.owners.keys()
         assert (catalogue.find("same") is None) is (later.state is S.CONNECTED)
 

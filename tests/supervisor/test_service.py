@@ -312,10 +312,13 @@ async def test_a_publisher_that_raises_ends_the_keeper(autojump_clock):
         if new.state is S.CONNECTED:
             raise Boom
 
+    async def prepare(old, new):
+        pass
+
     one = spec(server, connect_timeout=0)
     settings = FleetSettings(RestartPolicy(), "{tool}", (), 5, {}, Registrar(MemoryStore()))
     terms = Terms(settings, Usage(lambda _server: None), redact=lambda _server, text: text).of_all([one])
-    keeper = Keeper(initial_snapshot(one, RestartPolicy()), terms["lab"], publish)
+    keeper = Keeper(initial_snapshot(one, RestartPolicy()), terms["lab"], publish, prepare)
     with pytest.raises(ExceptionGroup) as caught:
         await keeper.run()
     assert caught.group_contains(Boom)
