@@ -125,13 +125,18 @@ class ProcessTree:
         looks = looks_begun()
         self._signal_group(signal.SIGKILL)  # does not depend on a look at the process table, nor do these
         for process in self._left or ():
-            self._signal(process, signal.SIGKILL)
+            if not process.in_group:
+                signal_one(process, signal.SIGKILL)
         for patience in _LAST_LOOKS:
             looked = False
             with trio.move_on_after(patience) as slack:
                 left, looked = await self._survivors(looks), True
                 slack.deadline = trio.current_time() + _KILL_SLACK
-                await self._drive_out(signal.SIGKILL, left)
+                if all(process.in_group for process in left):  # all were killed before the look: no more are forked
+                    await self._vanished(left)
+                    await self._process.wait()
+                else:
+                    await self._drive_out(signal.SIGKILL, left)
                 return True
             if looked:
                 break
