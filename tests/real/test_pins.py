@@ -39,6 +39,7 @@ async def test_a_rug_is_pulled_under_a_heap(server, tmp_path):
     """Q39: a change is told, and held back, however long the definition; and an unrelated server that waits for consent
     from the same file does not suffer from it."""
     spec, declare = server
+    spec = evolve(spec, max_kept_bytes=64 << 20)  # as it is, a server may not declare as much
     file = tmp_path / "state.sqlite3"
     request = TrustRequest("other", "/p/.mcp.json", ("starts a process",), {"command": "x"}, "digest")
     with closing(SqliteStore(file)) as store:
