@@ -5,12 +5,13 @@
     rm_hangs, rm_fails, old
                     made by a test: `rm` never ends; fails; fails if there is no such container, as old clients do
 
-A container is no descendant that anybody could find: it has a session of its own, and no variables but those it was
-given. It outlives its client, and its input ends with the client.
+A container is no descendant that anybody could find: it has a session of its own, no variables but those it was
+given, and none of its client's limits. It outlives its client, and its input ends with the client.
 """
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -55,7 +56,8 @@ def run(arguments):
 def contain(name, arguments, variables):
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     command = [sys.executable, "-I", "-S", LAB, *arguments]
-    container = subprocess.Popen(command, env=variables, start_new_session=True, bufsize=0, **pipes)
+    options = {"start_new_session": True, "preexec_fn": drop_limits if sys.platform == "linux" else None}
+    container = subprocess.Popen(command, env=variables, bufsize=0, **options, **pipes)
     (STATE / name).write_text(str(container.pid))
     signal.signal(signal.SIGTERM, lambda *_: container.terminate())  # passed on, and no more
     threading.Thread(target=feed, args=[container.stdin], daemon=True).start()
@@ -70,6 +72,13 @@ def contain(name, arguments, variables):
         reader.join()
     (STATE / name).unlink(missing_ok=True)
     os._exit(code if code >= 0 else 128 - code)
+
+
+def drop_limits():
+    """A daemon's children inherit no limit from its clients."""
+    locks = 10  # RLIMIT_LOCKS
+    _, hard = resource.getrlimit(locks)
+    resource.setrlimit(locks, (hard, hard))
 
 
 def feed(stdin):
