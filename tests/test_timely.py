@@ -1,5 +1,6 @@
 """A test of a promised time is tried three times at most, and every retry is told."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -65,9 +66,10 @@ def test_every_retry_is_told(tmp_path, workers):
     (tmp_path / "test_sometimes.py").write_text(SOMETIMES)
     (tmp_path / "conftest.py").write_text("from tests.conftest import *")
     options = ["-c", str(TESTS.parent / "pyproject.toml"), "--rootdir", str(tmp_path), "-p", "no:cacheprovider"]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}  # of this run
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *options, f"-n{workers}", "-q", "test_sometimes.py"],
-        cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
+        cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False, env=environment,
     )  # fmt: skip
     assert "late, and tried again: 1" in done.stdout, done.stdout + done.stderr
     assert "test_sometimes.py::test_sometimes: took 1.000 s" in done.stdout
