@@ -1,0 +1,125 @@
+"""The connections under the calls: what leaves on them, which are used again, and what counts as a sign of life."""
+
+import httpx2
+import pytest
+import trio
+
+from mcp_nursery.actors.messages import Answered, Delivery, Dropped, Rejected
+
+from .http_peer import HANDSHAKE, MODERN, STREAM, call, chunk, connected, event, outcome_of, response, until
+
+bodies = pytest.mark.parametrize("era", [MODERN, HANDSHAKE])
+
+
+class Deciding(httpx2.Auth):
+    """Takes so long that the call is over before its request is written."""
+
+    slot = None
+
+    async def async_auth_flow(self, request):
+        if self.slot is not None:
+            self.slot.expire()
+        yield request
+
+
+@bodies
+async def test_a_call_that_is_over_when_its_head_is_written_does_not_leave(era):
+    """Its connection has begun to speak, and its body never follows: ledger 0, and `not_sent` is true."""
+    auth = Deciding()
+    async with connected(era, auth=auth) as (peer, connection):
+        late = call()
+        auth.slot = late.slot
+        connection.submit([late])
+        await until(lambda: connection.in_flight == 0 or not connection._carrier._exchanges)
+        auth.slot = None
+        assert isinstance(await outcome_of(connection, call()), Answered)
+        assert (peer.ledger, len(peer.heard("tools/call"))) == (["once"], 1)
+        assert late.slot.delivery is Delivery.NOT_SENT
+
+
+@bodies
+async def test_a_connection_that_is_out_of_step_is_not_used_again(era):
+    """It brought the answer to something else; whatever comes next on it could be taken for the next call's."""
+    async with connected(era) as (peer, connection):
+        used = []
+
+        async def answer_another(asked):
+            used.append(asked.stream)
+            message = asked.execute()
+            if len(used) == 1:
+                message["id"] = 999
+            await asked.say(message)
+
+        peer.on_call = answer_another
+        assert isinstance(await outcome_of(connection, call()), Dropped)
+        for _ in range(3):
+            assert isinstance(await outcome_of(connection, call()), Answered)
+        assert used[0] not in used[1:]
+        assert len(set(used)) == 2
+
+
+@bodies
+async def test_a_stream_that_does_not_end_with_its_answer_is_closed(era):
+    """One that does is used again; the other is let go soon, and with it its task."""
+    async with connected(era) as (peer, connection):
+        closed = trio.Event()
+        used = []
+
+        async def answer_on_a_stream(asked):
+            used.append(asked.stream)
+            await asked.send(STREAM + event(asked.execute()))
+            if len(used) < 3:
+                await asked.send(chunk(b""))
+            else:
+                assert not await asked.stream.receive_some(1)
+                closed.set()
+
+        peer.on_call = answer_on_a_stream
+        for _ in range(3):
+            assert isinstance(await outcome_of(connection, call()), Answered)
+            await until(lambda: not connection._carrier._exchanges)
+        with trio.fail_after(10):
+            await closed.wait()
+        assert used[0] is used[1]
+        assert connection.in_flight == 0
+
+
+@bodies
+@pytest.mark.parametrize(("status", "is_life"), [(403, True), (500, False), (502, False), (503, False)])
+async def test_a_gateway_s_word_is_no_sign_of_life(era, status, is_life):
+    """It says nothing of the server behind it: a probe is due as if nothing had come."""
+    async with connected(era) as (peer, connection):
+
+        async def refuse(asked):
+            await asked.send(response(status))
+
+        peer.on_call = refuse
+        before = connection.heard_at
+        assert isinstance(await outcome_of(connection, call()), Dropped | Rejected)
+        assert (connection.heard_at > before) is is_life
+
+
+@bodies
+async def test_who_is_told_that_a_call_was_given_up(era):
+    """Since 2026-07-28 the end of the exchange says so, and nothing else is sent; before, a notification does."""
+    async with connected(era) as (peer, connection):
+        gone = trio.Event()
+
+        async def hold(asked):
+            assert not await asked.stream.receive_some(1)
+            gone.set()
+
+        peer.on_call = hold
+        given_up = call()
+        connection.submit([given_up])
+        await until(lambda: peer.heard("tools/call"))
+        peer.on_call = peer.answer
+        given_up.slot.abandon()
+        connection.cancel(given_up.slot)
+        with trio.fail_after(10):
+            await gone.wait()
+        assert isinstance(await outcome_of(connection, call()), Answered)
+        if era == HANDSHAKE:
+            await until(lambda: peer.heard("notifications/cancelled"))
+        told = [asked.message["params"]["requestId"] for asked in peer.heard("notifications/cancelled")]
+        assert told == ([given_up.slot.request_id] if era == HANDSHAKE else [])
