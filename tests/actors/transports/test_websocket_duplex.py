@@ -401,7 +401,7 @@ async def test_fragments_of_nothing_hold_up_nobody_and_end():
         assert await everything(duplex) == []
         nursery.cancel_scope.cancel()
         assert (await duplex.loss()).message == "sent a message in more than 100000 fragments"
-    assert passed > 100_000 // 64
+    assert passed >= 100_000 // 64  # once at least between two handfuls
 
 
 async def test_a_message_of_many_fragments_is_one():
