@@ -42,6 +42,7 @@ _REDIRECT: Final = range(300, 400)
 _REFUSAL: Final = 400
 _GATEWAY: Final = 500
 _UNAUTHORISED: Final = 401
+_NOT_FOUND: Final = 404
 _GIVEN_UP: Final = Evidence("the exchange was given up", Fault.BROKEN)
 _RESUMPTIONS: Final = 2
 """Times in a row that a stream without an answer is taken up again in vain."""
@@ -377,6 +378,7 @@ class Listening(Request):
     """The stream that a server speaks on unasked, held open for as long as it offers it."""
 
     phase: Phase | None = Phase.STREAM
+    _was_open = False
     _elsewhere: httpx2.URL | None = None
     """Where the server says that this stream is; what is posted stays where it was."""
 
@@ -393,6 +395,8 @@ class Listening(Request):
         while True:
             events = self._events
             evidence = await self._once()
+            if self._was_open and evidence is not None and evidence.status == _NOT_FOUND:
+                self.phase = None  # it was offered in this session: that is what is not found any more
             if evidence is None or evidence.unsent or evidence.status is not None:
                 return evidence  # it is not offered, or its server is gone
             tries = 0 if evidence.fault is Fault.ENDED or self._events > events else tries + 1
@@ -404,6 +408,7 @@ class Listening(Request):
 
     async def _take(self, response: httpx2.Response, limit: trio.CancelScope) -> Evidence | None:
         if media_type(response) == EVENTS:
+            self._was_open = True
             return await self._listen(response, limit)
         told = f"HTTP {response.status_code} with {media_type(response) or 'nothing'} where events were wanted"
         return Evidence(told, status=response.status_code)

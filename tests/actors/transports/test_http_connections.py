@@ -6,7 +6,20 @@ import trio
 
 from mcp_nursery.actors.messages import Answered, Delivery, Dropped, Rejected
 
-from .http_peer import HANDSHAKE, MODERN, STREAM, call, chunk, connected, event, outcome_of, response, until
+from .http_peer import (
+    HANDSHAKE,
+    MODERN,
+    STREAM,
+    call,
+    chunk,
+    connected,
+    connector,
+    event,
+    outcome_of,
+    response,
+    serving,
+    until,
+)
 
 bodies = pytest.mark.parametrize("era", [MODERN, HANDSHAKE])
 
@@ -123,3 +136,32 @@ async def test_who_is_told_that_a_call_was_given_up(era):
             await until(lambda: peer.heard("notifications/cancelled"))
         told = [asked.message["params"]["requestId"] for asked in peer.heard("notifications/cancelled")]
         assert told == ([given_up.slot.request_id] if era == HANDSHAKE else [])
+
+
+@pytest.mark.parametrize("was_open", [True, False])
+async def test_a_stream_that_its_session_had_and_that_is_not_found_any_more(was_open):
+    """The server has forgotten the session, as one does that was started again: noticed at once, not by a probe. One
+    that never offered the stream says the same, and goes on."""
+    async with serving(HANDSHAKE) as peer:
+        asked_for = []
+
+        async def stream_once(asked):
+            if asked.method != b"GET":
+                return False
+            asked_for.append(asked)
+            if was_open and len(asked_for) == 1:
+                await asked.send(STREAM + chunk(b""))
+            else:
+                await asked.send(response(404))
+            return True
+
+        peer.on_other = stream_once
+        async with connector(peer).connect() as connection:
+            await connection.handshake(None)
+            await connection.list_tools()
+            await until(lambda: len(asked_for) == 1 + was_open)
+            if was_open:
+                with trio.fail_after(10):
+                    assert "404" in (await connection.lost()).message
+            else:
+                assert isinstance(await outcome_of(connection, call()), Answered)
