@@ -44,4 +44,4 @@ def _told(value: object) -> str:
         return f"a bare {kind}, which has no name: ServerSpec('name', transport)"
     if type(value).__module__.startswith("mcp."):
         return f"a server object: ServerSpec('name', InProcessTransport(server)), where its {kind} belongs"
-    return f"{kind}"
+    return kind

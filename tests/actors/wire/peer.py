@@ -156,3 +156,14 @@ async def running(peer, on_request=no_request, on_notify=no_notice, intercept=No
         await nursery.start(endpoint.run, on_request, on_notify, intercept)
         yield endpoint
         nursery.cancel_scope.cancel()
+
+
+class Passes:
+    """Another task, and how often it got its turn."""
+
+    count = 0
+
+    async def run(self):
+        while True:
+            await trio.lowlevel.checkpoint()
+            self.count += 1

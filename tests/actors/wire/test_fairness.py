@@ -4,21 +4,10 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from .peer import Peer, no_request, notice, running
+from .peer import Passes, Peer, no_request, notice, running
 
 LOG = notice("notifications/message", {"level": "info", "data": "blah"})
 LAST = notice("notifications/last")
-
-
-class Passes:
-    """Another task, and how often it got its turn."""
-
-    count = 0
-
-    async def run(self):
-        while True:
-            await trio.lowlevel.checkpoint()
-            self.count += 1
 
 
 @pytest.mark.parametrize(

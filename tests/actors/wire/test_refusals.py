@@ -15,7 +15,7 @@ from mcp_nursery.actors.wire.duplex_carrier import DuplexCarrier
 from mcp_nursery.actors.wire.endpoint import Endpoint
 from mcp_nursery.actors.wire.notices import Notices
 
-from .peer import Peer, error, no_request, notice, post, request, result, running
+from .peer import Passes, Peer, error, no_request, notice, post, request, result, running
 
 MANY = [{}] * 300_000
 PROBLEM = r"a message of \d\.\d MiB with more than 250000 JSON values"
@@ -146,17 +146,6 @@ async def test_a_notification_that_takes_long_to_understand_is_dropped_but_for_a
     notices.put(TOOLS, params, size)
     assert notices.dropped == 1
     assert await notices.get() == (TOOLS, None)
-
-
-class Passes:
-    """Another task, and how often it got its turn."""
-
-    count = 0
-
-    async def run(self):
-        while True:
-            await trio.lowlevel.checkpoint()
-            self.count += 1
 
 
 @pytest.mark.parametrize(
