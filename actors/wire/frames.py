@@ -14,10 +14,10 @@ _OPTIONS = orjson.OPT_UTC_Z | orjson.OPT_NON_STR_KEYS
 
 DIGITS = bytes(ord("0") if ord("0") <= byte <= ord("9") else 0 for byte in range(256))
 """Every digit as a zero, for `bytes.translate`."""
-_TWO = "[0-9a-fA-F]{2}"
-ESCAPE = re.compile(rf"\\(?:u[dD][89abAB]{_TWO}\\u[dD][c-fC-F]{_TWO}|(u[dD][89a-fA-F]{_TWO})|.)", re.DOTALL)
+_TWO = rb"[0-9a-fA-F]{2}"
+ESCAPE = re.compile(rb"\\(?:u[dD][89abAB]%b\\u[dD][c-fC-F]%b|(u[dD][89a-fA-F]%b)|.)" % (_TWO, _TWO, _TWO), re.DOTALL)
 """An escape in a JSON text; in the group if it is half of a surrogate pair without the other."""
-NO_CHARACTER = "\\ufffd"
+NO_CHARACTER = rb"\ufffd"
 """What stands for such a half, as in bytes that are not UTF-8: no text with one in it can be written out."""
 LONG_INTEGER = b"0" * 19
 """The digits of 2**63: an integer with fewer fits into 64 bits. Found at the speed of memory, unlike a pattern."""
@@ -102,7 +102,7 @@ def split(decoded: object, *, deep: bool) -> Iterator[dict[str, Any]]:
         yield {key: it for key, it in whole.items() if key == "result" or not nested_too_deep(it)} if deep else whole
 
 
-def _whole_character(escape: re.Match[str]) -> str:
+def _whole_character(escape: re.Match[bytes]) -> bytes:
     return escape[0] if escape[1] is None else NO_CHARACTER
 
 
@@ -139,7 +139,7 @@ def decode(frame: bytes) -> Any:
         except orjson.JSONDecodeError:
             pass  # NaN, half a surrogate pair, a byte that is not UTF-8: what careless servers write
     try:
-        text = ESCAPE.sub(_whole_character, frame.decode(errors="replace"))
+        text = ESCAPE.sub(_whole_character, frame).decode(errors="replace")
         return json.loads(text, parse_int=_integer)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error

@@ -25,6 +25,9 @@ _LOOK: Final = 128 << 10
 """Bytes that are looked at closely at once."""
 _ESCAPES: Final = 8192
 """Escapes that are looked at in a row."""
+_MENDED: Final = 12 << 20
+"""Bytes that a frame may grow to when what is not UTF-8 in it is replaced, three bytes for one: to parse as many takes
+about 30 ms. A larger frame may grow by half."""
 _DIGITS: Final = 1000
 """Digits of a number: to read them takes time quadratic in them."""
 
@@ -48,11 +51,12 @@ def read(frame: bytes, *, most: int) -> Steps[Iterator[dict[str, Any]]]:
         most: JSON values that it may have: see `Limits.values`.
 
     Raises:
-        Refused: It has more, or numbers of more than 1000 digits.
+        Refused: It has more, numbers of more than 1000 digits, or too much that is not UTF-8.
         ValueError: It is not JSON; the iterator raises it too.
     """
     yield from check_values(frame, most)
-    decoded = yield from _decoded(frame)
+    decoded = yield from _decoded(frame, most)
+    yield
     deep = may_be_nested_too_deep(frame)
     yield
     return frames.split(decoded, deep=deep)
@@ -120,18 +124,18 @@ def outside(frame: bytes) -> Iterator[bytes]:
         inside ^= len(parts) % 2 == 0
 
 
-def _decoded(frame: bytes) -> Steps[object]:
+def _decoded(frame: bytes, most: int) -> Steps[object]:
     """The JSON in it, read as leniently as `frames.decode` does."""
-    parsers = [_lenient] if (yield from _has_long_integers(frame)) else [orjson.loads, _lenient]
+    parsers = [_lenient] if (yield from _has_long_integers(frame, most)) else [orjson.loads, _lenient]
     for parse in parsers:
         try:
             return _parsed(parse, frame)
         except ValueError:
             yield
     mended = yield from _mended(frame)
-    if len(parsers) > 1:
+    for parse in parsers[:-1]:
         try:
-            return _parsed(orjson.loads, mended)
+            return _parsed(parse, mended)
         except ValueError:
             yield
     return _parsed(_lenient, mended)
@@ -153,11 +157,11 @@ def _parsed(parse: Callable[[bytes], object], frame: bytes) -> object:
             gc.enable()
 
 
-def _has_long_integers(frame: bytes) -> Steps[bool]:
+def _has_long_integers(frame: bytes, most: int) -> Steps[bool]:
     """Whether orjson would make a float of one.
 
     Raises:
-        Refused: A number is so long that to read it takes long.
+        Refused: A number is so long that to read it takes long, or there are so many long ones.
     """
     overlap = 32
     suspect = False
@@ -166,35 +170,56 @@ def _has_long_integers(frame: bytes) -> Steps[bool]:
         yield
     if not suspect:
         return False
-    long, before = False, b""
+    long, before, values = False, b"", 0
     for piece in outside(frame):  # many texts are full of digits
-        before = (before[-_DIGITS:] + piece).translate(frames.DIGITS)
+        digits = piece.translate(frames.DIGITS)
+        before = before[-_DIGITS:] + digits
         long = long or frames.LONG_INTEGER in before
         if b"0" * (_DIGITS + 1) in before:
             raise Refused(f"{_size(frame)} with a number of more than {_DIGITS} digits")
+        values += _marks(piece) + digits.count(frames.LONG_INTEGER)
+        if values > most:
+            told = f"more than {most} JSON values, the most a message may have"
+            raise Refused(f"{_size(frame)} with {told}: every 19 digits of a number count as one")
         yield
     return long
 
 
 def _mended(frame: bytes) -> Steps[bytes]:
-    """What is no character, or half of one, becomes U+FFFD."""
+    """What is no character, or half of one, becomes U+FFFD.
+
+    Raises:
+        Refused: So little of it is UTF-8 that it would grow too large.
+    """
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    texts: list[str] = []
+    pieces: list[bytes] = []
+    size, most = 0, max(_MENDED, len(frame) * 3 // 2)
     for at in range(0, len(frame), SMALL):
-        texts.append(decoder.decode(frame[at : at + SMALL]))
+        pieces.append(decoder.decode(frame[at : at + SMALL], at + SMALL >= len(frame)).encode())
+        size += len(pieces[-1])
+        if size > most:
+            raise Refused(f"{_size(frame)} of which more than a quarter is not UTF-8")
         yield
-    text = "".join([*texts, decoder.decode(b"", final=True)])
-    whole: list[str] = []
-    some: list[str] = []
-    begin = 0
+    text = b"".join(pieces)
     yield
+    return (yield from _with_whole_characters(text))
+
+
+def _with_whole_characters(text: bytes) -> Steps[bytes]:
+    whole: list[bytes] = []
+    some: list[bytes] = []
+    begin = 0
     for count, escape in enumerate(frames.ESCAPE.finditer(text)):
         if escape[1] is not None:
             some += (text[begin : escape.start()], frames.NO_CHARACTER)
             begin = escape.end()
         if count % _ESCAPES == 0:
-            whole.append("".join(some))
+            whole.append(b"".join(some))
             some.clear()
             yield
     yield
-    return "".join([*whole, *some, text[begin:]]).encode()
+    if begin == 0:
+        return text
+    mended = b"".join([*whole, *some, text[begin:]])
+    yield
+    return mended

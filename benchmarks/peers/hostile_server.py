@@ -34,6 +34,7 @@ RESULTS = {
     "escapes": lambda: texts(rb"\n"),
     "half characters": lambda: texts(rb"\ud800"),
     "bytes that are not UTF-8": lambda: texts(b"\xff"),
+    "a fifth of it not UTF-8": lambda: texts(b"abcd\xff"),
     "emoji": lambda: texts("a😀".encode()),
     "commas in a text": lambda: texts(b",{"),
     "structure in a text": lambda: STRUCTURED[:-1] % b"1" + b',"content":[' + TEXT[12:-2] % texts_of(b"{},") + b"]}",
@@ -47,6 +48,7 @@ RESULTS = {
     "floats below the budget": lambda: STRUCTURED % listed(b"0.12345678901234567", VALUES),
     "NaN below the budget": lambda: STRUCTURED % listed(b"NaN", VALUES),
     "long integers": lambda: STRUCTURED % listed(b"9" * 30, min(VALUES, SIZE // 31)),
+    "long integers below the budget": lambda: STRUCTURED % listed(b"9" * 30, VALUES // 2),
     "9,999 blocks": lambda: b'{"content":%s}' % listed(b'{"type":"resource_link","name":"n","uri":"a:b"}', 9999),
     "a pattern that is not linear": lambda: STRUCTURED % (b'"%s"' % (b"a" * 160_000)),
 }

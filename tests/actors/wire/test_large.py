@@ -114,13 +114,33 @@ def test_a_number_that_takes_long_to_read_is_refused():
     assert read(b"9" * 1000) == int("9" * 1000)
 
 
+@pytest.mark.parametrize(
+    "number", [b"9" * 30, b"0.%s" % (b"3" * 30), b"9" * 900], ids=["integers", "floats", "longest"]
+)
+def test_long_numbers_take_longer_and_count_for_more(number):
+    """To read a number takes the longer the more digits it has."""
+    each = 1 + len(number) // 19
+    values = [number] * (MOST // each - 1 - MOST // 100 // each)
+    assert len(read(b"[" + b",".join(values) + b"]")) == len(values)
+    with pytest.raises(large.Refused, match=r"more than 1000 JSON values, .*: every 19 digits of a number"):
+        read(b"[" + b",".join([*values, *values]) + b"]")
+
+
+def test_what_is_to_a_large_part_not_utf_8_is_refused():
+    """Each such byte becomes three to parse."""
+    assert read(b'"' + b"abcd\xff" * (8 << 18) + b'"') == "abcd\ufffd" * (8 << 18)
+    assert read(b'"' + b"\xff" * (3 << 20) + b'"') == "\ufffd" * (3 << 20)
+    with pytest.raises(large.Refused, match=r"a message of 8\.0 MiB of which more than a quarter is not UTF-8"):
+        read(b'"' + b"\xff" * (8 << 20) + b'"')
+
+
 def test_what_is_no_json_is_a_value_error():
     for value in (b"", b"[", b'"', b"[NaN", b"[" * 2000):
         with pytest.raises(ValueError):  # noqa: PT011  # the parser's own words
             read(value)
 
 
-@pytest.mark.parametrize("text", [b"\xff", rb"\ud800", rb"\n\ud800", b"x,", b"9"])
+@pytest.mark.parametrize("text", [b"abcd\xff", rb"\ud800", rb"\n\ud800", b"x,", b"9"])
 def test_every_piece_is_bounded(text):
     """Twice the frame, twice the pieces: none grows with it but the parser's own."""
     small, big = (ENVELOPE % (b'"' + text * (size // len(text)) + b'"') for size in (2 << 20, 4 << 20))
