@@ -44,7 +44,8 @@ class HttpClient:
             httpx2.RequestError: There is none.
             AuthFailed: What authorises requests has failed.
         """
-        request = self._client.build_request(method, url, headers=headers, content=body)
+        dressed = httpx2.Headers(dict(headers), encoding="utf-8")  # ids of events may be of any letters
+        request = self._client.build_request(method, url, headers=dressed, content=body)
         request.url = self.address.complete(request.url)  # not shown in logs; `build_request` would undo it
         return await self._client.send(request, stream=True, follow_redirects=False)
 

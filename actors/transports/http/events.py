@@ -12,6 +12,8 @@ _SLICE = 1 << 16
 """Bytes seen to in one turn of the loop: decoding can make very much of a few."""
 _ENDS = 1024
 """Bytes kept of either end of an event that is too large."""
+_LONGEST_ID = 8 << 10
+"""Bytes of an id: in a header servers take no longer ones."""
 
 
 @frozen
@@ -131,7 +133,7 @@ class EventParser:
             case b"event":
                 self._name = value.decode(errors="replace")
             case b"id":
-                if b"\0" not in value:
+                if b"\0" not in value and len(value) <= _LONGEST_ID:
                     self._id = value.decode(errors="replace")
             case b"retry":
                 if value.isdigit() and len(value) < _ENDS:

@@ -9,7 +9,7 @@ import contextlib
 import logging
 import math
 import socket
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import httpx2
@@ -29,7 +29,7 @@ from . import limits
 from .address import evidence_of
 from .events import Event, Oversized, events_of
 from .layers import AuthFailed
-from .responses import EVENTS, TooLarge, media_type, read_body, read_refusal, refused
+from .responses import EVENTS, TooLarge, media_type, parts_of, read_body, read_refusal, refused
 
 if TYPE_CHECKING:
     from .carrier import HttpCarrier, StreamableCarrier
@@ -270,7 +270,7 @@ class Request(Exchange):
             return await super()._request()
         headers = {**self.headers, "accept": EVENTS}
         if self._last_id:
-            headers[_LAST_ID] = self._last_id
+            headers[_LAST_ID] = self._last_id.strip()  # no header ends with a space
         return await self.carrier.client.send("GET", self._url, headers)
 
     async def _receive(self, response: httpx2.Response, limit: trio.CancelScope) -> Evidence | None:
@@ -303,7 +303,7 @@ class Request(Exchange):
     async def _listen(self, response: httpx2.Response, limit: trio.CancelScope) -> Evidence | None:
         """Take events until the answer is among them."""
         limit.deadline = math.inf
-        parts = _heard(response.aiter_bytes(), self.carrier.hear)
+        parts = parts_of(response, self.carrier.hear)
         try:
             async with contextlib.aclosing(parts), contextlib.aclosing(events_of(parts, self._limit)) as events:
                 async for event in events:
@@ -416,13 +416,6 @@ class Listening(Request):
     def respond(self, frame: bytes) -> None:
         """Answer what the server asked unasked."""
         self.carrier.respond_unasked(frame)
-
-
-async def _heard(parts: AsyncIterable[bytes], hear: Callable[[], None]) -> AsyncGenerator[bytes, None]:
-    """The parts, each of them a sign of life, also where it is only a comment."""
-    async for part in parts:
-        hear()
-        yield part
 
 
 def _put_out_of_use(response: httpx2.Response) -> None:

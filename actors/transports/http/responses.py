@@ -1,6 +1,8 @@
 """Answers over HTTP: read whole within bounds, or as the refusals they are."""
 
 import math
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from http import HTTPStatus
 from typing import Any
 
@@ -10,6 +12,7 @@ import trio
 
 from ...errors import folded
 from ...failures import Evidence, Fault
+from ...turns import Pace
 from . import limits
 
 EVENTS = "text/event-stream"
@@ -33,6 +36,25 @@ def media_type(response: httpx2.Response) -> str:
     return response.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
+async def parts_of(response: httpx2.Response, hear: Callable[[], None]) -> AsyncGenerator[bytes, None]:
+    """The body, decoded, as it comes; `hear` is told of each part. What was received in one go may be thousands of
+    them: others have their turn between.
+
+    Raises:
+        httpx2.RequestError: It broke off, or is encoded more than once: a few bytes may then be terabytes that come to
+            nothing, and nobody could look at a clock before they have.
+    """
+    if len(response.headers.get_list("content-encoding", split_commas=True)) > 1:
+        raise httpx2.DecodingError("encoded more than once")
+    pace = Pace()
+    async with aclosing(response.aiter_bytes()) as parts:
+        async for part in parts:
+            if pace.spent(len(part)):
+                await trio.lowlevel.checkpoint()
+            hear()
+            yield part
+
+
 async def read_body(response: httpx2.Response, limit: trio.CancelScope, at_most: int) -> bytes:
     """The body, however long it takes as long as it goes on.
 
@@ -45,13 +67,17 @@ async def read_body(response: httpx2.Response, limit: trio.CancelScope, at_most:
     declared = response.headers.get("content-length", "")
     if "content-encoding" not in response.headers and declared.isdecimal() and int(declared) > at_most:
         raise TooLarge(int(declared), at_most, whole=True)
-    async for part in response.aiter_bytes():
+
+    def go_on() -> None:
         if limit.deadline < math.inf:
             limit.deadline = trio.current_time() + limits.POST_LIMIT
-        size += len(part)
-        if size > at_most:
-            raise TooLarge(size, at_most)
-        parts.append(part)
+
+    async with aclosing(parts_of(response, go_on)) as body:
+        async for part in body:
+            size += len(part)
+            if size > at_most:
+                raise TooLarge(size, at_most)
+            parts.append(part)
     return b"".join(parts)
 
 

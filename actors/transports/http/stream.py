@@ -2,7 +2,7 @@
 
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 import httpx2
@@ -20,7 +20,7 @@ from .client import HttpClient, origin_of
 from .events import Event, Oversized, events_of
 from .exchange import Exchange
 from .layers import AuthFailed
-from .responses import EVENTS, TooLarge, media_type, refused
+from .responses import EVENTS, TooLarge, media_type, parts_of, refused
 
 logger: Final = logging.getLogger(__name__)
 
@@ -101,7 +101,7 @@ class SseCarrier(HttpCarrier):
 
     async def _take(self, response: httpx2.Response, hub: Hub) -> Evidence:
         self.hear()
-        parts = self._heard(response)
+        parts = parts_of(response, self.hear)
         async with contextlib.aclosing(parts), contextlib.aclosing(events_of(parts, self.frame_limit)) as events:
             async for event in events:
                 if isinstance(event, Oversized):
@@ -113,11 +113,6 @@ class SseCarrier(HttpCarrier):
                 elif event.name == "message" and event.data:
                     await hub.take_in([event.data], self)
         return Evidence(f"{self.client.address.host} closed the stream", Fault.ENDED)
-
-    async def _heard(self, response: httpx2.Response) -> AsyncGenerator[bytes, None]:
-        async for part in response.aiter_bytes():
-            self.hear()
-            yield part
 
     def _point(self, event: Event) -> Evidence | None:
         """The server says where frames go; what is wrong with it, if anything."""

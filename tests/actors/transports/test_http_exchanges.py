@@ -521,18 +521,19 @@ async def test_a_list_over_the_limit_says_so():
 # streams that are taken up again
 
 
-async def test_a_stream_is_taken_up_again_where_it_ended():
+@pytest.mark.parametrize("at", ["e-1", "é ☃", "with a space "])
+async def test_a_stream_is_taken_up_again_where_it_ended(at):
     async with connected(HANDSHAKE) as (peer, connection):
 
         async def begin(asked):
             asked.execute()
             peer.pending = asked.message
-            await asked.send(STREAM + event(b"", more=b"id: e-1\nretry: 100\n") + chunk(b""))
+            await asked.send(STREAM + event(b"", more=b"id: %s\nretry: 100\n" % at.encode()) + chunk(b""))
 
         async def resume(asked):
             if asked.method != b"GET" or asked.header(b"last-event-id") is None:
                 return False
-            assert asked.header(b"last-event-id") == b"e-1"
+            assert asked.header(b"last-event-id") == at.strip().encode()
             await asked.send(STREAM + event(text(peer.pending, "late")) + chunk(b""))
             return True
 

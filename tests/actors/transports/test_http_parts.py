@@ -1,10 +1,12 @@
 """The parts of the HTTP transports that need no conversation: addresses, layers of headers, authorities, events."""
 
+import gzip
 import ssl
 import threading
 
 import httpx2
 import pytest
+import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,6 +16,7 @@ from mcp_nursery.actors.transports.http.address import Address
 from mcp_nursery.actors.transports.http.client import origin_of
 from mcp_nursery.actors.transports.http.events import Event, EventParser, Oversized, events_of
 from mcp_nursery.actors.transports.http.layers import AuthFailed, Layers
+from mcp_nursery.actors.transports.http.responses import parts_of
 
 # addresses
 
@@ -194,6 +197,12 @@ def test_an_id_stays_and_the_rest_does_not():
     ]
 
 
+def test_an_id_that_no_header_can_carry_is_none():
+    """Nobody takes a stream up again by it."""
+    longest, longer = b"x" * 8192, b"y" * 8193
+    assert [event.id for event in events_in(b"id: %s\n\nid: %s\n\n" % (longest, longer))] == [longest.decode()] * 2
+
+
 LINE = st.sampled_from([b"data: x", b"data: " + b"y" * 40, b"id: 1", b": c", b"event: e", b"", b"", b"data", b"\xff"])
 
 
@@ -238,3 +247,43 @@ async def test_a_large_part_is_taken_in_turns():
         yield b"data: x\n\n" * 50_000
 
     assert len([event async for event in events_of(parts(), 1 << 20)]) == 50_000
+
+
+# bodies
+
+
+class Body(httpx2.AsyncByteStream):
+    def __init__(self, *parts):
+        self.parts = parts
+
+    async def __aiter__(self):
+        for part in self.parts:
+            yield part
+
+
+async def test_a_body_in_tiny_parts_is_taken_in_turns():
+    """One read of a socket may hold ten thousand of them."""
+    others = 0
+
+    async def take_turns():
+        nonlocal others
+        while True:
+            others += 1
+            await trio.lowlevel.checkpoint()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(take_turns)
+        response = httpx2.Response(200, stream=Body(*[b"x"] * 10_000))
+        assert b"".join([part async for part in parts_of(response, lambda: None)]) == b"x" * 10_000
+        nursery.cancel_scope.cancel()
+    assert others > 500
+
+
+@pytest.mark.parametrize(
+    "headers", [[("content-encoding", "gzip, gzip")], [("content-encoding", "gzip"), ("content-encoding", "deflate")]]
+)
+async def test_a_body_that_is_encoded_more_than_once_is_not_decoded(headers):
+    """What unfolds between one layer and the next may be without end, and come to nothing."""
+    response = httpx2.Response(200, headers=headers, stream=Body(gzip.compress(gzip.compress(b"{}"))))
+    with pytest.raises(httpx2.RequestError, match="encoded more than once"):
+        await anext(parts_of(response, lambda: None))
