@@ -75,11 +75,9 @@ class Destination:
 
     def _never_heard_of(self, catalogue: Catalogue, down: Sequence[str]) -> str | None:
         """The server that never told what it has, if the tool of this name can be no other's."""
-        name = self._request.name
-        if not self._fleet.owners_of(name, [server for server in down if catalogue.parts[server].is_blank]):
-            return None
-        owners = self._fleet.owners_of(name, self._fleet.cells)
-        return owners[0] if len(owners) == 1 else None
+        blank = {server for server in down if catalogue.parts[server].is_blank}
+        owners = self._fleet.owners_of(self._request.name, self._fleet.cells) if blank else ()
+        return owners[0] if len(owners) == 1 and owners[0] in blank else None
 
     def _tools_may_come(self) -> bool:
         """Whether a first attempt is under way, or was now begun, that may bring tools nobody knows yet."""

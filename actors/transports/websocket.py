@@ -15,6 +15,7 @@ from attrs import field, frozen
 
 from ..errors import leaves, one_line
 from ..wire.duplex import FRAME_LIMIT, Duplex
+from .tls import authorities
 from .upgrade import Refusal, shown_url
 from .websocket_duplex import NoWebSocket, Request, open_duplex
 from .wire_connector import WireConnector
@@ -44,7 +45,7 @@ class WebSocketConnector(WireConnector):
     close_grace: float
     """Seconds the server gets to answer the closing frame."""
     ssl_context: ssl.SSLContext | None = field(default=None, repr=False)
-    """For `wss`; the system's certificate authorities by default."""
+    """For `wss`; the system's certificate authorities by default, as for HTTP."""
     frame_limit: int = FRAME_LIMIT
     """Characters of one message before the connection counts as lost."""
 
@@ -79,9 +80,7 @@ class WebSocketConnector(WireConnector):
         if not target.secure:
             return stream
         try:
-            context = self.ssl_context
-            if context is None:
-                context = await trio.to_thread.run_sync(ssl.create_default_context)  # to load authorities takes 0.1 s
+            context = self.ssl_context or await authorities()
             secured = trio.SSLStream(stream, context, server_hostname=target.host, https_compatible=True)
             await secured.do_handshake()
         except BaseException as error:

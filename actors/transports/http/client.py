@@ -8,9 +8,9 @@ import httpx2
 import trio
 from attrs import frozen
 
+from ..tls import context_for
 from .address import Address
 from .layers import Layers
-from .tls import context_for
 
 _USER_AGENT = f"mcp-nursery/{version('mcp-nursery')}"
 _BECOME_GET = (302, 303)

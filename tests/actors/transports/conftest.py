@@ -6,6 +6,7 @@ import psutil
 import pytest
 import trio
 
+from mcp_nursery.actors.transports import tls
 from mcp_nursery.actors.transports.stdio import StdioConnector
 
 CHILD = Path(__file__).parents[2] / "servers" / "stdio_child.py"
@@ -37,3 +38,12 @@ def gone():
             return True
 
     return is_gone
+
+
+@pytest.fixture
+def authorities_not_loaded():
+    """The certificate authorities are loaded by this test, as it says, and by the next one again."""
+    for each in (tls._load, tls._nobody):
+        each.cache_clear()
+    yield
+    tls._load.cache_clear()

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_nursery.actors.errors import StartFailed
-from mcp_nursery.actors.transports.http import tls
+from mcp_nursery.actors.transports import tls
 from mcp_nursery.actors.transports.http.address import Address
 from mcp_nursery.actors.transports.http.client import origin_of
 from mcp_nursery.actors.transports.http.events import Event, EventParser, Oversized, events_of
@@ -143,6 +143,7 @@ async def test_a_failure_of_authorisation_is_told_from_one_of_the_network(error,
 # authorities
 
 
+@pytest.mark.usefixtures("authorities_not_loaded")
 async def test_authorities_are_loaded_once_in_a_thread_and_only_for_tls(monkeypatch):
     """C: to load them holds up the loop for tens of milliseconds."""
     threads = []
@@ -152,8 +153,6 @@ async def test_authorities_are_loaded_once_in_a_thread_and_only_for_tls(monkeypa
         return made(*settings, **more)
 
     made = httpx2.create_ssl_context
-    for cached in (tls._load, tls._nobody):
-        cached.cache_clear()
     for name in ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(httpx2, "create_ssl_context", load)
@@ -168,7 +167,6 @@ async def test_authorities_are_loaded_once_in_a_thread_and_only_for_tls(monkeypa
     assert threads[0] is not threading.main_thread()
     monkeypatch.setenv("http_proxy", "https://proxy.example")
     assert await tls.context_for(httpx2.URL("http://x/")) is first
-    tls._load.cache_clear()
 
 
 # events

@@ -3,6 +3,7 @@
 import datetime
 import ipaddress
 import ssl
+import threading
 
 import pytest
 import trio
@@ -335,10 +336,24 @@ async def test_frames_cross_in_tls(certificate, server_context):
             assert (await duplex.loss()).message == "closed with code 1001 (going away): enough"
 
 
+@pytest.mark.usefixtures("authorities_not_loaded")
 async def test_the_systems_authorities_are_asked_by_default(certificate, server_context, monkeypatch):
+    """Loaded once for the process: for one connection that takes tens of milliseconds of a thread, and a megabyte."""
+    loads = []
+
+    def load(*settings, **more):
+        loads.append(threading.current_thread())
+        return made(*settings, **more)
+
+    made = ssl.create_default_context
+    monkeypatch.setattr(ssl, "create_default_context", load)
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
-    async with serving(greet, server_context) as url, connector(url).open():
-        pass
+    async with serving(greet, server_context) as url:
+        for _ in range(2):
+            async with connector(url).open():
+                pass
+    (thread,) = loads
+    assert thread is not threading.main_thread()
 
 
 async def test_a_certificate_nobody_vouches_for_is_not_retried(server_context):

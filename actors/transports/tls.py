@@ -14,11 +14,14 @@ import trio
 _LOADING = threading.Lock()
 
 
-async def context_for(url: httpx2.URL) -> ssl.SSLContext:
-    """What TLS with this server is checked against; for a URL without TLS one that trusts nobody, and costs nothing."""
-    if url.scheme != "https" and not _has_proxy_with_tls():
-        return _nobody()
+async def authorities() -> ssl.SSLContext:
+    """What TLS is checked against: the system's authorities, or those that `SSL_CERT_FILE` or `SSL_CERT_DIR` names."""
     return await trio.to_thread.run_sync(_authorities)
+
+
+async def context_for(url: httpx2.URL) -> ssl.SSLContext:
+    """What a client needs for HTTP with this server; without TLS one that trusts nobody, and costs nothing."""
+    return await authorities() if url.scheme == "https" or _has_proxy_with_tls() else _nobody()
 
 
 def _authorities() -> ssl.SSLContext:
