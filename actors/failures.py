@@ -27,7 +27,7 @@ class Phase(StrEnum):
     CALL = "call"
     """A request or a notification, on an open conversation."""
     STREAM = "stream"
-    """The stream the server speaks on unasked, on an open conversation."""
+    """The stream the server speaks on unasked, on an open conversation: an extra that it need not offer."""
 
 
 class Fault(StrEnum):
@@ -108,21 +108,18 @@ _TIMED_OUT = Verdict(Reason.UNKNOWN_OUTCOME)
 _ANSWERED = Verdict(Reason.ANSWERED)
 
 
-def sort(transport: str, phase: Phase, evidence: Evidence) -> Verdict:
+def sort(phase: Phase, evidence: Evidence) -> Verdict:
     """What a failure means.
 
     Args:
-        transport: `http` or `sse`; any other transport reports its end itself, and its errors are answers.
         phase: What was under way.
         evidence: What was seen.
     """
-    if transport not in ("http", "sse"):
-        return _ANSWERED
     if evidence.unsent:
         hopeless = evidence.fault is Fault.UNTRUSTED and phase is Phase.OPENING
         return Verdict(Reason.NOT_WORTH_RETRYING, ends=True) if hopeless else _GONE
     if phase is Phase.STREAM:
-        return _sort_stream(transport)
+        return _ANSWERED
     if evidence.status == 401:  # noqa: PLR2004 - statuses are known by their numbers
         return _NEEDS_AUTH
     if _is_expiry(evidence):
@@ -137,11 +134,6 @@ def loss_of(verdict: Verdict, told: str) -> Loss:
         needs_auth=verdict.reason is Reason.NEEDS_AUTH,
         unusable=verdict.reason is Reason.NOT_WORTH_RETRYING,
     )
-
-
-def _sort_stream(transport: str) -> Verdict:
-    """On `sse` the stream is the connection; on `http` it is an extra that servers need not offer."""
-    return _GONE if transport == "sse" else _ANSWERED
 
 
 def _sort_opening(evidence: Evidence) -> Verdict:

@@ -22,7 +22,6 @@ def seen(told="…", **facts):
     return Evidence(told, **facts)
 
 
-@pytest.mark.parametrize("transport", ["http", "sse"])
 @pytest.mark.parametrize(
     ("phase", "evidence", "verdict"),
     [
@@ -83,21 +82,14 @@ def seen(told="…", **facts):
         (CALL, seen("the session", status=400, in_session=True), ANSWERED),
     ],
 )
-def test_what_it_means(transport, phase, evidence, verdict):
-    assert sort(transport, phase, evidence) == verdict
+def test_what_it_means(phase, evidence, verdict):
+    assert sort(phase, evidence) == verdict
 
 
 @pytest.mark.parametrize("fact", [{"fault": Fault.ENDED}, {"fault": Fault.BROKEN}, {"status": 404}, {"status": 401}])
-def test_the_stream_is_the_connection_only_on_sse(fact):
-    """L6: on streamable HTTP servers need not offer it, and some say so with odd statuses."""
-    assert sort("sse", STREAM, seen(**fact)) == GONE
-    assert sort("http", STREAM, seen(**fact)) == ANSWERED
-
-
-@pytest.mark.parametrize("phase", Phase)
-def test_other_transports_tell_of_their_end_themselves(phase):
-    for evidence in (seen("Connection closed", code=-32000), seen(status=401), seen(fault=Fault.UNREACHED)):
-        assert sort("in-process", phase, evidence) == ANSWERED
+def test_servers_need_not_offer_a_stream(fact):
+    """L6: some say so with odd statuses."""
+    assert sort(STREAM, seen(**fact)) == ANSWERED
 
 
 def test_the_loss_says_what_follows():

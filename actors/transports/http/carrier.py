@@ -44,7 +44,6 @@ class HttpCarrier:
         frame_limit: Bytes of one answer, and of one event.
     """
 
-    transport: str
     only_era: Era | None = None
     dies_of_a_probe = False
     pid = None
@@ -174,14 +173,14 @@ class HttpCarrier:
         if isinstance(error, Refused):
             refusal = error.refusal
             evidence = refusal.evidence if isinstance(refusal, Failed) else Evidence(told, code=refusal.code)
-        return loss_of(sort(self.transport, self.phase, evidence), told)
+        return loss_of(sort(self.phase, evidence), told)
 
     def fail(self, exchange: Exchange, evidence: Evidence) -> None:
         """An exchange has failed: end the connection if that is what it means, else decide who waits."""
         hub, slot = self._hub, exchange.slot
         if hub is None or hub.lost.is_set() or exchange.is_over:
             return
-        verdict = sort(self.transport, exchange.phase or self.phase, evidence)
+        verdict = sort(exchange.phase or self.phase, evidence)
         if verdict.ends:
             self._end(exchange, evidence, verdict, hub)
         elif slot is not None:
@@ -194,7 +193,7 @@ class HttpCarrier:
     def judge_refusal(self, refusal: Rejected, *, in_session: bool) -> Outcome:
         """What an error means that came as an answer to a request."""
         shown = Evidence(folded(refusal.message), code=refusal.code, in_session=in_session)
-        verdict = sort(self.transport, self.phase, shown)
+        verdict = sort(self.phase, shown)
         if verdict.ends and self._hub is not None:
             self._hub.lose(loss_of(verdict, shown.told))
         if verdict.reason is Reason.UNKNOWN_OUTCOME:
@@ -234,8 +233,6 @@ def _outcome(exchange: Exchange, evidence: Evidence, verdict: Verdict) -> Outcom
 
 class StreamableCarrier(HttpCarrier):
     """Streamable HTTP: what is asked is answered in its own exchange; in the older eras there is a session."""
-
-    transport = "http"
 
     def __init__(self, client: HttpClient, *, frame_limit: int) -> None:
         super().__init__(client, frame_limit=frame_limit)
@@ -285,7 +282,7 @@ class StreamableCarrier(HttpCarrier):
 
     def of_a_resumption(self, evidence: Evidence) -> Evidence:
         """What it shows that a stream was not taken up again: of the request nothing, if the conversation goes on."""
-        if sort(self.transport, Phase.CALL, evidence).ends:
+        if sort(Phase.CALL, evidence).ends:
             return evidence
         told = f"{self.client.address.host} closed the stream, and says to its resumption: {evidence.told}"
         return Evidence(told, Fault.ENDED)

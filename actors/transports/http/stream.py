@@ -43,7 +43,6 @@ class _Post(Exchange):
 class SseCarrier(HttpCarrier):
     """The stream is the connection: it brings every answer, and its end is the end."""
 
-    transport = "sse"
     only_era: Era | None = Era.HANDSHAKE
     always_in_session = True
 
@@ -57,8 +56,9 @@ class SseCarrier(HttpCarrier):
 
     async def _carry(self, hub: Hub) -> Loss:
         evidence = await self._listen(hub)
-        phase = Phase.STREAM if self.ready.is_set() else Phase.OPENING
-        return loss_of(sort(self.transport, phase, evidence), evidence.told)
+        if self.ready.is_set():
+            return Loss(evidence.told)
+        return loss_of(sort(Phase.OPENING, evidence), evidence.told)
 
     async def _listen(self, hub: Hub) -> Evidence:
         """Take what comes on the stream; how it ended."""
