@@ -22,7 +22,7 @@ from ..mailbox import ReplySlot
 from ..messages import Answered, Era, Loss, Outcome, Rejected
 from ..nesting import TOO_DEEP, nested_too_deep
 from ..wire import frames
-from ..wire.carrier import Hub, Outgoing
+from ..wire.carrier import Hub, Origin, Outgoing
 
 CLOSED = Loss("the connection was closed")
 
@@ -166,28 +166,7 @@ class ObjectCarrier:
         """A notification, in the task of the handler that sends it."""
         assert self._hub is not None  # runs it
         self._hub.hear()
-        await self._hub.take_in([frames.notification(method, params)], self)
-
-    def may_answer(self, slot: ReplySlot) -> bool:
-        """See `Origin`: answers do not come here."""
-        del slot
-        return False
-
-    def stray(self, message: Mapping[str, Any]) -> None:
-        """See `Origin`."""
-
-    def garbled(self) -> None:
-        """See `Origin`."""
-
-    def unread(self, problem: str) -> None:
-        """See `Origin`."""
-
-    def judge(self, outcome: Outcome) -> Outcome:
-        """See `Origin`."""
-        return outcome
-
-    def respond(self, frame: bytes) -> None:
-        """See `Origin`: it has no way to ask."""
+        await self._hub.take_in([frames.notification(method, params)], Origin())
 
 
 async def _hear_nothing(_context: object, _method: str, _params: Mapping[str, Any] | None) -> None:

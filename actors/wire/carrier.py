@@ -34,32 +34,29 @@ class Outgoing:
     """Whoever waits has set a time limit: it rules, and no carrier has one of its own."""
 
 
-class Origin(Protocol):
-    """Where a frame came from."""
+class Origin:
+    """Where a frame came from. As it stands here: where nothing but notifications come from."""
 
     def may_answer(self, slot: ReplySlot) -> bool:
         """Whether the answer to this request may come here."""
-        ...
+        del slot
+        return False
 
     def stray(self, message: Mapping[str, Any]) -> None:
         """An answer came that nobody waits for here."""
-        ...
 
     def garbled(self) -> None:
         """What came is no message of JSON-RPC."""
-        ...
 
     def unread(self, problem: str) -> None:
         """A message came that is not read, for this reason, and nobody can tell whether it was an answer, or whose."""
-        ...
 
     def judge(self, outcome: Outcome) -> Outcome:
         """What the answer to a request means."""
-        ...
+        return outcome
 
     def respond(self, frame: bytes) -> None:
         """Answer what the peer asked here. Never waits."""
-        ...
 
 
 class Hub(Protocol):

@@ -7,17 +7,17 @@ from typing import Any, Final
 import trio
 
 from ..mailbox import ReplySlot
-from ..messages import Era, Loss, Outcome
+from ..messages import Era, Loss
 from ..transports.secrets import HIDE_SECRETS
 from . import frames
-from .carrier import Hub, Outgoing
+from .carrier import Hub, Origin, Outgoing
 from .duplex import FRAME_LIMIT, Duplex
 from .outbox import Outbox
 
 logger: Final = logging.getLogger(__name__)
 
 
-class DuplexCarrier:
+class DuplexCarrier(Origin):
     """Writes through an outbox and reads in one task; all that the peer says comes on this one stream."""
 
     only_era: Era | None = None
@@ -108,13 +108,6 @@ class DuplexCarrier:
         """Whoever waits may wait for this: the connection is lost, or a caller without a time limit waits for ever."""
         if self._hub is not None:
             self._hub.lose(Loss(f"sent {problem}; it does not say at its beginning or end whose answer it is"))
-
-    def garbled(self) -> None:
-        """See `Origin`."""
-
-    def judge(self, outcome: Outcome) -> Outcome:
-        """See `Origin`."""
-        return outcome
 
     def respond(self, frame: bytes) -> None:
         """See `Origin`."""

@@ -24,7 +24,7 @@ from ...failures import Evidence, Fault, Phase
 from ...mailbox import ReplySlot
 from ...messages import Answered, Outcome, Rejected
 from ...wire.calls import outcome_of
-from ...wire.carrier import Outgoing
+from ...wire.carrier import Origin, Outgoing
 from . import limits
 from .address import evidence_of
 from .events import Event, Oversized, events_of
@@ -229,7 +229,7 @@ class Exchange:
         return None
 
 
-class Request(Exchange):
+class Request(Exchange, Origin):
     """A frame whose answer comes in its own exchange, as a document or on a stream of events."""
 
     carrier: "StreamableCarrier"

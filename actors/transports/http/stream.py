@@ -12,7 +12,7 @@ from ...errors import folded
 from ...failures import Evidence, Fault, Phase, loss_of, sort
 from ...mailbox import ReplySlot
 from ...messages import Era, Loss, Outcome, Rejected
-from ...wire.carrier import Hub, Outgoing
+from ...wire.carrier import Hub, Origin, Outgoing
 from . import limits
 from .address import evidence_of
 from .carrier import HttpCarrier
@@ -40,7 +40,7 @@ class _Post(Exchange):
         return await super()._request()
 
 
-class SseCarrier(HttpCarrier):
+class SseCarrier(HttpCarrier, Origin):
     """The stream is the connection: it brings every answer, and its end is the end."""
 
     only_era: Era | None = Era.HANDSHAKE
@@ -143,9 +143,6 @@ class SseCarrier(HttpCarrier):
         """See `Origin`."""
         del message
         logger.debug("dropped an answer nobody waits for")
-
-    def garbled(self) -> None:
-        """See `Origin`."""
 
     def unread(self, problem: str) -> None:
         """Whoever waits may wait for this: the connection is lost, or a caller without a time limit waits for ever."""
