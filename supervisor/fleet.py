@@ -330,10 +330,14 @@ class Fleet:
         """End every server, all at once, also when cancelled; returns within `drain` plus the shutdown timeout."""
         self.closed = True
         self._leaving.since = trio.current_time() + drain
-        commands = {name: self._tell(name, Command(Order.LEAVE, drain)) for name in self._keepers}
         self._board.stir()
+        commands: dict[str, Command] = {}
         with trio.CancelScope(shield=True) as bound:
             bound.deadline = trio.current_time() + drain + self._settings.shutdown_timeout
+            for name in self._keepers:
+                commands[name] = self._tell(name, Command(Order.LEAVE, drain))
+                if len(commands) % _TOLD_AT_ONCE == 0:
+                    await trio.lowlevel.cancel_shielded_checkpoint()
             for command in commands.values():
                 await command.done.wait()
         if bound.cancelled_caught:
