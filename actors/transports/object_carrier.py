@@ -1,21 +1,27 @@
 """The carrier of a server object of this process: each request is a task that calls the server's handler.
 
-The SDK's `DirectDispatcher` is the seam: no streams, no framing, nothing between the last look at a call's slot and
-the server. So what is said not to be sent was not, and a call that is over when its turn comes is not made.
+The SDK's `OnRequest` is the seam: no streams, no framing, nothing between the last look at a call's slot and the
+server. So what is said not to be sent was not, and a call that is over when its turn comes is not made. Neither side
+runs a task that only waits, as with the SDK's `DirectDispatcher`: with all that belongs to two tasks, a server was a
+sixth more for the garbage collector to look at.
 """
 
-from collections.abc import AsyncGenerator, Mapping
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Final
 
+import anyio
 import trio
+from attrs import Factory, define
 from mcp.server import Server
 from mcp.server.mcpserver import MCPServer
 from mcp.server.runner import modern_on_request
-from mcp.shared.direct_dispatcher import create_direct_dispatcher_pair
-from mcp.shared.dispatcher import CallOptions
-from mcp.shared.exceptions import MCPError
-from mcp_types import METHOD_NOT_FOUND
+from mcp.shared.dispatcher import CallOptions, OnRequest, ProgressFnT
+from mcp.shared.exceptions import MCPError, NoBackChannelError
+from mcp.shared.transport_context import TransportContext
+from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, RequestId
+from pydantic import ValidationError
 
 from ..errors import folded, leaves
 from ..mailbox import ReplySlot
@@ -24,7 +30,42 @@ from ..nesting import TOO_DEEP, nested_too_deep
 from ..wire import frames
 from ..wire.carrier import Hub, Origin, Outgoing
 
+logger: Final = logging.getLogger(__name__)
+
 CLOSED = Loss("the connection was closed")
+
+_TRANSPORT = TransportContext(kind="direct", can_send_request=False)
+
+
+@define
+class _Request:
+    """What a handler is given of its request: the SDK's `DispatchContext`."""
+
+    request_id: RequestId
+    _notify: Callable[[str, Mapping[str, Any] | None], Awaitable[None]]
+    _report: ProgressFnT | None
+    transport: TransportContext = _TRANSPORT
+    message_metadata: None = None
+    can_send_request: bool = False
+    cancel_requested: anyio.Event = Factory(anyio.Event)
+    """Never set: a call that is given up has its task cancelled."""
+
+    async def send_raw_request(
+        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
+    ) -> dict[str, Any]:
+        """Refuse: servers of this era ask in results alone."""
+        del params, opts
+        raise NoBackChannelError(method)
+
+    async def notify(self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None) -> None:
+        """Tell the client."""
+        del opts
+        await self._notify(method, params)
+
+    async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
+        """Tell whoever waits for the result, if progress is wanted."""
+        if self._report is not None:
+            await self._report(progress, total, message)
 
 
 class ObjectCarrier:
@@ -36,7 +77,8 @@ class ObjectCarrier:
 
     def __init__(self, server: Server[Any]) -> None:
         self._server = server
-        self._ours, self._its = create_direct_dispatcher_pair(raise_handler_exceptions=False)
+        self._serve: OnRequest | None = None
+        """Calls its handlers; only while its lifespan is open."""
         self._began = trio.Event()
         """Set once its handlers can be called, or never will be."""
         self._ended = trio.Event()
@@ -51,12 +93,13 @@ class ObjectCarrier:
     async def live(self) -> None:
         """Enter the server's lifespan and leave it when that is asked for. What it raises is its end alone."""
         try:
-            async with self._server.lifespan(self._server) as state, trio.open_nursery() as nursery:
-                await nursery.start(self._its.run, modern_on_request(self._server, state), _hear_nothing)
-                await nursery.start(self._ours.run, _refuse, self._hear)
+            async with self._server.lifespan(self._server) as state:
+                self._serve = modern_on_request(self._server, state)
                 self._began.set()
-                await self._released.wait()
-                nursery.cancel_scope.cancel()
+                try:
+                    await self._released.wait()
+                finally:
+                    self._serve = None
         except BaseException as error:
             if not _is_of_the_server(error):
                 raise
@@ -123,7 +166,7 @@ class ObjectCarrier:
         try:
             with self._scopes[slot]:
                 await self._began.wait()
-                if self._ended.is_set():
+                if self._serve is None:
                     hub.lose(self._loss)
                 hub.conclude(slot, await self._outcome(frames.decode(outgoing.frame), slot, hub))
         except SystemExit as error:  # a tool that ends "its" process ends the server, not the host
@@ -134,7 +177,8 @@ class ObjectCarrier:
             del self._scopes[slot]
 
     async def _outcome(self, request: dict[str, Any], slot: ReplySlot, hub: Hub) -> Outcome:
-        if slot.decided:  # whoever waited for it was told that it was not sent
+        serve = self._serve
+        if slot.decided or serve is None:  # whoever waited for it was told that it was not sent
             return self._loss
         slot.sent = True
 
@@ -143,14 +187,17 @@ class ObjectCarrier:
             hub.hear()
             slot.report(progress, total, message)
 
-        options = CallOptions(request_id=request["id"])
-        if slot.wants_progress:
-            options["on_progress"] = report
+        asked = _Request(request["id"], self._hear, report if slot.wants_progress else None)
         try:
-            return Answered(await self._ours.send_raw_request(request["method"], request.get("params"), options))
+            return Answered(await serve(asked, request["method"], request.get("params")))
         except MCPError as error:
             data = TOO_DEEP if nested_too_deep(error.data) else error.data
             return Rejected(error.code, error.message, data)
+        except ValidationError:
+            return Rejected(INVALID_PARAMS, "Invalid request parameters", "")
+        except Exception:  # its text may be anything, as on a wire
+            logger.exception("a handler of a server object raised")
+            return Rejected(INTERNAL_ERROR, "Internal server error")
         finally:
             hub.hear()
 
@@ -162,20 +209,13 @@ class ObjectCarrier:
         await self._ended.wait()
         return self._loss
 
-    async def _hear(self, _context: object, method: str, params: Mapping[str, Any] | None) -> None:
+    async def _hear(self, method: str, params: Mapping[str, Any] | None) -> None:
         """A notification, in the task of the handler that sends it."""
+        if self._serve is None:
+            return  # of a request that is over
         assert self._hub is not None  # runs it
         self._hub.hear()
         await self._hub.take_in([frames.notification(method, params)], Origin())
-
-
-async def _hear_nothing(_context: object, _method: str, _params: Mapping[str, Any] | None) -> None:
-    await trio.lowlevel.checkpoint()
-
-
-async def _refuse(_context: object, method: str, _params: Mapping[str, Any] | None) -> dict[str, Any]:
-    await trio.lowlevel.checkpoint()
-    raise MCPError(METHOD_NOT_FOUND, f"{method}: servers of this era ask in results alone")
 
 
 def _is_of_the_server(error: BaseException) -> bool:

@@ -72,3 +72,19 @@ def test_the_work_of_naming_does_not_grow_with_the_number_of_servers():
         return calls_made(lambda: public_names("s0000", [f"{n}_echo" for n in range(20)], everyone))
 
     assert named(1000) < 1.1 * named(10)
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+def test_leaving_ends_more_servers_than_are_told_in_one_turn(cancelled):
+    """L7: each is closed when the block is left, also when it is left because somebody cancels."""
+    server = ScriptedServer(tools={"echo": echo})
+
+    async def main() -> None:
+        with trio.CancelScope() as scope:
+            async with open_supervisor([ServerSpec(f"s{n}", server.transport) for n in range(50)]):
+                assert len(server.starts) == 50
+                if cancelled:
+                    scope.cancel()
+        assert len(server.ends) == 50
+
+    run_virtual(main)

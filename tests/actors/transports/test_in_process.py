@@ -241,6 +241,32 @@ async def test_an_object_that_dies_in_the_middle_of_a_call_is_lost_at_once(bridg
         assert sent.slot.delivery is Delivery.UNKNOWN
 
 
+async def test_a_call_of_an_object_whose_lifespan_is_ending_is_not_sent(autojump_clock):
+    async def die():
+        await trio.sleep(1)
+        raise LookupError("the database went away")
+
+    @asynccontextmanager
+    async def lifespan(_server):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(die)
+            try:
+                yield {}
+            finally:
+                with trio.CancelScope(shield=True):
+                    await trio.sleep(5)
+
+    async def list_tools(_context, _params):
+        return ListToolsResult(tools=TOOLS)
+
+    async with driven(with_lifespan(lifespan, on_list_tools=list_tools), grace=60) as connection:
+        await trio.sleep(2)
+        connection.submit([late := call("hang")])
+        assert await late.slot.wait(no_progress) == await connection.lost()
+        assert late.slot.delivery is Delivery.NOT_SENT
+        assert trio.current_time() == 2
+
+
 async def test_a_tool_that_exits_ends_its_server_and_not_the_host():
     async def list_tools(_context, _params):
         return ListToolsResult(tools=TOOLS)
