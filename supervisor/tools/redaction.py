@@ -6,6 +6,7 @@ do not: they are the answer.
 
 import json
 import re
+from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from typing import Any, Final, cast
@@ -59,7 +60,8 @@ class Redactor:
 
     @classmethod
     def of(cls, values: Iterable[str]) -> "Redactor":
-        """One that also replaces these values wherever they stand, plain, in JSON or in a URL. Case counts.
+        """One that also replaces these values wherever they stand, plain, in JSON, in a URL or in base64. Case counts,
+        but in small letters throughout they are found too.
 
         Values of fewer than 6 characters, and those that a mark holds itself, are left alone.
         """
@@ -164,7 +166,7 @@ class Redactor:
 
 
 def _compiled(values: Iterable[str]) -> re.Pattern[str] | None:
-    spelled = {form for value in values for form in _forms(value)}
+    spelled = {form for value in values for form in _forms(value) if form not in _MARKS}
     longest_first = sorted(spelled, key=len, reverse=True)
     return re.compile("|".join(map(re.escape, longest_first))) if spelled else None
 
@@ -174,12 +176,15 @@ _UNQUOTED: Final = ("", "/", "!'()*", ";,/?:@&=+$!'()*#")
 
 
 def _forms(value: str) -> Iterator[str]:
-    """A value as it may stand in a text: as it is, on one line, in JSON, in HTML, in a URL; and its lines, which a log
-    parts."""
+    """A value as it may stand in a text: as it is, on one line, in JSON, in HTML, in a URL, in base64; and its lines,
+    which a log parts. Small letters are what becomes of it in a host name and in the type of a body."""
     lines = [line.strip() for line in value.splitlines()]
     yield from (value, " ".join(value.split()), *(line for line in lines if len(line) >= MIN_LINE))
     yield from (json.dumps(value, ensure_ascii=ascii_only)[1:-1] for ascii_only in (True, False))
     yield from (escape(value, quote=quotes) for quotes in (True, False))
+    yield value.lower()
+    for encoded in (b64encode, urlsafe_b64encode):
+        yield encoded(value.encode(errors="surrogatepass")).decode().rstrip("=")
     for safe in _UNQUOTED:
         quoted = quote(value, safe=safe, errors="surrogatepass")
         for form in (quoted, quoted.replace("%20", "+")):

@@ -235,12 +235,21 @@ PEM = "-----BEGIN THING-----\nfirst line of the thing\n  second line of the thin
         ("a/b+c=/==", "a/b%2Bc%3D/%3D%3D"),
         ("a/b+c=/==", "a%2fb%2bc%3d%2f%3d%3d"),
         ("half \udcff a character", "half%20%ED%B3%BF%20a%20character"),
+        ("Opensesame-1", "opensesame-1"),
+        ("Open>sesame?", "T3Blbj5zZXNhbWU/"),
+        ("Open>sesame?", "T3Blbj5zZXNhbWU_"),
     ],
 )
 def test_forms_of_a_configured_value(value, said):
-    """T9: on one line, in JSON of either kind, in a URL of any kind, and one line of many, as a log has them."""
+    """T9: on one line, in JSON of either kind, in a URL of any kind, in base64, as a host name, and one line of many,
+    as a log has them."""
     shown = Redactor.of([value]).text(f"before {said} after")
     assert shown == "before [REDACTED:config] after"
+
+
+def test_a_form_that_a_mark_holds_is_left():
+    """T9: twice is as once, whatever a value looks like in small letters."""
+    assert Redactor.of(["CONFIG"]).text("CONFIG and config") == "[REDACTED:config] and config"
 
 
 def test_short_lines_of_a_value_are_no_secret():
