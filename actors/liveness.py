@@ -7,8 +7,8 @@ from collections.abc import Callable
 import trio
 from attrs import field, frozen
 
-from .connection import Connection, HandshakeFailed
-from .messages import Loss
+from .outcomes import Loss
+from .session.base import Connection, HandshakeFailed
 
 LOOK = 5.0
 """Seconds between looks at the clocks. While a machine sleeps Trio's clock stands still, so that no timer of ours tells

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 import trio
 
 from .mailbox import Mailbox, MailboxStatistics
-from .messages import Bulk, Busy, CallTool, Owner, RouteKey, Unrouted
+from .messages import Bulk, CallTool, Owner, RouteKey
+from .outcomes import Busy, Unrouted
 
 _CAPACITY = 256
 """Calls in the router's mailbox; callers wait for a place."""

@@ -8,30 +8,30 @@ from typing import Final, Protocol
 
 import trio
 
-from .asking import Asking, open_asking
-from .connection import Connection, HandshakeFailed
+from .callbacks import NO_HOST, Host
+from .elicitation import Asking, open_asking
 from .errors import StartFailed, leaves, one_line
-from .host import NO_HOST, Host
 from .liveness import Liveness, keep_watch
-from .mailbox import Mailbox, ReplySlot
+from .mailbox import Mailbox
 from .messages import (
     CallTool,
     Connected,
     Ended,
     Ending,
-    Era,
-    ExitKind,
     ExitReason,
     FollowUp,
     Handshake,
-    Loss,
     Opened,
     Owner,
     Question,
     Report,
 )
-from .relisting import Relisting
-from .start_pool import NO_POOL, Place, StartPool
+from .outcomes import Loss
+from .reply import ReplySlot
+from .session.base import Connection, HandshakeFailed
+from .start_limiter import NO_POOL, Place, StartPool
+from .states import Era, ExitKind
+from .tool_refresh import Relisting
 
 logger: Final = logging.getLogger(__name__)
 

@@ -12,8 +12,8 @@ from harness import Samples, Table, command, ratio_table, verdict
 from mcp_types import CallToolResult
 from mcp_types import Tool as Definition
 
+from mcp_nursery.supervisor.security.injection import scan
 from mcp_nursery.supervisor.tools.results import tool_result
-from mcp_nursery.supervisor.tools.signals import scan
 from mcp_nursery.supervisor.tools.tool import Tool
 
 SIZE = 1 << 20

@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from mcp_nursery.actors.callbacks import Callbacks, ServerMessage
     from mcp_nursery.actors.errors import (
         BreakerOpen,
         CallError,
@@ -21,10 +22,10 @@ if TYPE_CHECKING:
         UnknownServer,
         UnknownTool,
     )
-    from mcp_nursery.actors.host import Callbacks, ServerMessage
     from mcp_nursery.actors.liveness import Liveness
-    from mcp_nursery.actors.messages import Delivery, ServerState
+    from mcp_nursery.actors.states import Delivery, ServerState
 
+    from .calls.fan_out import Call, CallOutcome, FanOut
     from .config import Config, discover_config, load_config
     from .config.trust import TrustRequest
     from .events import (
@@ -38,19 +39,18 @@ if TYPE_CHECKING:
         StateChanged,
         ToolsChanged,
     )
-    from .fan_out import Call, CallOutcome, FanOut
     from .opening import open_supervisor
     from .policy import RestartPolicy
+    from .security.redaction import Redactor
     from .spec import ServerSpec
     from .status import CallCounts, ServerStatus, SupervisorStatistics
-    from .store import MemoryStore
+    from .storage.store import MemoryStore
     from .supervisor import Supervisor
     from .tools.approval import Approval, ApprovalRequest, ApprovalRules
     from .tools.error_content import error_content
     from .tools.hints import ToolHints
     from .tools.outcome import ToolOutcome
     from .tools.pins import DefinitionChange
-    from .tools.redaction import Redactor
     from .tools.results import ToolResult
     from .tools.tool import Tool
     from .toolset import Toolset
@@ -81,9 +81,9 @@ _HOMES = {
         "UnknownServer",
         "UnknownTool",
     ),
-    "mcp_nursery.actors.host": ("Callbacks", "ServerMessage"),
+    "mcp_nursery.actors.callbacks": ("Callbacks", "ServerMessage"),
     "mcp_nursery.actors.liveness": ("Liveness",),
-    "mcp_nursery.actors.messages": ("Delivery", "ServerState"),
+    "mcp_nursery.actors.states": ("Delivery", "ServerState"),
     ".config": ("Config", "discover_config", "load_config"),
     ".config.trust": ("TrustRequest",),
     ".events": (
@@ -97,19 +97,19 @@ _HOMES = {
         "StateChanged",
         "ToolsChanged",
     ),
-    ".fan_out": ("Call", "CallOutcome", "FanOut"),
+    ".calls.fan_out": ("Call", "CallOutcome", "FanOut"),
     ".opening": ("open_supervisor",),
     ".policy": ("RestartPolicy",),
     ".spec": ("ServerSpec",),
     ".status": ("CallCounts", "ServerStatus", "SupervisorStatistics"),
-    ".store": ("MemoryStore",),
+    ".storage.store": ("MemoryStore",),
     ".supervisor": ("Supervisor",),
     ".tools.approval": ("Approval", "ApprovalRequest", "ApprovalRules"),
     ".tools.error_content": ("error_content",),
     ".tools.hints": ("ToolHints",),
     ".tools.outcome": ("ToolOutcome",),
     ".tools.pins": ("DefinitionChange",),
-    ".tools.redaction": ("Redactor",),
+    ".security.redaction": ("Redactor",),
     ".tools.results": ("ToolResult",),
     ".tools.tool": ("Tool",),
     ".toolset": ("Toolset",),

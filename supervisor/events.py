@@ -8,10 +8,10 @@ from typing import Final, final
 import trio
 from attrs import frozen
 
-from mcp_nursery.actors.messages import ServerState
+from mcp_nursery.actors.states import ServerState
 from mcp_nursery.actors.steps import Steps, at_once
 
-from .parts import ServerTools
+from .catalogue.server_tools import ServerTools
 from .status import ServerStatus, Snapshot, retry_in
 from .tools.pins import DefinitionChange
 

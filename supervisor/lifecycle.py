@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from mcp_nursery.actors.messages import ServerState
+from mcp_nursery.actors.states import ServerState
 
 _S = ServerState
 

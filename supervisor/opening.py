@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from mcp_nursery.actors.callbacks import NO_CALLBACKS, Callbacks
 from mcp_nursery.actors.choices import configured, function_or_none, instance_of, one_of, true_or_false
 from mcp_nursery.actors.errors import NurseryError, leaves, one_line
-from mcp_nursery.actors.host import NO_CALLBACKS, Callbacks
+from mcp_nursery.actors.nurseries import open_service_nursery
 
 from .config.specs import Given, specs_of
-from .loading import load_unless_in_loop, loaded
-from .pinning import PinMode
 from .policy import RestartPolicy
-from .registrar import Registrar, Trust
-from .service import open_service_nursery
-from .sqlite_store import SqliteStore
-from .store import Store
-from .terms import FleetSettings
+from .preload import load_unless_in_loop, loaded
+from .servers.settings import FleetSettings
+from .storage.pins import PinMode
+from .storage.sqlite import SqliteStore
+from .storage.store import Store
+from .storage.worker import Registrar, Trust
 from .tools.approval import ApprovalRules, Approve
 from .tools.filters import several
 from .tools.naming import DEFAULT_TEMPLATE, check_template
@@ -127,7 +127,7 @@ async def open_supervisor(
         registrar=Registrar(_store(state), trust),
     )
     await loaded()
-    from .consent import Consent
+    from .calls.approval import Consent
     from .supervisor import running
 
     consent = Consent(approve, approval_rules or ApprovalRules(), drop_placeholders=drop_placeholders)

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, cast
 from attrs import field, frozen
 
 from mcp_nursery.actors.errors import ServerDown
-from mcp_nursery.actors.messages import Handshake, Owner, ServerState
+from mcp_nursery.actors.messages import Handshake, Owner
+from mcp_nursery.actors.states import ServerState
 
 from .lifecycle import LEFT_BY_NOBODY
 from .tools.pins import UNREVIEWED, Review

@@ -8,22 +8,22 @@ import trio
 
 from mcp_nursery.actors.choices import chosen, true_or_false
 from mcp_nursery.actors.errors import ConfigError, NurseryError, UnknownTool
-from mcp_nursery.actors.mailbox import ProgressCallback
-from mcp_nursery.actors.messages import ServerState
+from mcp_nursery.actors.reply import ProgressCallback
+from mcp_nursery.actors.states import ServerState
 
+from .calls.approval import Consent
+from .calls.call import deliver
+from .calls.fan_out import Call, FanOut, Until, open_fan_out
+from .calls.request import Request, Resend, WhenDown, encode_arguments
 from .config import Config
 from .config.specs import Given, specs_of
-from .consent import Consent
-from .delivery import deliver
 from .events import EventStream
-from .fan_out import Call, FanOut, Until, open_fan_out
-from .fleet import Fleet
 from .lifecycle import LEFT_BY_NOBODY
-from .orders import Order
-from .request import Request, Resend, WhenDown, encode_arguments
+from .servers.commands import Order
+from .servers.servers import Fleet
+from .servers.settings import FleetSettings
 from .spec import ServerSpec
 from .status import CallCounts, ServerStatus, Snapshot, SupervisorStatistics, server_down
-from .terms import FleetSettings
 from .tools.pins import DefinitionChange
 from .tools.results import ToolResult
 from .tools.tool import Tool

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from mcp_nursery.actors.errors import NotApproved, NurseryError, UnknownTool
-from mcp_nursery.actors.mailbox import ProgressCallback
+from mcp_nursery.actors.reply import ProgressCallback
 
-from .catalogue import Catalogue
-from .fleet import Fleet
+from .catalogue.catalogue import Catalogue
+from .servers.servers import Fleet
 from .tools.outcome import ToolOutcome, outcome_of_error, outcome_of_result
 from .tools.tool import Tool
 

@@ -7,10 +7,10 @@ import logging
 from collections import deque
 from typing import Final
 
-from mcp_nursery.actors.messages import ServerState
+from mcp_nursery.actors.states import ServerState
 
 from .events import StateChanged
-from .tools.wrapping import clean_name
+from .security.marks import clean_name
 
 logger: Final = logging.getLogger(__name__)
 

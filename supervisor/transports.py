@@ -217,7 +217,7 @@ class WebSocketTransport(RemoteTransport):
 
     def connector(self, *, close_grace: float) -> "Connector":
         """How an incarnation reaches it. `close_grace` bounds, in seconds, the closing handshake."""
-        from mcp_nursery.actors.transports.headers import WithHeaders
+        from mcp_nursery.actors.transports.http.headers import WithHeaders
         from mcp_nursery.actors.transports.websocket import WebSocketConnector
 
         return WithHeaders(

@@ -7,7 +7,7 @@ from typing import Any
 
 import trio
 
-from mcp_nursery.actors.messages import Loss
+from mcp_nursery.actors.outcomes import Loss
 
 
 class Talker:

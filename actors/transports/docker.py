@@ -11,11 +11,11 @@ from typing import Final
 import trio
 from attrs import evolve, frozen
 
-from ..wire.duplex import Duplex
-from .process_table import ProcessId, signal_group
-from .program import child_environment
+from ..jsonrpc.stream import Duplex
+from ..process.command import child_environment
+from ..process.table import ProcessId, signal_group
+from .base import WireConnector
 from .stdio import StdioConnector
-from .wire_connector import WireConnector
 
 logger: Final = logging.getLogger(__name__)
 

@@ -1,14 +1,34 @@
-"""A server object of this process."""
+"""A server object of this process.
 
-from collections.abc import AsyncGenerator
+Its carrier has no stream and no frames: each request is a task that calls the server's handler.
+"""
+
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any
+from typing import Any, Final
 
-from attrs import field, frozen
+import anyio
+import trio
+from attrs import Factory, define, field, frozen
+from mcp.server import Server
+from mcp.server.mcpserver import MCPServer
+from mcp.server.runner import modern_on_request
+from mcp.shared.dispatcher import CallOptions, OnRequest, ProgressFnT
+from mcp.shared.exceptions import MCPError, NoBackChannelError
+from mcp.shared.transport_context import TransportContext
+from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, RequestId
+from pydantic import ValidationError
 
-from ..connection import Connection
-from ..errors import StartFailed
-from ..host import NO_HOST, Host
+from ..callbacks import NO_HOST, Host
+from ..errors import StartFailed, folded, leaves
+from ..json_depth import TOO_DEEP, nested_too_deep
+from ..jsonrpc import codec
+from ..jsonrpc.carrier import Hub, Origin, Outgoing
+from ..outcomes import Answered, Loss, Outcome, Rejected
+from ..reply import ReplySlot
+from ..session.base import Connection
+from ..states import Era
 
 
 @frozen
@@ -25,9 +45,6 @@ class InProcessConnector:
         Raises:
             StartFailed: `server` is no server object.
         """
-        from mcp.server import Server
-        from mcp.server.mcpserver import MCPServer
-
         server: object = self.server
         if not isinstance(server, (Server, MCPServer)):
             problem = f"an MCPServer or a low-level Server of the MCP SDK is wanted, not {type(server).__name__}"
@@ -36,11 +53,249 @@ class InProcessConnector:
 
     @asynccontextmanager
     async def _connected(self, host: Host) -> AsyncGenerator[Connection, None]:
-        from ..connection.wired import open_carried
-        from .object_carrier import open_object, served
+        from ..session.connection import open_carried
 
         async with (
             open_object(served(self.server), close_grace=self.close_grace) as carrier,
             open_carried(carrier, host) as connection,
         ):
             yield connection
+
+
+logger: Final = logging.getLogger(__name__)
+
+CLOSED = Loss("the connection was closed")
+
+_TRANSPORT = TransportContext(kind="direct", can_send_request=False)
+
+
+@define
+class _Request:
+    """What a handler is given of its request: the SDK's `DispatchContext`."""
+
+    request_id: RequestId
+    _notify: Callable[[str, Mapping[str, Any] | None], Awaitable[None]]
+    _report: ProgressFnT | None
+    transport: TransportContext = _TRANSPORT
+    message_metadata: None = None
+    can_send_request: bool = False
+    cancel_requested: anyio.Event = Factory(anyio.Event)
+    """Never set: a call that is given up has its task cancelled."""
+
+    async def send_raw_request(
+        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
+    ) -> dict[str, Any]:
+        """Refuse: servers of this era ask in results alone."""
+        del params, opts
+        raise NoBackChannelError(method)
+
+    async def notify(self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None) -> None:
+        """Tell the client."""
+        del opts
+        await self._notify(method, params)
+
+    async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
+        """Tell whoever waits for the result, if progress is wanted."""
+        if self._report is not None:
+            await self._report(progress, total, message)
+
+
+class ObjectCarrier:
+    """Calls the handlers of one server object, whose lifespan is open as long as `live` is."""
+
+    only_era: Era | None = Era.MODERN
+    dies_of_a_probe = False
+    pid = None
+
+    def __init__(self, server: Server[Any]) -> None:
+        self._server = server
+        self._serve: OnRequest | None = None
+        """Calls its handlers; only while its lifespan is open."""
+        self._began = trio.Event()
+        """Set once its handlers can be called, or never will be."""
+        self._ended = trio.Event()
+        self._loss = CLOSED
+        self._released = trio.Event()
+        self._hub: Hub | None = None
+        self._nursery: trio.Nursery | None = None
+        self._scopes: dict[ReplySlot, trio.CancelScope] = {}
+
+    # -- its life -------------------------------------------------------------------------------------------------
+
+    async def live(self) -> None:
+        """Enter the server's lifespan and leave it when that is asked for. What it raises is its end alone."""
+        try:
+            async with self._server.lifespan(self._server) as state:
+                self._serve = modern_on_request(self._server, state)
+                self._began.set()
+                try:
+                    await self._released.wait()
+                finally:
+                    self._serve = None
+        except BaseException as error:
+            if not _is_of_the_server(error):
+                raise
+            self._end(error)
+        finally:
+            self._began.set()
+            self._ended.set()
+
+    def release(self) -> None:
+        """The lifespan is to be left."""
+        self._released.set()
+
+    def _end(self, error: BaseException) -> None:
+        first = next(leaves(error))
+        told = f"{type(first).__name__}: {first}" if str(first) else type(first).__name__
+        self._loss = Loss(f"the server object ended: {folded(told)}")
+
+    # -- out ------------------------------------------------------------------------------------------------------
+
+    def has_room(self, frame: bytes) -> bool:
+        """See `Carrier`: each request has a task of its own, as many as there may be calls."""
+        del frame
+        return True
+
+    def send(self, outgoing: Outgoing) -> None:
+        """See `Carrier`."""
+        if outgoing.slot is None:
+            return  # a server of this era hears nothing but requests
+        assert self._nursery is not None  # nothing is asked before it runs
+        self._scopes[outgoing.slot] = trio.CancelScope()
+        self._nursery.start_soon(self._ask, outgoing, outgoing.slot)
+
+    def flush(self) -> None:
+        """See `Carrier`."""
+
+    async def tell(self, outgoing: Outgoing) -> None:
+        """See `Carrier`."""
+        self.send(outgoing)
+        await trio.lowlevel.checkpoint()
+
+    async def taken(self) -> None:
+        """See `Carrier`."""
+        await self._began.wait()
+
+    def drop(self, slot: ReplySlot, reason: str | None) -> None:
+        """Cancel the task of a request: that is how its handler hears of it."""
+        del reason
+        if slot in self._scopes:
+            self._scopes[slot].cancel()
+
+    def opened(self) -> None:
+        """See `Carrier`."""
+
+    def explain(self, error: Exception, told: str) -> Loss:
+        """See `Carrier`."""
+        del error
+        return Loss(told)
+
+    # -- one request ----------------------------------------------------------------------------------------------
+
+    async def _ask(self, outgoing: Outgoing, slot: ReplySlot) -> None:
+        hub = self._hub
+        assert hub is not None  # runs it
+        try:
+            with self._scopes[slot]:
+                await self._began.wait()
+                if self._serve is None:
+                    hub.lose(self._loss)
+                hub.conclude(slot, await self._outcome(codec.decode(outgoing.frame), slot, hub))
+        except SystemExit as error:  # a tool that ends "its" process ends the server, not the host
+            self._end(error)
+            hub.lose(self._loss)
+            self._ended.set()
+        finally:
+            del self._scopes[slot]
+
+    async def _outcome(self, request: dict[str, Any], slot: ReplySlot, hub: Hub) -> Outcome:
+        serve = self._serve
+        if slot.decided or serve is None:  # whoever waited for it was told that it was not sent
+            return self._loss
+        slot.sent = True
+
+        async def report(progress: float, total: float | None, message: str | None) -> None:
+            await trio.lowlevel.checkpoint()
+            hub.hear()
+            slot.report(progress, total, message)
+
+        asked = _Request(request["id"], self._hear, report if slot.wants_progress else None)
+        try:
+            return Answered(await serve(asked, request["method"], request.get("params")))
+        except MCPError as error:
+            data = TOO_DEEP if nested_too_deep(error.data) else error.data
+            return Rejected(error.code, error.message, data)
+        except ValidationError:
+            return Rejected(INVALID_PARAMS, "Invalid request parameters", "")
+        except Exception:  # its text may be anything, as on a wire
+            logger.exception("a handler of a server object raised")
+            return Rejected(INTERNAL_ERROR, "Internal server error")
+        finally:
+            hub.hear()
+
+    # -- in -------------------------------------------------------------------------------------------------------
+
+    async def run(self, hub: Hub, nursery: trio.Nursery) -> Loss:
+        """See `Carrier`."""
+        self._hub, self._nursery = hub, nursery
+        await self._ended.wait()
+        return self._loss
+
+    async def _hear(self, method: str, params: Mapping[str, Any] | None) -> None:
+        """A notification, in the task of the handler that sends it."""
+        if self._serve is None:
+            return  # of a request that is over
+        assert self._hub is not None  # runs it
+        self._hub.hear()
+        await self._hub.take_in([codec.notification(method, params)], Origin())
+
+
+def _is_of_the_server(error: BaseException) -> bool:
+    """Whatever a server object of the host's raises is that server's end; cancellation and Ctrl-C are not."""
+    return all(isinstance(leaf, (Exception, SystemExit)) for leaf in leaves(error))
+
+
+def served(server: "Server[Any] | MCPServer[Any]") -> Server[Any]:
+    """The low-level server, whose handlers can be called.
+
+    An `MCPServer` gives its own away with the session manager of its HTTP app, which it makes when that app is made.
+    One made here serves nobody: who serves the object over HTTP makes an app, and with it another.
+    """
+    if isinstance(server, Server):
+        return server
+    try:
+        return server.session_manager.app
+    except RuntimeError:
+        server.streamable_http_app()
+        return server.session_manager.app
+
+
+@asynccontextmanager
+async def open_object(server: Server[Any], *, close_grace: float) -> AsyncGenerator[ObjectCarrier, None]:
+    """Have a server object live for as long as the block lasts. The block's exception comes out as it is.
+
+    Args:
+        server: It may live any number of times, also at once.
+        close_grace: Seconds that the end of its lifespan may take before it is cancelled.
+    """
+    carrier = ObjectCarrier(server)
+    failure: BaseException | None = None
+    async with trio.open_nursery() as nursery:
+        life = trio.CancelScope(shield=True)  # bounded from the end of the block on
+
+        async def live() -> None:
+            with life:
+                await carrier.live()
+
+        nursery.start_soon(live)
+        try:
+            yield carrier
+        except BaseException as error:
+            failure = error
+        carrier.release()
+        life.deadline = trio.current_time() + close_grace
+    if failure is not None:
+        try:
+            raise failure
+        finally:
+            del failure

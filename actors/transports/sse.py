@@ -6,13 +6,13 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 import httpx2
 from attrs import field, frozen
 
-from ..connection import Connection
-from ..connection.wired import open_carried
-from ..host import NO_HOST, Host
-from ..wire.duplex import FRAME_LIMIT
-from .headers import Headers, resolve
+from ..callbacks import NO_HOST, Host
+from ..jsonrpc.stream import FRAME_LIMIT
+from ..session.base import Connection
+from ..session.connection import open_carried
 from .http.address import Address
 from .http.client import open_client
+from .http.headers import Headers, resolve
 from .http.stream import SseCarrier
 
 

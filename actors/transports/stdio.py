@@ -6,12 +6,12 @@ from contextlib import asynccontextmanager
 import trio
 from attrs import field, frozen
 
-from ..alongside import run_alongside
-from ..wire.duplex import FRAME_LIMIT, Duplex
-from .process import ProcessTree, start_process
-from .program import Shown, child_environment, find_program, start_failed
-from .stdio_duplex import StdioDuplex
-from .wire_connector import WireConnector
+from ..jsonrpc.stream import FRAME_LIMIT, Duplex
+from ..nurseries import run_alongside
+from ..process.command import Shown, child_environment, find_program, start_failed
+from ..process.tree import ProcessTree, start_process
+from .base import WireConnector
+from .stdio_stream import StdioDuplex
 
 
 def _names_only(values: Mapping[str, str]) -> str:

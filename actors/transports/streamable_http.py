@@ -7,14 +7,14 @@ import httpx2
 import trio
 from attrs import field, frozen
 
-from ..connection import Connection
-from ..connection.wired import open_carried
-from ..host import NO_HOST, Host
-from ..wire.duplex import FRAME_LIMIT
-from .headers import Headers, resolve
+from ..callbacks import NO_HOST, Host
+from ..jsonrpc.stream import FRAME_LIMIT
+from ..session.base import Connection
+from ..session.connection import open_carried
 from .http.address import Address
 from .http.carrier import StreamableCarrier
 from .http.client import open_client
+from .http.headers import Headers, resolve
 
 
 @frozen

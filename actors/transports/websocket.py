@@ -14,11 +14,11 @@ import trio
 from attrs import field, frozen
 
 from ..errors import leaves, one_line
-from ..wire.duplex import FRAME_LIMIT, Duplex
+from ..jsonrpc.stream import FRAME_LIMIT, Duplex
+from .base import WireConnector
 from .tls import authorities
-from .upgrade import Refusal, shown_url
-from .websocket_duplex import NoWebSocket, Request, open_duplex
-from .wire_connector import WireConnector
+from .websocket_handshake import Refusal, shown_url
+from .websocket_stream import NoWebSocket, Request, open_duplex
 
 _PORTS = {"ws": 80, "wss": 443}
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")

@@ -9,7 +9,7 @@ from typing import Any
 from attrs import evolve, frozen
 
 from mcp_nursery.actors.errors import NurseryError, ServerDown, UnknownServer, UnknownTool
-from mcp_nursery.actors.messages import ServerState
+from mcp_nursery.actors.states import ServerState
 from mcp_nursery.supervisor import Config, ServerStatus, Supervisor, Tool, ToolResult, open_supervisor
 from mcp_nursery.supervisor.tools.naming import DEFAULT_TEMPLATE, clean, possible_owners
 

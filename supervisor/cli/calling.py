@@ -11,7 +11,7 @@ import trio
 
 from mcp_nursery.actors.errors import InvalidArguments, NotApproved
 from mcp_nursery.supervisor import DefinitionChange, Tool, ToolResult
-from mcp_nursery.supervisor.tools.visible import visible
+from mcp_nursery.supervisor.security.marks import visible
 
 from .output import safe_line
 

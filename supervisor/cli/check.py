@@ -8,8 +8,8 @@ from typing import Any
 from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.supervisor import Config, ServerSpec, load_config
 from mcp_nursery.supervisor.config.preflight import problem_with
-from mcp_nursery.supervisor.sqlite_store import SqliteStore
-from mcp_nursery.supervisor.store import StoreUnreadable
+from mcp_nursery.supervisor.storage.sqlite import SqliteStore
+from mcp_nursery.supervisor.storage.store import StoreUnreadable
 from mcp_nursery.supervisor.transports import UnusableTransport
 
 from .failures import OK, USAGE

@@ -13,9 +13,9 @@ from rich.console import Group
 from rich.live import Live
 from rich.text import Text
 
-from mcp_nursery.actors.alongside import run_alongside
 from mcp_nursery.actors.errors import ConnectionLost, NurseryError
-from mcp_nursery.actors.messages import ServerState
+from mcp_nursery.actors.nurseries import run_alongside
+from mcp_nursery.actors.states import ServerState
 from mcp_nursery.supervisor import (
     Call,
     Event,
@@ -29,7 +29,7 @@ from mcp_nursery.supervisor import (
 )
 
 from .demo_server import CRASH_CODE
-from .eventlines import line_of_event
+from .event_lines import line_of_event
 from .failures import OK
 from .output import safe_line, stdout_is_terminal, terminal, write_json, write_line
 from .runtime import Options, run_async

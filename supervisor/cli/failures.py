@@ -14,7 +14,7 @@ from mcp_nursery.actors.errors import (
     UnknownServer,
     UnknownTool,
 )
-from mcp_nursery.actors.messages import ServerState
+from mcp_nursery.actors.states import ServerState
 
 OK = 0
 TOOL_ERROR = 1

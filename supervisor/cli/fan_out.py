@@ -8,7 +8,7 @@ from attrs import frozen
 
 from mcp_nursery.actors.errors import NurseryError, ServerDown, UnknownTool
 from mcp_nursery.supervisor import Call, CallOutcome, ServerStatus, Supervisor, Tool
-from mcp_nursery.supervisor.fan_out import Until
+from mcp_nursery.supervisor.calls.fan_out import Until
 
 from .calling import approve, parse_arguments, result_document
 from .failures import OK, TOOL_ERROR, UNAVAILABLE, document_of, exit_code, message_of

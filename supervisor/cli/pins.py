@@ -6,8 +6,8 @@ from typing import Any
 from attrs import frozen
 
 from mcp_nursery.supervisor import DefinitionChange
-from mcp_nursery.supervisor.sqlite_store import SqliteStore
-from mcp_nursery.supervisor.tools.visible import visible
+from mcp_nursery.supervisor.security.marks import visible
+from mcp_nursery.supervisor.storage.sqlite import SqliteStore
 
 from .calling import can_ask, says_yes
 from .failures import NOT_APPROVED, OK

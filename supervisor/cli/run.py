@@ -7,7 +7,7 @@ from rich.live import Live
 
 from mcp_nursery.supervisor import Config, Supervisor, open_supervisor
 
-from .eventlines import line_of_event, line_of_status
+from .event_lines import line_of_event, line_of_status
 from .failures import OK
 from .output import safe_line, stdout_is_terminal, terminal, write_line
 from .runtime import Interrupted, Options, load, run_async

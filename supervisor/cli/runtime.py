@@ -11,8 +11,8 @@ from typing import TypeVar
 import trio
 from attrs import evolve, frozen
 
-from mcp_nursery.actors.alongside import run_alongside
 from mcp_nursery.actors.errors import ConfigError, NurseryError
+from mcp_nursery.actors.nurseries import run_alongside
 from mcp_nursery.supervisor import Config, Supervisor, discover_config, load_config, open_supervisor, transition_log
 from mcp_nursery.supervisor.config import loader
 

@@ -10,8 +10,8 @@ from attrs import frozen
 from mcp_nursery.actors.errors import ConfigError, NotApproved
 from mcp_nursery.supervisor import Config, TrustRequest
 from mcp_nursery.supervisor.config import discover_config, load_project
-from mcp_nursery.supervisor.sqlite_store import SqliteStore
-from mcp_nursery.supervisor.tools.visible import visible
+from mcp_nursery.supervisor.security.marks import visible
+from mcp_nursery.supervisor.storage.sqlite import SqliteStore
 
 from .calling import can_ask, says_yes
 from .failures import OK

@@ -24,10 +24,10 @@ from mcp_nursery.supervisor.transports import (
 from .dialects import OWN, Dialect
 from .dialects.translation import Translation
 from .document import as_object, json_type
-from .expansion import inputs_in
 from .trust import TrustRequest, texts_of, trust_request
 from .unresolved import Origin, unresolved
 from .values import FieldError, structurer
+from .variables import inputs_in
 
 T = TypeVar("T")
 

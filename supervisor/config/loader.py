@@ -14,12 +14,12 @@ from mcp_nursery.actors.errors import ConfigError, one_line
 from mcp_nursery.supervisor.spec import ServerSpec
 
 from .dialects import entries_of, recognise
+from .discovery import SETTINGS, absolute, as_project, project_files, user_files
 from .document import PROJECT_LIMIT, read_document
 from .entry import NAMELESS, Entry, read_entry
-from .expansion import how_to_pass_on, unresolved_in_header
 from .ownership import problem_with_owner
-from .places import SETTINGS, absolute, as_project, project_files, user_files
 from .unresolved import Origin, Unresolved
+from .variables import how_to_pass_on, unresolved_in_header
 
 logger: Final = logging.getLogger(__name__)
 

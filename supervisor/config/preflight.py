@@ -6,11 +6,11 @@ Not part of reading a file: the environment and the disk are others by the time 
 from typing import Any
 
 from mcp_nursery.actors.errors import ConfigError, StartFailed
-from mcp_nursery.actors.transports.program import Shown, child_environment, find_program
+from mcp_nursery.actors.process.command import Shown, child_environment, find_program
 from mcp_nursery.supervisor.spec import ServerSpec
 from mcp_nursery.supervisor.transports import DockerTransport, StdioTransport
 
-from .resolving import Resolver
+from .deferred import Resolver
 from .unresolved import Unresolved
 
 _UNKNOWN = "unknown"

@@ -11,7 +11,7 @@ from attrs import field, frozen
 from mcp_nursery.supervisor.docker import run_arguments
 
 from .document import as_object
-from .expansion import command_of, has_variables, inputs_in
+from .variables import command_of, has_variables, inputs_in
 
 _HARMLESS = frozenset(
     {

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import evolve, field, frozen
 
-from mcp_nursery.supervisor.tools.given import secrets_in
+from mcp_nursery.supervisor.security.secret_values import secrets_in
 from mcp_nursery.supervisor.transports import names_only
 
-from .expansion import as_variables, command_of, has_variables, inputs_in
+from .variables import as_variables, command_of, has_variables, inputs_in
 
 if TYPE_CHECKING:
     from mcp_nursery.actors.server import Connector
@@ -76,7 +76,7 @@ class Unresolved:
 
     def connector(self, *, close_grace: float) -> "Connector":
         """How an incarnation reaches it: what it stands for is found out when it connects."""
-        from .resolving import ResolvingConnector
+        from .deferred import ResolvingConnector
 
         return ResolvingConnector(self, close_grace=close_grace)
 

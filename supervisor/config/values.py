@@ -10,7 +10,7 @@ from attrs import AttrsInstance, fields
 from cattrs import ClassValidationError, Converter
 from cattrs.gen import make_dict_structure_fn
 
-from mcp_nursery.actors.transports.headers import problem_with_header
+from mcp_nursery.actors.transports.http.headers import problem_with_header
 from mcp_nursery.supervisor.policy import RestartMode, Revive
 
 from .document import as_object, is_unicode, json_type

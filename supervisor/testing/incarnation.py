@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from mcp_nursery.actors.messages import Loss
+from mcp_nursery.actors.outcomes import Loss
 
 from .life import Ask, Life, Refusal, ToolFunction, tell_progress
 

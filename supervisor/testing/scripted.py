@@ -9,8 +9,8 @@ import trio
 from attrs import define, field, frozen
 
 from mcp_nursery.actors.errors import StartFailed
-from mcp_nursery.actors.transports.wire_connector import WireConnector
-from mcp_nursery.actors.wire.duplex import Duplex
+from mcp_nursery.actors.jsonrpc.stream import Duplex
+from mcp_nursery.actors.transports.base import WireConnector
 
 from .incarnation import Incarnation
 from .life import Life, ToolFunction

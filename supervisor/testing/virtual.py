@@ -6,7 +6,7 @@ from typing import TypeVar
 import trio
 import trio.testing
 
-from mcp_nursery.supervisor.loading import load
+from mcp_nursery.supervisor.preload import load
 
 T = TypeVar("T")
 

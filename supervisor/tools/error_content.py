@@ -18,10 +18,10 @@ from mcp_nursery.actors.errors import (
     UnknownServer,
     UnknownTool,
 )
-from mcp_nursery.actors.messages import Delivery
+from mcp_nursery.actors.states import Delivery
 
-from .redaction import PLAIN
-from .wrapping import clean_name, wrap
+from ..security.marks import clean_name, wrap
+from ..security.redaction import PLAIN
 
 MAX_MESSAGE: Final = 1000
 """Characters of a message, or of a name, that are shown."""

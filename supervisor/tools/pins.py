@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from attrs import field, frozen
 
+from ..security.marks import visible
 from .fingerprint import fingerprint
 from .hints import always_load, search_hint
-from .visible import visible
 
 if TYPE_CHECKING:
     from mcp_types import Tool as Definition

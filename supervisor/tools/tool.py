@@ -1,13 +1,13 @@
-"""A tool as the host sees it: a definition, named, with whoever calls it. Pure."""
+"""A tool as the host sees it: a definition, named, with whoever calls it; and as APIs of models take it. Pure."""
 
 from collections.abc import Mapping
 from functools import cached_property
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from attrs import field, frozen
 
-from .adapters import as_anthropic, as_langchain, as_openai
+from ..security.marks import harmless
 from .hints import ToolHints, always_load, describe, hints_of, search_hint
 from .pins import DefinitionChange, pinned_text
 from .truncation import MAX_RESULT_CHARS
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from mcp_types import Tool as Definition
     from mcp_types import ToolAnnotations
 
-    from mcp_nursery.actors.mailbox import ProgressCallback
+    from mcp_nursery.actors.reply import ProgressCallback
 
     from .results import ToolResult
 
@@ -142,3 +142,35 @@ class Tool:
         if self._invoke is None:
             raise TypeError(f"{self.name}: this tool is a description only; call the one in supervisor.tools")
         return await self._invoke(self, arguments, timeout=timeout, on_progress=on_progress, meta=meta)
+
+
+def as_openai(tool: "Tool") -> dict[str, Any]:
+    """A function tool of OpenAI's chat completions, and of the many APIs that take the same."""
+    function = {"name": tool.name, "description": tool.description, "parameters": _schema(tool)}
+    return {"type": "function", "function": function}
+
+
+def as_anthropic(tool: "Tool") -> dict[str, Any]:
+    """A tool of Anthropic's messages."""
+    return {"name": tool.name, "description": tool.description, "input_schema": _schema(tool)}
+
+
+def as_langchain(tool: "Tool") -> dict[str, Any]:
+    """What LangChain's `StructuredTool` is made of, its function left to the host."""
+    return {"name": tool.name, "description": tool.description, "args_schema": _schema(tool)}
+
+
+def _schema(tool: "Tool") -> dict[str, Any]:
+    """The input schema, with the two keys that these APIs insist on."""
+    return {"type": "object", "properties": {}, **_copy(tool.input_schema)}
+
+
+def _copy(value: Any) -> Any:
+    """The caller's own copy of a JSON value, in which no text, names included, forges the marks around results."""
+    if isinstance(value, str):
+        return harmless(value)
+    if isinstance(value, dict):
+        return {harmless(str(key)): _copy(part) for key, part in cast("dict[object, object]", value).items()}
+    if isinstance(value, list):
+        return [_copy(part) for part in cast("list[object]", value)]
+    return value

@@ -5,9 +5,10 @@ import trio
 from mcp_types import ElicitRequest, ElicitRequestFormParams, ElicitResult
 from trio.testing import wait_all_tasks_blocked
 
-from mcp_nursery.actors.host import Callbacks, Host
-from mcp_nursery.actors.mailbox import ReplySlot
-from mcp_nursery.actors.messages import Answered, CallTool, Loss, Question, Round
+from mcp_nursery.actors.callbacks import Callbacks, Host
+from mcp_nursery.actors.messages import CallTool, Question, Round
+from mcp_nursery.actors.outcomes import Answered, Loss
+from mcp_nursery.actors.reply import ReplySlot
 from mcp_nursery.supervisor.testing import ScriptedServer
 
 from .test_server import TOLD, living, sleeps

@@ -17,7 +17,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import REQUEST_TIMEOUT
 from pydantic import ValidationError
 
-from mcp_nursery.actors.connection.negotiation import CLIENT_INFO
+from mcp_nursery.actors.session.handshake import CLIENT_INFO
 from mcp_nursery.supervisor import (
     Call,
     CallTimeout,

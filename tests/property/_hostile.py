@@ -11,7 +11,7 @@ from typing import Any
 from attrs import define, field, frozen
 from hypothesis import strategies as st
 
-from mcp_nursery.actors.transports.wire_connector import WireConnector
+from mcp_nursery.actors.transports.base import WireConnector
 
 from ..talker import Talker
 from ._hostile_words import (

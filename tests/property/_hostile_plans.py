@@ -3,17 +3,7 @@
 from typing import Any
 
 from ._hostile import Answer, Mutation, Plan
-from ._hostile_words import (
-    BROKEN,
-    PATHOLOGICAL_SCHEMAS,
-    QUESTION,
-    STAMP,
-    UNASKED,
-    VISIT,
-    Raw,
-    nested,
-    tool,
-)
+from ._hostile_words import BROKEN, PATHOLOGICAL_SCHEMAS, QUESTION, STAMP, UNASKED, VISIT, Raw, nested, tool
 
 
 def deep(depth: int) -> Raw:

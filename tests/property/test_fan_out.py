@@ -22,7 +22,7 @@ from mcp_nursery.supervisor import (
     ToolResult,
     open_supervisor,
 )
-from mcp_nursery.supervisor.fan_out import Until
+from mcp_nursery.supervisor.calls.fan_out import Until
 from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual
 
 from ._world import all_tasks

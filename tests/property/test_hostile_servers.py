@@ -21,7 +21,7 @@ from mcp_nursery.supervisor import (
     ToolResult,
     open_supervisor,
 )
-from mcp_nursery.supervisor.store import MemoryStore
+from mcp_nursery.supervisor.storage.store import MemoryStore
 from mcp_nursery.supervisor.testing import ScriptedServer, run_virtual
 from mcp_nursery.supervisor.tools.error_content import error_content
 

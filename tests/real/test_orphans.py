@@ -17,10 +17,10 @@ from pathlib import Path
 import pytest
 import trio
 
-from mcp_nursery.actors.transports import process
-from mcp_nursery.actors.transports.orphans import Orphan, end_orphans, this_host
-from mcp_nursery.actors.transports.process_mark import VARIABLE as MARKER
-from mcp_nursery.actors.transports.process_table import ProcessId, identify
+from mcp_nursery.actors.process import tree as process
+from mcp_nursery.actors.process.marks import VARIABLE as MARKER
+from mcp_nursery.actors.process.orphans import Orphan, end_orphans, this_host
+from mcp_nursery.actors.process.table import ProcessId, identify
 from mcp_nursery.supervisor import open_supervisor
 
 from ..timely import in_time, timely

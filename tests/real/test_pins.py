@@ -12,7 +12,7 @@ import trio
 from attrs import evolve
 
 from mcp_nursery.supervisor import DefinitionChanged, NotApproved, ServerSpec, StdioTransport, TrustRequest
-from mcp_nursery.supervisor.sqlite_store import SqliteStore
+from mcp_nursery.supervisor.storage.sqlite import SqliteStore
 
 from .harness import AT_ONCE, status_of, supervised
 

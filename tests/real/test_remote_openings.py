@@ -9,8 +9,8 @@ from functools import partial
 import pytest
 import trio
 
-from mcp_nursery.actors.connection import HandshakeFailed
-from mcp_nursery.actors.host import NO_HOST
+from mcp_nursery.actors.callbacks import NO_HOST
+from mcp_nursery.actors.session.base import HandshakeFailed
 from mcp_nursery.supervisor import (
     HttpTransport,
     RestartPolicy,

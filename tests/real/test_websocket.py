@@ -8,14 +8,7 @@ import pytest
 import trio
 import trio.testing
 
-from mcp_nursery.supervisor import (
-    CallTimeout,
-    ConnectionLost,
-    Delivery,
-    RestartPolicy,
-    ServerState,
-    open_supervisor,
-)
+from mcp_nursery.supervisor import CallTimeout, ConnectionLost, Delivery, RestartPolicy, ServerState, open_supervisor
 
 from ..timely import in_time, timely
 from .harness import next_state, outcome_of, status_of, supervised

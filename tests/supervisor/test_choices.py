@@ -9,7 +9,7 @@ import pytest
 from mcp_types import LoggingLevel
 
 import mcp_nursery.supervisor as public
-from mcp_nursery.actors import host
+from mcp_nursery.actors import callbacks as host
 from mcp_nursery.supervisor import (
     Call,
     Callbacks,
@@ -21,7 +21,7 @@ from mcp_nursery.supervisor import (
     load_config,
     open_supervisor,
 )
-from mcp_nursery.supervisor.fan_out import Until
+from mcp_nursery.supervisor.calls.fan_out import Until
 from mcp_nursery.supervisor.testing import ScriptedServer
 
 RESEND = "'safe', 'always' or 'never'"

@@ -3,7 +3,7 @@
 import pytest
 import trio
 
-from mcp_nursery.actors.messages import ServerState
+from mcp_nursery.actors.states import ServerState
 from mcp_nursery.supervisor import (
     Event,
     EventStream,

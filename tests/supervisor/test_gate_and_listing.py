@@ -7,7 +7,7 @@ import trio
 from mcp_types import Tool as Definition
 
 from mcp_nursery.actors.errors import ServerDown, UnknownServer, UnknownTool
-from mcp_nursery.actors.messages import ServerState
+from mcp_nursery.actors.states import ServerState
 from mcp_nursery.supervisor import (
     DefinitionChanged,
     MemoryStore,
@@ -17,7 +17,7 @@ from mcp_nursery.supervisor import (
     ToolsChanged,
     open_supervisor,
 )
-from mcp_nursery.supervisor.catalogue import build_catalogue
+from mcp_nursery.supervisor.catalogue.catalogue import build_catalogue
 from mcp_nursery.supervisor.status import Snapshot
 from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual
 from mcp_nursery.supervisor.tools.naming import DEFAULT_TEMPLATE
@@ -483,7 +483,7 @@ async def test_a_refresh_that_is_answered_with_nonsense(autojump_clock):
 
 async def test_a_refresh_that_is_not_answered(autojump_clock, caplog):
     """G14: a server that fails to answer keeps its old tools, and why is logged; the connect timeout bounds it."""
-    caplog.set_level("INFO", "mcp_nursery.supervisor.keeper")
+    caplog.set_level("INFO", "mcp_nursery.supervisor.servers.keeper")
     server = ScriptedServer(Life(deaf_after=2))  # server/discover and the first tools/list
     async with open_supervisor([spec(server, connect_timeout=7)]) as supervisor:
         assert [tool.tool for tool in await supervisor.list_tools(refresh=True)] == ["echo"]

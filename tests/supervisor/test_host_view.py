@@ -9,7 +9,7 @@ import trio
 import trio.testing
 from attrs import field, frozen
 
-from mcp_nursery.actors.transports.headers import WithHeaders
+from mcp_nursery.actors.transports.http.headers import WithHeaders
 from mcp_nursery.supervisor import (
     Approval,
     ApprovalRequest,

@@ -21,7 +21,7 @@ from mcp_nursery.actors.errors import (
     ServerDown,
     ServerError,
 )
-from mcp_nursery.actors.messages import ServerState
+from mcp_nursery.actors.states import ServerState
 from mcp_nursery.supervisor import ApprovalRules, InProcessTransport, RestartPolicy, ServerSpec, open_supervisor
 
 S = ServerState

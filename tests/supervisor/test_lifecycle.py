@@ -2,7 +2,7 @@
 
 import pytest
 
-from mcp_nursery.actors.messages import ServerState
+from mcp_nursery.actors.states import ServerState
 from mcp_nursery.supervisor.lifecycle import (
     BEGINNINGS,
     CALLS_WAIT,

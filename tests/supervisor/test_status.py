@@ -4,11 +4,12 @@ import pytest
 from attrs import frozen
 from mcp_types import Implementation
 
-from mcp_nursery.actors.messages import Era, Handshake
+from mcp_nursery.actors.messages import Handshake
+from mcp_nursery.actors.states import Era
 from mcp_nursery.supervisor import MemoryStore, ServerSpec, UnknownServer, open_supervisor
+from mcp_nursery.supervisor.servers.usage import Usage
 from mcp_nursery.supervisor.status import introduced
 from mcp_nursery.supervisor.testing import ScriptedServer, run_virtual
-from mcp_nursery.supervisor.usage import Usage
 
 
 def test_secrets_are_taken_out_of_every_text():

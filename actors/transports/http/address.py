@@ -8,7 +8,7 @@ import httpx2
 from attrs import field, frozen
 
 from ...errors import StartFailed, leaves, one_line
-from ...failures import Evidence, Fault
+from .failures import Evidence, Fault
 
 _NOTHING_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.ProxyError)
 

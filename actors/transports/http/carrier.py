@@ -11,15 +11,16 @@ from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from ...errors import folded
-from ...failures import Evidence, Fault, Phase, Reason, Verdict, loss_of, sort
-from ...mailbox import ReplySlot
-from ...messages import Dropped, Era, Loss, Malformed, Outcome, Rejected
-from ...nesting import TOO_DEEP, nested_too_deep
-from ...wire import frames
-from ...wire.carrier import Hub, Origin, Outgoing
-from ...wire.endpoint import Refused
+from ...json_depth import TOO_DEEP, nested_too_deep
+from ...jsonrpc import codec
+from ...jsonrpc.carrier import Hub, Origin, Outgoing
+from ...jsonrpc.dispatcher import Refused
+from ...outcomes import Dropped, Loss, Malformed, Outcome, Rejected
+from ...reply import ReplySlot
+from ...states import Era
 from .client import HttpClient
 from .exchange import SESSION, Exchange, Listening, Request
+from .failures import Evidence, Fault, Phase, Reason, Verdict, loss_of, sort
 from .responses import EVENTS
 
 logger: Final = logging.getLogger(__name__)
@@ -119,7 +120,7 @@ class HttpCarrier:
 
     def _take_back(self, slot: ReplySlot, reason: str) -> None:
         told = {"requestId": slot.request_id, "reason": reason}
-        self.begin(Exchange(self, Outgoing(frames.notification("notifications/cancelled", told))))
+        self.begin(Exchange(self, Outgoing(codec.notification("notifications/cancelled", told))))
 
     def _exchange(self, outgoing: Outgoing) -> Exchange:
         """The exchange of a request."""

@@ -10,7 +10,7 @@ from attrs import frozen
 
 from ..tls import context_for
 from .address import Address
-from .layers import Layers
+from .auth import Layers
 
 _USER_AGENT = f"mcp-nursery/{version('mcp-nursery')}"
 _BECOME_GET = (302, 303)

@@ -20,15 +20,15 @@ from mcp_types import PARSE_ERROR
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from ...errors import folded
-from ...failures import Evidence, Fault, Phase
-from ...mailbox import ReplySlot
-from ...messages import Answered, Outcome, Rejected
-from ...wire.calls import outcome_of
-from ...wire.carrier import Origin, Outgoing
+from ...jsonrpc.carrier import Origin, Outgoing
+from ...jsonrpc.pending import outcome_of
+from ...outcomes import Answered, Outcome, Rejected
+from ...reply import ReplySlot
 from . import limits
 from .address import evidence_of
+from .auth import AuthFailed
 from .events import Event, Oversized, events_of
-from .layers import AuthFailed
+from .failures import Evidence, Fault, Phase
 from .responses import EVENTS, TooLarge, media_type, parts_of, read_body, read_refusal, refused
 
 if TYPE_CHECKING:

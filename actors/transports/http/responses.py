@@ -11,9 +11,9 @@ import orjson
 import trio
 
 from ...errors import folded
-from ...failures import Evidence, Fault
 from ...turns import Pace
 from . import limits
+from .failures import Evidence, Fault
 
 EVENTS = "text/event-stream"
 

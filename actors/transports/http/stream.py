@@ -9,17 +9,18 @@ import httpx2
 import trio
 
 from ...errors import folded
-from ...failures import Evidence, Fault, Phase, loss_of, sort
-from ...mailbox import ReplySlot
-from ...messages import Era, Loss, Outcome, Rejected
-from ...wire.carrier import Hub, Origin, Outgoing
+from ...jsonrpc.carrier import Hub, Origin, Outgoing
+from ...outcomes import Loss, Outcome, Rejected
+from ...reply import ReplySlot
+from ...states import Era
 from . import limits
 from .address import evidence_of
+from .auth import AuthFailed
 from .carrier import HttpCarrier
 from .client import HttpClient, origin_of
 from .events import Event, Oversized, events_of
 from .exchange import Exchange
-from .layers import AuthFailed
+from .failures import Evidence, Fault, Phase, loss_of, sort
 from .responses import EVENTS, TooLarge, media_type, parts_of, refused
 
 logger: Final = logging.getLogger(__name__)

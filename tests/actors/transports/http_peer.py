@@ -7,11 +7,11 @@ from functools import partial
 import trio
 import trio.testing
 
-from mcp_nursery.actors.mailbox import ReplySlot
+from mcp_nursery.actors.jsonrpc.codec import encode
 from mcp_nursery.actors.messages import CallTool
+from mcp_nursery.actors.reply import ReplySlot
 from mcp_nursery.actors.transports.sse import SseConnector
 from mcp_nursery.actors.transports.streamable_http import StreamableHttpConnector
-from mcp_nursery.actors.wire.frames import encode
 
 MODERN, HANDSHAKE = "2026-07-28", "2025-11-25"
 TOOLS = [

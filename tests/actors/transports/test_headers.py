@@ -5,9 +5,9 @@ from contextlib import asynccontextmanager
 import pytest
 from attrs import define, field
 
+from mcp_nursery.actors.callbacks import NO_HOST
 from mcp_nursery.actors.errors import ConfigError, StartFailed
-from mcp_nursery.actors.host import NO_HOST
-from mcp_nursery.actors.transports.headers import WithHeaders, resolve
+from mcp_nursery.actors.transports.http.headers import WithHeaders, resolve
 from mcp_nursery.supervisor import WebSocketTransport
 
 

@@ -4,7 +4,8 @@ import httpx2
 import pytest
 import trio
 
-from mcp_nursery.actors.messages import Answered, Delivery, Dropped, Rejected
+from mcp_nursery.actors.outcomes import Answered, Dropped, Rejected
+from mcp_nursery.actors.states import Delivery
 
 from .http_peer import (
     HANDSHAKE,

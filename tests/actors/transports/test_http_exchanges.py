@@ -8,11 +8,12 @@ import httpx2
 import pytest
 import trio
 
-from mcp_nursery.actors.connection import HandshakeFailed
-from mcp_nursery.actors.host import Callbacks, Host
-from mcp_nursery.actors.messages import Answered, Delivery, Dropped, Loss, Malformed, Rejected
+from mcp_nursery.actors.callbacks import Callbacks, Host
+from mcp_nursery.actors.jsonrpc.stream import FRAME_LIMIT
+from mcp_nursery.actors.outcomes import Answered, Dropped, Loss, Malformed, Rejected
+from mcp_nursery.actors.session.base import HandshakeFailed
+from mcp_nursery.actors.states import Delivery
 from mcp_nursery.actors.transports.http import exchange, limits
-from mcp_nursery.actors.wire.duplex import FRAME_LIMIT
 
 from .http_peer import (
     HANDSHAKE,

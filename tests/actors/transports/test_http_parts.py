@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from mcp_nursery.actors.errors import StartFailed
 from mcp_nursery.actors.transports import tls
 from mcp_nursery.actors.transports.http.address import Address
+from mcp_nursery.actors.transports.http.auth import AuthFailed, Layers
 from mcp_nursery.actors.transports.http.client import origin_of
 from mcp_nursery.actors.transports.http.events import Event, EventParser, Oversized, events_of
-from mcp_nursery.actors.transports.http.layers import AuthFailed, Layers
 from mcp_nursery.actors.transports.http.responses import parts_of
 
 # addresses

@@ -12,8 +12,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from mcp_nursery.actors.errors import StartFailed
-from mcp_nursery.actors.transports.upgrade import HEAD_LIMIT
 from mcp_nursery.actors.transports.websocket import WebSocketConnector
+from mcp_nursery.actors.transports.websocket_handshake import HEAD_LIMIT
 
 from .websocket_peer import (
     TEXT,

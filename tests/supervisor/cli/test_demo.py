@@ -5,7 +5,7 @@ import pytest
 import trio
 
 from mcp_nursery.actors.errors import UnknownTool
-from mcp_nursery.actors.messages import ServerState
+from mcp_nursery.actors.states import ServerState
 from mcp_nursery.supervisor import StateChanged
 from mcp_nursery.supervisor.cli import demo
 

@@ -1,6 +1,6 @@
 import pytest
 
-from mcp_nursery.actors.messages import ServerState
+from mcp_nursery.actors.states import ServerState
 from mcp_nursery.supervisor import (
     CallCounts,
     DefinitionChange,
@@ -13,7 +13,7 @@ from mcp_nursery.supervisor import (
     StateChanged,
     ToolsChanged,
 )
-from mcp_nursery.supervisor.cli.eventlines import line_of_event
+from mcp_nursery.supervisor.cli.event_lines import line_of_event
 from mcp_nursery.supervisor.cli.statuses import error_of, row
 
 

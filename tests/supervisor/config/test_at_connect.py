@@ -7,10 +7,10 @@ import pytest
 import trio
 
 from mcp_nursery.actors.errors import StartFailed
-from mcp_nursery.actors.transports.program import Shown
+from mcp_nursery.actors.process.command import Shown
 from mcp_nursery.supervisor import discover_config, load_config
 from mcp_nursery.supervisor.config import load_project
-from mcp_nursery.supervisor.config.resolving import Resolver, ResolvingConnector
+from mcp_nursery.supervisor.config.deferred import Resolver, ResolvingConnector
 
 SECRET = "hunter2-hunter2"
 OTHER = "swordfish-${GONE}"

@@ -1,0 +1,58 @@
+"""One timer for all calls: a cancel scope for each would cost more than the rest of its way to the server."""
+
+import math
+from heapq import heapify, heappop, heappush
+from itertools import count
+from weakref import ReferenceType, ref
+
+import trio
+
+from .reply import ReplySlot
+
+_FEW = 256
+"""Calls watched before it is worth looking which of them are decided."""
+
+
+class Timer:
+    """Expires the slots whose time is over. A slot that is decided, or that nobody holds any more, is forgotten."""
+
+    def __init__(self) -> None:
+        self._watched: list[tuple[float, int, ReferenceType[ReplySlot]]] = []
+        """A heap by deadline; the number keeps the order of equal ones."""
+        self._numbers = count()
+        self._bound = _FEW
+        self._alarm = trio.CancelScope()
+
+    def watch(self, slot: ReplySlot, deadline: float) -> None:
+        """Expire the slot at `deadline`, on Trio's clock, unless it is decided by then."""
+        if deadline == math.inf:
+            return
+        if len(self._watched) >= self._bound:
+            self._forget_decided()
+        heappush(self._watched, (deadline, next(self._numbers), ref(slot)))
+        if deadline < self._alarm.deadline:
+            self._wake_at(deadline)
+
+    async def run(self) -> None:
+        """Keep the time until cancelled."""
+        while True:
+            with self._alarm:
+                await trio.sleep_forever()
+            self._expire_due()
+            self._forget_decided()
+            self._alarm = trio.CancelScope(deadline=self._watched[0][0] if self._watched else math.inf)
+
+    def _wake_at(self, deadline: float) -> None:
+        self._alarm.deadline = deadline
+
+    def _expire_due(self) -> None:
+        now = trio.current_time()
+        while self._watched and self._watched[0][0] <= now:
+            slot = heappop(self._watched)[2]()
+            if slot is not None:
+                slot.expire()
+
+    def _forget_decided(self) -> None:
+        self._watched = [one for one in self._watched if (slot := one[2]()) is not None and not slot.decided]
+        heapify(self._watched)
+        self._bound = max(_FEW, 2 * len(self._watched))

@@ -1,0 +1,147 @@
+"""What an endpoint stands on: how its frames leave and the peer's come, on a stream of frames or in exchanges of HTTP.
+
+The endpoint numbers, frames and correlates; a carrier knows when bytes leave, where an answer may come, and what a
+failure on the way means.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import trio
+from attrs import frozen
+
+from ..outcomes import Loss, Outcome
+from ..reply import ReplySlot
+from ..states import Era
+
+
+def no_headers() -> Mapping[str, str]:
+    """Of what needs none."""
+    return {}
+
+
+@frozen(eq=False)
+class Outgoing:
+    """One frame on its way to the peer, and what a carrier may need to know of it."""
+
+    frame: bytes
+    slot: ReplySlot | None = None
+    """Who waits for the answer; None if there is none to come."""
+    method: str | None = None
+    """Of a request or a notification; None for an answer."""
+    headers: Callable[[], Mapping[str, str]] = no_headers
+    """What goes with it where frames have headers."""
+    limited: bool = False
+    """Whoever waits has set a time limit: it rules, and no carrier has one of its own."""
+
+
+class Origin:
+    """Where a frame came from. As it stands here: where nothing but notifications come from."""
+
+    def may_answer(self, slot: ReplySlot) -> bool:
+        """Whether the answer to this request may come here."""
+        del slot
+        return False
+
+    def stray(self, message: Mapping[str, Any]) -> None:
+        """An answer came that nobody waits for here."""
+
+    def garbled(self) -> None:
+        """What came is no message of JSON-RPC."""
+
+    def unread(self, problem: str) -> None:
+        """A message came that is not read, for this reason, and nobody can tell whether it was an answer, or whose."""
+
+    def judge(self, outcome: Outcome) -> Outcome:
+        """What the answer to a request means."""
+        return outcome
+
+    def respond(self, frame: bytes) -> None:
+        """Answer what the peer asked here. Never waits."""
+
+
+class Hub(Protocol):
+    """The endpoint, as its carrier knows it."""
+
+    lost: trio.Event
+    """Set once the connection is gone."""
+
+    @property
+    def in_flight(self) -> int:
+        """Calls that wait for an answer."""
+        ...
+
+    def hear(self) -> None:
+        """The peer gave a sign of life."""
+        ...
+
+    async def take_in(self, batch: list[bytes], origin: Origin) -> None:
+        """See to frames of the peer, in order."""
+        ...
+
+    def refuse(self, frame: bytes, problem: str, origin: Origin) -> None:
+        """A frame, of which its ends are enough, is not read for this reason."""
+        ...
+
+    def conclude(self, slot: ReplySlot, outcome: Outcome) -> None:
+        """Decide a request: no answer counts any more."""
+        ...
+
+    def lose(self, loss: Loss) -> None:
+        """The connection is lost: every request is decided."""
+        ...
+
+
+class Carrier(Protocol):
+    """Carries the frames of one connection. Run once, by its endpoint."""
+
+    only_era: Era | None
+    """The era it knows, if it knows only one."""
+    dies_of_a_probe: bool
+    """Whether the end of the connection may be a server's answer to the probe of its era."""
+
+    @property
+    def pid(self) -> int | None:
+        """The process behind it, where there is one."""
+        ...
+
+    def has_room(self, frame: bytes) -> bool:
+        """Whether the frame of a call may be sent now."""
+        ...
+
+    def send(self, outgoing: Outgoing) -> None:
+        """Take a frame: it is written at the next `flush` or later. Never waits."""
+        ...
+
+    def flush(self) -> None:
+        """Write what can be written now. Never waits."""
+        ...
+
+    async def tell(self, outgoing: Outgoing) -> None:
+        """Send a notification of the session; wait only if what follows must not overtake it."""
+        ...
+
+    async def taken(self) -> None:
+        """Wait until something was sent and the peer has read all of it; returns at once where nobody can tell."""
+        ...
+
+    def drop(self, slot: ReplySlot, reason: str | None) -> None:
+        """Nobody waits for this request any more: none of it is sent from now on.
+
+        Args:
+            slot: Its slot.
+            reason: What the peer is told if it may have read of it; None: it is told nothing.
+        """
+        ...
+
+    def opened(self) -> None:
+        """The conversation has been opened: from now on a failure is one of a conversation under way."""
+        ...
+
+    def explain(self, error: Exception, told: str) -> Loss:
+        """How the connection stands after a request of the session has failed with this error; `told`: in one line."""
+        ...
+
+    async def run(self, hub: Hub, nursery: trio.Nursery) -> Loss:
+        """Carry until the peer is gone, and tell how it ended."""
+        ...

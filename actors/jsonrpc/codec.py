@@ -1,0 +1,145 @@
+"""JSON-RPC 2.0 frames: values in, bytes out, and back. No I/O and no state."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, cast
+
+import orjson
+from pydantic_core import to_json, to_jsonable_python
+
+from ..json_depth import may_be_nested_too_deep, nested_too_deep
+
+_OPTIONS = orjson.OPT_UTC_Z | orjson.OPT_NON_STR_KEYS
+
+DIGITS = bytes(ord("0") if ord("0") <= byte <= ord("9") else 0 for byte in range(256))
+"""Every digit as a zero, for `bytes.translate`."""
+_TWO = rb"[0-9a-fA-F]{2}"
+ESCAPE = re.compile(rb"\\(?:u[dD][89abAB]%b\\u[dD][c-fC-F]%b|(u[dD][89a-fA-F]%b)|.)" % (_TWO, _TWO, _TWO), re.DOTALL)
+"""An escape in a JSON text; in the group if it is half of a surrogate pair without the other."""
+NO_CHARACTER = rb"\ufffd"
+"""What stands for such a half, as in bytes that are not UTF-8: no text with one in it can be written out."""
+LONG_INTEGER = b"0" * 19
+"""The digits of 2**63: an integer with fewer fits into 64 bits. Found at the speed of memory, unlike a pattern."""
+_LOOKS = 100
+"""Places looked at one by one, before it is quicker to look everywhere."""
+
+
+def encode(value: object) -> bytes:
+    """JSON as the SDK would send it.
+
+    Raises:
+        TypeError: Something in `value` has no JSON form.
+    """
+    try:
+        return orjson.dumps(value, default=_jsonable, option=_OPTIONS)
+    except TypeError as refused:
+        return _encode_big(value, refused)
+
+
+def _encode_big(value: object, refused: TypeError) -> bytes:
+    """Integers beyond 64 bits have a JSON form too, and more than orjson writes."""
+    try:
+        return to_json(value, inf_nan_mode="null", exclude_none=True)
+    except (ValueError, RecursionError):
+        raise TypeError(str(refused.__cause__ or refused)) from None
+
+
+def _jsonable(value: object) -> object:
+    try:
+        return to_jsonable_python(value, exclude_none=True)
+    except ValueError as error:
+        raise TypeError(f"{type(value).__name__} has no JSON form") from error
+
+
+def request(request_id: int | str, method: str, params: Mapping[str, Any] | None) -> bytes:
+    """A request; `params` is left out when empty."""
+    body: dict[str, Any] = {"jsonrpc": "2.0", "id": request_id, "method": method}
+    return encode(body | {"params": params} if params else body)
+
+
+def notification(method: str, params: Mapping[str, Any] | None) -> bytes:
+    """A notification."""
+    body: dict[str, Any] = {"jsonrpc": "2.0", "method": method}
+    return encode(body if params is None else body | {"params": params})
+
+
+def result(request_id: int | str, value: Mapping[str, Any]) -> bytes:
+    """A successful response."""
+    return encode({"jsonrpc": "2.0", "id": request_id, "result": value})
+
+
+def error(request_id: int | str, code: int, message: str, data: Any = None) -> bytes:
+    """An error response; `data` is left out when None."""
+    described: dict[str, Any] = {"code": code, "message": message}
+    if data is not None:
+        described["data"] = data
+    return encode({"jsonrpc": "2.0", "id": request_id, "error": described})
+
+
+def messages(frame: bytes) -> Iterator[dict[str, Any]]:
+    """The messages in one frame: one, or several of a 2025-03-26 batch.
+
+    What is nested too deep is left out, but for results: those are judged by who asked for them.
+
+    Raises:
+        ValueError: The frame is not JSON, or holds something that is no object.
+    """
+    return split(decode(frame), deep=may_be_nested_too_deep(frame))
+
+
+def split(decoded: object, *, deep: bool) -> Iterator[dict[str, Any]]:
+    """The messages in what a frame held; `deep`: what is nested too deep may be in it.
+
+    Raises:
+        ValueError: One is no object.
+    """
+    batch = cast("list[object]", decoded) if type(decoded) is list else [decoded]
+    for message in batch:
+        if type(message) is not dict:
+            raise ValueError(f"not a JSON-RPC message: {type(message).__name__}")
+        whole = cast("dict[str, Any]", message)
+        yield {key: it for key, it in whole.items() if key == "result" or not nested_too_deep(it)} if deep else whole
+
+
+def _whole_character(escape: re.Match[bytes]) -> bytes:
+    return escape[0] if escape[1] is None else NO_CHARACTER
+
+
+def _integer(digits: str) -> int | float:
+    """Python refuses more than 4300 digits, because it takes time quadratic in them."""
+    try:
+        return int(digits)
+    except ValueError:
+        return float(digits)
+
+
+def may_hold_a_long_integer(frame: bytes) -> bool:
+    """Whether 19 digits stand in a row. Of every fourth byte such a row holds four, and few other places do."""
+    fourths = frame[::4].translate(DIGITS)
+    at = fourths.find(b"0000")  # `in` is slow for bytes: it takes them for a number first
+    looks = 0
+    while at >= 0 and looks < _LOOKS:
+        if LONG_INTEGER in frame[max(0, 4 * at - 6) : 4 * at + 19].translate(DIGITS):
+            return True
+        at = fourths.find(b"0000", at + 1)
+        looks += 1
+    return at >= 0 and LONG_INTEGER in frame.translate(DIGITS)
+
+
+def decode(frame: bytes) -> Any:
+    """The JSON in a frame, read leniently where strictness would lose an answer that its caller waits for.
+
+    Raises:
+        ValueError: It is not JSON.
+    """
+    if not may_hold_a_long_integer(frame):  # orjson would make a float of it, without a word
+        try:
+            return orjson.loads(frame)
+        except orjson.JSONDecodeError:
+            pass  # NaN, half a surrogate pair, a byte that is not UTF-8: what careless servers write
+    try:
+        text = ESCAPE.sub(_whole_character, frame).decode(errors="replace")
+        return json.loads(text, parse_int=_integer)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error

@@ -1,0 +1,411 @@
+"""The JSON-RPC endpoint of one connection: calls beside the session, the SDK's `Dispatcher` for the session.
+
+One correlation table for both, on whatever carries the frames. Every write is queued, so nothing here ever waits for
+the peer to read.
+"""
+
+import logging
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, cast
+
+import trio
+from attrs import evolve, frozen
+from mcp.shared.dispatcher import (
+    CallOptions,
+    OnNotify,
+    OnNotifyIntercept,
+    OnRequest,
+    as_request_id,
+    run_notify_intercept,
+)
+from mcp.shared.exceptions import MCPError
+from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, INVALID_REQUEST, REQUEST_TIMEOUT, RequestId
+from opentelemetry.propagate import inject
+
+from ..limits import USUAL, Limits
+from ..outcomes import Answered, Busy, Dropped, Loss, Malformed, Outcome, Rejected, Unsendable
+from ..reply import ReplySlot
+from ..secrets import HIDE_SECRETS
+from ..steps import SMALL
+from ..turns import Pace, by_turns
+from . import codec, large_messages
+from .carrier import Carrier, Origin, Outgoing, no_headers
+from .incoming import Inbound, Notices, PeerRequest, PeerRequests
+from .pending import CallTable, outcome_of
+
+logger: Final = logging.getLogger(__name__)
+
+_CLOSED = Loss("the connection was closed")
+_STAMP_PREFIX = "io.modelcontextprotocol/"
+
+
+class ConnectionClosed(MCPError):
+    """For the session: the connection ended before the reply."""
+
+
+class Refused(MCPError):
+    """For the session: the peer answered with an error."""
+
+    def __init__(self, refusal: Rejected) -> None:
+        super().__init__(refusal.code, refusal.message, refusal.data)
+        self.refusal = refusal
+
+
+class RequestTimedOut(MCPError):
+    """For the session: the request's own timeout elapsed, its write included."""
+
+
+class Endpoint:
+    """Numbers, frames and correlates.
+
+    Calls come by `post` and are answered in their slots; everything else is the session's, which runs this as its
+    dispatcher. The log calls the peer by the name of its `server`.
+    """
+
+    def __init__(self, carrier: Carrier, limits: Limits = USUAL, *, server: str = "a server") -> None:
+        self.stamp: dict[str, Any] = {}
+        """What the session puts into every request's `_meta`, learnt from its last `tools/list`."""
+        self._server = server
+        self.noise: int = 0
+        """Frames that were no JSON-RPC message."""
+        self.lost: trio.Event = trio.Event()
+        """Set once the connection is gone and every waiting slot is decided."""
+        self.loss: Loss = _CLOSED
+        """How it was lost."""
+        self.heard_at: float = -math.inf
+        """When the peer was last heard of, on Trio's clock."""
+        self.page: Page | None = None
+        """While it is not None, an answer to `tools/list` leaves its tools here as they came, and the session gets the
+        rest: it would look at all of them in one go."""
+        self._carrier = carrier
+        self._limits = limits
+        self._pace = Pace()
+        self._table = CallTable()
+        self._calls: set[ReplySlot] = set()
+        self._settled = trio.lowlevel.ParkingLot()
+        self._notices: Notices | None = None
+        """Made for the first one: many servers never send any."""
+        self._requests = PeerRequests(self, limits.kept)
+        self._session: _Session | None = None
+        """Who runs it; None until then."""
+
+    # -- calls ----------------------------------------------------------------------------------------------------
+
+    @property
+    def in_flight(self) -> int:
+        """Calls that wait for an answer; the session's own requests do not count."""
+        return len(self._calls)
+
+    async def settled(self) -> None:
+        """Wait until a call leaves `in_flight`."""
+        await self._settled.park()
+
+    def post(self, batch: "Sequence[Post]") -> None:
+        """Number, frame and write calls with one write. A slot whose frame finds no room is `Busy`."""
+        if self.lost.is_set():
+            for post in batch:
+                post.slot.resolve(self.loss)
+            return
+        for post in batch:
+            refusal = self._queue(post)
+            if refusal is not None:
+                self._table.forget(post.slot)
+                post.slot.resolve(refusal)
+        self._carrier.flush()
+
+    def _queue(self, post: "Post") -> Unsendable | Busy | None:
+        slot = post.slot
+        try:
+            frame = post.encode(self._table.open(slot))
+        except TypeError as error:
+            return Unsendable(str(error))
+        if not self._carrier.has_room(frame):
+            return Busy()
+        self._calls.add(slot)
+        self._carrier.send(Outgoing(frame, slot, "tools/call", post.headers, post.limited))
+        return None
+
+    def cancel(self, slot: ReplySlot, reason: str = "the caller gave up") -> None:
+        """Nobody waits for this request any more: take it back, or tell the peer."""
+        self._drop(slot, reason)
+
+    def _drop(self, slot: ReplySlot, reason: str | None) -> None:
+        self._table.forget(slot)
+        self._settle(slot)
+        self._carrier.drop(slot, reason)
+
+    def withdraw_unsent(self) -> None:
+        """Give up every call of which no byte has left."""
+        for slot in [slot for slot in self._calls if not slot.sent]:
+            self._drop(slot, None)
+            slot.resolve(_CLOSED)
+
+    def conclude(self, slot: ReplySlot, outcome: Outcome) -> None:
+        """Decide a request: no answer to it counts any more."""
+        self._table.forget(slot)
+        self._settle(slot)
+        slot.resolve(outcome)
+
+    def lose(self, loss: Loss) -> None:
+        """The connection is lost, even if the peer has not ended it: every waiting slot is decided, once."""
+        if self.lost.is_set():
+            return
+        self.loss = evolve(loss, pending=len(self._calls))
+        self.lost.set()
+        self._table.fail_all(self.loss)
+        self._calls.clear()
+        self._settled.unpark_all()
+
+    def _settle(self, slot: ReplySlot) -> None:
+        self._calls.discard(slot)
+        if self._settled:
+            self._settled.unpark_all()
+
+    # -- the SDK's Dispatcher: outbound ---------------------------------------------------------------------------
+
+    async def send_raw_request(
+        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
+    ) -> dict[str, Any]:
+        """Send a request of the session and return its raw result.
+
+        Raises:
+            MCPError: The peer's error, `RequestTimedOut` or `ConnectionClosed`.
+            ValueError: `opts["request_id"]` is in flight already.
+            RuntimeError: Before `run()`.
+        """
+        opts = opts or {}
+        await trio.lowlevel.checkpoint_if_cancelled()
+        if self.lost.is_set():
+            raise self._closed()
+        if self._session is None:
+            raise RuntimeError("the endpoint is not running")
+        slot = ReplySlot(wants_progress=opts.get("on_progress") is not None)
+        request_id = self._table.open(slot, opts.get("request_id"))
+        frame = codec.request(request_id, method, self._prepared(method, params, request_id, slot))
+        self._carrier.send(Outgoing(frame, slot, method, _headers_of(opts), "timeout" in opts))
+        self._carrier.flush()
+        return await self._reply(slot, method, opts)
+
+    async def notify(self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None) -> None:
+        """Send a notification of the session; dropped once the connection is lost."""
+        if not self.lost.is_set():
+            outgoing = Outgoing(codec.notification(method, params), method=method, headers=_headers_of(opts or {}))
+            await self._carrier.tell(outgoing)
+
+    def _prepared(
+        self, method: str, params: Mapping[str, Any] | None, request_id: RequestId, slot: ReplySlot
+    ) -> dict[str, Any]:
+        prepared = dict(params or {})
+        meta: dict[str, Any] = dict(prepared.pop("_meta", None) or {})
+        if method == "tools/list":
+            self.stamp = {key: value for key, value in meta.items() if key.startswith(_STAMP_PREFIX)}
+        if slot.wants_progress:
+            meta["progressToken"] = request_id
+        inject(meta)
+        return prepared | {"_meta": meta} if meta else prepared
+
+    async def _reply(self, slot: ReplySlot, method: str, opts: CallOptions) -> dict[str, Any]:
+        timeout = opts.get("timeout", math.inf)
+        outcome: Outcome | None = None
+        try:
+            with trio.move_on_after(timeout):
+                outcome = await slot.wait(opts.get("on_progress"))
+        finally:
+            if outcome is None:
+                tell = opts.get("cancel_on_abandon", True) and method != "initialize"  # the protocol forbids it
+                self._drop(slot, "the caller gave up" if tell else None)
+        if outcome is None:
+            raise RequestTimedOut(REQUEST_TIMEOUT, f"{method} timed out after {timeout:g} s")
+        raw = self._raw(outcome)
+        return raw if self.page is None or method != "tools/list" else self._without_tools(raw, outcome)
+
+    def _without_tools(self, raw: dict[str, Any], outcome: Outcome) -> dict[str, Any]:
+        tools: object = raw.get("tools")
+        if type(tools) is not list or not isinstance(outcome, Answered):
+            return raw  # none of the protocol, as the session will say
+        self.page = Page(cast("list[object]", tools), outcome.size)
+        return raw | {"tools": []}
+
+    def _raw(self, outcome: Outcome) -> dict[str, Any]:
+        """The raw result, or a fresh error for each waiter: tracebacks are per raise."""
+        match outcome:
+            case Answered(result=result):
+                return result
+            case Rejected():
+                raise Refused(outcome)
+            case Malformed():
+                raise Refused(Rejected(INTERNAL_ERROR, outcome.problem))
+            case Dropped():
+                raise Refused(Rejected(CONNECTION_CLOSED, outcome.problem))
+            case _:
+                raise self._closed()
+
+    def _closed(self) -> ConnectionClosed:
+        return ConnectionClosed(CONNECTION_CLOSED, self.loss.message)
+
+    # -- the SDK's Dispatcher: inbound ----------------------------------------------------------------------------
+
+    async def run(
+        self,
+        on_request: OnRequest,
+        on_notify: OnNotify,
+        on_notify_intercept: OnNotifyIntercept | None = None,
+        *,
+        task_status: Any = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Be the endpoint until the peer is gone. Single-shot; a loss is a return, never an error."""
+        async with trio.open_nursery() as nursery:
+            self._session = _Session(nursery, on_request, on_notify, on_notify_intercept)
+            task_status.started()
+            try:
+                # Now: a callback that serves the peer may take its time to end.
+                self.lose(await self._carrier.run(self, nursery))
+            finally:
+                self.lose(_CLOSED)  # unless it was lost before; nothing is written any more
+            nursery.cancel_scope.cancel()
+
+    def hear(self) -> None:
+        """The peer gave a sign of life."""
+        self.heard_at = trio.current_time()
+
+    async def take_in(self, batch: list[bytes], origin: Origin) -> None:
+        """See to frames of the peer, in order; `origin`: where they came from."""
+        session = self._session
+        assert session is not None  # who runs it
+        for frame in batch:
+            try:
+                await self._accept(frame, origin, session)
+            except large_messages.Refused as refusal:
+                self.refuse(frame, str(refusal), origin)
+            except ValueError:
+                self._count_noise(frame)
+                origin.garbled()
+                await self._take_turns(len(frame))
+
+    async def _accept(self, frame: bytes, origin: Origin, session: "_Session") -> None:
+        size = len(frame)
+        if size <= SMALL:
+            messages = codec.messages(frame)
+        else:
+            messages = await by_turns(large_messages.read(frame, most=self._limits.values))
+        for message in messages:
+            self._dispatch(message, size, origin, session)
+            await self._take_turns(size)
+
+    async def _take_turns(self, size: int) -> None:
+        if self._pace.spent(size):
+            await trio.lowlevel.checkpoint()
+
+    def _dispatch(self, message: dict[str, Any], size: int, origin: Origin, session: "_Session") -> None:
+        """See to one message, which came with so many bytes."""
+        method = message.get("method")
+        if method is None:
+            self._answer(message, size, origin)
+        elif not isinstance(method, str):
+            raise ValueError("a method that is no string")  # like any other broken frame
+        elif (request_id := as_request_id(message.get("id"))) is not None:
+            asked = PeerRequest(request_id, method, _object(message.get("params")), origin.respond, size)
+            self._requests.begin(session.nursery, session.on_request, asked)
+        elif "id" not in message:
+            self._notice(method, _object(message.get("params")), size, session)
+
+    def _answer(self, message: dict[str, Any], size: int, origin: Origin) -> None:
+        slot = self._table.find(message)
+        if slot is None or not origin.may_answer(slot):
+            origin.stray(message)
+            return
+        self.conclude(slot, origin.judge(outcome_of(message, size)))
+
+    def refuse(self, frame: bytes, problem: str, origin: Origin) -> None:
+        """A frame is not read. Who asks is told so, and so is who waits for it, if that can be told."""
+        logger.warning("refused %s", problem)
+        told = large_messages.members(frame)
+        method, request_id = told.get("method"), as_request_id(told.get("id"))
+        if "method" in told:
+            if request_id is not None and isinstance(method, str):
+                origin.respond(codec.error(request_id, INVALID_REQUEST, problem))
+        elif request_id is not None:
+            slot = self._table.find(told)
+            if slot is not None and origin.may_answer(slot):
+                self.conclude(slot, Malformed(problem))
+        elif len(self._table) and frame.lstrip()[:1] in (b"{", b"["):  # not if it is no message at all
+            origin.unread(problem)
+
+    def _notice(self, method: str, params: dict[str, Any] | None, size: int, session: "_Session") -> None:
+        if method == "notifications/progress" and params is not None:
+            self._table.report(params)
+        elif method == "notifications/cancelled":
+            self._requests.cancel(params)
+        if run_notify_intercept(session.intercept, method, params):
+            return
+        if self._notices is None:
+            self._notices = Notices(most=self._limits.kept)
+            session.nursery.start_soon(self._deliver, self._notices, session.on_notify)
+        self._notices.put(method, params, size)
+
+    async def _deliver(self, notices: Notices, on_notify: OnNotify) -> None:
+        """Hand notifications to the session one at a time, in the order of the wire."""
+        pace = Pace()
+        while True:
+            method, params = await notices.get()
+            if pace.spent(0):
+                await trio.lowlevel.checkpoint()
+            try:
+                await on_notify(Inbound(self, None, params), method, params)
+            except Exception:
+                logger.exception("the handler of notification %r raised", HIDE_SECRETS.get()(method))
+
+    def _count_noise(self, frame: bytes) -> None:
+        self.noise += 1
+        if math.log10(self.noise).is_integer():  # the 1st, 10th, 100th…: a babbling server must not fill the log
+            # Not the bytes: they may hold a secret, and this floor knows none.
+            logger.warning(
+                "%s: dropped %d frames that are no JSON-RPC, the latest of %d bytes",
+                self._server,
+                self.noise,
+                len(frame),
+            )
+
+
+@frozen(eq=False)
+class Page:
+    """Tools as they came, and the bytes of the message that brought them."""
+
+    tools: Sequence[object]
+    size: int
+
+
+NO_PAGE = Page([], 0)
+"""Before it came."""
+
+
+@frozen(eq=False)
+class Post:
+    """A call for the endpoint: its slot, and its frame for a given id."""
+
+    slot: ReplySlot
+    encode: Callable[[RequestId], bytes]
+    headers: Callable[[], Mapping[str, str]] = no_headers
+    """What goes with it where frames have headers."""
+    limited: bool = False
+    """Its caller has set a time limit."""
+
+
+@frozen
+class _Session:
+    """The session that runs this as its dispatcher: its handlers, and where tasks for them run."""
+
+    nursery: trio.Nursery
+    on_request: OnRequest
+    on_notify: OnNotify
+    intercept: OnNotifyIntercept | None
+
+
+def _headers_of(opts: CallOptions) -> Callable[[], Mapping[str, str]]:
+    headers = opts.get("headers")
+    return (lambda: headers) if headers else no_headers
+
+
+def _object(params: object) -> dict[str, Any] | None:
+    return cast("dict[str, Any]", params) if type(params) is dict else None

@@ -1,0 +1,277 @@
+"""What a peer sends unasked: notifications and requests, as the SDK's session sees them.
+
+Notifications wait in the order of the wire, within bounds, and a change is never lost. Each request is served in a task
+of its own and answered once, unless the peer takes it back.
+"""
+
+import logging
+import math
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, Protocol
+
+import anyio
+import trio
+from attrs import frozen
+from mcp.shared.dispatcher import CallOptions, OnRequest, coerce_request_id
+from mcp.shared.exceptions import NoBackChannelError
+from mcp.shared.jsonrpc_dispatcher import (
+    cancelled_request_id_from_params,
+    handler_exception_to_error_data,
+    progress_token_from_params,
+)
+from mcp.shared.subscriptions import LISTEN_STREAM_METHODS
+from mcp.shared.transport_context import TransportContext
+from mcp_types import INTERNAL_ERROR, RequestId
+
+from ..json_depth import more_values_than
+from ..secrets import HIDE_SECRETS
+from ..steps import SMALL
+from . import codec
+
+_TRANSPORT = TransportContext(kind="wire", can_send_request=True)
+
+
+class BackChannel(Protocol):
+    """What an inbound message's handler may send."""
+
+    async def send_raw_request(
+        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
+    ) -> dict[str, Any]:
+        """Send a request and wait for its raw result."""
+        ...
+
+    async def notify(self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None) -> None:
+        """Send a notification."""
+        ...
+
+
+class Inbound:
+    """The SDK's `DispatchContext` of one message; `scope` is the task that serves it."""
+
+    message_metadata = None
+    transport = _TRANSPORT
+
+    def __init__(self, back: BackChannel, request_id: RequestId | None, params: Mapping[str, Any] | None) -> None:
+        self._back = back
+        self._progress_token = progress_token_from_params(params)
+        self._open = True
+        self.request_id = request_id
+        self.cancel_requested: Final = anyio.Event()
+        self.scope: Final = trio.CancelScope()
+
+    @property
+    def can_send_request(self) -> bool:
+        """Until it is answered."""
+        return self._open
+
+    def cancel(self) -> None:
+        """The peer takes its request back: it gets no answer."""
+        self.cancel_requested.set()
+        self.scope.cancel()
+
+    async def serve(self, handler: Callable[[], Awaitable[None]]) -> None:
+        """Run the handler unless the peer cancels it, then close the way back."""
+        try:
+            with self.scope:
+                await handler()
+        finally:
+            self._open = False
+
+    async def send_raw_request(
+        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
+    ) -> dict[str, Any]:
+        """Ask the peer while serving it.
+
+        Raises:
+            NoBackChannelError: It was answered already.
+        """
+        if not self._open:
+            raise NoBackChannelError(method)
+        return await self._back.send_raw_request(method, params, opts)
+
+    async def notify(self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None) -> None:
+        """Tell the peer something while serving it; dropped afterwards."""
+        if self._open:
+            await self._back.notify(method, params, opts)
+
+    async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
+        """Report progress, if the peer asked for it."""
+        if self._progress_token is None:
+            return
+        params: dict[str, Any] = {"progressToken": self._progress_token, "progress": progress}
+        if total is not None:
+            params["total"] = total
+        if message is not None:
+            params["message"] = message
+        await self.notify("notifications/progress", params)
+
+
+Params = Mapping[str, Any] | None
+
+_LIMIT = 1024
+"""Notifications that may wait before logs and progress are dropped: two thousand logs must not hide a list_changed."""
+
+_LARGEST = 1 << 20
+"""Bytes of a notification."""
+
+_MOST_VALUES = 5_000
+"""JSON values of a large one: the session finds out of each what it is, in one go."""
+
+_UPDATED = "notifications/resources/updated"
+
+
+class Notices:
+    """A queue that drops, when full, only what may be dropped: logs, progress, and changes that wait already.
+
+    Args:
+        limit: Notifications that may wait.
+        most: Bytes that may wait: beyond it updates of resources are dropped too, which a server can name without end.
+    """
+
+    def __init__(self, limit: int = _LIMIT, most: float = math.inf) -> None:
+        self._limit = limit
+        self._most = most
+        self._size = 0
+        """Bytes that wait."""
+        self._queue: deque[tuple[str, Params, int]] = deque()
+        self._changes: set[tuple[str, str]] = set()
+        self._ready = trio.Event()
+        self.dropped: int = 0
+
+    def put(self, method: str, params: Params, size: int = 0) -> None:
+        """Queue a notification that came with so many bytes. Never waits, never refuses a list_changed."""
+        change = _change(method, params)
+        if _is_too_much(params, size) or self._size + size > self._most:
+            params, size = None, 0
+            if change is None or method == _UPDATED:
+                self.dropped += 1
+                return
+        if len(self._queue) >= self._limit and (change is None or change in self._changes):
+            self.dropped += 1
+            return
+        if change is not None:
+            self._changes.add(change)
+        self._queue.append((method, params, size))
+        self._size += size
+        self._ready.set()
+
+    async def get(self) -> tuple[str, Params]:
+        """The next notification."""
+        while not self._queue:
+            self._ready = trio.Event()
+            await self._ready.wait()
+        method, params, size = self._queue.popleft()
+        self._size -= size
+        change = _change(method, params)
+        if change is not None:
+            self._changes.discard(change)
+        return method, params
+
+
+def _is_too_much(params: Params, size: int) -> bool:
+    """Whether the session would take long to find out what a notification says."""
+    return size > SMALL and (size > _LARGEST or more_values_than(params, _MOST_VALUES))
+
+
+def _change(method: str, params: Params) -> tuple[str, str] | None:
+    """What a level-triggered notification says has changed; None for the others."""
+    if method not in LISTEN_STREAM_METHODS:
+        return None
+    return method, str((params or {}).get("uri"))
+
+
+logger: Final = logging.getLogger(__name__)
+
+MOST_SERVED = 1024
+"""Requests that are served at once: more than any peer can mean to have answered by one user."""
+
+MOST_ASKED = 5_000
+"""JSON values of a large request, or of a notification: the session finds out of each what it is, in one go."""
+
+
+@frozen(eq=False)
+class PeerRequest:
+    """One request of the peer's."""
+
+    id: RequestId
+    method: str
+    params: dict[str, Any] | None
+    respond: Callable[[bytes], None]
+    """Takes the frame that answers it."""
+    size: int = 0
+    """Bytes of the message that brought it, at most."""
+
+
+class PeerRequests:
+    """The requests that are being served, by id."""
+
+    def __init__(self, back: BackChannel, most: float = math.inf) -> None:
+        self._back = back
+        self._most = most
+        """Bytes of those that are served at once."""
+        self._bytes = 0
+        self._serving: dict[RequestId, Inbound] = {}
+        self._tasks = 0
+        """Not the length of the table: a peer may use an id twice."""
+
+    def __len__(self) -> int:
+        return self._tasks
+
+    def begin(self, nursery: trio.Nursery, on_request: OnRequest, asked: PeerRequest) -> None:
+        """Serve a request in the nursery."""
+        problem = self._problem(asked)
+        if problem is not None:
+            asked.respond(codec.error(asked.id, INTERNAL_ERROR, problem))
+            return
+        self._tasks += 1
+        self._bytes += asked.size
+        inbound = Inbound(self._back, asked.id, asked.params)
+        self._serving[coerce_request_id(asked.id)] = inbound  # before its task runs: its cancel may be in this batch
+        nursery.start_soon(self._serve, inbound, asked, on_request)
+
+    def _problem(self, asked: PeerRequest) -> str | None:
+        """Why it is not served; None if it is."""
+        if asked.size > SMALL and isinstance(asked.params, dict) and more_values_than(asked.params, MOST_ASKED):
+            return f"a request with more than {MOST_ASKED} JSON values, the most it may have"
+        if self._tasks == MOST_SERVED:
+            return "too many requests at once"
+        if self._bytes + asked.size > self._most:
+            return f"more than {self._most} bytes of requests at once"
+        return None
+
+    def cancel(self, params: Mapping[str, Any] | None) -> None:
+        """The peer takes back the request that its notification names."""
+        request_id = cancelled_request_id_from_params(params)
+        inbound = None if request_id is None else self._serving.get(coerce_request_id(request_id))
+        if inbound is not None:
+            inbound.cancel()
+
+    async def _serve(self, inbound: Inbound, asked: PeerRequest, on_request: OnRequest) -> None:
+        async def answer() -> None:
+            try:
+                reply = codec.result(asked.id, await on_request(inbound, asked.method, asked.params))
+            except Exception as raised:
+                reply = _error_frame(asked.id, asked.method, raised)
+            if not inbound.cancel_requested.is_set():
+                asked.respond(reply)
+
+        try:
+            await inbound.serve(answer)
+        finally:
+            self._tasks -= 1
+            self._bytes -= asked.size
+            if self._serving.get(key := coerce_request_id(asked.id)) is inbound:
+                del self._serving[key]
+
+
+def _error_frame(request_id: RequestId, method: str, raised: Exception) -> bytes:
+    described = handler_exception_to_error_data(raised)
+    if described is not None:
+        try:
+            return codec.error(request_id, described.code, described.message, described.data)
+        except TypeError:
+            logger.warning("the error of the handler for %r has no JSON form", HIDE_SECRETS.get()(method))
+    else:
+        logger.error("the handler for %r raised", HIDE_SECRETS.get()(method), exc_info=raised)
+    return codec.error(request_id, INTERNAL_ERROR, "Internal error")

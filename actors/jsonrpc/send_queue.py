@@ -1,0 +1,76 @@
+"""Frames that wait for the peer to read. Never blocks who queues, and knows of each frame whether it has left."""
+
+import trio
+
+from ..reply import ReplySlot
+from .stream import Duplex
+
+OUTBOX_LIMIT = 4 << 20
+"""Bytes that may wait for a peer that has stopped reading. A single larger frame is taken when nothing else waits."""
+
+
+class Outbox:
+    """Writes at once what the peer takes, keeps the rest in order, and lets a frame be withdrawn until it is begun."""
+
+    def __init__(self, duplex: Duplex, limit: int = OUTBOX_LIMIT) -> None:
+        self._duplex = duplex
+        self._limit = limit
+        self._queue: dict[object, bytes] = {}
+        """The frames that wait, in order, each by its call's slot, or by something of its own: thousands may be
+        withdrawn at one time."""
+        self.size: int = 0
+        """Bytes that wait."""
+        self._blocked = trio.Event()
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether the peer did not take all at once, so that `run` has something to do."""
+        return self._blocked.is_set()
+
+    def push(self, frame: bytes, slot: ReplySlot | None = None) -> None:
+        """Queue a frame; `flush` sends it."""
+        self._queue[object() if slot is None else slot] = frame
+        self.size += len(frame)
+
+    def has_room(self, frame: bytes) -> bool:
+        """Whether a call's frame may be queued. Others are few, and no peer that has stopped reading may lose them."""
+        return not self._queue or self.size + len(frame) <= self._limit
+
+    def flush(self) -> None:
+        """Write as much as the peer takes now; `run` sees to the rest. Never waits."""
+        if not self._queue or self._blocked.is_set():
+            return
+        try:
+            begun = self._duplex.write_nowait(list(self._queue.values()))
+        except trio.BrokenResourceError:
+            self._blocked.set()  # for good: what is queued was not sent, and the reader will see the end
+            return
+        queue = list(self._queue.items())
+        for key, frame in queue[:begun]:
+            self.size -= len(frame)
+            if isinstance(key, ReplySlot):
+                key.sent = True
+        self._queue = dict(queue[begun:])
+        if self._queue or self._duplex.unfinished:
+            self._blocked.set()
+
+    def withdraw(self, slot: ReplySlot) -> bool:
+        """Take back the frame of a call, unless its write began."""
+        frame = self._queue.pop(slot, None)
+        if frame is None:
+            return False
+        self.size -= len(frame)
+        return True
+
+    async def run(self) -> None:
+        """Write what the peer did not take at once, as it takes it. Returns when it reads no more."""
+        while True:
+            await self._blocked.wait()
+            try:
+                await self._duplex.writable()
+            except trio.BrokenResourceError:
+                return
+            self._blocked = trio.Event()
+            for slot in [key for key in self._queue if isinstance(key, ReplySlot) and key.abandoned]:
+                self.withdraw(slot)  # its caller was told that it was not sent, whoever runs first
+            self.flush()

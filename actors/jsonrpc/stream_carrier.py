@@ -1,0 +1,123 @@
+"""The carrier on a duplex: one stream of whole frames each way, as over stdio and WebSocket."""
+
+import logging
+from collections.abc import Mapping
+from typing import Any, Final
+
+import trio
+
+from ..outcomes import Loss
+from ..reply import ReplySlot
+from ..secrets import HIDE_SECRETS
+from ..states import Era
+from . import codec
+from .carrier import Hub, Origin, Outgoing
+from .send_queue import Outbox
+from .stream import FRAME_LIMIT, Duplex
+
+logger: Final = logging.getLogger(__name__)
+
+
+class DuplexCarrier(Origin):
+    """Writes through an outbox and reads in one task; all that the peer says comes on this one stream."""
+
+    only_era: Era | None = None
+    dies_of_a_probe = True
+
+    def __init__(self, duplex: Duplex) -> None:
+        self.outbox: Final = Outbox(duplex)
+        """What the peer has not taken yet."""
+        self._duplex = duplex
+        self._hub: Hub | None = None
+        self._nursery: trio.Nursery | None = None
+        self._writing = False
+        """Whether the outbox runs: not before a peer has not taken all at once."""
+
+    @property
+    def pid(self) -> int | None:
+        """See `Carrier`."""
+        return self._duplex.pid
+
+    # -- out ------------------------------------------------------------------------------------------------------
+
+    def has_room(self, frame: bytes) -> bool:
+        """See `Carrier`."""
+        return self.outbox.has_room(frame)
+
+    def send(self, outgoing: Outgoing) -> None:
+        """See `Carrier`."""
+        self.outbox.push(outgoing.frame, outgoing.slot)
+
+    def flush(self) -> None:
+        """See `Carrier`."""
+        self.outbox.flush()
+        if self.outbox.is_blocked and not self._writing and self._nursery is not None:
+            self._writing = True
+            self._nursery.start_soon(self.outbox.run)
+
+    async def tell(self, outgoing: Outgoing) -> None:
+        """See `Carrier`."""
+        self.send(outgoing)
+        self.flush()
+
+    async def taken(self) -> None:
+        """See `Carrier`."""
+        await self._duplex.taken()
+
+    def drop(self, slot: ReplySlot, reason: str | None) -> None:
+        """Withdraw the frame of which no byte has left, or tell the peer."""
+        if not self.outbox.withdraw(slot) and slot.sent and reason is not None and not self._is_lost:
+            told = {"requestId": slot.request_id, "reason": reason}
+            self.outbox.push(codec.notification("notifications/cancelled", told))
+            self.flush()
+
+    def opened(self) -> None:
+        """See `Carrier`."""
+
+    def explain(self, error: Exception, told: str) -> Loss:
+        """See `Carrier`."""
+        del error
+        return Loss(told)
+
+    # -- in -------------------------------------------------------------------------------------------------------
+
+    async def run(self, hub: Hub, nursery: trio.Nursery) -> Loss:
+        """See `Carrier`."""
+        self._hub, self._nursery = hub, nursery
+        self.flush()  # what was told before
+        while await self._take_in(hub):
+            pass  # nothing of a message, which may be large, is kept here until the next one comes
+        return await self._duplex.loss()
+
+    async def _take_in(self, hub: Hub) -> bool:
+        """See to what comes next; False at the end."""
+        batch = await self._duplex.read()
+        hub.hear()
+        await hub.take_in(batch, self)
+        return bool(batch)
+
+    def may_answer(self, slot: ReplySlot) -> bool:
+        """See `Origin`."""
+        del slot
+        return True
+
+    def stray(self, message: Mapping[str, Any]) -> None:
+        """See `Origin`."""
+        logger.debug("dropped an answer nobody waits for: id %s", HIDE_SECRETS.get()(repr(message.get("id"))))
+
+    def unread(self, problem: str) -> None:
+        """Whoever waits may wait for this: the connection is lost, or a caller without a time limit waits for ever."""
+        if self._hub is not None:
+            self._hub.lose(Loss(f"sent {problem}; it does not say at its beginning or end whose answer it is"))
+
+    def respond(self, frame: bytes) -> None:
+        """See `Origin`."""
+        if self._hub is not None and self.outbox.size > FRAME_LIMIT:
+            self._hub.lose(Loss(f"asked for more than {FRAME_LIMIT >> 20} MiB and did not read it"))
+        if not self._is_lost:
+            self.outbox.push(frame)
+            self.flush()
+
+    @property
+    def _is_lost(self) -> bool:
+        return self._hub is not None and self._hub.lost.is_set()

@@ -1,0 +1,119 @@
+"""Processes that a host left behind when it was killed: found by what it had written down, and ended. Linux only."""
+
+import os
+import signal
+from collections.abc import Sequence
+from functools import cache
+
+import trio
+from attrs import frozen
+
+from .marks import VARIABLE
+from .table import ProcessId, Table, identify, is_alive, read_aside, signal_one, survivors
+
+_PATIENCE = 2.0
+"""Seconds between SIGTERM and SIGKILL."""
+
+_LAST = 1.0
+"""Seconds that those who were killed get to vanish."""
+
+_POLL = 0.05
+
+
+@frozen
+class Host:
+    """A process that starts servers, among all of all time."""
+
+    machine: str
+    """The machine's boot and its space of process numbers: elsewhere, numbers mean other processes."""
+    pid: int
+    started: int
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs. Only for one of this machine."""
+        return is_alive(ProcessId(self.pid, self.started))
+
+
+@frozen
+class Orphan:
+    """A process tree whose host may be gone."""
+
+    marker: str
+    """The value of its marker variable."""
+    since: int
+    """When its host was started, in clock ticks after the machine's boot: before any process of the tree."""
+    leader: ProcessId | None
+    """Its first process; None if the host did not live to write it down."""
+
+
+def this_host() -> Host | None:
+    """This process; None where the system does not tell processes for certain."""
+    machine, me = this_machine(), identify(os.getpid())
+    return Host(machine, me.pid, me.started) if machine and me.started else None
+
+
+@cache
+def this_machine() -> str:
+    """The machine since it was booted, and the space of process numbers; empty where that cannot be told."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return f"{file.read().strip()} {os.readlink('/proc/self/ns/pid')}"
+    except OSError:
+        return ""
+
+
+def own_marker() -> str | None:
+    """The marker that this process inherited from a host that started it: a tree of which we are a part."""
+    return os.environ.get(VARIABLE)
+
+
+async def end_orphans(orphans: Sequence[Orphan], patience: trio.CancelScope) -> bool:
+    """End all that is left of these trees: SIGTERM, 2 s later SIGKILL, 1 s more to vanish; whether nobody is left.
+
+    Args:
+        orphans: The trees.
+        patience: A new scope. Cancelling it has them killed at once; that last second is all it takes then.
+    """
+    with patience:
+        if await _drive_out(orphans, signal.SIGTERM, _PATIENCE):
+            return True
+    with trio.CancelScope(shield=True, deadline=trio.current_time() + _LAST):
+        return await _drive_out(orphans, signal.SIGKILL, _LAST)
+    return False
+
+
+async def _drive_out(orphans: Sequence[Orphan], number: signal.Signals, seconds: float) -> bool:
+    """Signal each of them once, and whoever they start meanwhile, until a look at the process table finds nobody.
+
+    Returns:
+        Whether nobody is left `seconds` after the first were signalled.
+    """
+    since = min((orphan.since for orphan in orphans), default=0)
+    told: set[ProcessId] = set()
+    with trio.CancelScope() as limit:
+        while left := _all_left(orphans, await read_aside(since)):
+            for process in left - told:
+                signal_one(process, number)
+            if not told:
+                limit.deadline = trio.current_time() + seconds
+            told |= left
+            await trio.sleep(_POLL)
+        return True
+    return False
+
+
+def _all_left(orphans: Sequence[Orphan], table: Table) -> set[ProcessId]:
+    return {process for orphan in orphans for process in left_of(orphan, table)}
+
+
+def left_of(orphan: Orphan, table: Table) -> Sequence[ProcessId]:
+    """Who is left of a tree: those who bear its marks and, as long as its leader is there, its group and session.
+
+    Once the leader is gone, so that its number may be anybody's, only the marks prove who belongs to it.
+    """
+    leader = orphan.leader
+    holder = None if leader is None else table.get(leader.pid)
+    if leader is not None and holder is not None and holder.started == leader.started:
+        return survivors(leader, orphan.marker, table)
+    return [ProcessId(pid, stat.started) for pid, stat in table.marked(orphan.marker).items()]

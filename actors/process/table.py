@@ -1,0 +1,243 @@
+"""The processes of this machine: which is which, who belongs to a tree, and signals that reach nobody else."""
+
+import math
+import os
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from functools import partial
+from operator import itemgetter
+
+import trio
+from attrs import evolve, field, frozen
+from trio.lowlevel import RunVar
+
+from .marks import VARIABLE, read_tag, tag_of
+
+_PROC = "/proc"
+
+
+@frozen
+class ProcessId:
+    """A process for certain: its number may be reused, the pair is not."""
+
+    pid: int
+    started: int
+    """Clock ticks after the machine's boot; 0 where there is no /proc to tell."""
+    in_group: bool = field(default=True, eq=False)
+    """Whether a signal to the leader's group reaches it."""
+
+
+@frozen
+class Stat:
+    """What the kernel tells of a process."""
+
+    state: str
+    group: int
+    session: int
+    started: int
+    marker: str | None = None
+    """The value of its marker variable. Not looked for if it has a tag."""
+    tag: int | None = None
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs: a zombie does not, and only its parent can remove it."""
+        return self.state not in "ZX"
+
+
+class Table:
+    """The processes of the machine, and for each sign of belonging together those living that bear it."""
+
+    def __init__(self, stats: Mapping[int, Stat]) -> None:
+        self._stats = stats
+        self._bearers: defaultdict[tuple[str, object], list[int]] = defaultdict(list)
+        for pid, stat in stats.items():
+            if stat.alive:
+                self._bearers["group", stat.group].append(pid)
+                self._bearers["session", stat.session].append(pid)
+                self._bearers["marker", stat.marker].append(pid)
+                self._bearers["tag", stat.tag].append(pid)
+
+    def get(self, pid: int) -> Stat | None:
+        """The process of that number."""
+        return self._stats.get(pid)
+
+    def marked(self, marker: str) -> dict[int, Stat]:
+        """Those living that bear a mark of this tree."""
+        return self._with(("marker", marker), ("tag", tag_of(marker)))
+
+    def kin(self, leader: int) -> dict[int, Stat]:
+        """Those living of this group and session."""
+        return self._with(("group", leader), ("session", leader))
+
+    def _with(self, *signs: tuple[str, object]) -> dict[int, Stat]:
+        return {pid: self._stats[pid] for sign in signs for pid in self._bearers.get(sign, ())}
+
+
+def read_table(since: float) -> Table:
+    """Every process of the machine, with the marks of those started `since`. Some 20 us a process."""
+    with os.scandir(_PROC) as entries:
+        pids = [int(entry.name) for entry in entries if entry.name.isdigit()]
+    table: dict[int, Stat] = {}
+    for pid in pids:
+        stat = _read_stat(pid)
+        if stat is not None:
+            young = stat.alive and stat.started >= since
+            table[pid] = _with_marks(pid, stat) if young else stat
+    return Table(table)
+
+
+def _with_marks(pid: int, stat: Stat) -> Stat:
+    tag = read_tag(pid)
+    return evolve(stat, tag=tag, marker=_read_marker(pid) if tag is None else None)
+
+
+async def read_aside(since: float) -> Table:
+    """`read_table` in a thread, abandoned when cancelled: reading another process's environment may block."""
+    return await trio.to_thread.run_sync(read_table, since, abandon_on_cancel=True)
+
+
+async def look(since: int, after: int | None = None) -> Table:
+    """The process table as it is some time after the call, with the markers of all processes started `since`.
+
+    One look serves all who asked before it began: many trees may be ended at once.
+
+    Args:
+        since: Clock ticks after the machine's boot.
+        after: What `looks_begun` told, for a table as it was any time after that.
+    """
+    return await _looks().look(since, after)
+
+
+def looks_begun() -> int:
+    """How many looks have begun."""
+    return _looks().begun
+
+
+def _looks() -> "_Looks":
+    try:
+        return _LOOKS.get()
+    except LookupError:
+        looks = _Looks()
+        _LOOKS.set(looks)
+        return looks
+
+
+class _Looks:
+    """The looks of one run, numbered."""
+
+    def __init__(self) -> None:
+        self.begun = 0
+        self._lock = trio.Lock()
+        self._since = math.inf
+        self._last = 0, Table({})
+        """The latest that has come to an end, and what it found."""
+
+    async def look(self, since: int, after: int | None = None) -> Table:
+        """See `look`."""
+        asked = self.begun if after is None else after
+        self._since = min(self._since, since)
+        async with self._lock:
+            if self._last[0] <= asked:
+                self.begun += 1
+                read = partial(self._read, self.begun, self._since)
+                await trio.to_thread.run_sync(read, abandon_on_cancel=True)
+            return self._last[1]
+
+    def _read(self, number: int, since: float) -> None:
+        """In a thread. What is found counts also if the one who asked has given up: others may ask for the same."""
+        found = number, read_table(since)
+        self._last = max(self._last, found, key=itemgetter(0))
+
+
+_LOOKS: RunVar[_Looks] = RunVar("mcp_nursery_looks")
+
+
+def survivors(leader: ProcessId, marker: str, table: Table) -> Sequence[ProcessId]:
+    """All that live of the leader's group and session, and all that bear a mark of its tree."""
+    holder = table.get(leader.pid)
+    is_there = holder is None or holder.started == leader.started
+    found = table.marked(marker) | (table.kin(leader.pid) if is_there else {})
+    return [
+        ProcessId(pid, stat.started, in_group=is_there and stat.group == leader.pid)
+        for pid, stat in found.items()
+        if stat.started >= leader.started
+    ]
+
+
+def now_in_ticks() -> int:
+    """The time by the clock of `ProcessId.started`; 0 where there is no /proc."""
+    if sys.platform != "linux":
+        return 0
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK") // 10**9
+
+
+def identify(pid: int) -> ProcessId:
+    """The process that has this number now, dead or alive, provided nobody has reaped it."""
+    stat = _read_stat(pid)
+    return ProcessId(pid, stat.started if stat else 0)
+
+
+def is_alive(process: ProcessId) -> bool:
+    """Whether this very process still runs."""
+    if not process.started:
+        return _exists(process.pid)
+    stat = _read_stat(process.pid)
+    return stat is not None and stat.alive and stat.started == process.started
+
+
+def signal_group(leader: ProcessId, number: int, *, reaped: bool) -> bool:
+    """Signal the process group; False if it has no member that could get the signal. Signal 0 only asks."""
+    if reaped and _exists(leader.pid):
+        # The kernel keeps a number out of use while a group bears it: this is somebody else's process.
+        return False
+    try:
+        os.killpg(leader.pid, number)
+    except (ProcessLookupError, PermissionError):  # gone, or (macOS) only zombies, or another user's by now
+        return False
+    return True
+
+
+def signal_one(process: ProcessId, number: int) -> None:
+    """Signal one process unless it is gone."""
+    if not is_alive(process):
+        return
+    try:
+        os.kill(process.pid, number)
+    except (ProcessLookupError, PermissionError):  # it ended meanwhile, or runs as another user by now
+        return
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _read_stat(pid: int) -> Stat | None:
+    if sys.platform != "linux":
+        return None
+    try:
+        with open(f"{_PROC}/{pid}/stat", "rb", buffering=0) as file:
+            text = file.read(4096)
+    except OSError:  # it ended, or /proc hides other users' processes (hidepid)
+        return None
+    # proc(5): field 2, the name, stands in parentheses and may hold any byte.
+    fields = text[text.rfind(b")") + 1 :].split()
+    return Stat(fields[0].decode("ascii"), int(fields[2]), int(fields[3]), int(fields[19]))
+
+
+def _read_marker(pid: int) -> str | None:
+    try:
+        with open(f"{_PROC}/{pid}/environ", "rb", buffering=0) as file:
+            environment = file.readall()
+    except OSError:  # it ended, or is another user's
+        return None
+    _, found, rest = (b"\0" + environment).partition(f"\0{VARIABLE}=".encode())
+    return rest.partition(b"\0")[0].decode(errors="replace") if found else None

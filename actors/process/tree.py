@@ -1,0 +1,240 @@
+"""A process tree with an owner: started in a session of its own, heard on stderr, ended to the last member."""
+
+import logging
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from secrets import token_hex
+from typing import Final, cast
+
+import trio
+
+from .ledger import LEDGER, Ledger
+from .marks import VARIABLE, mark
+from .pipes import Tail, pump
+from .shutdown import LEAVING
+from .table import ProcessId, identify, is_alive, look, looks_begun, now_in_ticks, signal_group, signal_one, survivors
+
+logger: Final = logging.getLogger(__name__)
+
+_KILL_SLACK = 0.5
+"""Seconds that a killed tree gets to vanish, once it was looked for."""
+_LAST_LOOKS = 2.0, 0.5
+"""Seconds that look gets. The second time is for a host whose loop stood still for all of the first."""
+_POLL_FIRST, _POLL_MOST = 0.005, 0.05
+
+
+class ProcessTree:
+    """A process and all that descend from it. Whoever starts it runs `stderr.pump`, then calls `end`."""
+
+    def __init__(self, process: trio.Process, marker: str, *, ledger: Ledger, secrets: Sequence[str]) -> None:
+        self._process = process
+        self._leader = identify(process.pid)
+        self._ledger = ledger
+        self._leaving = LEAVING.get()
+        self._ledger.started(marker, self._leader)
+        self._left: Sequence[ProcessId] | None = None
+        """Who was there at the last look; None before the first."""
+        self.marker = marker
+        """The value of its marker variable."""
+        self.stdin: Final = cast("trio.lowlevel.FdStream", process.stdin)
+        self.stdout: Final = cast("trio.lowlevel.FdStream", process.stdout)
+        self.stderr: Final = Tail(cast("trio.lowlevel.FdStream", process.stderr), secrets)
+
+    @property
+    def pid(self) -> int:
+        """Number of the first process, of its group and of its session."""
+        return self._process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """The first process's exit code, negative for a signal; None while it runs."""
+        return self._process.returncode
+
+    async def wait(self) -> None:
+        """Wait for the first process's exit."""
+        await self._process.wait()
+
+    async def end(self, grace: float) -> None:
+        """End every process of the tree and close all pipes. Takes at most 2 * `grace` + 0.5 s, cancelled or not, and
+        up to 2.5 s more where this host or machine is too busy for a look at the processes.
+
+        Stdin is closed, and the first process has `grace` seconds to exit; what is left then gets SIGTERM, and after
+        `grace` seconds more SIGKILL. Descendants of a process that has exited get SIGTERM at once. Where a host that
+        leaves ends many at once, these times count from when it left, and are no less than half as long.
+        """
+        gone: bool | None = None
+        # Each step has a time of its own, so that a host that was stopped in one of them (Ctrl-Z) takes all the others.
+        with trio.CancelScope(shield=True):  # bounded by the steps
+            try:
+                gone = await self._wind_down(grace)
+            finally:
+                for pipe in (self.stdin, self.stdout, self.stderr):
+                    pipe.close()
+        if gone:
+            self._ledger.ended(self.marker)
+        elif gone is None:
+            logger.warning("whether all of the process tree of %d is gone could not be looked up in time", self.pid)
+        else:
+            logger.warning("the process tree of %d outlived SIGKILL and is left behind", self.pid)
+
+    async def _wind_down(self, grace: float) -> bool | None:
+        self.stdin.close()
+        async with trio.open_nursery() as nursery:
+            # A process blocked on a full pipe would not see that its input ended.
+            nursery.start_soon(pump, self.stdout, _drop)
+            nursery.start_soon(self.stderr.pump)
+            gone = await self._ended_in_steps(grace)
+            nursery.cancel_scope.cancel()
+        return gone
+
+    async def _ended_in_steps(self, grace: float) -> bool | None:
+        began = trio.current_time()
+        with trio.move_on_at(self._leaving.step_end(began, 1, grace)):
+            await self._process.wait()
+        with trio.move_on_at(self._leaving.step_end(began, 2, grace)):
+            told_at = self._terminate_group()
+            await self._drive_out(signal.SIGTERM, await self._survivors(), told_at)
+            return True
+        return await self._kill()
+
+    def _terminate_group(self) -> int | None:
+        """Tell the group before anybody looks who is in it: where many trees end at once, a look may come late.
+
+        Returns:
+            When, in clock ticks; None if only a look can tell whose the group is, because the first process was reaped.
+        """
+        if self.exit_code is not None:
+            return None
+        told_at = now_in_ticks()
+        self._signal_group(signal.SIGTERM)
+        return told_at
+
+    async def _kill(self) -> bool | None:
+        """Whether nobody is left; None if that could not be looked up."""
+        looks = looks_begun()
+        self._signal_group(signal.SIGKILL)  # does not depend on a look at the process table, nor do these
+        for process in self._left or ():
+            if not process.in_group:
+                signal_one(process, signal.SIGKILL)
+        for patience in _LAST_LOOKS:
+            looked = False
+            with trio.move_on_after(patience) as slack:
+                left, looked = await self._survivors(looks), True
+                slack.deadline = trio.current_time() + _KILL_SLACK
+                if all(process.in_group for process in left):  # all were killed before the look: no more are forked
+                    await self._vanished(left)
+                    await self._process.wait()
+                else:
+                    await self._drive_out(signal.SIGKILL, left)
+                return True
+            if looked:
+                break
+        return self._nobody_left()
+
+    async def _drive_out(self, number: signal.Signals, left: Sequence[ProcessId], told_at: int | None = None) -> None:
+        """Signal those who are left until a look at the process table finds nobody, and the first process is reaped.
+
+        Args:
+            number: The signal.
+            left: Whom the first look found.
+            told_at: When the group got the signal, in clock ticks; None if it did not.
+        """
+        # Each process gets one signal: to many servers a second SIGTERM means that there is no time to clean up. Who
+        # is forked after that, perhaps to clean up, gets its own in the next round, when those before it are gone.
+        while left:
+            here = left if told_at is None else [each for each in left if self._was_there(each, told_at)]
+            for process in here:
+                if told_at is None or not process.in_group:
+                    self._signal(process, number)
+            await self._vanished(here)
+            left, told_at = await self._survivors(), None
+        await self._process.wait()
+
+    def _was_there(self, process: ProcessId, at: int) -> bool:
+        return process == self._leader or process.started < at
+
+    async def _vanished(self, processes: Sequence[ProcessId]) -> None:
+        if self._leader in processes and self._leader.started:
+            await self._process.wait()  # most trees are one process: no need to look for its end again and again
+        pause = _POLL_FIRST
+        while any(map(self._lives, processes)):
+            await trio.sleep(pause)
+            pause = min(2 * pause, _POLL_MOST)
+
+    def _lives(self, process: ProcessId) -> bool:
+        if process == self._leader and not process.started:
+            return self._signal_group(0)
+        return is_alive(process)
+
+    def _nobody_left(self) -> bool | None:
+        """Whether all that the last look found are gone by now. A zombie is; this reaps the first process."""
+        if self._left is None:
+            return None
+        return self.exit_code is not None and not any(map(self._lives, self._left))
+
+    def _signal(self, process: ProcessId, number: int) -> None:
+        if process.started:
+            signal_one(process, number)
+        else:
+            self._signal_group(number)
+
+    def _signal_group(self, number: int) -> bool:
+        return signal_group(self._leader, number, reaped=self.exit_code is not None)
+
+    async def _survivors(self, after: int | None = None) -> Sequence[ProcessId]:
+        """Who is left, by a look that began after that many; after this call if None."""
+        if self._leader.started:
+            table = await look(self._leader.started, after)
+            self._left = survivors(self._leader, self.marker, table)
+        else:
+            self._left = [self._leader] if self._signal_group(0) else []
+        return self._left
+
+
+async def start_process(
+    command: str,
+    args: Sequence[str],
+    *,
+    executable: str,
+    env: Mapping[str, str],
+    cwd: str | None,
+    secrets: Sequence[str] = (),
+) -> ProcessTree:
+    """Start a process in a session of its own, with pipes on all three streams.
+
+    Args:
+        command: What the process sees as its own name.
+        args: Its arguments.
+        executable: Path of the program.
+        env: Its whole environment, but for the marker.
+        cwd: Its working directory; the caller's if None.
+        secrets: Values that are taken out of what is remembered of its stderr.
+
+    Raises:
+        OSError: It could not be started.
+        ValueError: A string that no process can be given.
+    """
+    ledger = LEDGER.get()
+    marker = token_hex(16)
+    await ledger.starting(marker)  # before: whatever becomes of this host, its mark tells whose the process is
+    try:
+        process = await trio.lowlevel.open_process(
+            [command, *args],
+            executable=executable,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**env, VARIABLE: marker},
+            cwd=cwd,
+            start_new_session=True,
+        )
+    except BaseException:
+        ledger.ended(marker)
+        raise
+    mark(process.pid, marker)
+    return ProcessTree(process, marker, ledger=ledger, secrets=secrets)
+
+
+def _drop(data: bytes) -> None:
+    del data

@@ -1,0 +1,178 @@
+"""The slot a caller waits in for the one outcome of its call, and the progress that comes before it."""
+
+import math
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Final
+
+import trio
+
+from .mailbox import Mailbox, logger
+from .outcomes import Answered, Expired, Loss, Malformed, Outcome, Rejected
+from .states import Delivery
+
+if TYPE_CHECKING:
+    from .session.tool_call import PreparedTool
+
+ProgressCallback = Callable[[float, float | None, str | None], Awaitable[None]]
+"""Called in the caller's task with (progress, total, message), in the order the server sent them."""
+
+_PROGRESS_BACKLOG = 1024
+"""Reports a slow progress callback may fall behind; beyond it the oldest are dropped."""
+
+
+class IdleLimit:
+    """Cancels a block after `seconds` without progress. What counts is the arrival, however busy the caller is."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.scope: Final = trio.CancelScope()
+        self.restart()
+
+    def restart(self) -> None:
+        """Progress has come."""
+        self.scope.deadline = trio.current_time() + self.seconds
+
+    def stop(self) -> None:
+        """The outcome has come."""
+        self.scope.deadline = math.inf
+
+
+class ReplySlot:
+    """Where one caller waits. Decided once: by the outcome, by its time being over, or by the caller giving up.
+
+    The caller makes it and waits in it; the router notes the owner; the owner notes that the write began and resolves
+    it. All of it is synchronous, so that `delivery` is true at every moment. A caller with many calls waits in none of
+    its slots: each tells its `listener` when it is decided.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_idle",
+        "_listener",
+        "_progress",
+        "_task",
+        "abandoned",
+        "incarnation",
+        "outcome",
+        "owner",
+        "request_id",
+        "sent",
+        "tool",
+    )
+
+    def __init__(
+        self,
+        *,
+        wants_progress: bool = False,
+        idle: "IdleLimit | None" = None,
+        listener: Callable[[], None] | None = None,
+    ) -> None:
+        self.outcome: Outcome | None = None
+        self.abandoned: bool = False
+        self.sent: bool = False
+        self.incarnation: int | None = None
+        self.owner: Mailbox[Any] | None = None
+        """The owner's mailbox for abandoned slots, once the call was handed on."""
+        self.request_id: int | str | None = None
+        self.tool: PreparedTool | None = None
+        """What the owner knows of the tool: needed to judge the result."""
+        self._progress: deque[tuple[float, float | None, str | None]] | None = (
+            deque(maxlen=_PROGRESS_BACKLOG) if wants_progress else None
+        )
+        self._idle = idle
+        self._listener = listener
+        self._task: trio.lowlevel.Task | None = None
+
+    @property
+    def wants_progress(self) -> bool:
+        """Whether the caller listens for progress."""
+        return self._progress is not None
+
+    @property
+    def decided(self) -> bool:
+        """Whether there is an outcome, or nobody waits for one any more."""
+        return self.abandoned or self.outcome is not None
+
+    @property
+    def delivery(self) -> Delivery:
+        """Whether the server may have acted, as known now."""
+        if isinstance(self.outcome, (Answered, Rejected, Malformed)):
+            return Delivery.ANSWERED
+        return Delivery.UNKNOWN if self.may_have_acted else Delivery.NOT_SENT
+
+    @property
+    def may_have_acted(self) -> bool:
+        """Whether a server may have acted: its frame has left, and was not refused."""
+        return self.sent and not (isinstance(self.outcome, Loss) and self.outcome.refused)
+
+    def resolve(self, outcome: Outcome) -> None:
+        """Decide the slot, unless it is decided."""
+        if not self.decided:
+            self.outcome = outcome
+            if self._idle is not None:
+                self._idle.stop()
+            self._wake()
+
+    def expire(self) -> None:
+        """The call's time is over: its owner is told as by `abandon`, and the caller that it has `Expired`."""
+        if not self.decided:
+            self.abandon()
+            self.outcome = Expired()
+            self._wake()
+
+    def report(self, progress: float, total: float | None, message: str | None) -> None:
+        """Queue a progress report, ahead of any later outcome."""
+        if self._progress is not None and not self.decided:
+            self._progress.append((progress, total, message))
+            if self._idle is not None:
+                self._idle.restart()
+            self._wake()
+
+    async def wait(self, on_progress: ProgressCallback | None = None) -> Outcome:
+        """Run the callback for each report in order, then return the outcome. The caller's deadline is the call's.
+
+        However it is left without an outcome, the owner is told: before the frame's write begins the call is taken
+        back, afterwards the server gets `notifications/cancelled`.
+        """
+        try:
+            while True:
+                while self._progress:
+                    report = self._progress.popleft()
+                    if on_progress is not None:
+                        await _report(on_progress, *report)
+                if self.outcome is not None:
+                    return self.outcome
+                self._task = trio.lowlevel.current_task()
+                await trio.lowlevel.wait_task_rescheduled(self._abort)
+        finally:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Nobody waits any more: take the call back, or have the server told. Never waits."""
+        if self.decided:
+            return
+        self.abandoned = True
+        if self.owner is not None:
+            try:
+                self.owner.put_nowait(self)
+            except trio.BrokenResourceError:
+                return  # the incarnation is gone, and with it whoever could be told
+
+    def _wake(self) -> None:
+        if self._listener is not None:
+            self._listener()
+        if self._task is not None:
+            task, self._task = self._task, None
+            trio.lowlevel.reschedule(task)
+
+    def _abort(self, _raise_cancel: object) -> trio.lowlevel.Abort:
+        self._task = None
+        return trio.lowlevel.Abort.SUCCEEDED
+
+
+async def _report(on_progress: ProgressCallback, progress: float, total: float | None, message: str | None) -> None:
+    try:
+        await on_progress(progress, total, message)
+    except Exception:
+        logger.exception("a progress callback raised; the call goes on")

@@ -1,0 +1,218 @@
+"""A connection on a wire of our own: calls go straight to the endpoint, the rest through the SDK's session over it."""
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
+
+from mcp.client import ClientSession
+from mcp_types import RequestId, Tool
+from pydantic import ValidationError
+
+from ..callbacks import NO_HOST, Host
+from ..errors import folded
+from ..jsonrpc import codec
+from ..jsonrpc.carrier import Carrier
+from ..jsonrpc.dispatcher import Endpoint, Post
+from ..jsonrpc.stream import Duplex
+from ..jsonrpc.stream_carrier import DuplexCarrier
+from ..limits import Limits
+from ..messages import CallTool, Handshake, Question, Round
+from ..outcomes import Loss, Outcome, Unlisted
+from ..reply import ReplySlot
+from ..states import Era
+from ..turns import by_turns
+from .base import Connection, HandshakeFailed
+from .handshake import BAD_ANSWER, CLIENT_INFO, negotiate, probe
+from .host_requests import answer, open_callbacks, round_params
+from .list_changes import ToolChanges
+from .tool_call import PreparedTool, prepare
+from .tool_list import list_tools, raw_page
+
+
+@asynccontextmanager
+async def open_wired(
+    opening: AbstractAsyncContextManager[Duplex], host: Host = NO_HOST
+) -> AsyncGenerator[Connection, None]:
+    """Open the duplex and speak MCP on it, until the block is left. The server may ask what `host` offers.
+
+    Raises:
+        StartFailed: The duplex could not be opened.
+    """
+    async with opening as duplex:
+
+        def stderr_tail() -> str:
+            return getattr(duplex, "stderr_tail", "")  # only what has a process has one
+
+        async with open_carried(DuplexCarrier(duplex), host, stderr_tail) as connection:
+            yield connection
+
+
+@asynccontextmanager
+async def open_carried(
+    carrier: Carrier, host: Host = NO_HOST, stderr_tail: Callable[[], str] = str
+) -> AsyncGenerator[Connection, None]:
+    """Speak MCP on what carries its frames, until the block is left. The server may ask what `host` offers."""
+    async with open_callbacks(host) as callbacks:
+        endpoint = Endpoint(carrier, host.limits, server=host.server)
+        changes = ToolChanges()
+        entering = ClientSession(dispatcher=endpoint, client_info=CLIENT_INFO, message_handler=changes, **callbacks)
+        async with entering as session:
+            yield WiredConnection(carrier, endpoint, session, changes, limits=host.limits, stderr_tail=stderr_tail)
+
+
+class WiredConnection:
+    """A `Connection` whose tool calls spawn no task and make no pass through the session."""
+
+    def __init__(
+        self,
+        carrier: Carrier,
+        endpoint: Endpoint,
+        session: ClientSession,
+        changes: ToolChanges,
+        *,
+        limits: Limits,
+        stderr_tail: Callable[[], str],
+    ) -> None:
+        self._carrier = carrier
+        self._limits = limits
+        self._stderr_tail = stderr_tail
+        self._endpoint = endpoint
+        self._session = session
+        self._changes = changes
+        self._era: Era | None = None
+        self._tools: dict[str, PreparedTool] = {}
+
+    @property
+    def pid(self) -> int | None:
+        """The process behind it, where there is one."""
+        return self._carrier.pid
+
+    @property
+    def stderr_tail(self) -> str:
+        """The last lines the process wrote to stderr so far."""
+        return self._stderr_tail()
+
+    @property
+    def in_flight(self) -> int:
+        """Tool calls that wait for an answer."""
+        return self._endpoint.in_flight
+
+    @property
+    def heard_at(self) -> float:
+        """When the last frame came. See `Connection`."""
+        return self._endpoint.heard_at
+
+    async def handshake(self, era: Era | None) -> Handshake:
+        """Open the conversation. See `Connection`."""
+        try:
+            handshake = await negotiate(self._session, self._carrier.only_era or era, self._carrier.taken)
+        except BAD_ANSWER as error:
+            raise self._failed("the handshake", error, probing=era is None) from error
+        self._era = handshake.era
+        return handshake
+
+    async def list_tools(self) -> tuple[Tool, ...]:
+        """Every page of `tools/list`. See `Connection`."""
+        self._changes.listed()
+        try:
+            tools = await list_tools(partial(raw_page, self._session, self._endpoint), most=self._limits.kept)
+        except BAD_ANSWER as error:
+            raise self._failed("tools/list", error) from error
+        self._carrier.opened()
+        version = self._session.protocol_version
+        assert version is not None  # the handshake came first
+        self._tools = await by_turns(prepare(tools, version, self._endpoint.stamp))
+        return tools
+
+    def submit(self, calls: Sequence[CallTool]) -> None:
+        """Start calls with one write. See `Connection`."""
+        self._endpoint.post([post for call in calls if (post := self._post(call)) is not None])
+
+    async def answer(self, question: Question) -> Outcome:
+        """Have the host answer a question. See `Connection`."""
+        return await answer(self._session, question)
+
+    def send_round(self, again: Round) -> None:
+        """Start one more round of a call. See `Connection`."""
+        call = again.call
+        tool = call.slot.tool or self._tools.get(call.tool)  # that of the round before, also if it is listed no more
+        if tool is None:
+            call.slot.resolve(Unlisted())
+            return
+        call.slot.tool = tool
+
+        def encode(request_id: int | str) -> bytes:
+            meta = tool.params_meta(_meta(call, request_id))
+            return codec.request(request_id, "tools/call", round_params(again, meta))
+
+        self._endpoint.post([_post(call, tool, encode)])
+
+    def cancel(self, slot: ReplySlot) -> None:
+        """Take a call back, or tell the server. See `Connection`."""
+        self._endpoint.cancel(slot)
+
+    async def room(self, limit: int) -> int:
+        """Wait until fewer than `limit` calls are in flight. See `Connection`."""
+        while self._endpoint.in_flight >= limit:
+            await self._endpoint.settled()
+        return limit - self._endpoint.in_flight
+
+    def withdraw(self) -> None:
+        """Give up what was not sent. See `Connection`."""
+        self._endpoint.withdraw_unsent()
+
+    async def idle(self) -> None:
+        """Wait until no call is in flight. See `Connection`."""
+        while self._endpoint.in_flight:
+            await self._endpoint.settled()
+
+    async def watch_tools(self, tell: Callable[[], None]) -> None:
+        """Have `tell` called whenever the tools changed. See `Connection`."""
+        self._carrier.opened()
+        await self._changes.watch(self._session, tell)
+
+    async def probe(self) -> None:
+        """Ping, or discover where there is no ping. See `Connection`."""
+        try:
+            await probe(self._session)
+        except BAD_ANSWER as error:
+            raise self._failed("the probe", error) from error
+
+    def lose(self, loss: Loss) -> None:
+        """Count as lost. See `Connection`."""
+        self._endpoint.lose(loss)
+
+    async def lost(self) -> Loss:
+        """Wait until the connection is lost. See `Connection`."""
+        await self._endpoint.lost.wait()
+        return self._endpoint.loss
+
+    def _post(self, call: CallTool) -> Post | None:
+        tool = self._tools.get(call.tool)
+        if tool is None:
+            call.slot.resolve(Unlisted())
+            return None
+        call.slot.tool = tool
+        return _post(call, tool, lambda request_id: tool.frame(request_id, call.arguments, _meta(call, request_id)))
+
+    def _failed(self, what: str, error: Exception, *, probing: bool = False) -> HandshakeFailed:
+        if not self._endpoint.lost.is_set():
+            loss = self._carrier.explain(error, f"{what} failed: {_told(error)}")
+            return HandshakeFailed(loss, era=self._era)
+        loss = self._endpoint.loss
+        refused = probing and self._carrier.dies_of_a_probe and not loss.unheard
+        return HandshakeFailed(loss, era=self._era, probe_refused=refused, lost=True)
+
+
+def _post(call: CallTool, tool: PreparedTool, encode: Callable[[RequestId], bytes]) -> Post:
+    return Post(call.slot, encode, partial(tool.headers, call.arguments), call.limited)
+
+
+def _meta(call: CallTool, request_id: int | str) -> dict[str, object]:
+    return {**call.meta, "progressToken": request_id} if call.slot.wants_progress else call.meta
+
+
+def _told(error: Exception) -> str:
+    if isinstance(error, ValidationError):
+        return f"an answer that is none of the protocol: {error.errors()[0]['msg']}"
+    return folded(error)

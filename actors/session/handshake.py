@@ -1,0 +1,220 @@
+"""Which era a server speaks. One question at a time; who has been asked both is what its answer to `initialize` says.
+
+A server that speaks both eras becomes one of the handshake when it answers `initialize`, whatever it answered before,
+so `initialize` is sent only if a probe that was read stays mute, and then its answer decides.
+"""
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from importlib.metadata import version
+from typing import Generic, TypeGuard, TypeVar
+
+import trio
+from mcp.client import ClientSession
+from mcp.shared.exceptions import MCPError
+from mcp_types import (
+    METHOD_NOT_FOUND,
+    UNSUPPORTED_PROTOCOL_VERSION,
+    DiscoverResult,
+    Implementation,
+    InitializeResult,
+    UnsupportedProtocolVersionErrorData,
+)
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
+from pydantic import ValidationError
+
+from ..jsonrpc.dispatcher import RequestTimedOut
+from ..messages import Handshake
+from ..states import Era
+
+T = TypeVar("T")
+
+CLIENT_INFO = Implementation(name="mcp-nursery", version=version("mcp-nursery"))
+"""What servers are told of us."""
+
+PATIENCE = 1.0
+"""Seconds a server that has read the probe may stay mute before `initialize` is sent as well."""
+
+PRECEDENCE = 10.0
+"""Seconds that an answer to `initialize` is waited for although the probe has a good one. As long as a probe lives."""
+
+BAD_ANSWER = (MCPError, ValueError, RuntimeError)
+"""What the session raises for a refusal, an answer it cannot read (pydantic's `ValidationError` is a `ValueError`; what
+is nested too deep is another, or a `RecursionError`), and a version it does not share."""
+
+
+async def _at_once() -> None:
+    await trio.lowlevel.checkpoint()
+
+
+async def negotiate(
+    session: ClientSession, remembered: Era | None, taken: Callable[[], Awaitable[None]] = _at_once
+) -> Handshake:
+    """Open the conversation with as little traffic as what is remembered allows.
+
+    Args:
+        session: Talks to the server.
+        remembered: What an earlier conversation found.
+        taken: Returns once the server has read what it was sent, or if nobody can tell. A server may take long to
+            start, and only one that has read a question can leave it unanswered.
+
+    Raises:
+        MCPError: Refused, or the connection ended.
+        pydantic.ValidationError: An answer nobody can read.
+        RuntimeError: No protocol version in common.
+    """
+    if remembered is Era.HANDSHAKE:
+        await _handshake(session)
+    else:
+        await _probe(session, taken)
+    return facts(session)
+
+
+def facts(session: ClientSession) -> Handshake:
+    """What the server said of itself, once the session has adopted an answer."""
+    protocol_version = session.protocol_version
+    assert protocol_version is not None  # set by whichever attempt succeeded
+    return Handshake(
+        era=Era.MODERN if protocol_version in MODERN_PROTOCOL_VERSIONS else Era.HANDSHAKE,
+        protocol_version=protocol_version,
+        server_info=session.server_info,
+        capabilities=session.server_capabilities,
+        instructions=session.instructions,
+    )
+
+
+async def probe(session: ClientSession) -> None:
+    """Ask what every server answers at once: `ping` on older eras, `server/discover` on the modern one.
+
+    Raises:
+        MCPError: Refused, or no answer.
+        pydantic.ValidationError: An answer nobody can read.
+    """
+    version = session.protocol_version
+    assert version is not None  # the handshake came first
+    if version in MODERN_PROTOCOL_VERSIONS:
+        await session.send_discover(version)
+    else:
+        await session.send_ping()
+
+
+async def _handshake(session: ClientSession) -> None:
+    try:
+        await session.initialize()
+    except MCPError as refused:
+        if not _knows_no_handshake(refused):
+            raise
+        await session.discover()
+
+
+async def _probe(session: ClientSession, taken: Callable[[], Awaitable[None]]) -> None:
+    """Ask `server/discover`; when that is read and stays mute, send `initialize` too, whose answer then decides."""
+    mute = trio.Event()
+    probe, offer = _Attempt(partial(_discover, session, mute)), _Attempt(session.initialize)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(probe.make)
+        await _answered_or_mute(probe, taken, mute)
+        if not probe.done.is_set():
+            nursery.start_soon(offer.make)
+            await _settled(probe, offer)
+        nursery.cancel_scope.cancel()
+    if offer.result is not None:
+        session.adopt(offer.result)  # whichever of two answers the session heard last
+    elif probe.result is None:
+        await _settle_refused(session, probe, offer)
+
+
+async def _discover(session: ClientSession, mute: trio.Event) -> DiscoverResult:
+    """Ask `server/discover`, for longer than a probe lives unless it is known to be mute: it may not run yet."""
+    while True:
+        try:
+            return await session.discover()
+        except RequestTimedOut:
+            if mute.is_set():
+                raise
+
+
+async def _answered_or_mute(
+    probe: "_Attempt[DiscoverResult]", taken: Callable[[], Awaitable[None]], mute: trio.Event
+) -> None:
+    """Wait until the probe has an answer, or the server is mute: it has read it, and a second has gone by."""
+    async with trio.open_nursery() as nursery:
+
+        async def listen() -> None:
+            await probe.done.wait()
+            nursery.cancel_scope.cancel()
+
+        nursery.start_soon(listen)
+        await taken()
+        await trio.sleep(PATIENCE)
+        mute.set()
+        nursery.cancel_scope.cancel()
+
+
+async def _settled(probe: "_Attempt[DiscoverResult]", offer: "_Attempt[InitializeResult]") -> None:
+    """Wait until `initialize` has a good answer, or there is no use in waiting for one."""
+    async with trio.open_nursery() as nursery:
+
+        async def hold_against(patience: trio.CancelScope) -> None:
+            await probe.done.wait()
+            if probe.result is not None:
+                patience.deadline = trio.current_time() + PRECEDENCE
+
+        with trio.CancelScope() as patience:
+            nursery.start_soon(hold_against, patience)
+            await offer.done.wait()
+        if offer.result is None:
+            await probe.done.wait()
+        nursery.cancel_scope.cancel()
+
+
+async def _settle_refused(
+    session: ClientSession, probe: "_Attempt[DiscoverResult]", offer: "_Attempt[InitializeResult]"
+) -> None:
+    """Go on where no question got a good answer."""
+    if offer.error is not None:
+        if not _knows_no_handshake(offer.error):
+            raise offer.error
+        await session.discover()  # it was too slow for the first probe, and has read it all the same
+        return
+    assert probe.error is not None
+    if _is_modern_only(probe.error):
+        raise probe.error
+    await _handshake(session)
+
+
+def _is_unsupported(refusal: Exception) -> TypeGuard[MCPError]:
+    return isinstance(refusal, MCPError) and refusal.code == UNSUPPORTED_PROTOCOL_VERSION
+
+
+def _knows_no_handshake(refusal: Exception) -> bool:
+    """Whether a refusal of `initialize` itself proves a modern server."""
+    return isinstance(refusal, MCPError) and refusal.code in (UNSUPPORTED_PROTOCOL_VERSION, METHOD_NOT_FOUND)
+
+
+def _is_modern_only(refusal: Exception) -> bool:
+    """Whether the refusal names versions, and none that a handshake could reach."""
+    if not _is_unsupported(refusal):
+        return False
+    try:
+        supported = UnsupportedProtocolVersionErrorData.model_validate(refusal.data).supported
+    except ValidationError:
+        return False
+    return not any(version in HANDSHAKE_PROTOCOL_VERSIONS for version in supported)
+
+
+class _Attempt(Generic[T]):
+    """One way of opening the conversation, run as a task of its own."""
+
+    def __init__(self, attempt: Callable[[], Awaitable[T]]) -> None:
+        self._attempt = attempt
+        self.done = trio.Event()
+        self.result: T | None = None
+        self.error: Exception | None = None
+
+    async def make(self) -> None:
+        try:
+            self.result = await self._attempt()
+        except BAD_ANSWER as error:
+            self.error = error
+        self.done.set()

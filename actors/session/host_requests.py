@@ -1,0 +1,169 @@
+"""What a server asks of its host: the host's callbacks in the shape the SDK's session takes them.
+
+Since 2026-07-28 a server asks in the middle of a call: its question goes to the callbacks, and the call is sent again.
+"""
+
+import logging
+import math
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Final, TypedDict
+
+import trio
+from attrs import frozen
+from mcp.client import ClientRequestContext, ClientSession
+from mcp.client.session import ElicitationFnT, LoggingFnT, SamplingFnT
+from mcp_types import (
+    INTERNAL_ERROR,
+    CreateMessageResult,
+    CreateMessageResultWithTools,
+    ElicitResult,
+    ErrorData,
+    LoggingLevel,
+    LoggingMessageNotificationParams,
+    SamplingCapability,
+    SamplingToolsCapability,
+)
+from pydantic import BaseModel
+
+from ..callbacks import Host, Log, ServerMessage
+from ..jsonrpc.codec import decode, encode
+from ..messages import Question, Round
+from ..nurseries import run_alongside
+from ..outcomes import Answered, Rejected
+
+logger: Final = logging.getLogger(__name__)
+
+_BACKLOG = 1024
+"""Log messages a slow callback may fall behind."""
+
+
+@dataclass(kw_only=True)
+class CallContext(ClientRequestContext):
+    """Of a question that came as a result of `tools/call`."""
+
+    tool: str
+    """The server's own name of the tool that asks."""
+
+
+class SessionCallbacks(TypedDict, total=False):
+    """Arguments of the SDK's session and client. What is missing is not advertised, and refused."""
+
+    elicitation_callback: ElicitationFnT
+    sampling_callback: SamplingFnT
+    sampling_capabilities: SamplingCapability
+    logging_callback: LoggingFnT
+    log_level: LoggingLevel
+
+
+@asynccontextmanager
+async def open_callbacks(host: Host) -> AsyncGenerator[SessionCallbacks, None]:
+    """What the session is given of this host, for as long as the block lasts."""
+    offered = _answering(host)
+    if host.callbacks.log is None:
+        yield offered
+        return
+    logs = _Logs(host.server, host.callbacks.log)
+    offered["logging_callback"] = logs.take
+    offered["log_level"] = host.callbacks.log_level
+    async with run_alongside(logs.deliver):
+        yield offered
+
+
+def _answering(host: Host) -> SessionCallbacks:
+    offered = SessionCallbacks()
+    if host.callbacks.elicit is not None:
+        offered["elicitation_callback"] = _Answering(host.server, host.callbacks.elicit, (ElicitResult, ErrorData))
+    if host.callbacks.sample is not None:
+        results = (CreateMessageResult, CreateMessageResultWithTools, ErrorData)
+        offered["sampling_callback"] = _Answering(host.server, host.callbacks.sample, results)
+        offered["sampling_capabilities"] = SamplingCapability(tools=SamplingToolsCapability())
+    return offered
+
+
+@frozen
+class _Answering:
+    """One callback of the host's. Whatever it does, the server gets an answer."""
+
+    server: str
+    callback: Callable[[ServerMessage[Any]], Awaitable[Any]]
+    results: tuple[type[BaseModel], ...]
+
+    async def __call__(self, context: ClientRequestContext, params: Any) -> Any:
+        tool = context.tool if isinstance(context, CallContext) else None
+        try:
+            answer = await self.callback(ServerMessage(self.server, tool, params))
+        except Exception:
+            logger.exception("%s: a callback of the host's raised; the server gets an error", self.server)
+            return ErrorData(code=INTERNAL_ERROR, message="the host's callback failed")
+        if isinstance(answer, self.results):
+            return answer if _can_be_written(answer) else self._no_answer("what has no JSON form")
+        wanted = " or ".join(result.__name__ for result in self.results)
+        return self._no_answer(f"{type(answer).__name__}, not {wanted}")
+
+    def _no_answer(self, what: str) -> ErrorData:
+        logger.error("%s: a callback returned %s", self.server, what)
+        return ErrorData(code=INTERNAL_ERROR, message="the host's callback returned no answer")
+
+
+def _can_be_written(answer: BaseModel) -> bool:
+    """Whether it has a JSON form: the SDK would find out in a task that must not fail."""
+    try:
+        encode(answer.model_dump(by_alias=True, mode="json", exclude_none=True))
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+class _Logs:
+    """Log messages on their way to the host: a slow callback must hold up neither the server nor other notices."""
+
+    def __init__(self, server: str, callback: Log) -> None:
+        self._server = server
+        self._callback = callback
+        self._send, self._receive = trio.open_memory_channel[LoggingMessageNotificationParams](_BACKLOG)
+        self._dropped = 0
+
+    async def take(self, params: LoggingMessageNotificationParams) -> None:
+        """Called by the session, in order."""
+        try:
+            self._send.send_nowait(params)
+        except trio.WouldBlock:
+            self._dropped += 1
+            if math.log10(self._dropped).is_integer():
+                logger.warning("%s: the log callback is too slow; dropped %d messages", self._server, self._dropped)
+
+    async def deliver(self) -> None:
+        """Hand them to the host, one at a time."""
+        while True:
+            message = ServerMessage(self._server, None, await self._receive.receive())
+            try:
+                await self._callback(message)
+            except Exception:
+                logger.exception("%s: the log callback raised", self._server)
+
+
+async def answer(session: ClientSession, question: Question) -> Answered | Rejected:
+    """What the host's callback says, or the session in its place where there is none."""
+    params = question.request.params
+    context = CallContext(
+        session=session, request_id=question.key, meta=params.meta if params else None, tool=question.tool
+    )
+    said = await session.dispatch_input_request(context, question.request)
+    if isinstance(said, ErrorData):
+        return Rejected(said.code, f"the server asked for input: {said.message}", said.data)
+    return Answered(said.model_dump(by_alias=True, mode="json", exclude_none=True))
+
+
+def round_params(again: Round, meta: dict[str, Any]) -> dict[str, Any]:
+    """The parameters of `tools/call` for one more round."""
+    call = again.call
+    params: dict[str, Any] = {"name": call.tool}
+    if call.arguments is not None:
+        params["arguments"] = decode(call.arguments)
+    if again.responses is not None:
+        params["inputResponses"] = again.responses
+    if again.state is not None:
+        params["requestState"] = again.state
+    return params | {"_meta": meta} if meta else params

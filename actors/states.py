@@ -1,0 +1,65 @@
+"""The words for where things stand: a server, a call, an era, an exit. Enumerations, nothing else."""
+
+from enum import StrEnum
+
+
+class ServerState(StrEnum):
+    """Where a server stands. `connected` means that handshake and every page of `tools/list` succeeded."""
+
+    DISABLED = "disabled"
+    """Switched off in its configuration."""
+    BLOCKED = "blocked"
+    """Its configuration is not trusted."""
+    IDLE = "idle"
+    """Not running, not yet or because nobody used it; started by the next call or list."""
+    CONNECTING = "connecting"
+    """An incarnation is being opened."""
+    CONNECTED = "connected"
+    """Ready for calls."""
+    NEEDS_AUTH = "needs_auth"
+    """Waits for a person's authorisation."""
+    WAITING = "waiting"
+    """Lost or not reached; a restart is due."""
+    FAILED = "failed"
+    """Gave up, or not worth retrying."""
+    STOPPED = "stopped"
+    """Ended on purpose."""
+
+
+class Delivery(StrEnum):
+    """Whether a server may have acted on a call."""
+
+    NOT_SENT = "not_sent"
+    """No byte of the call left this process, or its server has said that it refused it before it acted."""
+    UNKNOWN = "unknown"
+    """The write that holds the call began, and no answer came."""
+    ANSWERED = "answered"
+    """The server answered."""
+
+
+class Era(StrEnum):
+    """How a server opens a connection."""
+
+    HANDSHAKE = "handshake"
+    """By `initialize`: protocol 2024-11-05 to 2025-11-25."""
+    MODERN = "modern"
+    """By `server/discover`: protocol 2026-07-28."""
+
+
+class ExitKind(StrEnum):
+    """Why an incarnation ended."""
+
+    LOST = "lost"
+    """The connection was lost after it had been connected."""
+    CONNECT_FAILED = "connect_failed"
+    """The connection never reached `connected`."""
+    PROBE_REFUSED = "probe_refused"
+    """The server read the era probe and died of it: open again with `initialize`."""
+    UNUSABLE = "unusable"
+    """Trying again cannot help: an invalid configuration, a command that does not exist."""
+    NEEDS_AUTH = "needs_auth"
+    """Authorisation is missing: only a person can help."""
+    REFUSED = "refused"
+    """It was not permitted to start."""
+    STOPPED = "stopped"
+    """Asked to end."""

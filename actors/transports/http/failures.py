@@ -1,0 +1,168 @@
+"""What a failure over HTTP means: start again, ask a person, or tell one caller. Pure: values in, values out."""
+
+from enum import StrEnum
+
+from attrs import frozen
+
+from ...outcomes import Loss
+
+_CLOSED = -32000
+"""JSON-RPC's code for a closed connection, and some servers' code for anything."""
+_SESSION_CODES = (-32600, -32001)
+"""JSON-RPC codes with which servers refuse a session. Both have other meanings too."""
+_SIGNS_OF_AN_END = ("connection closed", "stream ended", "stream failed")
+"""What the SDK and servers say with `_CLOSED` when it means that."""
+_GATEWAY_FAILED = (502, 503)
+_GATEWAY_TIMED_OUT = 504
+_REDIRECTS = range(300, 400)
+_PASSING = (404, 408, 409, 425, 429)
+"""Refusals of the 400s that may pass by themselves; 404 is what some proxies say while a server restarts."""
+
+
+class Phase(StrEnum):
+    """What was under way."""
+
+    OPENING = "opening"
+    """The conversation was being opened."""
+    CALL = "call"
+    """A request or a notification, on an open conversation."""
+    STREAM = "stream"
+    """The stream the server speaks on unasked, on an open conversation: an extra that it need not offer."""
+
+
+class Fault(StrEnum):
+    """Why there was no answer at all."""
+
+    UNREACHED = "unreached"
+    """No connection: refused, no route, no such name. Nothing was sent."""
+    UNTRUSTED = "untrusted"
+    """The server's certificate is not trusted. Nothing was sent."""
+    BROKEN = "broken"
+    """The connection broke, or was closed too early."""
+    MUTE = "mute"
+    """No answer within the time limit of the exchange."""
+    OVERSIZED = "oversized"
+    """There was one, over our limit."""
+    ENDED = "ended"
+    """The server closed the stream."""
+
+
+@frozen
+class Evidence:
+    """What is known of a failure. Holds no secret."""
+
+    told: str
+    """One line for people."""
+    fault: Fault | None = None
+    """Why there was no answer; None if there was one."""
+    status: int | None = None
+    """The HTTP status of the answer, where it is known."""
+    code: int | None = None
+    """The JSON-RPC error code in the answer, if there was one."""
+    in_session: bool = False
+    """The request carried our session id."""
+    moved: bool = False
+    """The server says where it is instead, within its origin: what is sent from now on goes there."""
+
+    @property
+    def unsent(self) -> bool:
+        """Certainly nothing was sent."""
+        return self.fault in (Fault.UNREACHED, Fault.UNTRUSTED)
+
+
+class Reason(StrEnum):
+    """What a failure means."""
+
+    RETRIABLE = "retriable"
+    """The server is not there now; another start may help."""
+    NEEDS_AUTH = "needs_auth"
+    """Authorisation is missing."""
+    SESSION_EXPIRED = "session_expired"
+    """The server has forgotten our session; a new one helps."""
+    NOT_WORTH_RETRYING = "not_worth_retrying"
+    """Another start would end the same."""
+    UNKNOWN_OUTCOME = "unknown_outcome"
+    """What became of this one request is not known."""
+    ANSWERED = "answered"
+    """The server's answer, and nothing more."""
+
+
+@frozen
+class Verdict:
+    """A failure, sorted."""
+
+    reason: Reason
+    ends: bool = False
+    """The connection is over, not only the request."""
+    again: bool = False
+    """A request that may be carried out twice may be sent again."""
+
+
+_GONE = Verdict(Reason.RETRIABLE, ends=True, again=True)
+_EXPIRED = Verdict(Reason.SESSION_EXPIRED, ends=True, again=True)
+_NEEDS_AUTH = Verdict(Reason.NEEDS_AUTH, ends=True)
+_HOPELESS = Verdict(Reason.NOT_WORTH_RETRYING)
+_RETRIABLE = Verdict(Reason.RETRIABLE)
+_DROPPED = Verdict(Reason.UNKNOWN_OUTCOME, again=True)
+_TIMED_OUT = Verdict(Reason.UNKNOWN_OUTCOME)
+_ANSWERED = Verdict(Reason.ANSWERED)
+
+
+def sort(phase: Phase, evidence: Evidence) -> Verdict:
+    """What a failure means.
+
+    Args:
+        phase: What was under way.
+        evidence: What was seen.
+    """
+    if evidence.unsent:
+        hopeless = evidence.fault is Fault.UNTRUSTED and phase is Phase.OPENING
+        return Verdict(Reason.NOT_WORTH_RETRYING, ends=True) if hopeless else _GONE
+    if phase is Phase.STREAM:
+        return _ANSWERED
+    if evidence.status == 401:  # noqa: PLR2004 - statuses are known by their numbers
+        return _NEEDS_AUTH
+    if _is_expiry(evidence):
+        return _EXPIRED
+    return _sort_opening(evidence) if phase is Phase.OPENING else _sort_call(evidence)
+
+
+def loss_of(verdict: Verdict, told: str) -> Loss:
+    """The loss of a connection that ended with this verdict."""
+    return Loss(
+        told,
+        needs_auth=verdict.reason is Reason.NEEDS_AUTH,
+        unusable=verdict.reason is Reason.NOT_WORTH_RETRYING,
+    )
+
+
+def _sort_opening(evidence: Evidence) -> Verdict:
+    """Not an end at once: a server may refuse the probe of its era and take `initialize`."""
+    status = evidence.status
+    if status is None or status >= 500 or status in _PASSING:  # noqa: PLR2004
+        return _RETRIABLE
+    return _RETRIABLE if evidence.code is not None else _HOPELESS
+
+
+def _sort_call(evidence: Evidence) -> Verdict:
+    if evidence.fault is Fault.MUTE or evidence.status == _GATEWAY_TIMED_OUT:
+        return _TIMED_OUT
+    if evidence.fault is Fault.OVERSIZED:
+        return _ANSWERED
+    if evidence.status in _REDIRECTS:  # whoever redirects may have acted before
+        return _DROPPED if evidence.moved else _TIMED_OUT
+    closed = evidence.code == _CLOSED and any(sign in evidence.told.lower() for sign in _SIGNS_OF_AN_END)
+    if evidence.fault is not None or closed or evidence.status in _GATEWAY_FAILED:
+        return _DROPPED
+    return _ANSWERED
+
+
+def _is_expiry(evidence: Evidence) -> bool:
+    """Only a request with our session id can be told that it expired."""
+    if not evidence.in_session:
+        return False
+    if evidence.status == 404:  # noqa: PLR2004
+        return True
+    refused = evidence.status in (None, 200, 400) and evidence.code in _SESSION_CODES
+    refused = refused or (evidence.status == 400 and evidence.code == _CLOSED)  # noqa: PLR2004 - the TypeScript SDK's
+    return refused and "session" in evidence.told.lower()

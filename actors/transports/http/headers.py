@@ -1,0 +1,89 @@
+"""The headers a user gives a server: fixed, or computed at each connect. Their values are shown nowhere."""
+
+import inspect
+import re
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import TYPE_CHECKING, cast
+
+from attrs import field, frozen
+
+from ...callbacks import NO_HOST, Host
+from ...errors import NurseryError, StartFailed, one_line
+from ...secrets import TELL_SECRETS
+from ...session.base import Connection
+
+if TYPE_CHECKING:
+    from ...server import Connector
+
+Headers = Mapping[str, str] | Callable[[], Mapping[str, str] | Awaitable[Mapping[str, str]]]
+"""Fixed headers, or what computes them at each connect."""
+
+_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*")
+
+
+def problem_with_header(name: object, value: object) -> str | None:
+    """What is wrong with a header, in words that do not show its value; None if nothing is."""
+    if not (isinstance(name, str) and _NAME.fullmatch(name)):
+        return f"{one_line(repr(name), 80)} is no name of a header"
+    if not isinstance(value, str):
+        return f"text wanted for the header {name}, not {type(value).__name__}"
+    if not (_VALUE.fullmatch(value) and value.isascii()):
+        return f"the header {name} has a character that headers cannot hold"
+    return None
+
+
+async def resolve(headers: Headers) -> Mapping[str, str]:
+    """The headers for one connection.
+
+    Raises:
+        StartFailed: They could not be computed, or are none.
+    """
+    found = _checked(await _compute(headers) if callable(headers) else headers)
+    TELL_SECRETS.get()(found.values())
+    return found
+
+
+async def _compute(headers: Callable[[], Mapping[str, str] | Awaitable[Mapping[str, str]]]) -> object:
+    try:
+        found = headers()
+        return await found if inspect.isawaitable(found) else found
+    except NurseryError as error:
+        raise StartFailed(f"the headers could not be computed: {error}", retriable=True) from error
+    except Exception as error:
+        # Only its kind: the text may hold what was to become a header.
+        raise StartFailed(f"the headers could not be computed: {type(error).__name__}", retriable=True) from None
+
+
+def _checked(found: object) -> Mapping[str, str]:
+    if not isinstance(found, Mapping):
+        raise StartFailed(f"the headers are a mapping, not {type(found).__name__}", retriable=False)
+    headers = cast("Mapping[str, str]", found)
+    for name, value in headers.items():
+        problem = problem_with_header(name, value)
+        if problem is not None:
+            raise StartFailed(problem, retriable=False)
+    return dict(headers)
+
+
+@frozen
+class WithHeaders:
+    """A connector that is made anew at each connect, of that moment's headers."""
+
+    headers: Headers = field(repr=False)
+    make: Callable[[Mapping[str, str]], "Connector"] = field(repr=False)
+
+    def connect(self, host: Host = NO_HOST) -> AbstractAsyncContextManager[Connection]:
+        """Open one connection. The server may ask what `host` offers.
+
+        Raises:
+            StartFailed: On entering: the headers could not be computed, or it cannot be opened.
+        """
+        return self._connected(host)
+
+    @asynccontextmanager
+    async def _connected(self, host: Host) -> AsyncGenerator[Connection, None]:
+        connector = self.make(await resolve(self.headers))
+        async with connector.connect(host) as connection:
+            yield connection

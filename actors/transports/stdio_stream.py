@@ -1,0 +1,271 @@
+"""Newline-delimited frames over a process's standard streams."""
+
+import fcntl
+import os
+import select
+import signal
+import sys
+import termios
+from collections.abc import Sequence
+
+import trio
+
+from ..jsonrpc.stream import FRAME_LIMIT
+from ..outcomes import Loss
+from ..process.pipes import CHUNK, read_some
+from ..process.tree import ProcessTree
+
+DRAIN = 0.05
+"""Seconds that reading goes on after the process has exited: a descendant may hold the pipe open for ever."""
+
+EVIDENCE = 0.05
+"""Seconds that a loss report waits for the exit code and the rest of stderr."""
+
+_WRITE_MOST = 256 << 10
+"""Bytes joined for one write: a pipe takes 64 KiB by default, and what it does not take was joined for nothing."""
+
+_READ_MOST = 1 << 20
+"""Bytes read in one go; no less than a pipe can hold, so that one go empties the pipe of a dead process."""
+
+_LOOK_FIRST, _LOOK_MOST = 0.01, 0.25
+"""Seconds between two looks at what is left in a pipe."""
+
+_NOTHING = memoryview(b"")
+
+
+class StdioDuplex:
+    """A `Duplex` over the stdin and stdout of a process. Who opens it runs `end_reading`."""
+
+    def __init__(self, tree: ProcessTree, *, frame_limit: int = FRAME_LIMIT) -> None:
+        self._tree = tree
+        self._lines = _Lines(frame_limit)
+        self._torn = _NOTHING
+        self._first_size = 0
+        self._written = 0
+        self._deaf = False
+        self._retired = False
+        self._unheard = False
+        self._trusted = trio.CancelScope()
+        """Cancelled when the process has refused its input."""
+        self._ending = False
+        self._ended = False
+
+    @property
+    def pid(self) -> int | None:
+        """The process."""
+        return self._tree.pid
+
+    @property
+    def stderr_tail(self) -> str:
+        """The last lines the process wrote to stderr so far."""
+        return self._tree.stderr.text
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether a frame was begun whose rest waits for `writable()`."""
+        return bool(self._torn)
+
+    def write_nowait(self, frames: Sequence[bytes]) -> int:
+        """Take as many frames as the pipe takes now and say how many were begun. Never waits.
+
+        Raises:
+            trio.BrokenResourceError: The process reads no more. No frame of this call was begun.
+        """
+        if self._deaf:
+            raise trio.BrokenResourceError("the process reads no more")
+        if self._torn or not frames:
+            return 0
+        batch = _worth_joining(frames)
+        data = b"\n".join([*batch, b""])
+        written = self._write(data)
+        if written and not self._first_size:
+            self._first_size = len(batch[0]) + 1
+        end = 0
+        for begun, frame in enumerate(batch):
+            if end >= written:
+                return begun
+            end += len(frame) + 1
+            if end > written:
+                self._torn = memoryview(data)[written:end]
+        return len(batch)
+
+    async def writable(self) -> None:
+        """Finish the frame that was begun, then wait until the pipe takes more.
+
+        Raises:
+            trio.BrokenResourceError: The process reads no more.
+        """
+        await self._room()
+        while self._torn:
+            self._torn = self._torn[self._write(self._torn) :] or _NOTHING  # an empty view holds the frame
+            await self._room()
+
+    async def _room(self) -> None:
+        if self._deaf:
+            raise trio.BrokenResourceError("the process reads no more")
+        try:
+            await trio.lowlevel.wait_writable(self._tree.stdin.fileno())
+        except trio.ClosedResourceError as error:
+            raise trio.BrokenResourceError("the connection was closed") from error
+
+    def _write(self, data: bytes | memoryview) -> int:
+        try:
+            written = os.write(self._tree.stdin.fileno(), data)
+        except BlockingIOError:
+            return 0
+        except OSError as error:
+            self._deaf = True
+            self._trusted.cancel()
+            raise trio.BrokenResourceError("the process reads no more") from error
+        self._written += written
+        return written
+
+    async def taken(self) -> None:
+        """Wait until something was written and somebody has read all of it, or nobody can. See `Duplex`."""
+        pause = _LOOK_FIRST
+        while not self._retired and self._has_reader() and not (self._written and not self._unread()):
+            await trio.sleep(pause)  # nobody is woken by the reading of a pipe
+            pause = min(2 * pause, _LOOK_MOST)
+        await trio.lowlevel.checkpoint()
+
+    async def read(self) -> list[bytes]:
+        """The next whole lines, in order, never none; an empty list once the process is gone, and from then on.
+
+        A carriage return before the newline is taken off and blank lines are left out. A last line without a newline
+        is no frame.
+        """
+        while not self._ended:
+            await self._output()
+            lines = self._lines.split(self._take())
+            self._ended = self._ended or self._lines.overlong
+            if lines:
+                return lines
+        await trio.lowlevel.checkpoint()
+        return []
+
+    async def _output(self) -> None:
+        if not self._ending:
+            try:
+                await trio.lowlevel.wait_readable(self._tree.stdout.fileno())
+            except trio.ClosedResourceError:  # told so by `end_reading`
+                self._ending = True
+
+    def _take(self) -> bytes:
+        chunks: list[bytes] = []
+        last = False
+        while not last and len(chunks) * CHUNK < _READ_MOST:
+            data = read_some(self._tree.stdout.fileno())
+            self._ended = self._ended or data == b""
+            chunks.append(data or b"")
+            last = len(chunks[-1]) < CHUNK
+        self._ended = self._ended or self._ending
+        return b"".join(chunks)
+
+    async def loss(self) -> Loss:
+        """How it ended. Waits at most 0.05 s for the exit code and the rest of stderr."""
+        # Once reading was ended for an exit, the time for evidence has gone by.
+        with trio.move_on_after(0 if self._ending else EVIDENCE):
+            await self._tree.wait()
+            await self._tree.stderr.ended.wait()
+        return Loss(
+            message=self._what_happened(),
+            exit_code=self._tree.exit_code,
+            stderr_tail=self._tree.stderr.text,
+            unheard=self._unheard if self._retired else self._ask_unheard(),
+        )
+
+    def _what_happened(self) -> str:
+        code = self._tree.exit_code
+        if self._lines.overlong:
+            return f"sent a line of more than {_size(self._lines.limit)}"
+        if code is not None:
+            return f"exited with code {code}" if code >= 0 else f"killed by {_signal_name(-code)}"
+        if self._deaf:
+            return "closed its input"
+        return "closed its output" if self._ended else "closed"
+
+    def _ask_unheard(self) -> bool:
+        if not self._written:
+            return True
+        if sys.platform != "linux" or self._has_reader():
+            return False  # a descendant may read on
+        return self._written - self._unread() < self._first_size
+
+    def _has_reader(self) -> bool:
+        end = select.poll()
+        end.register(self._tree.stdin.fileno(), 0)
+        return not end.poll(0)
+
+    def _unread(self) -> int:
+        """Bytes that are left in the pipe. 0 but on Linux: elsewhere a pipe does not tell its writing end."""
+        if sys.platform != "linux":
+            return 0
+        answer = fcntl.ioctl(self._tree.stdin.fileno(), termios.FIONREAD, bytes(4))
+        return int.from_bytes(answer, sys.byteorder)
+
+    async def end_reading(self) -> None:
+        """End `read()` soon after the process has exited or refused its input. To be run as long as it is used."""
+        with self._trusted:
+            await self._tree.wait()
+        await trio.sleep(DRAIN)
+        self._ending = True
+        trio.lowlevel.notify_closing(self._tree.stdout.fileno())
+
+    def retire(self) -> None:
+        """Refuse to write and to read from now on. Comes before the pipes are closed."""
+        self._unheard = self._ask_unheard()
+        self._retired = self._deaf = self._ended = True
+
+
+class _Lines:
+    """Cuts what is read at its newlines; looks at every byte once, however long a line gets."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.overlong = False
+        self._begun: list[bytes] = []
+        self._size = 0
+
+    def split(self, data: bytes) -> list[bytes]:
+        """The lines that `data` completes, but for blank ones; none from an overlong one on."""
+        longest = self._size + len(data)
+        lines = data.split(b"\n") if b"\n" in data else [data]  # without a copy, where it is a part of a long line
+        self._begun.append(lines[0])
+        if len(lines) == 1:
+            self._size, lines = longest, []
+        else:
+            lines[0] = b"".join(self._begun)
+            self._begun = [lines.pop()]
+            self._size = len(self._begun[0])
+        if longest > self.limit:
+            lines = self._up_to_overlong(lines)
+        return [frame for line in lines if (frame := line.removesuffix(b"\r")) and not frame.isspace()]
+
+    def _up_to_overlong(self, lines: list[bytes]) -> list[bytes]:
+        sizes = [*map(len, lines), self._size]
+        fine = next((index for index, size in enumerate(sizes) if size > self.limit), None)
+        if fine is None:
+            return lines
+        self.overlong = True
+        self._begun.clear()
+        return lines[:fine]
+
+
+def _worth_joining(frames: Sequence[bytes]) -> Sequence[bytes]:
+    size = 0
+    for count, frame in enumerate(frames):
+        size += len(frame)
+        if size > _WRITE_MOST:
+            return frames[: count + 1]
+    return frames
+
+
+def _size(count: int) -> str:
+    return f"{count >> 20} MiB" if count and count % (1 << 20) == 0 else f"{count} bytes"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal
+        return f"signal {number}"

@@ -1,0 +1,78 @@
+"""A model's call: a person, or a standing decision, agrees to it before it is made."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from mcp_nursery.actors.errors import NotApproved
+
+from ..servers.servers import Fleet
+from ..tools.approval import Approval, ApprovalRequest, ApprovalRules, Approve
+from ..tools.arguments import without_placeholders
+from ..tools.tool import Tool
+from .request import encode_arguments
+
+
+class Consent:
+    """Decides about the calls of models, and remembers what was allowed for good.
+
+    Args:
+        approve: Who is asked; None: nobody, and calls that need it are refused.
+        rules: Standing decisions that go before.
+        drop_placeholders: Whether empty optional arguments are left out.
+    """
+
+    def __init__(self, approve: Approve | None, rules: ApprovalRules, *, drop_placeholders: bool) -> None:
+        self._approve = approve
+        self._rules = rules
+        self._drop_placeholders = drop_placeholders
+        self._allowed: set[tuple[str, str]] = set()
+
+    async def to(
+        self, tool: Tool, arguments: Mapping[str, Any] | None, fleet: Fleet
+    ) -> tuple[Tool, Mapping[str, Any] | None]:
+        """The tool as it is declared now, and the arguments as they are to be sent, both agreed to.
+
+        Raises:
+            InvalidArguments: They cannot be sent: nobody is asked.
+            NotApproved: Denied, held back, or nobody to ask.
+            TypeError: Who was asked gave no `Approval`.
+            UnknownServer: Its server was removed: nobody is asked.
+        """
+        encode_arguments(arguments, (tool.server, tool.tool))
+        fleet.cell(tool.server)
+        tool = _as_declared_now(tool, fleet)
+        if arguments and self._drop_placeholders:
+            arguments = without_placeholders(arguments, tool.input_schema)
+        decision = self._rules.decide(tool, remembered=(tool.server, tool.definition_hash) in self._allowed)
+        if decision is None:
+            decision = await self._ask(tool, arguments, fleet)
+            if _as_declared_now(tool, fleet).definition_hash != tool.definition_hash:
+                raise NotApproved(tool.server, tool.tool, "its definition changed while it was asked about")
+        if decision is Approval.DENY:
+            raise NotApproved(tool.server, tool.tool, "denied")
+        if decision is Approval.ALLOW_ALWAYS:
+            self._allowed.add((tool.server, tool.definition_hash))
+        return tool, arguments
+
+    async def _ask(self, tool: Tool, arguments: Mapping[str, Any] | None, fleet: Fleet) -> Approval:
+        if self._approve is None:
+            raise NotApproved(tool.server, tool.tool, "nobody to ask: open_supervisor was given no approve=")
+        given = dict(arguments or {})
+        shown = fleet.redactor(tool.server).value(given)
+        answer = await self._approve(ApprovalRequest(tool, given, shown))
+        try:
+            return Approval(answer)
+        except ValueError:
+            raise TypeError(f"approve= returned {answer!r:.80}, not an Approval; nothing was called") from None
+
+
+def _as_declared_now(tool: Tool, fleet: Fleet) -> Tool:
+    """What the server has under this name now: what would be called, and so what is asked about.
+
+    Raises:
+        NotApproved: It is held back.
+    """
+    catalogue, key = fleet.catalogue.value, (tool.server, tool.tool)
+    if held := catalogue.held_back(key):
+        raise NotApproved(held.server, held.tool, held.why)
+    return catalogue.find(key) or tool

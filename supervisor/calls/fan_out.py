@@ -1,0 +1,326 @@
+"""Many calls at once: one message to the router, no task a call, outcomes in the order in which they come."""
+
+import math
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from contextvars import copy_context
+from functools import partial
+from typing import Any, Final, Literal, Self, final
+
+import trio
+from attrs import define, field, frozen
+
+from mcp_nursery.actors.choices import choice, chosen, function_or_none, number, one_of, seconds_or_none
+from mcp_nursery.actors.errors import NurseryError, SupervisorClosed
+from mcp_nursery.actors.messages import Bulk, CallTool
+from mcp_nursery.actors.reply import ProgressCallback, ReplySlot
+
+from ..servers.servers import Fleet
+from ..tools.results import ToolResult
+from .call import CallDelivery
+from .request import Request, Resend, WhenDown, encode_arguments
+
+Until = Literal["all", "first"] | int
+"""When a fan-out is over: with every outcome, with the first success, or with this many successes."""
+
+_BURST = 32
+"""Outcomes handed out in a row before other tasks get a turn."""
+
+
+@frozen
+class Call:
+    """One call of a fan-out. The fields mean what they mean for `Supervisor.call_tool`.
+
+    Raises:
+        ValueError: A time, `when_down` or `resend` is none of what it may be.
+    """
+
+    name: str
+    arguments: Mapping[str, Any] | None = field(default=None, repr=False)
+    server: str | None = field(default=None, kw_only=True)
+    timeout: float | None = field(default=None, kw_only=True, validator=choice(seconds_or_none))
+    idle_timeout: float | None = field(default=None, kw_only=True, validator=choice(seconds_or_none))
+    when_down: WhenDown | None = field(default=None, kw_only=True, validator=choice(one_of(WhenDown, optional=True)))
+    resend: Resend = field(default="safe", kw_only=True, validator=choice(one_of(Resend)))
+    on_progress: ProgressCallback | None = field(
+        default=None, kw_only=True, repr=False, validator=choice(function_or_none)
+    )
+    meta: Mapping[str, Any] | None = field(default=None, kw_only=True, repr=False)
+
+
+def _request(call: Call) -> Request:
+    """What delivery makes of it.
+
+    Raises:
+        InvalidArguments: `arguments` is no JSON object.
+    """
+    key = call.name if call.server is None else (call.server, call.name)
+    return Request(
+        key=key,
+        arguments=encode_arguments(call.arguments, key),
+        timeout=call.timeout,
+        idle_timeout=call.idle_timeout,
+        when_down=call.when_down,
+        resend=call.resend,
+        on_progress=call.on_progress,
+        meta=call.meta,
+    )
+
+
+@frozen
+class CallOutcome:
+    """How one call of a fan-out ended."""
+
+    index: int
+    """Its place among the calls, from 0."""
+    call: Call
+    result: ToolResult | None
+    """None if there was an error. A result with `is_error` is a result."""
+    error: NurseryError | None
+    duration: float
+    """Seconds from the start of the call to its outcome."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether the tool answered, and not with `is_error`."""
+        return self.result is not None and not self.result.is_error
+
+
+@define(eq=False)
+class _Entry:
+    """One call on its way."""
+
+    index: int
+    call: Call
+    delivery: CallDelivery
+    duration: float = 0.0
+    """Set when its slot is decided."""
+
+
+class _Sending:
+    """The calls of one fan-out on their way, and what has arrived of them.
+
+    A call that can be sent at once costs a slot, not a task; one that has to wait for its server, to be told of
+    progress, to be asked about or to be sent again gets a task of its own.
+    """
+
+    def __init__(self, fleet: Fleet, nursery: trio.Nursery, *, limit: float) -> None:
+        self.arrived: Final = deque[_Entry | CallOutcome]()
+        """What nobody has read yet."""
+        self.readers: Final = trio.lowlevel.ParkingLot()
+        """Who waits for more to arrive."""
+        self._fleet = fleet
+        self._nursery = nursery
+        self._context = copy_context()
+        self._limit = limit
+        self._unbegun: deque[tuple[int, Call]] = deque()
+        self._on_wire: dict[int, _Entry] = {}
+        self._in_tasks: dict[int, trio.CancelScope] = {}
+        self._room = trio.lowlevel.ParkingLot()
+        self._feeding = trio.CancelScope()
+
+    async def start(self, calls: Iterable[Call]) -> None:
+        """Send what can be sent at once, in one message, and see to the rest in tasks."""
+        self._unbegun.extend(enumerate(calls))
+        await self._send()
+        if self._unbegun:
+            self._nursery.start_soon(self._feed)
+
+    def stop(self) -> None:
+        """Take back every call that has no outcome; servers of calls that were sent are told."""
+        unread = [arrived for arrived in self.arrived if isinstance(arrived, _Entry)]
+        for entry in (*self._on_wire.values(), *unread):
+            entry.delivery.give_up()
+        self._unbegun.clear()
+        self._on_wire.clear()
+        self.arrived.clear()
+        for scope in (self._feeding, *self._in_tasks.values()):
+            scope.cancel()
+        self.readers.unpark_all()
+
+    @property
+    def more_comes(self) -> bool:
+        """Whether there are calls of which nothing has arrived yet."""
+        return bool(self._unbegun or self._in_flight)
+
+    @property
+    def _in_flight(self) -> int:
+        return len(self._on_wire) + len(self._in_tasks)
+
+    async def _feed(self) -> None:
+        """Begin further calls as others finish."""
+        with self._feeding:
+            while self._unbegun:
+                if self._in_flight < self._limit:  # while the last ones were being handed on, some may have finished
+                    await self._send()
+                else:
+                    await self._room.park()
+
+    async def _send(self) -> None:
+        bulk: list[CallTool] = []
+        while self._unbegun and self._in_flight < self._limit:
+            message = self._begin(*self._unbegun.popleft())
+            if message is not None:
+                bulk.append(message)
+        if bulk:
+            try:
+                await self._fleet.router.submit(Bulk(bulk))
+            except trio.BrokenResourceError:
+                raise SupervisorClosed from None
+
+    def _begin(self, index: int, call: Call) -> CallTool | None:
+        try:
+            delivery = CallDelivery(_request(call), self._fleet)
+            message = delivery.start(ReplySlot(listener=partial(self._decided, index)))
+        except NurseryError as error:
+            self._arrive(CallOutcome(index, call, None, error, 0.0))
+            return None
+        entry = _Entry(index, call, delivery)
+        if message is None:
+            self._spawn(entry, delivery.run)
+        else:
+            self._on_wire[index] = entry
+        return message
+
+    def _decided(self, index: int) -> None:
+        """A slot has its outcome: judged by whoever reads, in the reader's task."""
+        entry = self._on_wire.pop(index)
+        if entry.delivery.needs_more:  # told by the owner, whose context says nothing of who called
+            self._context.run(self._spawn, entry, entry.delivery.resume)
+            return
+        entry.duration = entry.delivery.elapsed
+        self._arrive(entry)
+
+    def _arrive(self, arrived: _Entry | CallOutcome) -> None:
+        self.arrived.append(arrived)
+        if self.readers:
+            self.readers.unpark_all()
+        if self._room:
+            self._room.unpark_all()
+
+    def _spawn(self, entry: _Entry, deliver: Callable[[], Awaitable[ToolResult]]) -> None:
+        self._in_tasks[entry.index] = trio.CancelScope()
+        self._nursery.start_soon(self._deliver, entry, deliver)
+
+    async def _deliver(self, entry: _Entry, deliver: Callable[[], Awaitable[ToolResult]]) -> None:
+        result, error = None, None
+        with self._in_tasks[entry.index] as scope:
+            try:
+                result = await deliver()
+            except NurseryError as raised:
+                error = raised
+        del self._in_tasks[entry.index]
+        if not scope.cancelled_caught:  # otherwise it was taken back
+            self._arrive(CallOutcome(entry.index, entry.call, result, error, entry.delivery.elapsed))
+
+
+@final
+class FanOut:
+    """The outcomes of many calls, as they finish: an asynchronous iterator. Made by `Supervisor.fan_out`."""
+
+    def __init__(self, sending: _Sending, *, wanted: float) -> None:
+        self._sending = sending
+        self._wanted = wanted
+        """Successes still to come."""
+        self._until_met = False
+        self._handed_out = 0
+
+    @property
+    def until_met(self) -> bool:
+        """Whether there were as many successes as `until` asks for; for `"all"`, whether each call has its outcome.
+
+        False as long as the iteration goes on, and for good if it ended for want of further calls or was left early.
+        """
+        return self._until_met
+
+    def stop(self) -> None:
+        """Take back every call that has no outcome, and end the iteration; servers of calls that were sent are told."""
+        self._wanted = 0
+        self._sending.stop()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> CallOutcome:
+        """The next outcome. The iteration ends when `until` holds, and what has no outcome then is taken back."""
+        await trio.lowlevel.checkpoint_if_cancelled()
+        while self._wanted > 0:
+            if self._sending.arrived:
+                return await self._hand_out(await self._next())
+            if not self._sending.more_comes:
+                self._until_met = self._wanted == math.inf
+                break
+            await self._sending.readers.park()
+        self.stop()
+        raise StopAsyncIteration
+
+    async def _next(self) -> CallOutcome:
+        """The outcome that arrived first; it is still there if this is cancelled."""
+        arrived = self._sending.arrived.popleft()
+        try:
+            return await _outcome(arrived)
+        except trio.Cancelled:
+            self._sending.arrived.appendleft(arrived)
+            raise
+
+    async def _hand_out(self, outcome: CallOutcome) -> CallOutcome:
+        self._wanted -= outcome.ok
+        if self._wanted <= 0:
+            self._until_met = True
+            self.stop()
+        self._handed_out += 1
+        if self._handed_out % _BURST == 0:
+            await trio.lowlevel.cancel_shielded_checkpoint()  # a long run of outcomes must not hold up everybody else
+        return outcome
+
+
+async def _outcome(arrived: _Entry | CallOutcome) -> CallOutcome:
+    if isinstance(arrived, CallOutcome):
+        return arrived
+    result, error = None, None
+    try:
+        result = await arrived.delivery.conclude()
+    except NurseryError as raised:
+        error = raised
+    return CallOutcome(arrived.index, arrived.call, result, error, arrived.duration)
+
+
+@asynccontextmanager
+async def open_fan_out(
+    calls: Iterable[Call], fleet: Fleet, *, until: Until, limit: int | None
+) -> AsyncGenerator[FanOut, None]:
+    """See `Supervisor.fan_out`."""
+    failure: BaseException | None = None
+    wanted = _successes(until)
+    chosen("limit", limit, lambda value: None if value is None or number(value) else "a number of calls >= 1")
+    try:
+        async with trio.open_nursery() as nursery:
+            sending = _Sending(fleet, nursery, limit=math.inf if limit is None else limit)
+            fan_out = FanOut(sending, wanted=wanted)
+            try:
+                await sending.start(calls)
+                yield fan_out
+            except BaseException as error:
+                failure = error  # comes out below: through the nursery it would come out in a group
+            fan_out.stop()
+    except BaseExceptionGroup as group:
+        if failure is None or group.split(trio.Cancelled)[1] is not None:
+            raise  # otherwise the tasks were only cancelled together with the body
+    if failure is not None:
+        try:
+            raise failure
+        finally:
+            del failure
+
+
+def _successes(until: Until) -> float:
+    """How many end a fan-out.
+
+    Raises:
+        ValueError: `until` is none of what it may be.
+    """
+    words = {"all": math.inf, "first": 1}
+    fits = until in words if isinstance(until, str) else number(until)
+    chosen("until", until, lambda _: None if fits else "'all', 'first' or a number of successes >= 1")
+    return words[until] if isinstance(until, str) else until

@@ -1,0 +1,167 @@
+"""A call whose server asks in the middle of it: the host answers, and the call is sent again, within bounds."""
+
+from typing import Any, TypeGuard
+
+import trio
+from mcp_types import (
+    URL_ELICITATION_REQUIRED,
+    ElicitationRequiredErrorData,
+    ElicitRequest,
+    ElicitRequestURLParams,
+    InputRequest,
+    InputRequiredResult,
+)
+from pydantic import ValidationError
+
+from mcp_nursery.actors.messages import CallTool, FollowUp, Owner, Question, Round
+from mcp_nursery.actors.outcomes import Answered, Loss, Malformed, Outcome, Rejected
+from mcp_nursery.actors.steps import SMALL
+
+from ..servers.servers import Fleet
+from ..tools.tool import Tool
+from .attempt import Handover
+from .result import refused
+
+Asked = InputRequiredResult | Rejected
+"""What a server may say instead of an answer: that it needs input, or that its user has to visit a page first."""
+
+MAX_ROUNDS = 10
+"""Times a call may be answered with a request for input: the MCP SDK's `DEFAULT_INPUT_REQUIRED_MAX_ROUNDS`, which the
+SDKs of other languages share."""
+
+MAX_VISITS = 3
+"""Times a call may be refused until its user has visited a page."""
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 0.25
+"""Seconds before a round that brings nothing but the server's own state, doubled each time: the MCP SDK's too."""
+
+
+class InputRounds:
+    """What one attempt has asked of its host so far. Everything happens in the caller's task, step after step."""
+
+    def __init__(self, tool: Tool, handover: Handover, fleet: Fleet) -> None:
+        self._tool = tool
+        self._handover = handover
+        self._fleet = fleet
+        self._rounds = 0
+        self._visits = 0
+        self._pause = _FIRST_PAUSE
+
+    async def go_on(self, question: Asked) -> Outcome:
+        """Have the host do what the server wants of it, and send the call again; the outcome of that.
+
+        Raises:
+            ServerError: The server's refusal stands.
+            CallTimeout: The call's time is over.
+        """
+        self._handover.renew_slot()
+        return await (self._visit(question) if isinstance(question, Rejected) else self._bring(question))
+
+    async def _bring(self, wanted: InputRequiredResult) -> Outcome:
+        """Answer every question of an `input_required` result, and send the call again with the answers."""
+        self._rounds += 1
+        if self._rounds > MAX_ROUNDS:
+            return Malformed(f"the server still asks for input after {MAX_ROUNDS} rounds")
+        if not wanted.input_requests:
+            await trio.sleep(self._pause)
+            self._pause = min(self._pause * 2, _LONGEST_PAUSE)
+            return await self._send_again(None, wanted.request_state)
+        self._pause = _FIRST_PAUSE
+        responses: dict[str, Any] = {}
+        for key, request in wanted.input_requests.items():  # one after another: each may be a person
+            said = await self._ask(key, request)
+            if not isinstance(said, Answered):
+                return said
+            responses[key] = said.result
+        return await self._send_again(responses, wanted.request_state)
+
+    async def _visit(self, refusal: Rejected) -> Outcome:
+        """Offer the pages that must be visited first, and send the call again if the user agrees to all.
+
+        A page that the user declines is the tool's answer. With nobody to offer them to, or if it was done too often,
+        the refusal stands.
+        """
+        pages = _pages(refusal)
+        self._visits += 1
+        if not pages or self._visits > MAX_VISITS:
+            raise await refused(refusal, self._tool, self._handover, self._fleet)
+        for page in pages:
+            said = await self._ask(page.elicitation_id or "page", ElicitRequest(params=page))
+            if isinstance(said, Rejected):
+                raise await refused(refusal, self._tool, self._handover, self._fleet)
+            if not isinstance(said, Answered):
+                return said
+            if said.result["action"] != "accept":
+                return _declined(said.result["action"], page.message)
+        return await self._send_again(None, None)
+
+    async def _ask(self, key: str, request: InputRequest) -> Outcome:
+        """Have a callback of the host's answer. The time that takes is the host's: no idle limit holds.
+
+        `Answered` with the answer as JSON, `Rejected` if the host refuses, or the loss of the connection.
+        """
+        self._handover.renew_slot()
+        slot = self._handover.slot
+        follow_up(self._owner, slot.incarnation, Question(self._tool.tool, key, request, slot))
+        return await slot.wait()
+
+    async def _send_again(self, responses: dict[str, Any] | None, state: str | None) -> Outcome:
+        """Send the call once more with answers and the server's state: a part of the same attempt."""
+        asked = self._handover.slot
+
+        def hand_on(call: CallTool) -> None:
+            call.slot.tool = asked.tool
+            follow_up(self._owner, asked.incarnation, Round(call, responses, state))
+
+        return await self._handover.submit(self._tool, hand_on)
+
+    @property
+    def _owner(self) -> Owner | None:
+        cell = self._fleet.cells.get(self._tool.server)
+        return None if cell is None else cell.value.owner
+
+
+def may_be_question(outcome: Outcome | None) -> bool:
+    """Whether it may be a question of the server's instead of an answer."""
+    if isinstance(outcome, Answered):
+        return outcome.result.get("resultType") == "input_required"
+    return outcome is not None and wants_a_visit(outcome)
+
+
+def wants_a_visit(outcome: Outcome) -> TypeGuard[Rejected]:
+    """Whether a server refuses until its user has visited a page."""
+    return isinstance(outcome, Rejected) and outcome.code == URL_ELICITATION_REQUIRED
+
+
+def follow_up(owner: Owner | None, asker: int | None, message: FollowUp) -> None:
+    """Leave a message with the incarnation that asks. If that is gone, the message's slot is decided at once.
+
+    Another incarnation of the server knows nothing of the call: it must not get the rest of it.
+    """
+    slot = message.slot
+    slot.incarnation = asker
+    if owner is not None and owner.incarnation == asker:
+        slot.owner = owner.control
+        try:
+            owner.control.put_nowait(message)
+        except trio.BrokenResourceError:
+            pass  # it is ending: as gone as any other
+        else:
+            return
+    slot.resolve(Loss("the connection ended while the server waited for input"))
+
+
+def _pages(refusal: Rejected) -> list[ElicitRequestURLParams]:
+    if refusal.size > SMALL:  # it would take long to find out, and no user would visit as many
+        return []
+    try:
+        return ElicitationRequiredErrorData.model_validate(refusal.data).elicitations
+    except ValidationError:
+        return []
+
+
+def _declined(action: str, message: str) -> Answered:
+    """As the tool's own answer: the model learns why nothing was done. Without the page's address, which is secret."""
+    did = "declined" if action == "decline" else "dismissed"
+    text = f"The tool did nothing: the user {did} what it needs first: {message}"
+    return Answered({"content": [{"type": "text", "text": text}], "isError": True})

@@ -1,0 +1,193 @@
+"""From what became of an attempt to what its caller gets: the result, or an error that says what may have happened."""
+
+import json
+from typing import Any, TypeVar, assert_never, cast
+
+from mcp_nursery.actors.errors import (
+    CallError,
+    ConnectionLost,
+    InvalidArguments,
+    InvalidResult,
+    ServerBusy,
+    ServerError,
+    UnknownTool,
+)
+from mcp_nursery.actors.json_depth import levels_of
+from mcp_nursery.actors.outcomes import (
+    Answered,
+    Busy,
+    Dropped,
+    Expired,
+    Loss,
+    Malformed,
+    Rejected,
+    Unlisted,
+    Unsendable,
+)
+from mcp_nursery.actors.session.tool_call import BadResult
+from mcp_nursery.actors.states import Delivery
+from mcp_nursery.actors.steps import SMALL, Steps, at_once
+from mcp_nursery.actors.turns import by_turns
+
+from ..security.injection import scan, scan_in_pieces
+from ..security.redaction import MAX_SAID, Redactor
+from ..servers.servers import Fleet
+from ..tools.results import ToolResult, tool_result
+from ..tools.tool import Tool
+from ..tools.writing import write
+from .attempt import Handover
+
+T = TypeVar("T")
+
+Final = Answered | Rejected | Malformed | Unsendable | Busy | Unlisted | Expired
+"""What no other attempt could change."""
+
+
+async def judge(outcome: Final, tool: Tool, handover: Handover, fleet: Fleet) -> ToolResult:
+    """The result that the outcome means. What came in a large message is seen to in pieces, within the call's time.
+
+    Raises:
+        InputWanted: There is none yet: the answer is a question.
+        CallError: The call failed.
+        InvalidArguments: The call has no JSON form.
+        UnknownTool: Its server has just dropped the tool.
+    """
+    match outcome:
+        case Answered():
+            return await _in_pieces(_result(outcome, tool, handover, fleet), outcome.size, handover)
+        case Rejected():
+            raise await refused(outcome, tool, handover, fleet)
+        case Malformed():
+            raise _invalid(outcome.problem, tool, handover, fleet)
+        case Unsendable():
+            problem = f"the call cannot be sent as JSON: {outcome.problem}"
+            raise InvalidArguments(problem, server=tool.server, tool=tool.tool)
+        case Busy():
+            raise _busy(tool, handover)
+        case Unlisted():
+            raise UnknownTool(tool.tool, server=tool.server)
+        case Expired():
+            raise handover.timed_out()
+        case _:
+            assert_never(outcome)
+
+
+async def _in_pieces(work: Steps[T], size: int, handover: Handover) -> T:
+    """What comes of the work on an answer that had so many bytes.
+
+    Raises:
+        CallTimeout: The call's time was over before that.
+    """
+    return at_once(work) if size <= SMALL else await handover.in_time(by_turns(work))
+
+
+def lost(outcome: Loss | Dropped, tool: Tool, handover: Handover, fleet: Fleet) -> CallError:
+    """The error of an attempt that got no answer, whether or not another may follow."""
+    if isinstance(outcome, Loss):
+        return _connection_lost(outcome, tool, handover, fleet)
+    if outcome.status is None:
+        return _connection_lost(Loss(outcome.problem), tool, handover, fleet)
+    refusal = Rejected(outcome.status, outcome.problem)
+    return at_once(_refused(refusal, tool, handover, fleet, delivery=handover.delivery))
+
+
+async def refused(refusal: Rejected, tool: Tool, handover: Handover, fleet: Fleet) -> ServerError:
+    """The error of a call that its server answered with an error.
+
+    Raises:
+        CallTimeout: The call's time was over before it was known.
+    """
+    return await _in_pieces(_refused(refusal, tool, handover, fleet), refusal.size, handover)
+
+
+def _refused(
+    refusal: Rejected, tool: Tool, handover: Handover, fleet: Fleet, *, delivery: Delivery = Delivery.ANSWERED
+) -> Steps[ServerError]:
+    """`delivery`: unknown if it may be the word of a gateway."""
+    written = _written(refusal.data) if refusal.size <= SMALL else (yield from write(refusal.data))
+    signals = yield from scan_in_pieces(f"{refusal.message}\n{written}")
+    if signals:
+        fleet.suspect(tool, signals)
+    redactor = fleet.redactor(tool.server)
+    return ServerError(
+        server=tool.server,
+        tool=tool.tool,
+        incarnation=handover.slot.incarnation,
+        code=refusal.code,
+        message=(yield from redactor.said_in_pieces(refusal.message)),
+        data=(yield from _shown(refusal.data, redactor)) if written is not None else "<what has no JSON form>",
+        delivery=delivery,
+    )
+
+
+def _written(data: object) -> str | None:
+    """As JSON; None if it has no such form: an object of this process may give integers too long to be written."""
+    try:
+        return json.dumps(data, ensure_ascii=False, default=str)
+    except (TypeError, ValueError, RecursionError):
+        return None
+
+
+def _shown(data: object, redactor: Redactor) -> Steps[Any]:
+    yield
+    if not _is_short(data):
+        return f"<more than {MAX_SAID} characters>"
+    return (yield from redactor.value_in_pieces(data))
+
+
+def _suspect(words: str, tool: Tool, fleet: Fleet) -> None:
+    """Errors quote servers too, and reach models as results do."""
+    if signals := scan(words):
+        fleet.suspect(tool, signals)
+
+
+def _is_short(data: object) -> bool:
+    """Whether a JSON value holds no more than `MAX_SAID` characters, each value counted as one more."""
+    room = MAX_SAID
+    for level in levels_of(data):
+        room -= len(level) + sum(len(item) for item in level if isinstance(item, str))
+        room -= sum(len(key) for item in level if isinstance(item, dict) for key in cast("dict[str, Any]", item))
+        if room < 0:
+            return False
+    return True
+
+
+def _result(answer: Answered, tool: Tool, handover: Handover, fleet: Fleet) -> Steps[ToolResult]:
+    slot = handover.slot
+    assert slot.tool is not None  # who answers
+    assert slot.incarnation is not None  # has noted both
+    small = answer.size <= SMALL
+    try:
+        result = yield from slot.tool.result(answer.result, small=small)
+        elapsed, incarnation = handover.elapsed, slot.incarnation
+        given = yield from tool_result(result, tool, duration=elapsed, incarnation=incarnation, small=small)
+    except (BadResult, ValueError) as error:  # an object of this process may return integers too long to be written
+        raise _invalid(str(error), tool, handover, fleet) from None
+    if given.signals:
+        fleet.suspect(tool, given.signals)
+    return given
+
+
+def _invalid(problem: str, tool: Tool, handover: Handover, fleet: Fleet) -> InvalidResult:
+    _suspect(problem, tool, fleet)
+    problem = fleet.redactor(tool.server).said(problem)
+    return InvalidResult(problem, server=tool.server, tool=tool.tool, incarnation=handover.slot.incarnation)
+
+
+def _busy(tool: Tool, handover: Handover) -> ServerBusy:
+    incarnation, delivery = handover.slot.incarnation, handover.delivery
+    return ServerBusy(server=tool.server, tool=tool.tool, incarnation=incarnation, delivery=delivery)
+
+
+def _connection_lost(loss: Loss, tool: Tool, handover: Handover, fleet: Fleet) -> ConnectionLost:
+    _suspect(f"{loss.message}\n{loss.stderr_tail}", tool, fleet)
+    redactor = fleet.redactor(tool.server)
+    return ConnectionLost(
+        redactor.said(loss.message),
+        server=tool.server,
+        tool=tool.tool,
+        incarnation=handover.slot.incarnation,
+        delivery=handover.delivery,
+        exit_code=loss.exit_code,
+        stderr_tail=redactor.text(loss.stderr_tail),
+    )

@@ -1,0 +1,1 @@
+"""All tools and routes at one moment. Pure: imports neither trio nor mcp."""

@@ -1,0 +1,1 @@
+"""What keeps secrets in and instructions out. Pure: imports neither trio nor mcp."""

@@ -1,0 +1,111 @@
+"""The marks around what a server says to a model: between them nothing is an instruction. Pure.
+
+What cannot stand between them, a tool's description and schema, is at least kept from forging them: `harmless`.
+"""
+
+import json
+import re
+from functools import lru_cache
+from unicodedata import normalize
+
+from .injection import finder
+
+TAG = "mcp_tool_output"
+
+_FOREIGN = re.compile(r"[^a-zA-Z0-9._-]")
+
+_TAG_START = re.compile(r"<(?=[\s/]*mcp[\s_-]*tool[\s_-]*output)", re.IGNORECASE | re.ASCII)
+
+_LESS_THAN = "<\uff1c\ufe64\u2039\u3008\u27e8\u2329\u276e\u1438\u02c2\u226e"
+
+_PIECE = 32
+"""Characters that are looked at together."""
+
+_LOOKS_LIKE_LESS = re.compile(f"[{_LESS_THAN}]")
+
+_SPELLED_TAG = "<[^0-9a-z<]*" + "[^0-9a-z</]*".join(TAG.replace("_", ""))
+"""In ASCII, whatever stands between its letters that is none."""
+
+_ALIKE = str.maketrans(
+    {
+        **dict.fromkeys(_LESS_THAN, "<"),
+        **dict.fromkeys("\u2044\u2215\u29f8", "/"),
+        # Cyrillic, Greek and Armenian letters, and small capitals, that look like one of the tag's.
+        **dict(zip("\u043c\u0441\u0440\u0442\u043e\u04cf\u03c1\u03bf\u03c4\u03c5", "mcptolpotu", strict=True)),
+        **dict(zip("\u03c3\u0585\u057d\u1d0d\u1d04\u1d18\u1d1b\u1d0f\u029f\u1d1c", "coumcptolu", strict=True)),
+    }
+)
+
+
+def wrap(body: str, *, server: str, tool: str) -> str:
+    """The body, `harmless`, between one opening and one closing mark that say whose words these are."""
+    opening = f'<{TAG} server="{clean_name(server)}" tool="{clean_name(tool)}" trust="untrusted">'
+    return f"{opening}\n{harmless(body)}\n</{TAG}>"
+
+
+@lru_cache(maxsize=1024)
+def clean_name(name: str) -> str:
+    """The name with every character outside `[a-zA-Z0-9._-]` replaced by `_`."""
+    return _FOREIGN.sub("_", name)
+
+
+def harmless(body: str) -> str:
+    """The text so that nothing in it begins or ends a block, and nothing is written in it unseen: see `revealed`.
+
+    A `<` that begins the tag, in any case and with white space in it, becomes `&lt;`; in a text that spells the tag
+    with invisible, compatible or similar-looking characters, every `<` does.
+    """
+    body = revealed(body)
+    if "<" not in body and (body.isascii() or not any(less in body for less in _LESS_THAN)):
+        return body
+    if not _spells_tag(body):
+        return body
+    body = _TAG_START.sub("&lt;", body)
+    return _LOOKS_LIKE_LESS.sub("&lt;", body) if _spells_tag(body) else body
+
+
+def _spells_tag(text: str) -> bool:
+    if not text.isascii():
+        text = "".join(_in_ascii(text[at : at + _PIECE]) for at in range(0, len(text), _PIECE))
+    return finder(_SPELLED_TAG)(text)
+
+
+def _in_ascii(piece: str) -> str:
+    """What can be read in it; in pieces, since accents are put in order, in time quadratic in their number."""
+    piece = normalize("NFKD", normalize("NFKD", piece).casefold()).translate(_ALIKE)
+    return piece.encode("ascii", "ignore").decode()
+
+
+_BLANK = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")
+"""What Unicode calls printable and nobody sees: variation selectors, fillers, the empty Braille cell."""
+
+_SELECTORS = "\ufe00-\ufe0f\U000e0100-\U000e01ef"
+
+_TAGS = {0xE0000 + code: chr(code) if chr(code).isprintable() else "" for code in range(0x80)}
+
+_FLAGS = ("gbeng", "gbsct", "gbwls")
+
+_FLAG = f"\U0001f3f4(?:{'|'.join(''.join(chr(0xE0000 + ord(letter)) for letter in flag) for flag in _FLAGS)})\U000e007f"
+
+_HIDDEN = re.compile(f"(?P<flag>{_FLAG})|[\U000e0000-\U000e007f]+|[{_SELECTORS}](?P<more>[{_SELECTORS}]+)")
+
+
+def revealed(text: str) -> str:
+    """The text with what is written in characters that models read and nobody sees shown as `[hidden: …]`: letters of
+    Unicode's tag block, but for the three flags that are spelled with them, and rows of variation selectors."""
+    return text if text.isascii() else _HIDDEN.sub(_revealed, text)
+
+
+def _revealed(found: re.Match[str]) -> str:
+    if found["flag"]:
+        return found[0]
+    said = f"{len(found[0])} variation selectors" if found["more"] else found[0].translate(_TAGS)
+    return f"[hidden: {said}]"
+
+
+def visible(text: str) -> str:
+    """The text with every character escaped that cannot be seen, or that a terminal obeys: nothing is left out of what
+    a person agrees to, and it is one line."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(char if char.isprintable() and not _BLANK.match(char) else json.dumps(char)[1:-1] for char in text)

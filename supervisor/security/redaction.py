@@ -1,0 +1,200 @@
+"""Taking secrets out of what is logged, shown or put into an error. Pure.
+
+Arguments of calls, stderr, and what servers say in errors go through here before anybody sees them. Results of tools
+do not: they are the answer.
+"""
+
+import json
+import re
+from base64 import b64encode, urlsafe_b64encode
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from html import escape
+from typing import Any, Final, cast
+from urllib.parse import quote
+
+from attrs import Factory, field, frozen
+
+from mcp_nursery.actors.steps import Steps
+
+from .secret_patterns import KEYS, PLACES
+from .secret_values import is_secret_name, secrets_of
+
+MIN_VALUE: Final = 6
+"""Characters of a configured value below which it is not looked for: `1` or `true` would be found everywhere."""
+MIN_LINE: Final = 16
+"""Characters of one line of a configured value below which it is not looked for by itself."""
+MAX_EARLIER: Final = 100
+"""Values told at earlier connects that are still looked for."""
+MAX_DEPTH: Final = 64
+"""Levels of nesting kept; what lies deeper is left out."""
+
+MAX_SAID: Final = 100_000
+"""Characters of what a server says that are kept: secrets are looked for at two million a second."""
+_MARGIN: Final = 10_000
+"""Characters before a cut that are not shown: they may be the beginning of a secret that was cut apart."""
+
+_SHORT: Final = 4096
+"""Characters that are looked at in one go: two milliseconds."""
+
+_CONFIGURED = "[REDACTED:config]"
+_PATTERNS = [
+    *((re.compile(key), f"[REDACTED:{name}]") for name, key in KEYS),
+    *((re.compile(f"(?P<kept>{before})(?:{it})"), rf"\g<kept>[REDACTED:{name}]") for name, before, it in PLACES),
+]
+_HEX = re.compile("%..")
+_MARKS = " ".join((_CONFIGURED, *(mark for _, mark in _PATTERNS)))
+
+
+@frozen
+class Redactor:
+    """Replaces known kinds of secrets, and the values it was made for, by `[REDACTED:<name>]`.
+
+    Doing it twice changes nothing more. Takes time linear in the text.
+    """
+
+    _values: tuple[str, ...] = field(default=(), repr=False, eq=False)
+    """What was configured, told last first."""
+    _configured: re.Pattern[str] | None = field(
+        default=Factory(lambda self: _compiled(self._values), takes_self=True), init=False, repr=False, eq=False
+    )
+
+    @classmethod
+    def of(cls, values: Iterable[str]) -> "Redactor":
+        """One that also replaces these values wherever they stand, plain, in JSON, in a URL or in base64. Case counts,
+        but in small letters throughout they are found too.
+
+        Values of fewer than 6 characters, and those that a mark holds itself, are left alone.
+        """
+        return cls(_worth_looking_for(values))
+
+    @classmethod
+    def of_transport(cls, transport: object) -> "Redactor":
+        """One for what this server was given: the values of its environment and headers, also behind a scheme; user,
+        password, query and fragment of its URL; the arguments that follow a secret's name.
+
+        Of one whose text is not resolved yet, those that stand there to the letter: its `literals`.
+        """
+        return cls().also_of(transport)
+
+    def also_of(self, transport: object) -> "Redactor":
+        """One that also replaces what this transport was given: see `of_transport`."""
+        literals: Iterable[str] | None = getattr(transport, "literals", None)
+        return self.also(secrets_of(transport) if literals is None else literals)
+
+    def also(self, values: Iterable[str]) -> "Redactor":
+        """One that also replaces these values, and what follows a scheme in them.
+
+        Of what was told before it keeps the last 100: tokens that change at each connect do not pile up.
+        """
+        told = _worth_looking_for(form for value in values for form in (value, value.partition(" ")[2].strip()))
+        if set(told) <= set(self._values):
+            return self
+        return type(self)(tuple(dict.fromkeys((*told, *self._values[:MAX_EARLIER]))))
+
+    def text(self, text: str) -> str:
+        """The text without secrets."""
+        if self._configured is not None:
+            text = self._configured.sub(_CONFIGURED, text)
+        for pattern, mark in _PATTERNS:
+            text = pattern.sub(mark, text)
+        return text
+
+    def said(self, text: str) -> str:
+        """What a server said, without secrets; of more than 100,000 characters the beginning. Whoever cuts a text
+        before its secrets are out leaves half of one that nobody finds: cut this."""
+        if len(text) <= MAX_SAID:
+            return self.text(text)
+        return f"{self.text(text[:MAX_SAID])[:-_MARGIN]}… ({len(text)} characters)"
+
+    def text_in_pieces(self, text: str) -> Steps[str]:
+        """As `text`, one kind of secret after the other."""
+        if len(text) <= _SHORT:
+            return self.text(text)
+        if self._configured is not None:
+            text = self._configured.sub(_CONFIGURED, text)
+        for pattern, mark in _PATTERNS:
+            yield
+            text = pattern.sub(mark, text)
+        return text
+
+    def said_in_pieces(self, text: str) -> Steps[str]:
+        """As `said`."""
+        if len(text) <= MAX_SAID:
+            return (yield from self.text_in_pieces(text))
+        shown = yield from self.text_in_pieces(text[:MAX_SAID])
+        return f"{shown[:-_MARGIN]}… ({len(text)} characters)"
+
+    def value_in_pieces(self, value: object) -> Steps[Any]:
+        """As `value`."""
+        return (yield from self._value_in_pieces(value, MAX_DEPTH, secret=False))
+
+    def _value_in_pieces(self, value: object, depth: int, *, secret: bool) -> Steps[Any]:
+        yield
+        if isinstance(value, str) and not secret:
+            return (yield from self.text_in_pieces(value))
+        if not depth or not isinstance(value, (Mapping, list, tuple)):
+            return self._value(value, depth, secret=secret)
+        if isinstance(value, Mapping):
+            redacted: dict[str, Any] = {}
+            for key, item in cast("Mapping[object, object]", value).items():
+                name = yield from self.text_in_pieces(str(key))
+                hidden = secret or is_secret_name(str(key))
+                redacted[name] = yield from self._value_in_pieces(item, depth - 1, secret=hidden)
+            return redacted
+        items = list(cast("Sequence[object]", value))
+        for at, item in enumerate(items):
+            items[at] = yield from self._value_in_pieces(item, depth - 1, secret=secret)
+        return items
+
+    def value(self, value: object) -> Any:
+        """The same JSON value with every text in it redacted; texts under a name like `password` altogether."""
+        return self._value(value, MAX_DEPTH, secret=False)
+
+    def _value(self, value: object, depth: int, *, secret: bool) -> Any:
+        if isinstance(value, str):
+            return "[REDACTED:secret]" if secret and value else self.text(value)
+        if not isinstance(value, (Mapping, list, tuple)):
+            return value
+        if not depth:
+            return "..."
+        if isinstance(value, Mapping):
+            return {
+                self.text(str(key)): self._value(item, depth - 1, secret=secret or is_secret_name(str(key)))
+                for key, item in cast("Mapping[object, object]", value).items()
+            }
+        return [self._value(item, depth - 1, secret=secret) for item in cast("Sequence[object]", value)]
+
+
+def _compiled(values: Iterable[str]) -> re.Pattern[str] | None:
+    spelled = {form for value in values for form in _forms(value) if form not in _MARKS}
+    longest_first = sorted(spelled, key=len, reverse=True)
+    return re.compile("|".join(map(re.escape, longest_first))) if spelled else None
+
+
+_UNQUOTED: Final = ("", "/", "!'()*", ";,/?:@&=+$!'()*#")
+"""What `quote`, `quote` of a path, JavaScript's `encodeURIComponent` and `encodeURI` leave as it is."""
+
+
+def _forms(value: str) -> Iterator[str]:
+    """A value as it may stand in a text: as it is, on one line, in JSON, in HTML, in a URL, in base64; and its lines,
+    which a log parts. Small letters are what becomes of it in a host name and in the type of a body."""
+    lines = [line.strip() for line in value.splitlines()]
+    yield from (value, " ".join(value.split()), *(line for line in lines if len(line) >= MIN_LINE))
+    yield from (json.dumps(value, ensure_ascii=ascii_only)[1:-1] for ascii_only in (True, False))
+    yield from (escape(value, quote=quotes) for quotes in (True, False))
+    yield value.lower()
+    for encoded in (b64encode, urlsafe_b64encode):
+        yield encoded(value.encode(errors="surrogatepass")).decode().rstrip("=")
+    for safe in _UNQUOTED:
+        quoted = quote(value, safe=safe, errors="surrogatepass")
+        for form in (quoted, quoted.replace("%20", "+")):
+            yield form
+            yield _HEX.sub(lambda found: found[0].lower(), form)
+
+
+def _worth_looking_for(values: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(value for value in values if len(value) >= MIN_VALUE and value not in _MARKS))
+
+
+PLAIN: Final = Redactor()
+"""For what belongs to no server."""

@@ -1,0 +1,96 @@
+"""Calls of tools that nobody has yet: whether one may still come, and who is to look again when something has.
+
+With hundreds of servers and as many calls that wait for them at the start, each change of a server wakes only those
+whom it concerns. Nothing here grows with what is connected already.
+"""
+
+from collections.abc import Collection, Iterable
+
+import trio
+
+from mcp_nursery.actors.messages import RouteKey
+from mcp_nursery.actors.states import ServerState
+
+from ..catalogue.server_tools import ServerTools
+from ..status import Snapshot
+
+
+class Arrivals:
+    """What keepers write is noted here, in one step with the catalogue."""
+
+    def __init__(self) -> None:
+        self._unsettled: set[str] = set()
+        """Servers whose first attempt is under way."""
+        self._unlisted: set[str] = set()
+        """Servers that are idle and never told what they have."""
+        self._roused: set[str] = set()
+        """Servers that were told to start for somebody, and have not moved yet."""
+        self._callers: dict[str, trio.lowlevel.ParkingLot] = {}
+        """Those who wait, by the public name."""
+
+    # -- whether a tool may come ----------------------------------------------------------------------------------
+
+    @property
+    def expected(self) -> bool:
+        """Whether a server may yet bring tools that nobody knows: in a first attempt, or once it is started."""
+        return bool(self._unsettled or self._unlisted)
+
+    def rouse(self, server: str) -> bool:
+        """Whether this server is still to be told to start: once, however many want it, until it has moved."""
+        if server in self._roused:
+            return False
+        self._roused.add(server)
+        return True
+
+    def sleepers(self) -> Collection[str]:
+        """The servers to be started before anybody can say that nobody has a tool; they are not told yet."""
+        return self._unlisted - self._roused
+
+    # -- what happens ---------------------------------------------------------------------------------------------
+
+    def note(self, snapshot: Snapshot, *parts: ServerTools) -> None:
+        """A server stands here now; `parts` are what the catalogue had of it before, and has now."""
+        server, expected = snapshot.spec.name, self.expected
+        self._roused.discard(server)
+        _put(self._unsettled, server, not snapshot.settled)
+        _put(self._unlisted, server, snapshot.state is ServerState.IDLE and not snapshot.definitions)
+        if expected and not self.expected:
+            self.stir()
+        elif self._callers:
+            for part in parts:
+                self._tell(tool.name for tool in part.tools)
+                self._tell(part.held)
+                self._tell(part.departed)
+
+    def forget(self, server: str) -> None:
+        """This server is no more. What follows from that is told by who forgets it."""
+        for servers in (self._unsettled, self._unlisted, self._roused):
+            servers.discard(server)
+
+    def stir(self) -> None:
+        """Have everybody look again."""
+        for callers in self._callers.values():
+            callers.unpark_all()
+
+    def _tell(self, keys: Iterable[RouteKey]) -> None:
+        for key in keys:
+            if isinstance(key, str) and key in self._callers:
+                self._callers[key].unpark_all()
+
+    # -- waiting --------------------------------------------------------------------------------------------------
+
+    async def wait(self, name: str) -> None:
+        """Wait until there is something new to be known of the tool of this public name, or of whether it may come."""
+        callers = self._callers.setdefault(name, trio.lowlevel.ParkingLot())
+        try:
+            await callers.park()
+        finally:
+            if not callers and self._callers.get(name) is callers:
+                del self._callers[name]
+
+
+def _put(servers: set[str], server: str, inside: bool) -> None:  # noqa: FBT001 - what it is told is what it says
+    if inside:
+        servers.add(server)
+    else:
+        servers.discard(server)

@@ -1,0 +1,197 @@
+"""The board: what everybody may read of all servers. Catalogue, routes and events follow from what keepers write."""
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+import trio
+from attrs import evolve
+
+from mcp_nursery.actors.router import RouterActor
+from mcp_nursery.actors.secrets import HIDE_SECRETS
+from mcp_nursery.actors.steps import Steps, at_once
+from mcp_nursery.actors.turns import by_turns
+
+from ..catalogue.catalogue import NO_TOOLS, Catalogue, build_catalogue, replace_part
+from ..catalogue.server_tools import dismissed
+from ..events import DefinitionChanged, EventHub, ServerRemoved, state_event, tools_event
+from ..security.marks import clean_name
+from ..status import CallCounts, ServerStatus, Snapshot, status_of
+from ..tools.tool import Invoke
+from ..transition_log import TransitionLog
+from .awaited_tools import Arrivals
+from .commands import Command
+from .observable import Cell
+from .publication import Draft, draft_steps
+from .settings import FleetSettings
+
+logger: Final = logging.getLogger(__name__)
+
+_NAMED = 20
+"""Tools that one line of the log names."""
+
+_TRIES = 3
+"""Times that what a keeper is about to write is made ready in turns."""
+
+
+class Board:
+    """The state cells of all servers, and what follows from them. Each change is one step: nobody sees a part of it.
+
+    Args:
+        settings: What holds for all servers.
+        invoke: What calls a tool for a model.
+        counts: The calls of the server that is named.
+    """
+
+    def __init__(self, settings: FleetSettings, invoke: Invoke, counts: Callable[[str], CallCounts]) -> None:
+        self.cells: dict[str, Cell[Snapshot]] = {}
+        """The state cell of each server, in the order they were configured."""
+        self.catalogue: Final = Cell(NO_TOOLS)
+        self.arrivals: Final = Arrivals()
+        self.router: Final = RouterActor()
+        self.events: Final = EventHub(self.status)
+        self._log = TransitionLog()
+        self.leaving: dict[str, Command] = {}
+        """Servers that are configured no more, until everything they owned is closed and their command is answered."""
+        self._settings = settings
+        self._invoke = invoke
+        self._counts = counts
+        self._configured = frozenset[str]()
+        """The names that tools are named by; another object whenever they have changed."""
+        self._drafts: dict[str, Draft] = {}
+        """What keepers are about to write."""
+
+    # -- reading --------------------------------------------------------------------------------------------------
+
+    def status(self) -> tuple[ServerStatus, ...]:
+        """Where every server stands now."""
+        now, parts, counts = trio.current_time(), self.catalogue.value.parts, self._counts
+        return tuple(
+            status_of(cell.value, now=now, tool_count=len(parts[name].tools), calls=counts(name))
+            for name, cell in self.cells.items()
+        )
+
+    def status_of(self, server: str) -> ServerStatus:
+        """Where one server stands now."""
+        return status_of(
+            self.cells[server].value,
+            now=trio.current_time(),
+            tool_count=len(self.catalogue.value.parts[server].tools),
+            calls=self._counts(server),
+        )
+
+    # -- one server has changed -----------------------------------------------------------------------------------
+
+    async def prepare(self, old: Snapshot, new: Snapshot) -> None:
+        """A keeper is about to write this: make ready in turns what `publish` will show. Nothing is changed by it.
+
+        What a change of the configured servers, to which names owe much, has overtaken is made again; who reconfigures
+        without end has it made by `publish` in one go.
+        """
+        name = new.spec.name
+        for _ in range(_TRIES):
+            if name in self.leaving:
+                return
+            draft = await by_turns(self._draft(old, new))
+            if self._fits(draft, old, new):
+                self._drafts[name] = draft
+                return
+
+    def publish(self, old: Snapshot, new: Snapshot) -> None:
+        """A keeper wrote: catalogue, router, cell and events follow, before anybody else runs."""
+        name = new.spec.name
+        before = self.catalogue.value.parts[name]
+        draft = None if name in self.leaving else self._draft_of(old, new)
+        part = before if draft is None else draft.part_of(new)
+        if part != before:
+            self._show(replace_part(self.catalogue.value, part))
+        self.cells[name].set(new)
+        self.arrivals.note(new, before, part)
+        change = state_event(old, new, trio.current_time())
+        self.events.publish(change)
+        self._log.note(change)
+        if draft is not None:
+            self.events.publish(draft.told)
+            self._tell_review(old, new, draft.differing)
+
+    def _draft_of(self, old: Snapshot, new: Snapshot) -> Draft:
+        """The one that was made ready, if it still holds."""
+        draft = self._drafts.pop(new.spec.name, None)
+        return draft if draft is not None and self._fits(draft, old, new) else at_once(self._draft(old, new))
+
+    def _draft(self, old: Snapshot, new: Snapshot) -> Steps[Draft]:
+        before = self.catalogue.value.parts[new.spec.name]
+        settings, now = self._settings, trio.current_time()
+        return draft_steps(old, new, before, self._configured, settings=settings, invoke=self._invoke, now=now)
+
+    def _fits(self, draft: Draft, old: Snapshot, new: Snapshot) -> bool:
+        return draft.fits(old, new, self.catalogue.value.parts[new.spec.name], self._configured)
+
+    def _tell_review(self, old: Snapshot, new: Snapshot, differing: Sequence[DefinitionChanged]) -> None:
+        """Tell which tools are not what they were; a server's words stand in the events alone, not in the log."""
+        for event in differing:
+            self.events.publish(event)
+        if differing:
+            tools = ", ".join(clean_name(HIDE_SECRETS.get()(event.tool)) for event in differing[:_NAMED])
+            if len(differing) > _NAMED:
+                tools += f" and {len(differing) - _NAMED} more"
+            held = " and are held back" if differing[0].held else ""
+            told = f"have changed since they were first used{held}: {tools}; see `mcp-nursery pins`"
+            logger.warning("%s: definitions of tools %s", clean_name(new.spec.name), told)
+        elif new.review is not old.review and (
+            unknown := set(new.review.held.values()) - set(old.review.held.values())
+        ):
+            logger.warning("%s: its tools are held back: %s", clean_name(new.spec.name), unknown.pop())
+
+    # -- the set of servers has changed ---------------------------------------------------------------------------
+
+    def announce(self, servers: Iterable[str]) -> None:
+        """These are new; their cells are there already."""
+        self.rebuild()
+        for name in servers:
+            self.arrivals.note(self.cells[name].value)
+            self.events.publish(state_event(None, self.cells[name].value, trio.current_time()))
+
+    def arrange(self, servers: Iterable[str]) -> None:
+        """All there are, in the order in which they are configured now."""
+        for name in servers:
+            self.cells[name] = self.cells.pop(name)
+
+    def rebuild(self) -> None:
+        """The set of servers changed, and with it perhaps any name. Those that leave have no tools any more."""
+        before = self.catalogue.value.parts
+        self._configured = frozenset(self.cells.keys() - self.leaving.keys())
+        catalogue = build_catalogue(
+            [self.cells[name].value for name in self._configured],
+            template=self._settings.template,
+            reserved=self._settings.reserved,
+            invoke=self._invoke,
+            before=before,
+        )
+        leaving = {name: dismissed(before[name]) for name in self.leaving}
+        self._show(evolve(catalogue, parts=catalogue.parts.exchange((), leaving.items())))
+        self.arrivals.stir()
+        for name, part in sorted(self.catalogue.value.parts.items()):
+            self.events.publish(tools_event(before.get(name), part, trio.current_time()))
+
+    def forget(self, server: str) -> None:
+        """Everything that a server which was leaving has owned is closed."""
+        cell = self.cells.pop(server)
+        del self.leaving[server]
+        self._drafts.pop(server, None)
+        self.arrivals.forget(server)
+        self.rebuild()
+        cell.stir()
+        self.events.publish(ServerRemoved(server, trio.current_time()))
+        self._log.forget(server)
+
+    def stir(self) -> None:
+        """Have everybody who waits for something here look again."""
+        self.catalogue.stir()
+        self.arrivals.stir()
+        for cell in self.cells.values():
+            cell.stir()
+
+    def _show(self, catalogue: Catalogue) -> None:
+        self.router.swap(catalogue.owners)
+        self.catalogue.set(catalogue)

@@ -1,0 +1,370 @@
+"""All servers together: which there are, who keeps them, and what their keepers are told."""
+
+import logging
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from contextvars import copy_context
+from functools import partial
+from typing import Final
+
+import trio
+
+from mcp_nursery.actors.deadlines import Timer
+from mcp_nursery.actors.errors import ConfigError, SupervisorClosed, UnknownServer
+from mcp_nursery.actors.process.ledger import LEDGER
+from mcp_nursery.actors.process.shutdown import LEAVING, Leaving
+from mcp_nursery.actors.secrets import HIDE_SECRETS, TELL_SECRETS
+from mcp_nursery.actors.states import ServerState
+
+from ..catalogue.suggestions import near_names
+from ..config.environment import call_timeout
+from ..events import InjectionSuspected
+from ..security.injection import prepare
+from ..security.marks import clean_name
+from ..security.redaction import PLAIN, Redactor
+from ..spec import ServerSpec
+from ..status import Snapshot
+from ..storage.store import StoreUnreadable
+from ..tools.naming import possible_owners
+from ..tools.pins import DefinitionChange
+from ..tools.tool import Invoke, Tool
+from .commands import Acceptance, Command, Order, Renewal
+from .keeper import Keeper
+from .observable import Cell
+from .registry import Board
+from .settings import FleetSettings, KeeperSettings, Terms
+from .state import initial_snapshot
+from .usage import Usage
+
+logger: Final = logging.getLogger(__name__)
+
+_TOLD_AT_ONCE = 20
+"""Servers that are told to list their tools in one turn of the loop: what a server of this process does then is part of
+that turn."""
+
+_MOST_NAMED = 10
+"""Servers that one line of the log names."""
+
+
+class Fleet:
+    """The servers of one supervisor: everybody reads their cells, and has their keepers told what to do.
+
+    Args:
+        settings: What holds for all of them.
+        nursery: Where they are kept, and calls are routed.
+        invoke: What calls a tool for a model.
+    """
+
+    def __init__(self, settings: FleetSettings, nursery: trio.Nursery, invoke: Invoke) -> None:
+        self.timer: Final = Timer()
+        self.closed: bool = False
+        """Whether the supervisor's block is being left."""
+        self._settings = settings
+        self._nursery = nursery
+        self._context = copy_context()
+        """Of who opened the block."""
+        self._keepers: dict[str, Keeper] = {}
+        self._usage = usage = Usage(self._forget_secrets)
+        self._board = board = Board(settings, invoke, usage.counts)
+        # Not methods of its own: every call goes through these.
+        self.counts: Final = usage.counts
+        self.begin_call: Final = usage.begin_call
+        self.finish_call: Final = usage.finish_call
+        self.in_use: Final = usage.in_use
+        self.cells: Final = board.cells
+        self.catalogue: Final = board.catalogue
+        self.router: Final = board.router
+        self.events: Final = board.events
+        self.arrivals: Final = board.arrivals
+        self.status: Final = board.status
+        self.status_of: Final = board.status_of
+        self._reloading = trio.Lock()
+        self._leaving = Leaving()
+        self._keeping: dict[str, trio.CancelScope] = {}
+        """Each keeper's run."""
+        self._redactors: dict[str, Redactor] = {}
+        self._terms = Terms(settings, self._usage, self._redact)
+
+    # -- what is known --------------------------------------------------------------------------------------------
+
+    def cell(self, server: str) -> Cell[Snapshot]:
+        """The state cell of a server.
+
+        Raises:
+            UnknownServer: No server of that name.
+            SupervisorClosed: The block was left.
+        """
+        self.check_open()
+        if server not in self.cells:
+            raise UnknownServer(server, near=near_names(server, self.cells))
+        return self.cells[server]
+
+    def check_open(self) -> None:
+        """Refuse after the end.
+
+        Raises:
+            SupervisorClosed: The block is being left or was left.
+        """
+        if self.closed:
+            raise SupervisorClosed
+
+    async def first_attempts(self, servers: Iterable[str], *, wake: bool = False) -> None:
+        """Wait until the first attempt of each of these is over.
+
+        Args:
+            servers: Their names. Those that are removed meanwhile are passed over.
+            wake: Start those that are idle, or come to be; otherwise they are passed over.
+
+        Raises:
+            SupervisorClosed: The block is being left.
+        """
+
+        def settled(snapshot: Snapshot) -> bool | None:
+            self.check_open()
+            if wake and snapshot.state is ServerState.IDLE:
+                self.wake(snapshot.spec.name)
+                return None
+            return snapshot.settled or None
+
+        for cell in [self.cells[name] for name in servers if name in self.cells]:
+            await cell.wait(settled)
+
+    def owners_of(self, name: str, servers: Collection[str]) -> list[str]:
+        """Those of these servers of which a tool can have this public name, whatever tools they have."""
+        return possible_owners(name, servers, self._settings.template)
+
+    # -- calls, and what may be told of them ----------------------------------------------------------------------
+
+    def call_timeout(self, call: float | None, server: float | None) -> float:
+        """The seconds that hold for a call: its own, the server's, the environment's, or none.
+
+        Raises:
+            ConfigError: `MCP_TOOL_TIMEOUT` is no number.
+            ValueError: The call's own is negative.
+        """
+        return call_timeout(call, server, self._settings.environ)
+
+    def redactor(self, server: str) -> Redactor:
+        """What takes the server's secrets out of what is told of it; also after it was removed, while a call of it is
+        under way."""
+        return self._redactors.get(server, PLAIN)
+
+    def _redact(self, server: str, text: str) -> str:
+        return self.redactor(server).said(text)
+
+    def _learn_secrets(self, server: str, values: Iterable[str]) -> None:
+        """What a connect found out is known to nothing but the server's redactor."""
+        self._redactors[server] = self.redactor(server).also(values)
+
+    def _forget_secrets(self, server: str) -> None:
+        self._redactors.pop(server, None)
+
+    def suspect(self, tool: Tool, signals: tuple[str, ...]) -> None:
+        """Tell that what this tool answered looks as if it was to instruct the model."""
+        names = clean_name(tool.server), clean_name(self._redact(tool.server, tool.tool))
+        logger.warning("%s: %s: its output looks like instructions for the model: %s", *names, ", ".join(signals))
+        self.events.publish(InjectionSuspected(tool.server, tool.tool, signals, trio.current_time()))
+
+    # -- orders ---------------------------------------------------------------------------------------------------
+
+    async def order(self, server: str, order: Order, *, drain: float = 0.0) -> Command:
+        """Tell a server's keeper, and wait for its answer.
+
+        Raises:
+            UnknownServer: No server of that name.
+            SupervisorClosed: The block was left.
+        """
+        self.cell(server)
+        command = self._tell(server, Command(order, drain))
+        await command.done.wait()
+        return command
+
+    async def accept(self, change: DefinitionChange) -> None:
+        """Have a server's keeper pin a tool as it is after the change.
+
+        Raises:
+            UnknownServer: No server of that name.
+            SupervisorClosed: The block was left.
+            StoreUnreadable: It cannot be written down.
+        """
+        self.cell(change.server)
+        request = Acceptance(change)
+        self._keepers[change.server].tell(request)
+        await request.done.wait()
+        if request.error is not None:
+            raise StoreUnreadable(request.error)
+
+    async def relist(self, servers: Iterable[str]) -> None:
+        """Have servers asked for their tools again, all at once. One that has gone meanwhile is passed over."""
+        commands: list[Command] = []
+        for name in servers:
+            if name in self._keepers:
+                commands.append(self._tell(name, Command(Order.RELIST)))
+            if len(commands) % _TOLD_AT_ONCE == 0:
+                await trio.lowlevel.checkpoint()
+        for command in commands:
+            await command.done.wait()
+
+    def _tell(self, server: str, command: Command) -> Command:
+        self._keepers[server].tell(command)
+        return command
+
+    def wake(self, server: str) -> None:
+        """Start a server if it is idle. Never waits. One that has gone meanwhile is passed over."""
+        cell = self.cells.get(server)
+        if cell is not None and cell.value.state is ServerState.IDLE and self.arrivals.rouse(server):
+            self._tell(server, Command(Order.WAKE))
+
+    def revive(self, server: str) -> None:
+        """Start a server that failed, for a call, if its spec says so. Never waits; many callers share one start."""
+        cell = self.cells.get(server)
+        if cell is not None and cell.value.revives_on_call:
+            self._tell(server, Command(Order.WAKE))
+
+    # -- which servers there are ----------------------------------------------------------------------------------
+
+    def start(self, specs: Iterable[ServerSpec]) -> None:
+        """Start routing and keeping time, and keep these servers.
+
+        Raises:
+            ConfigError: See `add`; or `MCP_TOOL_TIMEOUT` is no number.
+        """
+        self.call_timeout(None, None)
+        self._start_soon(self.router.run, name="router")
+        self._start_soon(self.timer.run, name="timer")
+        self._start_soon(self._settings.registrar.run, name="registrar")
+        prepare()
+        self._add_all(list(specs))
+
+    def add(self, spec: ServerSpec) -> None:
+        """Keep one more server.
+
+        Raises:
+            ConfigError: There is a server of that name, or `MCP_TIMEOUT` is no number.
+            SupervisorClosed: The block was left.
+        """
+        self.check_open()
+        self._add_all([spec])
+
+    async def remove(self, server: str, *, drain: float) -> None:
+        """Keep this server no more. It is configured no more at once; returns when all it owned is closed.
+
+        Raises:
+            UnknownServer: No server of that name.
+            SupervisorClosed: The block was left.
+        """
+        self.cell(server)
+        command = self._dismiss(server, drain)
+        self._board.rebuild()
+        await command.done.wait()
+
+    async def reload(self, specs: Sequence[ServerSpec], *, drain: float) -> None:
+        """Keep these servers and no others. See `Supervisor.reload`."""
+        self.check_open()
+        async with self._reloading:
+            self.check_open()
+            await self._gone([spec.name for spec in specs])
+            for command in self._change_to(specs, drain):
+                await command.done.wait()
+        self.check_open()
+
+    async def _gone(self, servers: Collection[str]) -> None:
+        """Wait until none of these is being removed: one that comes again must find nothing of itself alive."""
+        while leaving := self._board.leaving.keys() & servers:
+            await self._board.leaving[leaving.pop()].done.wait()
+            self.check_open()
+
+    def _change_to(self, specs: Sequence[ServerSpec], drain: float) -> list[Command]:
+        """In one step, so that nobody sees a part of it; what is still to be waited for."""
+        settings = self._terms.of_all(specs)  # what is wrong is found before anything has changed
+        new = [spec for spec in specs if spec.name not in self.cells]
+        kept = [spec for spec in specs if spec.name in self.cells]
+        commands = [self._dismiss(name, drain) for name in self.cells if name not in settings]
+        commands += [self._renew(spec, settings[spec.name], drain) for spec in kept]
+        for spec in new:
+            self._enrol(spec, settings[spec.name])
+        self._board.arrange((*settings, *self._board.leaving))
+        self._begin(new)
+        return commands
+
+    def _dismiss(self, server: str, drain: float) -> Command:
+        command = self._tell(server, Command(Order.LEAVE, drain))
+        self._board.leaving[server] = command
+        return command
+
+    def _renew(self, spec: ServerSpec, settings: KeeperSettings, drain: float) -> Command:
+        self._note(spec)
+        return self._tell(spec.name, Command(Order.RENEW, drain, Renewal(spec, settings)))
+
+    def _add_all(self, specs: Sequence[ServerSpec]) -> None:
+        settings = self._terms.of_all(specs)
+        for spec in specs:
+            if spec.name in self.cells:
+                raise ConfigError("a server of that name exists already", server=spec.name)
+        for spec in specs:
+            self._enrol(spec, settings[spec.name])
+        self._begin(specs)
+
+    def _begin(self, specs: Sequence[ServerSpec]) -> None:
+        names = [spec.name for spec in specs]
+        self._board.announce(names)
+        for name in names:
+            self._start_soon(partial(self._keep, self._keepers[name], name), name=f"keeper of {name}")
+
+    def _start_soon(self, task: Callable[[], Awaitable[None]], *, name: str) -> None:
+        """Start what lasts as long as the block may, in the block's own context: a task copies the context of whoever
+        starts it, and the trace, request or call in which somebody adds a server is not the server's."""
+        self._context.run(partial(self._nursery.start_soon, task, name=name))
+
+    def _enrol(self, spec: ServerSpec, settings: KeeperSettings) -> None:
+        self._note(spec)
+        snapshot = initial_snapshot(spec, self._settings.policy)
+        self.cells[spec.name] = Cell(snapshot)
+        self._keepers[spec.name] = Keeper(snapshot, settings, self._board.publish, self._board.prepare)
+
+    def _note(self, spec: ServerSpec) -> None:
+        """What has to be known of a server beside its keeper. Secrets of an earlier spec are still looked for."""
+        self._redactors[spec.name] = self.redactor(spec.name).also_of(spec.transport)
+        self._usage.watch(spec.name, spec.idle_limit)
+
+    async def close(self, drain: float) -> None:
+        """End every server, all at once, also when cancelled; returns within `drain` plus the shutdown timeout."""
+        self.closed = True
+        self._leaving.since = trio.current_time() + drain
+        self._board.stir()
+        commands: dict[str, Command] = {}
+        with trio.CancelScope(shield=True) as bound:
+            bound.deadline = trio.current_time() + drain + self._settings.shutdown_timeout
+            for name in self._keepers:
+                commands[name] = self._tell(name, Command(Order.LEAVE, drain))
+                if len(commands) % _TOLD_AT_ONCE == 0:
+                    await trio.lowlevel.cancel_shielded_checkpoint()
+            for command in commands.values():
+                await command.done.wait()
+        if bound.cancelled_caught:
+            survivors = [name for name, command in commands.items() if not command.done.is_set()]
+            more = f" and {len(survivors) - _MOST_NAMED} more" if len(survivors) > _MOST_NAMED else ""
+            told = ", ".join(survivors[:_MOST_NAMED]) + more
+            logger.warning("still closing after %g s: %s", self._settings.shutdown_timeout, told)
+            await self._cut_short([commands[name] for name in survivors])
+        await self._settings.registrar.finish()
+        self.events.finish()
+
+    async def _cut_short(self, closing: Sequence[Command]) -> None:
+        """Cancel those that still close. What must be done to the end is, and written down before the store closes."""
+        for scope in self._keeping.values():
+            scope.cancel()
+        with trio.CancelScope(shield=True):  # bounded: nothing but bounded steps is left of them
+            for command in closing:
+                await command.done.wait()
+
+    async def _keep(self, keeper: Keeper, name: str) -> None:
+        LEDGER.set(self._settings.registrar)
+        LEAVING.set(self._leaving)
+        TELL_SECRETS.set(partial(self._learn_secrets, name))
+        HIDE_SECRETS.set(partial(self._redact, name))
+        with trio.CancelScope() as self._keeping[name]:
+            await keeper.run()
+        if not self.closed:
+            del self._keepers[name], self._keeping[name]
+            self._board.forget(name)
+            self._usage.forget(name)

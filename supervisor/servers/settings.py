@@ -1,0 +1,131 @@
+"""On what terms servers are kept: what holds for all of them, and what a keeper takes of it for one."""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
+
+from attrs import field, frozen
+
+from mcp_nursery.actors.callbacks import NO_CALLBACKS, Callbacks
+from mcp_nursery.actors.errors import ConfigError
+from mcp_nursery.actors.server import Permit
+from mcp_nursery.actors.start_limiter import NO_POOL, StartPool
+
+from ..config.environment import connect_timeout
+from ..policy import RestartPolicy
+from ..spec import ServerSpec
+from ..storage.eras import EraNotes
+from ..storage.pins import PinBook, PinMode
+from ..storage.store import spec_digest
+from ..storage.worker import Registrar
+from ..transports import LOCAL_KINDS, REMOTE_KINDS
+from .usage import Usage
+
+LOCAL_STARTS = 3
+"""Local servers that may be starting at once: more than that on two cores only slow each other down."""
+
+REMOTE_STARTS = 20
+"""Remote servers that may be starting at once: their work is done elsewhere."""
+
+IN_PROCESS_STARTS = 20
+"""Servers of this process that may be starting at once: a thousand of them would do it in one turn of the loop."""
+
+_GRACE_SHARE = 2.5
+"""The shutdown timeout over one grace period: closing waits twice, and the rest is for reaping."""
+
+
+@frozen
+class FleetSettings:
+    """What holds for all servers."""
+
+    policy: RestartPolicy
+    """For servers that bring none of their own."""
+    template: str
+    """How public tool names are made."""
+    reserved: Collection[str]
+    """Public names that the host keeps for itself."""
+    shutdown_timeout: float
+    """Seconds that closing everything may take."""
+    environ: Mapping[str, str] = field(repr=False)
+    """The host's environment, for `MCP_TIMEOUT` and `MCP_TOOL_TIMEOUT`."""
+    registrar: Registrar = field(repr=False)
+    """What earlier runs found, what the user agreed to, and who is told of processes."""
+    callbacks: Callbacks = NO_CALLBACKS
+    """What servers may ask of the host."""
+    pins: PinMode = "report"
+    """What becomes of tools that are not what they were when they were first used."""
+
+
+@frozen(kw_only=True)
+class KeeperSettings:
+    """What a keeper takes from the supervisor, for one server."""
+
+    policy: RestartPolicy
+    """If its spec brings none."""
+    connect_timeout: float
+    """Seconds; `inf` for no limit."""
+    close_grace: float
+    """Seconds at each step of closing a transport."""
+    redact: Callable[[str], str]
+    """Takes secrets out of what is told of the server."""
+    pool: StartPool
+    """Where a fresh start waits for its turn; restarts never wait."""
+    callbacks: Callbacks
+    """What the server may ask of the host."""
+    permit: Permit | None
+    """Asked before every start; None: it may always start."""
+    notes: EraNotes
+    """What is known of its era, and where that is written down for later runs."""
+    pins: PinBook
+    """What holds its tools against what they were when they were first used."""
+    idle_since: Callable[[], float]
+    """When it was last used, on Trio's clock; `inf` while it is being used, `-inf` if it never was."""
+
+
+class Terms:
+    """Makes the settings of keepers out of those of the fleet.
+
+    Args:
+        settings: What holds for all servers.
+        usage: Who uses which.
+        redact: Takes the secrets of the server that is named first out of a text.
+    """
+
+    def __init__(self, settings: FleetSettings, usage: Usage, redact: Callable[[str, str], str]) -> None:
+        self._settings = settings
+        self._usage = usage
+        self._redact = redact
+        local, remote = StartPool(LOCAL_STARTS), StartPool(REMOTE_STARTS)
+        self._pools: dict[str | None, StartPool] = {
+            **dict.fromkeys(LOCAL_KINDS, local),
+            **dict.fromkeys(REMOTE_KINDS, remote),
+            "in-process": StartPool(IN_PROCESS_STARTS),
+        }
+
+    def of_all(self, specs: Iterable[ServerSpec]) -> dict[str, KeeperSettings]:
+        """Of servers that are to be kept together, by name.
+
+        Raises:
+            ConfigError: Two of one name, or `MCP_TIMEOUT` is no number.
+        """
+        settings: dict[str, KeeperSettings] = {}
+        for spec in specs:
+            if spec.name in settings:
+                raise ConfigError("a server of that name exists already", server=spec.name)
+            settings[spec.name] = self._of(spec)
+        return settings
+
+    def _of(self, spec: ServerSpec) -> KeeperSettings:
+        settings = self._settings
+        digest = spec_digest(spec)
+        return KeeperSettings(
+            policy=settings.policy,
+            redact=partial(self._redact, spec.name),
+            connect_timeout=connect_timeout(spec.connect_timeout, settings.environ),
+            close_grace=settings.shutdown_timeout / _GRACE_SHARE,
+            pool=self._pools.get(spec.transport.kind, NO_POOL),
+            callbacks=settings.callbacks,
+            permit=None if spec.consent is None else partial(settings.registrar.permit, spec.consent),
+            notes=EraNotes(settings.registrar, spec.name, digest),
+            pins=PinBook(settings.registrar, spec, digest, settings.pins),
+            idle_since=partial(self._usage.idle_since, spec.name),
+        )

@@ -1,0 +1,1 @@
+"""What outlasts a run: one SQLite file, and the one task that uses it."""

@@ -1,0 +1,154 @@
+"""Pins at work: the tools of one server are held against what they were when they were first used."""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from time import perf_counter
+from typing import TYPE_CHECKING, Literal, TypeVar, cast
+
+import trio
+
+from ..security.marks import clean_name
+from ..spec import ServerSpec
+from ..tools.pins import MOST_PINNED, MOST_PINS, DefinitionChange, Review, changes_between, pinning_steps
+from .store import MemoryStore, Store, StoreUnreadable
+from .worker import Registrar
+
+if TYPE_CHECKING:
+    from mcp_types import Tool as Definition
+
+T = TypeVar("T")
+
+PinMode = Literal["report", "block"]
+"""What becomes of a tool that is not what it was when it was first used. `report`: it is told. `block`: it is held back
+as well until a person accepts it, and so is everything while nobody can tell."""
+
+_PIECE = 256 * 1024
+"""Characters of texts that are given to the store at once, the last of them perhaps beyond: no server keeps it for long
+from the others'."""
+_PIECE_TOOLS = 256
+_TURN = 0.01
+"""Seconds of work after which others have their turn of the loop."""
+
+_AGAIN, _AGAIN_AT_MOST = 5.0, 300.0
+"""Seconds after which tools are looked at again because the store gave no answer; twice as many each time."""
+
+_CHANGED = "its definition has changed since it was first used; see `mcp-nursery pins`, or Supervisor.accept_change"
+_THIS_RUN = "this run"
+
+
+class PinBook:
+    """The pins of one server, for its keeper: in the store, or in memory where the spec has no digest that lasts."""
+
+    def __init__(
+        self,
+        registrar: Registrar,
+        spec: ServerSpec,
+        digest: str | None,
+        mode: PinMode,
+        *,
+        own: MemoryStore | None = None,
+    ) -> None:
+        self._registrar = registrar
+        self._spec = spec
+        self._digest = digest
+        self._mode: PinMode = mode
+        self.again_at: float = math.inf
+        """When to review again because nobody could tell, on Trio's clock."""
+        self._delay = _AGAIN / 2
+        self._own = None if digest is not None else own or MemoryStore()
+
+    def of(self, spec: ServerSpec) -> "PinBook":
+        """The same pins for another spec of this server, which is reached in the same way."""
+        return PinBook(self._registrar, spec, self._digest, self._mode, own=self._own)
+
+    async def review(self, definitions: Iterable["Definition"]) -> Review:
+        """Pin what is new, and say what differs. What is not offered anyway is not looked at.
+
+        Goes to the store piece by piece, and asks for nothing more once it gives no answer.
+        """
+        turns = _Turns()
+        offered: dict[str, Definition] = {}
+        for each in definitions:
+            await turns.go_on()
+            if self._spec.offers(each.name):
+                offered[each.name] = each
+        left = iter(offered.values())
+        changes: dict[str, DefinitionChange] = {}
+        unknown: dict[str, str] = {}
+        while declared := await _next_piece(left, turns):
+            try:
+                pinned = await self._pin(declared)
+            except StoreUnreadable as error:
+                unasked = [*declared, *(each.name for each in left)]
+                return self._reviewed(changes, {**unknown, **dict.fromkeys(unasked, str(error))}, certain=False)
+            changes.update(changes_between(self._spec.name, pinned, declared))
+            unknown.update(dict.fromkeys(declared.keys() - pinned.keys(), self._too_many))
+        return self._reviewed(changes, unknown, certain=True)
+
+    async def _pin(self, declared: Mapping[str, str]) -> Mapping[str, str]:
+        name, digest = self._spec.name, self._digest or _THIS_RUN
+        return await self._ask(lambda store: store.pin(name, digest, declared))
+
+    @property
+    def _too_many(self) -> str:
+        size = f"more than {MOST_PINS} names by now, or definitions of more than {MOST_PINNED} characters"
+        return f"{clean_name(self._spec.name)}: its tools had {size}"
+
+    def _reviewed(
+        self, changes: Mapping[str, DefinitionChange], unknown: Mapping[str, str], *, certain: bool
+    ) -> Review:
+        self._delay = _AGAIN / 2 if certain else min(self._delay * 2, _AGAIN_AT_MOST)
+        self.again_at = math.inf if certain else trio.current_time() + self._delay
+        for why in dict.fromkeys(unknown.values()):
+            self._registrar.complain(why)
+        if self._mode == "report":
+            return Review(changes, certain=certain)
+        held = {tool: f"nobody can tell whether it is what it was: {why}" for tool, why in unknown.items()}
+        return Review(changes, {**held, **dict.fromkeys(changes, _CHANGED)}, certain=certain)
+
+    async def accept(self, change: DefinitionChange) -> None:
+        """From now on the tool is pinned as it is after the change.
+
+        Raises:
+            StoreUnreadable: It cannot be written down.
+        """
+        digest = self._digest or _THIS_RUN
+        await self._ask(lambda store: store.accept_change(digest, change))
+
+    async def _ask(self, question: Callable[[Store], T]) -> T:
+        return await self._registrar.ask(question) if self._own is None else question(self._own)
+
+
+class _Turns:
+    """Somebody who has much to do, and lets others have their turn."""
+
+    def __init__(self) -> None:
+        self._ends = perf_counter() + _TURN
+
+    async def go_on(self) -> None:
+        """Let them, if it is time for it."""
+        if perf_counter() >= self._ends:
+            await trio.lowlevel.checkpoint()
+            self._ends = perf_counter() + _TURN
+
+
+async def _next_piece(definitions: Iterator["Definition"], turns: _Turns) -> dict[str, str]:
+    """What is pinned of the next of them, by name; of none, once none is left."""
+    declared: dict[str, str] = {}
+    size = 0
+    for definition in definitions:
+        declared[definition.name] = text = await _text_of(definition, turns)
+        size += len(text)
+        if size >= _PIECE or len(declared) >= _PIECE_TOOLS:
+            break
+    return declared
+
+
+async def _text_of(definition: "Definition", turns: _Turns) -> str:
+    steps = pinning_steps(definition)
+    while True:
+        await turns.go_on()
+        try:
+            next(steps)
+        except StopIteration as done:
+            return cast("str", done.value)

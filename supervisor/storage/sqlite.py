@@ -1,0 +1,269 @@
+"""The store that lasts: one SQLite file in the user's state folder."""
+
+import json
+import logging
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from mcp_nursery.actors.process.orphans import Host, Orphan
+from mcp_nursery.actors.process.table import ProcessId
+from mcp_nursery.actors.states import Era
+
+from ..config.trust import TrustRequest
+from ..tools.pins import DefinitionChange, Pin, Room, UnusablePins, check_pinned, pins_after
+from .state_file import INSERT_PINS, UnusableFile, open_state_file, pin_rows, whole
+from .store import StoreUnreadable
+
+logger: Final = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_MEMORY = 30 * 24 * 3600.0
+"""Seconds after which an era is asked for again, and the processes of other machines are forgotten."""
+
+
+class SqliteStore:
+    """One file, readable by its user alone, that several processes may use at once. Opened when first needed.
+
+    Args:
+        path: The file; None for the one in the user's state folder.
+    """
+
+    blocking = True
+
+    def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
+        self._path = None if path is None else Path(path)
+        self._connection: sqlite3.Connection | None = None
+        self._problem: str | None = None
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        if self._path is None:
+            from platformdirs import user_state_path
+
+            self._path = user_state_path("mcp-nursery") / "state.sqlite3"
+        return self._path
+
+    @contextmanager
+    def together(self) -> Generator[None, None, None]:
+        """See `Store`. If another process writes for a second, or the file cannot be used, all is done on its own."""
+        try:
+            self._certain(lambda db: db.execute("BEGIN IMMEDIATE"))
+        except StoreUnreadable:
+            yield
+            return
+        try:
+            yield
+        except BaseException:
+            self._certain(_undo)
+            raise
+        self._certain(_commit)
+
+    def era(self, server: str, spec: str) -> Era | None:
+        """See `Store`."""
+        oldest = time.time() - _MEMORY
+        query = "SELECT era FROM eras WHERE server = ? AND spec = ? AND at > ?"
+        found: Any = self._tried(lambda db: db.execute(query, (server, spec, oldest)).fetchone(), None)
+        return Era(found[0]) if found is not None and found[0] in set(Era) else None
+
+    def remember_era(self, server: str, spec: str, era: Era) -> None:
+        """See `Store`."""
+        row = (server, spec, era.value, time.time())
+        self._tried(lambda db: db.execute("INSERT OR REPLACE INTO eras VALUES (?, ?, ?, ?)", row), None)
+
+    def add_process(self, marker: str, host: Host) -> None:
+        """See `Store`."""
+        row = (marker, None, None, host.machine, host.pid, host.started, time.time())
+        self._tried(lambda db: db.execute("INSERT INTO processes VALUES (?, ?, ?, ?, ?, ?, ?)", row), None)
+
+    def name_process(self, marker: str, leader: ProcessId) -> None:
+        """See `Store`."""
+        row = (leader.pid, leader.started, marker)
+        self._tried(lambda db: db.execute("UPDATE processes SET pid = ?, started = ? WHERE marker = ?", row), None)
+
+    def forget_process(self, marker: str) -> None:
+        """See `Store`."""
+        self._tried(lambda db: db.execute("DELETE FROM processes WHERE marker = ?", (marker,)), None)
+
+    def adopt_orphans(self, host: Host, *, but: str | None) -> list[Orphan]:
+        """See `Store`."""
+        return self._tried(lambda db: _adopt_orphans(db, host, but), [])
+
+    def agreed(self, digest: str) -> bool:
+        """See `Store`. A file that is not there is not made: nobody has agreed to anything."""
+        if self._connection is None and not os.path.lexists(self.path):
+            return False
+        return self._certain(lambda db: _agreed(db, digest))
+
+    def agree(self, request: TrustRequest) -> None:
+        """See `Store`."""
+        row = (request.digest, request.server, request.file, time.time())
+        self._certain(lambda db: db.execute("INSERT OR REPLACE INTO consents VALUES (?, ?, ?, ?)", row))
+
+    def pin(self, server: str, spec: str, declared: Mapping[str, str]) -> Mapping[str, str]:
+        """See `Store`."""
+        return self._certain(lambda db: _pin(db, server, spec, declared))
+
+    def accept_change(self, spec: str, change: DefinitionChange) -> None:
+        """See `Store`."""
+        self._certain(lambda db: _accept(db, spec, change))
+
+    def open_changes(self) -> list[tuple[str, DefinitionChange]]:
+        """See `Store`. A file that is not there is not made: nothing was ever used."""
+        if self._connection is None and not os.path.lexists(self.path):
+            return []
+        return self._certain(_open_changes)
+
+    def close(self) -> None:
+        """See `Store`."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _tried(self, work: Callable[[sqlite3.Connection], T], instead: T) -> T:
+        try:
+            return self._certain(work)
+        except StoreUnreadable as error:
+            if self._problem is None:  # once: it will not be better at the next time
+                logger.warning("%s; going on without a memory", error)
+            self._problem = str(error)
+            return instead
+
+    def _certain(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        advice = "mend or remove it"
+        try:
+            if self._connection is None:
+                self._connection = open_state_file(self.path)
+            return work(self._connection)
+        except UnusableFile as error:
+            reason, advice = str(error), error.advice
+        except (sqlite3.Error, OSError, UnicodeError, UnusableRow, UnusablePins) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+        raise StoreUnreadable(f"{self.path}: the state file cannot be used: {reason}; {advice}")
+
+
+class UnusableRow(ValueError):
+    """What was written down cannot be read."""
+
+
+def _commit(db: sqlite3.Connection) -> None:
+    try:
+        db.execute("COMMIT")
+    except BaseException:
+        _undo(db)
+        raise
+
+
+def _undo(db: sqlite3.Connection) -> None:
+    if db.in_transaction:  # some errors have undone it already
+        db.execute("ROLLBACK")
+
+
+def _agreed(db: sqlite3.Connection, digest: str) -> bool:
+    row = db.execute("SELECT server, file, at FROM consents WHERE digest = ?", (digest,)).fetchone()
+    if row is not None and [type(each) for each in row] != [str, str, float]:
+        raise UnusableRow("a consent in it is damaged")
+    return row is not None
+
+
+# -- pins -------------------------------------------------------------------------------------------------------------
+
+_PINS = """
+SELECT json_group_array(json_array(tool, text, differs)) FROM pinned
+WHERE server = ? AND spec = ? AND tool IN (SELECT value FROM json_each(?))
+"""
+"""In one row: see `INSERT_PINS`."""
+
+
+def _pin(db: sqlite3.Connection, server: str, spec: str, declared: Mapping[str, str]) -> Mapping[str, str]:
+    known = _pins_of(db, server, spec, declared)
+    if pins_after(declared, known, lambda: _taken(db, server, spec)):
+        with whole(db):
+            known = _pins_of(db, server, spec, declared)  # looked at again: another host may have been quicker
+            changed = pins_after(declared, known, lambda: _taken(db, server, spec))
+            _write(db, server, spec, changed)
+            known = {**known, **changed}
+    return {tool: pin.text if pin.text == declared[tool] else check_pinned(pin.text) for tool, pin in known.items()}
+
+
+def _accept(db: sqlite3.Connection, spec: str, change: DefinitionChange) -> None:
+    with whole(db):
+        known = _pins_of(db, change.server, spec, [change.tool])
+        pin = known.get(change.tool, Pin(change.before))
+        check_pinned(pin.text)
+        _write(db, change.server, spec, {change.tool: pin.accepted(change.after)})
+
+
+def _pins_of(db: sqlite3.Connection, server: str, spec: str, tools: Iterable[str]) -> dict[str, Pin]:
+    names = {json.dumps(tool): tool for tool in tools}
+    (rows,) = db.execute(_PINS, (server, spec, json.dumps(list(names)))).fetchone()
+    return {names[tool]: Pin(text, differs) for tool, text, differs in json.loads(rows)}
+
+
+def _write(db: sqlite3.Connection, server: str, spec: str, pins: Mapping[str, Pin]) -> None:
+    if pins:
+        db.execute(INSERT_PINS, (server, spec, time.time(), pin_rows(pins)))
+
+
+def _taken(db: sqlite3.Connection, server: str, spec: str) -> Room:
+    query = "SELECT count(*), total(length(text)), total(length(differs)) FROM pinned WHERE server = ? AND spec = ?"
+    names, pinned, differing = db.execute(query, (server, spec)).fetchone()
+    return Room(names, int(pinned), int(differing))
+
+
+def _open_changes(db: sqlite3.Connection) -> list[tuple[str, DefinitionChange]]:
+    rows = db.execute(
+        "SELECT server, spec, tool, text, differs FROM pinned WHERE differs IS NOT NULL ORDER BY server, at"
+    ).fetchall()
+    return [
+        (str(spec), DefinitionChange(str(server), _name_in(tool), check_pinned(text), check_pinned(differs)))
+        for server, spec, tool, text, differs in rows
+    ]
+
+
+def _name_in(column: object) -> str:
+    try:
+        if isinstance(column, str) and isinstance(name := json.loads(column), str):
+            return name
+    except ValueError:
+        pass
+    raise UnusablePins
+
+
+# -- processes --------------------------------------------------------------------------------------------------------
+
+
+def _adopt_orphans(db: sqlite3.Connection, host: Host, but: str | None) -> list[Orphan]:
+    db.execute("DELETE FROM processes WHERE machine != ? AND at < ?", (host.machine, time.time() - _MEMORY))
+    if not _rows_of_the_dead(db, host, but):
+        return []
+    with whole(db):
+        rows = _rows_of_the_dead(db, host, but)  # looked at again: another host may have been quicker
+        adopted = [(host.pid, host.started, marker) for marker, *_ in rows]
+        db.executemany("UPDATE processes SET host = ?, host_started = ? WHERE marker = ?", adopted)
+    return [
+        Orphan(marker, since, None if pid is None or started is None else ProcessId(pid, started))
+        for marker, pid, started, since in rows
+    ]
+
+
+def _rows_of_the_dead(db: sqlite3.Connection, host: Host, but: str | None) -> list[Any]:
+    hosts = db.execute("SELECT DISTINCT host, host_started FROM processes WHERE machine = ?", (host.machine,))
+    dead = [each for each in hosts.fetchall() if _are_numbers(*each) and not Host(host.machine, *each).alive]
+    query = (
+        "SELECT marker, pid, started, host_started FROM processes"
+        " WHERE machine = ? AND host = ? AND host_started = ? AND marker IS NOT ?"
+    )
+    rows = [row for one in dead for row in db.execute(query, (host.machine, *one, but)).fetchall()]
+    return [row for row in rows if isinstance(row[0], str) and (_are_numbers(*row[1:3]) or row[1] is None)]
+
+
+def _are_numbers(*columns: object) -> bool:
+    """Whether they are what we wrote. A row that is not is as good as lost."""
+    return all(isinstance(each, int) for each in columns)

@@ -1,0 +1,203 @@
+"""The SQLite file that outlasts a run: whose it has to be, what it has to be, and how it is opened.
+
+It says what a user has agreed to. Who can write it, or put another in its place, can agree for them; and a database of
+another program is nobody's to write tables into. So both are looked at before anything is written.
+"""
+
+import json
+import os
+import sqlite3
+import stat
+import time
+from collections.abc import Collection, Generator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, cast
+
+from ..tools.pins import Pin, UnusablePins, repinned
+
+APPLICATION: Final = 0x6D63706E
+"""`mcpn`: what says in the file whose format it has."""
+FORMAT: Final = 3
+"""Format 1 had no pins, format 2 those of a server in one row. Neither said whose it was."""
+_BUSY: Final = 1.0
+"""Seconds to wait for another process that is writing."""
+
+_TABLES: Final[Mapping[str, str]] = {
+    "eras": "server TEXT NOT NULL, spec TEXT NOT NULL, era TEXT NOT NULL, at REAL NOT NULL, PRIMARY KEY (server, spec)",
+    "processes": "marker TEXT PRIMARY KEY, pid INTEGER, started INTEGER,"
+    " machine TEXT NOT NULL, host INTEGER NOT NULL, host_started INTEGER NOT NULL, at REAL NOT NULL",
+    "consents": "digest TEXT PRIMARY KEY, server TEXT NOT NULL, file TEXT NOT NULL, at REAL NOT NULL",
+    "pinned": "server TEXT NOT NULL, spec TEXT NOT NULL, tool TEXT NOT NULL, text TEXT NOT NULL, differs TEXT,"
+    " at REAL NOT NULL, PRIMARY KEY (server, spec, tool)",
+}
+_COLUMNS: Final = {
+    "eras": ("server", "spec", "era", "at"),
+    "processes": ("marker", "pid", "started", "machine", "host", "host_started", "at"),
+    "consents": ("digest", "server", "file", "at"),
+    "pinned": ("server", "spec", "tool", "text", "differs", "at"),
+    "pins": ("server", "spec", "pins", "at"),
+}
+_OF_FORMAT: Final = {
+    0: frozenset[str](),
+    1: frozenset({"eras", "processes", "consents"}),
+    2: frozenset({"eras", "processes", "consents", "pins"}),
+    3: frozenset(_TABLES),
+}
+
+INSERT_PINS: Final = """
+INSERT OR REPLACE INTO pinned
+SELECT ?, ?, json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]'), ? FROM json_each(?)
+"""
+"""The pins of a server and spec, with the time, from a JSON array of (name, text, difference or null): one statement,
+because Python's own thread may have to wait for its turn after each."""
+
+
+class UnusableFile(Exception):
+    """What is wrong with the file or its folder, and what to do about it."""
+
+    def __init__(self, problem: str, advice: str = "mend or remove it") -> None:
+        super().__init__(problem)
+        self.advice = advice
+
+
+def open_state_file(path: Path) -> sqlite3.Connection:
+    """Open it, after making it if it is not there. Its owner sees to it that one thread at a time uses it.
+
+    Raises:
+        UnusableFile: It or its folder is not this user's alone, or it is none of ours.
+        OSError, sqlite3.Error: It cannot be opened.
+    """
+    _make_folder(path.parent)
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    except FileExistsError:
+        _check_file(path)
+    for end in ("-wal", "-shm", "-journal"):
+        _check_file(path.with_name(path.name + end), said=f"its {end[1:]} file: ")
+    db = sqlite3.connect(path, timeout=_BUSY, isolation_level=None, check_same_thread=False)
+    try:
+        db.execute("BEGIN")  # all that is looked at is of one moment: another process may be making it
+        found = _format_of(db)
+        db.execute("COMMIT")
+        db.execute("PRAGMA journal_mode = WAL")
+        db.execute("PRAGMA synchronous = NORMAL")
+        if found < FORMAT:
+            with whole(db):
+                _bring_up_to_date(db)
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+@contextmanager
+def whole(db: sqlite3.Connection) -> Generator[None, None, None]:
+    """What is done in the block is done altogether or not at all; within another such block, with all of that."""
+    if db.in_transaction:
+        yield
+        return
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        db.execute("COMMIT")
+    except BaseException:
+        if db.in_transaction:  # some errors have undone it already
+            db.execute("ROLLBACK")
+        raise
+
+
+# -- whose it is ------------------------------------------------------------------------------------------------------
+
+
+def _make_folder(folder: Path) -> None:
+    missing = [each for each in (folder, *folder.parents) if not os.path.lexists(each)]
+    there = Path(os.path.realpath(missing[-1].parent if missing else folder))
+    for each in (there, *there.parents):
+        _check_folder(each, nearest=each == there and not missing)
+    for each in reversed(missing):
+        each.mkdir(mode=0o700, exist_ok=True)
+
+
+def _check_folder(folder: Path, *, nearest: bool) -> None:
+    """Refuse a folder in which another user could put another file in the place of ours.
+
+    In a folder like `/tmp` nobody can move what is another's. But next to our file anybody could put one that SQLite
+    takes for its journal.
+    """
+    found = folder.stat()
+    if found.st_uid not in (0, os.geteuid()):
+        raise UnusableFile(f"its folder {folder} belongs to another user", "name a file in a folder of your own")
+    others = found.st_mode & stat.S_IWOTH
+    # Where everybody has a group of their own, folders are made writable by it.
+    group = found.st_mode & stat.S_IWGRP and found.st_uid != 0 and found.st_gid != os.getegid()
+    if (others or group) and (nearest or not found.st_mode & stat.S_ISVTX):
+        raise UnusableFile(f"others may write in its folder {folder}", f"chmod go-w {folder}, or name another file")
+
+
+def _check_file(path: Path, said: str = "") -> None:
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return
+    if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+        raise UnusableFile(f"{said}it is not a file of this user's alone (mode 0600)")
+
+
+# -- what it is -------------------------------------------------------------------------------------------------------
+
+
+def _format_of(db: sqlite3.Connection) -> int:
+    """Its format, 0 for that of an empty file.
+
+    Raises:
+        UnusableFile: It has none of ours.
+    """
+    (application,) = db.execute("PRAGMA application_id").fetchone()
+    (version,) = db.execute("PRAGMA user_version").fetchone()
+    names = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite!_%' ESCAPE '!'"
+    tables = frozenset(name for (name,) in db.execute(names).fetchall())
+    if application == APPLICATION and version > FORMAT:
+        raise UnusableFile("a newer version of mcp-nursery wrote it", "use that version, or name another file")
+    ours = application == (APPLICATION if version == FORMAT else 0)
+    if ours and tables == _OF_FORMAT.get(version) and _has_our_columns(db, tables):
+        return cast("int", version)
+    if application == APPLICATION:
+        raise UnusableFile("its tables are damaged")
+    raise UnusableFile("it is another program's database", "name another file")
+
+
+def _has_our_columns(db: sqlite3.Connection, tables: Collection[str]) -> bool:
+    columns = "SELECT name FROM pragma_table_info(?)"
+    return all(tuple(name for (name,) in db.execute(columns, (each,))) == _COLUMNS[each] for each in tables)
+
+
+def _bring_up_to_date(db: sqlite3.Connection) -> None:
+    found = _format_of(db)  # looked at again: another process may have been quicker
+    if found == FORMAT:
+        return
+    for table, columns in _TABLES.items():
+        db.execute(f"CREATE TABLE IF NOT EXISTS {table} ({columns})")
+    if "pins" in _OF_FORMAT[found]:
+        for server, spec, pins in db.execute("SELECT server, spec, pins FROM pins").fetchall():
+            db.execute(INSERT_PINS, (server, spec, time.time(), pin_rows(_pins_in(pins))))
+        db.execute("DROP TABLE pins")
+    db.execute(f"PRAGMA application_id = {APPLICATION}")
+    db.execute(f"PRAGMA user_version = {FORMAT}")
+
+
+def _pins_in(row: object) -> Mapping[str, Pin]:
+    """The pins of a server, as format 2 had them: two objects, what was first used and what differed, by name."""
+    try:
+        first, differing = (dict[str, Any](each) for each in json.loads(cast("str", row)))
+        return {
+            tool: Pin(repinned(text), repinned(differing[tool]) if tool in differing else None)
+            for tool, text in first.items()
+        }
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        raise UnusablePins from None
+
+
+def pin_rows(pins: Mapping[str, Pin]) -> str:
+    """For `INSERT_PINS`. Names are JSON in ASCII: they may hold what no other encoding can."""
+    return json.dumps([[json.dumps(tool), pin.text, pin.differs] for tool, pin in pins.items()])

@@ -1,0 +1,209 @@
+"""What is remembered between runs: eras, processes, consents and pins.
+
+All of it is synchronous; whoever owns a store decides in which thread.
+"""
+
+import json
+from collections.abc import Collection, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Protocol
+
+from attrs import asdict, define, field
+
+from mcp_nursery.actors.errors import NurseryError
+from mcp_nursery.actors.process.orphans import Host, Orphan
+from mcp_nursery.actors.process.table import ProcessId
+from mcp_nursery.actors.states import Era
+
+from ..config.trust import TrustRequest
+from ..spec import ServerSpec
+from ..tools.pins import DefinitionChange, Pin, Room, noted_changes, pins_after
+
+
+class StoreUnreadable(NurseryError):
+    """The user's state file cannot be used, and so nobody has agreed to anything, and nothing is known of tools."""
+
+
+class Store(Protocol):
+    """Remembers. Eras and processes that cannot be read or written are as good as lost; consents and pins are not."""
+
+    @property
+    def blocking(self) -> bool:
+        """Whether its methods wait for a disk, so that they are not for the event loop's thread."""
+        ...
+
+    def together(self) -> AbstractContextManager[None]:
+        """What is done in the block is written down together, when it is left: none of it holds before.
+
+        Raises:
+            StoreUnreadable: On leaving: nothing of it could be written down.
+        """
+        ...
+
+    def era(self, server: str, spec: str) -> Era | None:
+        """What was found of a server with this digest of its spec, if anything."""
+        ...
+
+    def remember_era(self, server: str, spec: str, era: Era) -> None:
+        """It was found now."""
+        ...
+
+    def add_process(self, marker: str, host: Host) -> None:
+        """A process tree is about to be started by this host."""
+        ...
+
+    def name_process(self, marker: str, leader: ProcessId) -> None:
+        """Its first process."""
+        ...
+
+    def forget_process(self, marker: str) -> None:
+        """Nobody of the tree is left."""
+        ...
+
+    def adopt_orphans(self, host: Host, *, but: str | None) -> list[Orphan]:
+        """The trees of hosts of this machine that are gone. They are this host's from now on: nobody else gets them.
+
+        Args:
+            host: This host.
+            but: The marker of a tree that is left alone.
+        """
+        ...
+
+    def agreed(self, digest: str) -> bool:
+        """Whether the user has agreed to exactly this.
+
+        Raises:
+            StoreUnreadable: It cannot be told.
+        """
+        ...
+
+    def agree(self, request: TrustRequest) -> None:
+        """The user agrees.
+
+        Raises:
+            StoreUnreadable: It cannot be written down.
+        """
+        ...
+
+    def pin(self, server: str, spec: str, declared: Mapping[str, str]) -> Mapping[str, str]:
+        """Pin what a server with this digest of its spec declares now, where it is new, and note where it differs.
+
+        Args:
+            server: Its name.
+            spec: The digest.
+            declared: `tools.pins.pinned_text` of its tools, or of some of them, by its own names of them.
+
+        Returns:
+            What these tools were when they were first used. A tool has no pin if its server had too many before.
+
+        Raises:
+            StoreUnreadable: It cannot be told, or not be written down.
+        """
+        ...
+
+    def accept_change(self, spec: str, change: DefinitionChange) -> None:
+        """From now on the tool is pinned as it is after this change.
+
+        Raises:
+            StoreUnreadable: It cannot be written down.
+        """
+        ...
+
+    def open_changes(self) -> list[tuple[str, DefinitionChange]]:
+        """What differed when it was last seen, and was not accepted since, each with the digest of its server's spec.
+
+        Raises:
+            StoreUnreadable: It cannot be told.
+        """
+        ...
+
+    def close(self) -> None:
+        """Let go of everything."""
+        ...
+
+
+@define(eq=False)
+class MemoryStore:
+    """Remembers as long as it lives, which is never longer than the processes it knows of."""
+
+    blocking: bool = field(default=False, init=False)
+    _eras: dict[tuple[str, str], Era] = field(factory=dict[tuple[str, str], Era], init=False)
+    _consents: set[str] = field(factory=set[str], init=False)
+    _pins: dict[tuple[str, str], dict[str, Pin]] = field(factory=dict[tuple[str, str], dict[str, Pin]], init=False)
+
+    def together(self) -> AbstractContextManager[None]:
+        """See `Store`. Nothing can go wrong with it."""
+        return nullcontext()
+
+    def era(self, server: str, spec: str) -> Era | None:
+        """See `Store`."""
+        return self._eras.get((server, spec))
+
+    def remember_era(self, server: str, spec: str, era: Era) -> None:
+        """See `Store`."""
+        self._eras[server, spec] = era
+
+    def add_process(self, marker: str, host: Host) -> None:
+        """Nothing: who could read it after this host is gone?"""
+
+    def name_process(self, marker: str, leader: ProcessId) -> None:
+        """See `add_process`."""
+
+    def forget_process(self, marker: str) -> None:
+        """See `add_process`."""
+
+    def adopt_orphans(self, host: Host, *, but: str | None) -> list[Orphan]:
+        """None."""
+        del host, but
+        return []
+
+    def agreed(self, digest: str) -> bool:
+        """See `Store`."""
+        return digest in self._consents
+
+    def agree(self, request: TrustRequest) -> None:
+        """See `Store`."""
+        self._consents.add(request.digest)
+
+    def pin(self, server: str, spec: str, declared: Mapping[str, str]) -> Mapping[str, str]:
+        """See `Store`."""
+        pins = self._pins.setdefault((server, spec), {})
+        pins.update(pins_after(declared, pins, lambda: _taken(pins.values())))
+        return {tool: pins[tool].text for tool in declared if tool in pins}
+
+    def accept_change(self, spec: str, change: DefinitionChange) -> None:
+        """See `Store`."""
+        pins = self._pins.setdefault((change.server, spec), {})
+        pins[change.tool] = pins.get(change.tool, Pin(change.before)).accepted(change.after)
+
+    def open_changes(self) -> list[tuple[str, DefinitionChange]]:
+        """See `Store`."""
+        return [(spec, change) for (server, spec), pins in self._pins.items() for change in noted_changes(server, pins)]
+
+    def close(self) -> None:
+        """Nothing."""
+
+
+def _taken(pins: Collection[Pin]) -> Room:
+    return Room(len(pins), sum(len(pin.text) for pin in pins), sum(len(pin.differs or "") for pin in pins))
+
+
+def spec_digest(spec: ServerSpec) -> str | None:
+    """SHA-256 of how a server is reached, unresolved; None if that is an object in memory and has no lasting value."""
+    transport: Any = spec.transport
+    try:
+        fields = asdict(transport)
+        if callable(fields.get("headers")):  # computed anew at each connect
+            fields["headers"] = None
+        value = [type(transport).__name__, fields]
+        return sha256(json.dumps(value, sort_keys=True, default=_plain).encode()).hexdigest()
+    except (TypeError, ValueError, RecursionError):  # no JSON, or no attrs class
+        return None
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, Path):
+        return str(value)
+    raise TypeError

@@ -1,0 +1,241 @@
+"""The registrar: the one task that owns the store. Everybody else sends it jobs, and may wait for their answers.
+
+Whatever waits is done together, in one thread and one transaction: the way to a thread and back takes as long as a turn
+of a busy loop. Jobs are short, and nobody has more than one or two in line, so that first come, first served is fair.
+"""
+
+import logging
+import math
+import shlex
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Final, TypeVar
+
+import trio
+from attrs import define, field
+
+from mcp_nursery.actors.mailbox import Mailbox
+from mcp_nursery.actors.process.orphans import Host, Orphan, end_orphans, own_marker, this_host
+from mcp_nursery.actors.process.table import ProcessId
+
+from ..config.trust import TrustRequest
+from .store import Store, StoreUnreadable
+
+logger: Final = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+Trust = Callable[[TrustRequest], Awaitable[bool]]
+"""Asks a person whether an entry of a project's file may be used. True is remembered."""
+
+PATIENCE = 2.0
+"""Seconds that anybody waits for the store while it gets nothing done. How many others are in line does not count."""
+_LOOKS = 4
+"""How often it is looked meanwhile whether it gets something done."""
+BATCH = 256
+"""Jobs that are done together at most."""
+
+
+@define(eq=False)
+class _Job:
+    work: Callable[[Store], None] | None
+    """None once nobody wants it any more."""
+    done: trio.Event = field(factory=trio.Event)
+    refusal: StoreUnreadable | None = None
+
+
+class Registrar:
+    """Owns a store, and tells from it what may start. Before its first job it looks for processes that hosts of
+    earlier runs left behind when they were killed; those are ended while it goes on."""
+
+    def __init__(self, store: Store, trust: Trust | None = None) -> None:
+        self._store = store
+        self._trust = trust
+        self._asking = trio.Lock()
+        self._jobs: Mailbox[_Job] = Mailbox(math.inf)
+        self._host: Host | None = None
+        self._begun = self._finishing = False
+        self._last: _Job | None = None
+        """The one after which the store is closed."""
+        self._finished_jobs = 0
+        self._complaints: set[str] = set()
+        self._sweep = trio.CancelScope()
+        self._swept = trio.Event()
+        self._swept.set()
+
+    async def run(self) -> None:
+        """Do jobs, in order."""
+        batch: list[_Job] = []
+        try:
+            async with trio.open_nursery() as nursery:
+                while self._last is None or self._last not in batch:
+                    batch = await self._jobs.take(BATCH)
+                    await self._do_all(batch, nursery)
+                    _all_done(batch)
+                nursery.cancel_scope.cancel()
+        finally:
+            _all_done([*batch, *self._jobs.close()])
+
+    async def finish(self) -> None:
+        """Do the jobs that wait, and close the store. Takes at most two seconds, cancelled or not."""
+        self._finishing = True
+        self._sweep.cancel()
+        with trio.CancelScope(shield=True, deadline=trio.current_time() + PATIENCE):
+            await self._swept.wait()
+            self._last = _Job(None)
+            self._put(self._last)
+            await self._last.done.wait()
+
+    # -- consent --------------------------------------------------------------------------------------------------
+
+    async def permit(self, request: TrustRequest) -> str | None:
+        """None if what a project's file wants is agreed to, earlier or now; otherwise why not, in one line."""
+        try:
+            if await self.ask(lambda store: store.agreed(request.digest)):
+                return None
+            if self._trust is None:
+                way = f"mcp-nursery trust {shlex.quote(request.file)}"  # the project named its folders
+                return f"not trusted: it {', '.join(request.reasons)}; `{way}` shows it all"
+            if not await self._agreed_now(request):
+                return "not trusted: refused"
+            await self.ask(lambda store: store.agree(request))
+        except StoreUnreadable as error:
+            return f"not trusted: {error}"
+        return None
+
+    async def _agreed_now(self, request: TrustRequest) -> bool:
+        assert self._trust is not None
+        async with self._asking:  # a person is shown one request at a time
+            try:
+                return await self._trust(request) is True
+            except Exception:  # the host's own: whatever is wrong there, nobody has agreed
+                logger.exception("%s: trust= failed", request.server)
+                return False
+
+    # -- processes: a `Ledger` ------------------------------------------------------------------------------------
+
+    async def starting(self, marker: str) -> None:
+        """Write down that this host is about to start a process tree; returns all the same if that is not possible."""
+        if self._store.blocking:
+            await self._told(lambda store: self._add_process(store, marker))
+
+    def _add_process(self, store: Store, marker: str) -> None:
+        if self._host is not None:
+            store.add_process(marker, self._host)
+
+    def started(self, marker: str, leader: ProcessId) -> None:
+        """Write down its first process."""
+        if leader.started:
+            self.tell(lambda store: store.name_process(marker, leader))
+
+    def ended(self, marker: str) -> None:
+        """Strike it out."""
+        if self._store.blocking:
+            self.tell(lambda store: store.forget_process(marker))
+
+    def complain(self, problem: str) -> None:
+        """Log why it is not known what tools were, the first time: it will not be better at the next."""
+        if problem not in self._complaints:
+            logger.warning("nobody can tell which tools have changed: %s", problem)
+        self._complaints.add(problem)
+
+    # -- jobs -----------------------------------------------------------------------------------------------------
+
+    async def ask(self, question: Callable[[Store], T]) -> T:
+        """The store's answer.
+
+        Raises:
+            StoreUnreadable: It has none, or gets nothing done for two seconds.
+        """
+        answers: list[T] = []
+        job = _Job(lambda store: answers.append(question(store)))
+        self._put(job)
+        try:
+            await self._patiently(job.done)
+        finally:
+            job.work = None
+        if job.refusal is not None or not answers:
+            raise job.refusal or StoreUnreadable("the user's state file gives no answer")
+        return answers[0]
+
+    async def _patiently(self, done: trio.Event) -> None:
+        """Wait for this as long as the store gets on with its work."""
+        in_vain = 0
+        while in_vain < _LOOKS:
+            before = self._finished_jobs
+            with trio.move_on_after(PATIENCE / _LOOKS):
+                await done.wait()
+                return
+            in_vain = in_vain + 1 if self._finished_jobs == before else 0
+
+    async def _told(self, work: Callable[[Store], None]) -> None:
+        try:
+            await self.ask(work)
+        except StoreUnreadable:  # as good as lost, and the store has logged why
+            return
+
+    def tell(self, work: Callable[[Store], None]) -> None:
+        """Have something done some time. Never waits."""
+        self._put(_Job(work))
+
+    def _put(self, job: _Job) -> None:
+        try:
+            self._jobs.put_nowait(job)
+        except trio.BrokenResourceError:  # finished: what is wrong in the store by now, the next run finds out
+            job.done.set()
+
+    async def _do_all(self, batch: Sequence[_Job], nursery: trio.Nursery) -> None:
+        if not self._begun and self._finishing:  # nothing was ever needed, and nothing is touched now
+            return
+        if not self._begun:
+            self._begun = True
+            await self._begin(nursery)
+        closing = self._last in batch
+        if self._store.blocking:
+            await trio.to_thread.run_sync(partial(self._work, batch, closing=closing), abandon_on_cancel=True)
+        else:
+            self._work(batch, closing=closing)
+
+    def _work(self, batch: Sequence[_Job], *, closing: bool) -> None:
+        try:
+            with self._store.together():
+                for job in batch:
+                    self._work_on(job)
+        except StoreUnreadable as refusal:  # none of it was written down
+            for job in batch:
+                job.refusal = refusal
+        if closing:
+            self._store.close()
+
+    def _work_on(self, job: _Job) -> None:
+        work = job.work  # taken back by another thread, perhaps
+        try:
+            if work is not None:
+                work(self._store)
+        except StoreUnreadable as refusal:
+            job.refusal = refusal
+        self._finished_jobs += 1
+
+    # -- what killed hosts left behind ------------------------------------------------------------------------------
+
+    async def _begin(self, nursery: trio.Nursery) -> None:
+        self._host = host = this_host() if self._store.blocking else None
+        if host is None:
+            return
+        orphans = await trio.to_thread.run_sync(
+            lambda: self._store.adopt_orphans(host, but=own_marker()), abandon_on_cancel=True
+        )
+        if orphans:
+            self._swept = trio.Event()
+            nursery.start_soon(self._end, orphans)
+
+    async def _end(self, orphans: Sequence[Orphan]) -> None:
+        if await end_orphans(orphans, self._sweep):
+            for orphan in orphans:
+                self.ended(orphan.marker)
+        self._swept.set()
+
+
+def _all_done(jobs: Sequence[_Job]) -> None:
+    for job in jobs:
+        job.done.set()

@@ -1,0 +1,231 @@
+"""Requests in flight: whose answer is this, and what does it say?"""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mcp_nursery.actors.jsonrpc.pending import CallTable, outcome_of
+from mcp_nursery.actors.outcomes import Answered, Loss, Rejected
+from mcp_nursery.actors.reply import ReplySlot
+
+from .peer import error, result
+
+LOSS = Loss("gone")
+
+
+class Listener(ReplySlot):
+    """Keeps what was reported to it."""
+
+    __slots__ = ("reports",)
+
+    def __init__(self):
+        super().__init__(wants_progress=True)
+        self.reports = []
+
+    def report(self, progress, total, message):
+        self.reports.append((progress, total, message))
+
+
+def take(table, message):
+    """The slot that is answered, and no longer in flight."""
+    slot = table.find(message)
+    if slot is not None:
+        table.forget(slot)
+    return slot
+
+
+def test_ids_count_up_and_the_slot_knows_its_own():
+    table, slots = CallTable(), [ReplySlot() for _ in range(3)]
+    assert [table.open(slot) for slot in slots] == [1, 2, 3]
+    assert [slot.request_id for slot in slots] == [1, 2, 3]
+    assert len(table) == 3
+
+
+@pytest.mark.parametrize("brought", [2, "2", " 2"])
+def test_an_id_that_was_brought_is_skipped_while_it_is_in_flight(brought):
+    table = CallTable()
+    assert table.open(theirs := ReplySlot(), brought) == brought
+    assert theirs.request_id == brought
+    assert [table.open(ReplySlot()) for _ in range(2)] == [1, 3]
+
+
+@pytest.mark.parametrize(("first", "second"), [("9", 9), (9, "9"), ("listen-1", "listen-1"), (9, 9)])
+def test_an_id_in_flight_cannot_be_brought_again(first, second):
+    table, slot = CallTable(), ReplySlot()
+    table.open(slot, first)
+    with pytest.raises(ValueError, match="already in flight"):
+        table.open(ReplySlot(), second)
+    assert take(table, result(second)) is slot
+    assert table.open(ReplySlot(), second) == second
+
+
+def test_a_number_that_was_brought_as_text_may_come_again_once_it_is_answered():
+    table, slot = CallTable(), ReplySlot()
+    table.open(slot, "1")
+    take(table, result("1"))
+    assert table.open(ReplySlot()) == 1
+
+
+@pytest.mark.parametrize(("asked", "answered"), [(None, 1), (None, "1"), ("1", 1), ("1", "1"), ("a", "a")])
+def test_an_answer_finds_its_slot_once(asked, answered):
+    table, slot = CallTable(), ReplySlot()
+    table.open(slot, asked)
+    assert take(table, result(answered)) is slot
+    assert take(table, result(answered)) is None
+    assert len(table) == 0
+
+
+@pytest.mark.parametrize("request_id", [None, True, 1.0, 2, "b", "", [1], {"id": 1}])
+def test_an_answer_to_nobody_is_nobodys(request_id):
+    table = CallTable()
+    table.open(ReplySlot())
+    assert take(table, {"jsonrpc": "2.0", "id": request_id, "result": {}}) is None
+    assert take(table, {"jsonrpc": "2.0", "result": {}}) is None
+    assert len(table) == 1
+
+
+def test_what_is_forgotten_has_no_answer():
+    table, slot, other = CallTable(), ReplySlot(), ReplySlot()
+    table.open(slot)
+    table.open(other)
+    table.forget(slot)
+    table.forget(slot)
+    table.forget(ReplySlot())  # one that was never opened
+    assert take(table, result(1)) is None
+    assert take(table, result(2)) is other
+
+
+def test_forgetting_an_answered_slot_leaves_the_next_owner_of_its_id_alone():
+    table, early, late = CallTable(), ReplySlot(), ReplySlot()
+    table.open(early, "1")
+    take(table, result(1))
+    assert table.open(late) == 1
+    table.forget(early)
+    assert take(table, result(1)) is late
+
+
+def test_the_loss_decides_all_that_wait_and_no_other():
+    table, slots = CallTable(), [ReplySlot() for _ in range(3)]
+    for slot in slots:
+        table.open(slot)
+    take(table, result(2))
+    table.fail_all(LOSS)
+    assert [slot.outcome for slot in slots] == [LOSS, None, LOSS]
+    assert len(table) == 0
+    table.fail_all(Loss("again"))
+    assert slots[0].outcome is LOSS
+
+
+# progress
+
+
+@pytest.mark.parametrize("token", [1, "1"])
+def test_progress_goes_to_the_call_it_names(token):
+    table, slot, other = CallTable(), Listener(), Listener()
+    table.open(slot)
+    table.open(other)
+    table.report({"progressToken": token, "progress": 1, "total": 2, "message": "half"})
+    table.report({"progressToken": token, "progress": 1.5})
+    assert slot.reports == [(1.0, 2.0, "half"), (1.5, None, None)]
+    assert other.reports == []
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {},
+        {"progress": 1},
+        {"progressToken": True, "progress": 1},
+        {"progressToken": [1], "progress": 1},
+        {"progressToken": 2, "progress": 1},
+        {"progressToken": 1},
+        {"progressToken": 1, "progress": "1"},
+        {"progressToken": 1, "progress": True},
+        {"progressToken": 1, "progress": None},
+        {"progressToken": 1, "progress": 10**400},
+    ],
+)
+def test_progress_that_says_nothing_is_dropped(params):
+    table, slot = CallTable(), Listener()
+    table.open(slot)
+    table.report(params)
+    assert slot.reports == []
+
+
+@pytest.mark.parametrize("total", ["9", True, 10**400])
+def test_what_is_odd_about_the_rest_of_a_report_is_left_out(total):
+    table, slot = CallTable(), Listener()
+    table.open(slot)
+    table.report({"progressToken": 1, "progress": 1, "total": total, "message": 7})
+    assert slot.reports == [(1.0, None, None)]
+
+
+# what an answer says
+
+
+def test_a_result_is_an_answer():
+    raw = {"content": []}
+    assert outcome_of(result(1, raw)) == Answered(raw)
+    assert outcome_of(result(1, raw)).result == raw
+
+
+def test_an_error_keeps_its_data():
+    assert outcome_of(error(1, -32602, "bad", data={"why": [1]})) == Rejected(-32602, "bad", {"why": [1]})
+    assert outcome_of(error(1, 0)) == Rejected(0, "no", None)
+    assert outcome_of({"id": 1, "error": {"code": -1}}) == Rejected(-1, "", None)
+    assert outcome_of({"id": 1, "error": {"code": -1, "message": 5}}) == Rejected(-1, "5", None)
+
+
+def test_an_error_goes_before_a_result():
+    assert outcome_of(error(1, -1) | {"result": {"content": []}}) == Rejected(-1, "no", None)
+    for none in (None, "no", {}):
+        assert outcome_of({"id": 1, "result": {}, "error": none}) == Answered({})
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"id": 1},
+        {"id": 1, "result": None},
+        {"id": 1, "result": []},
+        {"id": 1, "result": "ok"},
+        {"id": 1, "error": "no"},
+        {"id": 1, "error": None},
+        {"id": 1, "error": {}},
+        {"id": 1, "error": {"code": "-1"}},
+        {"id": 1, "error": {"code": True}},
+        {"id": 1, "error": {"code": 1.5}},
+    ],
+)
+def test_an_answer_that_is_neither_is_an_internal_error_of_the_peer(message):
+    assert outcome_of(message) == Rejected(-32603, "malformed response", {"keys": sorted(message)})
+
+
+# against a model
+
+ids = st.one_of(st.none(), st.integers(0, 6), st.integers(0, 6).map(str), st.sampled_from(["a", "b"]))
+
+
+@given(st.lists(st.tuples(st.sampled_from(["open", "open", "answer", "forget"]), ids), max_size=40))
+def test_every_answer_goes_to_the_one_that_asked_last_under_that_id(script):
+    table, waiting = CallTable(), {}
+    for operation, request_id in script:
+        match operation:
+            case "open":
+                slot = ReplySlot()
+                if request_id is not None and _key(request_id) in waiting:
+                    with pytest.raises(ValueError, match="in flight"):
+                        table.open(slot, request_id)
+                    continue
+                used = table.open(slot, request_id)
+                assert _key(used) not in waiting
+                waiting[_key(used)] = slot
+            case "answer":
+                assert take(table, result(request_id)) is waiting.pop(_key(request_id), None)
+            case "forget" if request_id is not None and _key(request_id) in waiting:
+                table.forget(waiting.pop(_key(request_id)))
+        assert len(table) == len(waiting)
+
+
+def _key(request_id):
+    return int(request_id) if isinstance(request_id, str) and request_id.isdigit() else request_id

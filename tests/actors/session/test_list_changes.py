@@ -1,0 +1,145 @@
+"""P2, Q24: how a server says that its tools changed, and what is made of it. Virtual time."""
+
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
+from trio.testing import wait_all_tasks_blocked
+
+from ..jsonrpc.peer import GONE, error, notice, result
+from .lab import CACHING, MUTE, Reply, answers, connection, discovery, greeting, listing, refuses
+
+OFFERED = {"tools": {"listChanged": True}}
+MODERN = {"server_discover": answers(discovery(capabilities=OFFERED)), "tools_list": listing("echo")}
+OLD = {"server_discover": refuses(-32601), "initialize": answers(greeting()), "tools_list": listing("echo")}
+CHANGED = "notifications/tools/list_changed"
+ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
+
+
+def stamped(method, request_id, **params):
+    return notice(method, {**params, "_meta": {SUBSCRIPTION_ID_META_KEY: request_id}})
+
+
+def acknowledges(request_id):
+    return stamped(ACKNOWLEDGED, request_id, notifications={"toolsListChanged": True})
+
+
+LISTENS = Reply(acknowledges)
+
+
+@asynccontextmanager
+async def watched(**script):
+    """A connection that is listed and watched; `told` has the time of each word of a change."""
+    told = []
+    async with connection(**script) as (lab, opened):
+        await opened.handshake(None)
+        await opened.list_tools()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(opened.watch_tools, lambda: told.append(trio.current_time()))
+            await wait_all_tasks_blocked()
+            yield lab, told
+            nursery.cancel_scope.cancel()
+
+
+def listens(lab):
+    return [at for at, method in lab.times if method == "subscriptions/listen"]
+
+
+async def test_a_notification_of_the_older_eras(autojump_clock):
+    async with watched(**OLD) as (lab, told):
+        for _ in range(3):
+            lab.say(notice(CHANGED))
+        await trio.sleep(1)
+        assert len(told) == 3
+        lab.say(notice("notifications/prompts/list_changed"))
+        await trio.sleep(1)
+        assert len(told) == 3
+        assert not listens(lab)
+
+
+async def test_a_notification_before_the_watch_is_not_lost_and_one_before_the_list_is_settled(autojump_clock):
+    told = []
+    async with connection(**OLD) as (lab, opened), trio.open_nursery() as nursery:
+        await opened.handshake(None)
+        lab.say(notice(CHANGED))
+        await trio.sleep(1)
+        await opened.list_tools()
+        nursery.start_soon(opened.watch_tools, lambda: told.append("settled"))
+        await trio.sleep(1)
+        assert told == []
+        nursery.cancel_scope.cancel()
+    async with connection(**OLD) as (lab, opened), trio.open_nursery() as nursery:
+        await opened.handshake(None)
+        await opened.list_tools()
+        lab.say(notice(CHANGED))
+        await trio.sleep(1)
+        nursery.start_soon(opened.watch_tools, lambda: told.append("kept"))
+        await trio.sleep(1)
+        assert told == ["kept"]
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_stream_is_held_where_one_is_offered(autojump_clock):
+    async with watched(**MODERN, subscriptions_listen=LISTENS) as (lab, told):
+        (request,) = lab.heard_of("subscriptions/listen")
+        assert request["params"]["notifications"] == {"toolsListChanged": True}
+        await trio.sleep(1000)
+        assert (len(listens(lab)), told) == (1, [])
+        lab.say(stamped(CHANGED, request["id"]))
+        await trio.sleep(1)
+        assert told
+        assert set(told) == {trio.current_time() - 1}
+
+
+@pytest.mark.parametrize("script", [MODERN | {"server_discover": answers(discovery())}, OLD], ids=["modern", "old"])
+async def test_none_is_asked_for_where_none_is_offered(autojump_clock, script):
+    async with watched(**script) as (lab, told):
+        await trio.sleep(1000)
+        assert (listens(lab), told) == ([], [])
+
+
+async def test_a_server_that_offers_what_it_does_not_have_is_asked_once(autojump_clock):
+    async with watched(**MODERN) as (lab, told):
+        await trio.sleep(1000)
+        assert (len(listens(lab)), told) == (1, [])
+
+
+@pytest.mark.parametrize(
+    "end",
+    [lambda lab, number: lab.say(result(number, CACHING)), lambda lab, number: lab.say(error(number, -32603))],
+    ids=["graceful", "abrupt"],
+)
+async def test_a_stream_that_ended_is_opened_again_and_what_it_missed_is_asked_for(autojump_clock, end):
+    async with watched(**MODERN, subscriptions_listen=LISTENS) as (lab, told):
+        await trio.sleep(60)
+        end(lab, lab.heard_of("subscriptions/listen")[-1]["id"])
+        await trio.sleep(1)
+        assert len(listens(lab)) == 2
+        assert told == [listens(lab)[1]]
+        assert listens(lab)[1] - listens(lab)[0] == 60  # one that held for long is opened again at once
+
+
+@pytest.mark.parametrize("answer", [refuses(-32603), answers({"resultType": "complete"})], ids=["refused", "ended"])
+async def test_nobody_is_pestered(autojump_clock, answer):
+    """The pauses grow, and the last one stays."""
+    async with watched(**MODERN, subscriptions_listen=answer) as (lab, _):
+        await trio.sleep(100)
+        begun = listens(lab)[0]
+        assert [round(at - begun) for at in listens(lab)] == [0, 0, 1, 3, 8, 23, 53, 83]
+
+
+async def test_one_that_stays_mute_is_asked_again(autojump_clock):
+    async with watched(**MODERN, subscriptions_listen=[MUTE, LISTENS]) as (lab, told):
+        await trio.sleep(100)
+        begun = listens(lab)[0]
+        assert [at - begun for at in listens(lab)] == [0, 10]
+        assert told == []
+
+
+async def test_the_end_of_the_connection_ends_nothing_else(autojump_clock):
+    """Others notice it."""
+    async with watched(**MODERN, subscriptions_listen=LISTENS) as (lab, _):
+        lab.end(GONE)
+        await trio.sleep(100)
+        assert len(listens(lab)) == 1

@@ -1,0 +1,185 @@
+"""Every page of `tools/list`."""
+
+import logging
+from functools import partial
+
+import pytest
+import trio
+from mcp.shared.exceptions import MCPError
+from pydantic import ValidationError
+
+from mcp_nursery.actors import turns
+from mcp_nursery.actors.limits import MOST_KEPT
+from mcp_nursery.actors.session.handshake import negotiate
+from mcp_nursery.actors.session.tool_list import TooLarge, list_tools, raw_page
+
+from .lab import CACHING, answers, discovery, greeting, listing, refuses, session
+
+
+@pytest.fixture(params=["modern", "handshake"])
+def opening(request):
+    return (
+        {"server_discover": answers(discovery())} if request.param == "modern" else {"initialize": answers(greeting())}
+    )
+
+
+async def every_page(lab, client, most=MOST_KEPT):
+    return await list_tools(partial(raw_page, client, lab.endpoint), most=most)
+
+
+async def listed(*pages, **script):
+    """The names of the tools, and the cursors that were sent; None for a first page."""
+    async with session(tools_list=pages, **script) as (lab, client):
+        await negotiate(client, None)
+        tools = await every_page(lab, client)
+        cursors = [message.get("params", {}).get("cursor") for message in lab.heard_of("tools/list")]
+        return [tool.name for tool in tools], cursors
+
+
+async def test_all_pages_in_the_servers_order(opening):
+    pages = listing("z", "y", cursor="next"), listing("a", cursor="more"), listing("b")
+    assert await listed(*pages, **opening) == (["z", "y", "a", "b"], [None, "next", "more"])
+
+
+async def test_one_page_and_none(opening):
+    assert await listed(listing("a"), **opening) == (["a"], [None])
+    assert await listed(listing(), **opening) == ([], [None])
+
+
+async def test_an_empty_cursor_is_a_cursor(opening):
+    assert await listed(listing("a", cursor=""), listing("b"), **opening) == (["a", "b"], [None, ""])
+
+
+@pytest.mark.parametrize("cursor", ["", "again"])
+async def test_a_cursor_that_comes_again_ends_the_list(cursor, opening):
+    tools, cursors = await listed(listing("a", cursor=cursor), listing("b", cursor=cursor), **opening)
+    assert (tools, cursors) == (["a", "b"], [None, cursor])
+
+
+async def test_cursors_that_go_in_a_circle_end(opening):
+    pages = listing("a", cursor="1"), listing("b", cursor="2"), listing("c", cursor="1")
+    assert await listed(*pages, **opening) == (["a", "b", "c"], [None, "1", "2"])
+
+
+async def test_a_name_that_comes_twice_counts_once_the_first_time(opening, caplog):
+    second = answers({"tools": [{"name": "a", "inputSchema": {"type": "object"}, "title": "other"}], **CACHING})
+    async with session(tools_list=[listing("a", "b", "a", cursor="x"), second], **opening) as (lab, client):
+        await negotiate(client, None)
+        tools = await every_page(lab, client)
+    assert [(tool.name, tool.title) for tool in tools] == [("a", None), ("b", None)]
+    (warning,) = [record for record in caplog.records if record.levelno == logging.WARNING]
+    assert warning.getMessage() == "dropped a tool named 'a' and 1 more: the server has another of that name"
+
+
+async def test_a_server_that_invents_cursors_for_ever_ends_at_the_page_limit(autojump_clock):
+    async with session(initialize=answers(greeting())) as (lab, client):
+        await negotiate(client, None)
+        pages = [listing(f"tool-{n}", cursor=f"cursor-{n}") for n in range(1500)]
+        lab.script["tools/list"] = pages
+        tools = await every_page(lab, client)
+        assert len(tools) == len(lab.heard_of("tools/list")) == 1000
+
+
+async def failed(error, *pages, **script):
+    async with session(tools_list=pages, **script) as (lab, client):
+        await negotiate(client, None)
+        with pytest.raises(error) as caught:
+            await every_page(lab, client)
+        return caught.value
+
+
+async def test_a_page_that_is_refused_is_the_end_of_the_listing(opening):
+    raised = await failed(MCPError, listing("a", cursor="x"), refuses(-32000, message="no more"), **opening)
+    assert raised.message == "no more"
+
+
+@pytest.mark.parametrize("page", [{}, {"tools": "none"}, {"tools": [{"title": "nameless"}]}])
+async def test_a_page_that_is_none_is_the_end_of_the_listing(page, opening):
+    await failed(ValidationError, answers({**page, **CACHING}), **opening)
+
+
+def nested(levels):
+    value = {}
+    for _ in range(levels - 1):
+        value = {"a": value}
+    return value
+
+
+@pytest.mark.parametrize("where", ["inputSchema", "outputSchema", "_meta"])
+async def test_a_tool_that_is_nested_too_deep_is_left_out(where, opening, caplog):
+    """Nobody could hash, show or pass on its definition."""
+    tools = [
+        {"name": name, "inputSchema": {"type": "object"}, where: {"type": "object", "a": nested(levels)}}
+        for name, levels in (("deep", 199), ("fits", 197))
+    ]
+    assert await listed(answers({"tools": tools, **CACHING}), **opening) == (["fits"], [None])
+    (record,) = [record for record in caplog.records if record.levelno == logging.WARNING]
+    assert record.getMessage() == "dropped a tool named 'deep': nested deeper than 200 levels"
+
+
+async def test_a_tool_whose_name_is_a_whole_text_is_left_out(opening, caplog):
+    """It would stand in every error, log line and key of a cache."""
+    tools = [{"name": "x" * length, "inputSchema": {"type": "object"}} for length in (1025, 1024)]
+    assert await listed(answers({"tools": tools, **CACHING}), **opening) == (["x" * 1024], [None])
+    (record,) = [record for record in caplog.records if record.levelno == logging.WARNING]
+    assert record.getMessage().endswith("xx: its name is longer than 1024 characters")
+    assert len(record.getMessage()) < 200
+
+
+@pytest.mark.parametrize("half", ["\ud800", "cut \ud83d"])
+async def test_half_a_character_costs_nobody_a_tool(half, opening):
+    """In a name it ended the supervisor, in a cursor too, and in a description it cost the server all its tools."""
+    whole = half[:-1] + "\ufffd"
+    tools = [{"name": half, "description": half, "inputSchema": {"type": "object", "title": half}}]
+    first = answers({"tools": tools, "nextCursor": half, **CACHING})
+    assert await listed(first, listing("b"), **opening) == ([whole, "b"], [None, whole])
+
+
+async def test_no_more_tools_than_one_step_can_bear(opening, caplog):
+    """And one line in the log, however many are dropped."""
+    pages = [listing(*(f"{page}-{number}" for number in range(6000)), cursor=str(page)) for page in range(3)]
+    tools, cursors = await listed(*pages, **opening)
+    assert (len(tools), cursors) == (10_000, [None, "0"])
+    (record,) = [record for record in caplog.records if record.levelno == logging.WARNING]
+    assert record.getMessage() == "dropped a tool named '1-4000' and 1999 more: the server has more than 10000"
+
+
+def large(name, size, **more):
+    tool = {"name": name, "description": "d" * size, "inputSchema": {"type": "object"}}
+    return answers({"tools": [tool], **CACHING, **more})
+
+
+async def test_all_pages_together_have_a_budget_of_bytes(opening):
+    """Sixty pages of 40 MB took 4.8 GB."""
+    pages = [large(f"t{number}", 300_000, nextCursor=str(number)) for number in range(9)]
+    async with session(tools_list=pages, **opening) as (lab, client):
+        await negotiate(client, None)
+        with pytest.raises(TooLarge, match="the definitions of its tools have more than 1 MiB, the most that is kept"):
+            await every_page(lab, client, 1 << 20)
+        assert len(lab.heard_of("tools/list")) == 4
+
+
+async def test_a_page_with_a_tool_that_is_none_is_refused(opening):
+    page = answers({"tools": [{"name": "a", "inputSchema": {"type": "object"}}] * 60 + [{"name": 5}], **CACHING})
+    async with session(tools_list=[page], **opening) as (lab, client):
+        await negotiate(client, None)
+        with pytest.raises(ValidationError):
+            await every_page(lab, client)
+
+
+async def test_others_run_while_many_tools_are_looked_at(opening, monkeypatch):
+    monkeypatch.setattr(turns, "_SLICE", 0)
+    others = []
+
+    async def run():
+        while True:
+            others.append(1)
+            await trio.lowlevel.checkpoint()
+
+    async with session(tools_list=[listing(*(f"t{n}" for n in range(3000)))], **opening) as (lab, client):
+        await negotiate(client, None)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(run)
+            assert len(await every_page(lab, client)) == 3000
+            nursery.cancel_scope.cancel()
+    assert len(others) > 3000 // 50

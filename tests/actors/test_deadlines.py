@@ -1,0 +1,159 @@
+"""The timer of all calls: exact, forgetful, and one task."""
+
+import gc
+import math
+import weakref
+
+import pytest
+import trio
+import trio.testing
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mcp_nursery.actors.deadlines import Timer
+from mcp_nursery.actors.mailbox import Mailbox
+from mcp_nursery.actors.outcomes import Answered, Expired
+from mcp_nursery.actors.reply import ReplySlot
+
+
+@pytest.fixture
+async def timer(nursery):
+    timer = Timer()
+    nursery.start_soon(timer.run)
+    return timer
+
+
+async def no_progress(*report):
+    raise AssertionError("nobody reported progress")
+
+
+async def expiry(slot):
+    outcome = await slot.wait(no_progress)
+    assert isinstance(outcome, Expired)
+    return trio.current_time()
+
+
+async def test_a_slot_expires_at_its_deadline(autojump_clock, timer):
+    """R4: to the moment, and its owner is told once."""
+    slot = ReplySlot()
+    slot.owner = Mailbox(math.inf)
+    timer.watch(slot, trio.current_time() + 3)
+    assert await expiry(slot) == 3
+    assert slot.owner.close() == [slot]
+
+
+async def test_an_earlier_deadline_is_not_slept_through(autojump_clock, timer):
+    late, early = ReplySlot(), ReplySlot()
+    timer.watch(late, 5)
+    await trio.testing.wait_all_tasks_blocked()
+    timer.watch(early, 2)
+    assert await expiry(early) == 2
+    assert await expiry(late) == 5
+
+
+async def test_watched_before_it_runs_and_due_already(autojump_clock, nursery):
+    timer, slot = Timer(), ReplySlot()
+    timer.watch(slot, trio.current_time())
+    nursery.start_soon(timer.run)
+    assert await expiry(slot) == 0
+
+
+async def test_a_decided_slot_stays_as_it_is(autojump_clock, timer):
+    """One outcome: an answer that came first is not undone, an abandoned slot is not told again."""
+    answered, abandoned, pending = ReplySlot(), ReplySlot(), ReplySlot()
+    abandoned.owner = Mailbox(math.inf)
+    for slot in (answered, abandoned, pending):
+        timer.watch(slot, 1)
+    answer = Answered({})
+    answered.resolve(answer)
+    abandoned.abandon()
+    await expiry(pending)
+    assert answered.outcome is answer
+    assert abandoned.outcome is None
+    assert abandoned.owner.close() == [abandoned]
+
+
+async def test_an_answer_after_the_expiry_is_dropped(autojump_clock, timer):
+    slot = ReplySlot()
+    timer.watch(slot, 1)
+    await expiry(slot)
+    slot.resolve(Answered({}))
+    assert isinstance(slot.outcome, Expired)
+
+
+async def test_a_listener_is_told_once(autojump_clock, timer):
+    told = trio.Event()
+    slot = ReplySlot(listener=told.set)
+    timer.watch(slot, 1)
+    await told.wait()
+    assert trio.current_time() == 1
+    assert isinstance(slot.outcome, Expired)
+
+
+async def test_no_limit_is_not_watched(autojump_clock, timer):
+    slot = ReplySlot()
+    timer.watch(slot, math.inf)
+    with trio.move_on_after(1e9):
+        await slot.wait(no_progress)
+    assert slot.outcome is None
+
+
+async def test_slots_that_are_done_are_not_kept(autojump_clock, timer):
+    """Thousands of short calls with a long timeout leave neither their results nor a queue of deadlines behind."""
+    for _ in range(10_000):
+        slot = ReplySlot()
+        timer.watch(slot, 1e6)
+        slot.resolve(Answered({}))
+    gone = weakref.ref(slot)
+    del slot
+    gc.collect()
+    assert gone() is None
+    assert len(timer._watched) <= 256
+
+
+async def test_an_idle_timer_wakes_up_once(autojump_clock, timer):
+    """After a burst of answered calls the deadlines that were theirs wake nobody, but for the first."""
+    slots = [ReplySlot() for _ in range(100)]
+    for index, slot in enumerate(slots):
+        timer.watch(slot, 10 + index)
+        slot.resolve(Answered({}))
+    await trio.sleep(11)
+    assert trio.lowlevel.current_statistics().seconds_to_next_deadline == math.inf
+
+
+@given(
+    limits=st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20) | st.none()), max_size=40),
+    bound=st.integers(1, 8),
+    schedule=st.random_module(),
+)
+def test_every_slot_is_decided_at_the_earlier_of_answer_and_deadline(limits, bound, schedule):
+    """Property: (deadline, answer) in any number and order, whatever is forgotten meanwhile."""
+
+    async def main():
+        timer = Timer()
+        timer._bound = bound
+        decided = {}
+
+        async def one(index, deadline, answer):
+            slot = ReplySlot()
+            timer.watch(slot, deadline)
+            async with trio.open_nursery() as nursery:
+                if answer is not None and answer != deadline:  # at the same moment either may win
+                    nursery.start_soon(answer_at, slot, answer)
+                decided[index] = (type(await slot.wait(no_progress)), trio.current_time())
+
+        async def answer_at(slot, when):
+            await trio.sleep_until(when)
+            slot.resolve(Answered({}))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(timer.run)
+            async with trio.open_nursery() as calls:
+                for index, (deadline, answer) in enumerate(limits):
+                    calls.start_soon(one, index, deadline, answer)
+            nursery.cancel_scope.cancel()
+        for index, (deadline, answer) in enumerate(limits):
+            early = answer is not None and answer < deadline
+            assert decided[index] == ((Answered, answer) if early else (Expired, deadline))
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))

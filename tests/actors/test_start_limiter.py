@@ -1,0 +1,165 @@
+"""L15: how many first starts are under way at once."""
+
+import trio
+
+from mcp_nursery.actors.start_limiter import PATIENCE, StartPool
+from mcp_nursery.supervisor import DockerTransport, ServerSpec, ServerState, StdioTransport, open_supervisor
+from mcp_nursery.supervisor.testing import Life, ScriptedServer
+
+
+class Local:
+    """A scripted server that takes the places of a stdio one."""
+
+    kind = "stdio"
+
+    def __init__(self, server: ScriptedServer) -> None:
+        self.server = server
+
+    def connector(self, *, close_grace: float):
+        return self.server.transport.connector(close_grace=close_grace)
+
+
+class Remote(Local):
+    """One that takes the places of a remote one."""
+
+    def __init__(self, server: ScriptedServer, kind: str) -> None:
+        super().__init__(server)
+        self.kind = kind
+
+
+def local(name: str, server: ScriptedServer, **options) -> ServerSpec:
+    return ServerSpec(name, Local(server), **options)
+
+
+async def test_a_place_is_free_when_it_is_left(autojump_clock):
+    pool, entered = StartPool(2), []
+
+    async def start(number: int) -> None:
+        place = await pool.enter()
+        entered.append((number, trio.current_time()))
+        await trio.sleep(1)
+        pool.leave(place)
+        pool.leave(place)
+
+    async with trio.open_nursery() as nursery:
+        for number in range(5):
+            nursery.start_soon(start, number)
+    assert sorted(time for _, time in entered) == [0, 0, 1, 1, 2]
+
+
+async def test_a_place_is_free_after_its_time(autojump_clock):
+    pool = StartPool(1)
+    hung = await pool.enter()
+    await pool.enter()
+    assert trio.current_time() == PATIENCE
+    pool.leave(hung)
+    with trio.move_on_after(1) as waiting:
+        await pool.enter()
+    assert waiting.cancelled_caught
+
+
+async def test_who_stops_waiting_takes_no_place(autojump_clock):
+    pool = StartPool(1)
+    place = await pool.enter()
+    with trio.move_on_after(1):
+        await pool.enter()
+    pool.leave(place)
+    await pool.enter()
+    assert trio.current_time() == 1
+
+
+async def test_fifty_servers_all_connect_three_at_a_time(autojump_clock):
+    """L15, Q8: a start takes 1.5 s; the wait for a place does not count against the connect timeout of 2 s."""
+    servers = [ScriptedServer(Life(connects_after=1.5, modern=False)) for _ in range(50)]
+    specs = [local(f"s{number}", server, connect_timeout=2) for number, server in enumerate(servers)]
+    async with open_supervisor(specs, gate=100) as supervisor:
+        assert all(status.state is ServerState.CONNECTED for status in supervisor.status())
+        assert all(status.attempt == 1 for status in supervisor.status())
+    began = sorted(server.starts[0] for server in servers)
+    assert began == [1.5 * (number // 3) for number in range(50)]
+
+
+async def test_three_hung_servers_delay_the_others_by_two_seconds(autojump_clock):
+    """L15, Q3."""
+    hung = [local(f"hung{number}", ScriptedServer(Life(mute=True))) for number in range(3)]
+    fine = ScriptedServer()
+    async with open_supervisor(hung, gate=1) as supervisor:
+        await supervisor.add_server(local("fine", fine))
+        await supervisor.wait_connected("fine")
+        assert trio.current_time() == fine.starts[0] == PATIENCE
+
+
+async def test_a_restart_never_waits(autojump_clock):
+    """L15: nor does it take anybody's place."""
+    lab = ScriptedServer(Life(dies_after=0), Life())
+    late = [local(f"late{number}", ScriptedServer(Life(mute=True)), enabled=False) for number in range(3)]
+    async with open_supervisor([local("lab", lab), *late]) as supervisor:
+        await trio.sleep(1)
+        for spec in late:
+            await supervisor.start_server(spec.name)
+        await supervisor.wait_connected("lab")
+        assert lab.starts == [0, 2]
+
+
+async def test_a_server_can_be_stopped_while_it_waits_for_a_place(autojump_clock):
+    """L9: it is never started then."""
+    hung = [local(f"hung{number}", ScriptedServer(Life(mute=True))) for number in range(3)]
+    waiting = ScriptedServer()
+    async with open_supervisor(hung, gate=1) as supervisor:
+        await supervisor.add_server(local("waiting", waiting))
+        await supervisor.stop_server("waiting")
+        assert trio.current_time() == 1
+        await trio.sleep(10)
+    assert waiting.starts == []
+
+
+async def test_stdio_servers_wait_and_others_do_not(autojump_clock):
+    """L15: a server object of this process costs no start."""
+    hung = [local(f"hung{number}", ScriptedServer(Life(mute=True))) for number in range(3)]
+    inner = ScriptedServer()
+    async with open_supervisor(hung, gate=1) as supervisor:
+        await supervisor.add_server(ServerSpec("inner", inner.transport))
+        await supervisor.wait_connected("inner")
+        assert trio.current_time() == 1
+    assert StdioTransport("x").kind == Local.kind
+
+
+async def test_containers_take_the_places_of_local_servers(autojump_clock):
+    """L15, K2."""
+    servers = [ScriptedServer(Life(connects_after=1.5, modern=False)) for _ in range(6)]
+    kinds = (Local.kind, DockerTransport("x").kind)
+    specs = [ServerSpec(f"s{n}", Remote(server, kinds[n % 2])) for n, server in enumerate(servers)]
+    async with open_supervisor(specs, gate=100):
+        pass
+    assert sorted(server.starts[0] for server in servers) == [0, 0, 0, 1.5, 1.5, 1.5]
+
+
+async def test_remote_servers_start_twenty_at_a_time(autojump_clock):
+    """L15: over whatever transport, and not behind the local ones."""
+    servers = [ScriptedServer(Life(connects_after=1.5, modern=False)) for _ in range(50)]
+    specs = [ServerSpec(f"s{n}", Remote(server, ("http", "sse", "ws")[n % 3])) for n, server in enumerate(servers)]
+    hung = [local(f"hung{number}", ScriptedServer(Life(mute=True))) for number in range(3)]
+    async with open_supervisor([*hung, *specs], gate=10) as supervisor:
+        for spec in specs:
+            await supervisor.wait_connected(spec.name)
+    assert sorted(server.starts[0] for server in servers) == [1.5 * (number // 20) for number in range(50)]
+
+
+async def test_those_in_line_sleep_until_it_is_their_turn(autojump_clock):
+    """Each woke whenever a place was free, or could be: a thousand in line, a thousand times."""
+    pool, steps = StartPool(1), 0
+
+    class Steps(trio.abc.Instrument):
+        def before_task_step(self, task: trio.lowlevel.Task) -> None:
+            nonlocal steps
+            steps += task.name == "in line"
+
+    trio.lowlevel.add_instrument(instrument := Steps())
+    try:
+        async with trio.open_nursery() as nursery:
+            for _ in range(100):
+                nursery.start_soon(pool.enter, name="in line")
+    finally:
+        trio.lowlevel.remove_instrument(instrument)
+    assert trio.current_time() == 99 * PATIENCE
+    assert steps < 10 * 100

@@ -1,0 +1,682 @@
+"""A server that asks in the middle of a call: who is asked what, how often, and what the call comes to."""
+
+import json
+import logging
+import math
+from functools import partial
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+from mcp_types import (
+    CreateMessageResult,
+    CreateMessageResultWithTools,
+    ElicitRequestFormParams,
+    ElicitRequestURLParams,
+    ElicitResult,
+    ErrorData,
+    TextContent,
+    ToolUseContent,
+)
+
+from mcp_nursery.actors.mailbox import Mailbox
+from mcp_nursery.actors.messages import CallTool, Owner, Round
+from mcp_nursery.actors.outcomes import Loss
+from mcp_nursery.actors.reply import ReplySlot
+from mcp_nursery.supervisor import (
+    Call,
+    Callbacks,
+    CallError,
+    CallTimeout,
+    ConnectionLost,
+    InvalidResult,
+    RestartPolicy,
+    ServerError,
+    ServerSpec,
+    ToolResult,
+    open_supervisor,
+)
+from mcp_nursery.supervisor.calls.input_rounds import follow_up
+from mcp_nursery.supervisor.testing import Ask, Life, Refusal, ScriptedServer, run_virtual
+
+FORM = {"type": "object", "properties": {"name": {"type": "string"}}}
+READ_ONLY = {"readOnlyHint": True}
+
+
+def form(message: str = "who?") -> dict[str, Any]:
+    return {"method": "elicitation/create", "params": {"message": message, "requestedSchema": FORM}}
+
+
+def sampling(**more: Any) -> dict[str, Any]:
+    messages = [{"role": "user", "content": {"type": "text", "text": "hm?"}}]
+    return {"method": "sampling/createMessage", "params": {"messages": messages, "maxTokens": 5, **more}}
+
+
+def pages(*urls: str) -> Refusal:
+    elicitations = [{"mode": "url", "message": f"log in at {n}", "url": url} for n, url in enumerate(urls)]
+    return Refusal(-32042, "log in first", {"elicitations": elicitations})
+
+
+async def dumped(answers: dict[str, Any]) -> object:
+    return json.dumps(answers)
+
+
+def asking(*requests: dict[str, Any], then=dumped, **options: Any) -> ScriptedServer:
+    """Its tool `work` asks all of this in one round, and returns the answers."""
+
+    async def work(arguments) -> object:
+        return Ask({f"q{n}": request for n, request in enumerate(requests)}, then)
+
+    return ScriptedServer(*options.pop("lives", ()), tools={"work": work}, **options)
+
+
+def refusing(*refusals: object) -> ScriptedServer:
+    """Its tool `work` refuses in turn, and then does it."""
+    left = list(refusals)
+
+    async def work(arguments) -> object:
+        if left:
+            raise left.pop(0)
+        return "done"
+
+    return ScriptedServer(tools={"work": work})
+
+
+class User:
+    """Answers what it is asked, after some seconds, and remembers it."""
+
+    def __init__(self, *answers: object, after: float = 0.0) -> None:
+        self.answers = list(answers) or [ElicitResult(action="accept", content={"name": "Ann"})]
+        self.after = after
+        self.asked: list[Any] = []
+        self.times: list[float] = []
+        self.gave_up = 0
+
+    async def __call__(self, message) -> Any:
+        self.asked.append(message)
+        self.times.append(trio.current_time())
+        try:
+            await trio.sleep(self.after)
+        except trio.Cancelled:
+            self.gave_up += 1
+            raise
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+ACCEPT, DECLINE, DISMISS = (ElicitResult(action=action) for action in ("accept", "decline", "cancel"))
+
+
+def spec(server: ScriptedServer, **options: Any) -> ServerSpec:
+    return ServerSpec("lab", server.transport, **{"policy": RestartPolicy(delays=(2,) * 5), **options})
+
+
+async def called(server: ScriptedServer, callbacks: Callbacks, **options: Any) -> Any:
+    """What a call comes to, and when."""
+    trust = options.pop("trust_hints", True)
+    async with open_supervisor([spec(server, trust_hints=trust)], callbacks=callbacks) as supervisor:
+        try:
+            outcome = await supervisor.call_tool("work", {"n": 1}, server="lab", **options)
+        except CallError as error:
+            outcome = error
+        counts = supervisor.status()[0].calls
+        assert (counts.in_flight, counts.done + counts.failed) == (0, 1)
+        return outcome
+
+
+def run(server: ScriptedServer, **callbacks: Any) -> Any:
+    return run_virtual(partial(called, server, Callbacks(**callbacks)))
+
+
+# -- questions and answers ----------------------------------------------------------------------------------------
+
+
+def test_a_form_is_filled_in_and_the_call_goes_on():
+    """P4, R9: the callback is told who asks and what; the server gets the answer and its own state back."""
+    user = User()
+    result = run(server := asking(form()), elicit=user)
+    assert json.loads(result.full_text) == {"q0": {"action": "accept", "content": {"name": "Ann"}}}
+    (message,) = user.asked
+    assert (message.server, message.tool, message.params.message) == ("lab", "work", "who?")
+    assert isinstance(message.params, ElicitRequestFormParams)
+    assert server.calls == [(1, "work", {"n": 1})] * 2
+
+
+def test_a_page_to_visit_is_offered_too():
+    """P4: elicitation in URL mode."""
+    page = {"method": "elicitation/create", "params": {"mode": "url", "message": "pay", "url": "https://pay.example"}}
+    user = User(ACCEPT)
+    assert json.loads(run(asking(page), elicit=user).full_text) == {"q0": {"action": "accept"}}
+    assert isinstance(user.asked[0].params, ElicitRequestURLParams)
+
+
+@pytest.mark.parametrize("answer", [DECLINE, DISMISS])
+def test_a_form_that_is_declined_is_an_answer_for_the_server(answer):
+    """P4: it is the server's business what follows."""
+    assert json.loads(run(asking(form()), elicit=User(answer)).full_text) == {"q0": {"action": answer.action}}
+
+
+def test_a_model_is_asked_with_and_without_tools():
+    """P4: sampling, with tools."""
+    tool = {"name": "add", "inputSchema": {"type": "object"}}
+    plain = CreateMessageResult(role="assistant", content=TextContent(type="text", text="hm"), model="m")
+    using = CreateMessageResultWithTools(
+        role="assistant", content=[ToolUseContent(type="tool_use", id="1", name="add", input={})], model="m"
+    )
+    model = User(plain, using)
+    answers = json.loads(run(asking(sampling(), sampling(tools=[tool])), sample=model).full_text)
+    assert answers["q0"]["content"]["text"] == "hm"
+    assert answers["q1"]["content"][0]["name"] == "add"
+    assert [message.params.tools is None for message in model.asked] == [True, False]
+
+
+def test_questions_of_one_round_come_one_after_another():
+    """R9: each may be a person."""
+    user = User(after=2)
+    run(asking(form("a"), form("b"), form("c")), elicit=user)
+    assert [message.params.message for message in user.asked] == ["a", "b", "c"]
+    assert user.times == [0, 2, 4]
+
+
+# -- no answer ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("request_", "words"),
+    [
+        (form(), "the server asked for input: Elicitation not supported"),
+        (sampling(), "the server asked for input: Sampling not supported"),
+        ({"method": "roots/list"}, "the server asked for input: List roots not supported"),
+    ],
+)
+def test_without_a_callback_the_server_is_refused(request_, words):
+    """P4: as the SDK's own client does it, and the call is not sent again."""
+    error = run(server := asking(request_))
+    assert isinstance(error, ServerError)
+    assert (error.code, error.message, error.delivery) == (-32600, words, "answered")
+    assert len(server.calls) == 1
+
+
+def test_a_callback_may_refuse():
+    """R9: with an error of its own; questions after it are not asked."""
+    user = User(ErrorData(code=-1, message="not now", data={"when": "later"}))
+    error = run(asking(form(), form()), elicit=user)
+    assert (error.code, error.message, error.data) == (-1, "the server asked for input: not now", {"when": "later"})
+    assert len(user.asked) == 1
+
+
+@pytest.mark.parametrize("answer", [ValueError("oops"), None, "accept", CreateMessageResult.model_construct()])
+def test_a_callback_that_fails_costs_its_call_only(answer, caplog):
+    """P4: logged, and an error for that call; the connection lives on."""
+
+    async def main() -> None:
+        server = asking(form())
+        async with open_supervisor([spec(server)], callbacks=Callbacks(elicit=User(answer, ACCEPT))) as supervisor:
+            with pytest.raises(ServerError, match="the host's callback") as caught:
+                await supervisor.call_tool("work", server="lab")
+            assert caught.value.code == -32603
+            assert (await supervisor.call_tool("work", server="lab")).full_text == '{"q0": {"action": "accept"}}'
+            assert supervisor.status()[0].incarnation == 1
+
+    run_virtual(main)
+    assert [record.levelno for record in caplog.records] == [logging.ERROR]
+
+
+# -- rounds -------------------------------------------------------------------------------------------------------
+
+
+def many_rounds(rounds: int, *requests: dict[str, Any], **options: Any) -> ScriptedServer:
+    """Asks so often before it answers."""
+    left = rounds
+
+    async def work(_) -> object:
+        nonlocal left
+        if left == 0:
+            return "done"
+        left -= 1
+        return Ask({f"q{n}": request for n, request in enumerate(requests)}, work)
+
+    return ScriptedServer(tools={"work": work}, **options)
+
+
+def test_ten_rounds_and_not_one_more():
+    """R9: `input_required` at most 10 rounds."""
+    user = User()
+    assert run(many_rounds(10, form()), elicit=user).full_text == "done"
+    assert len(user.asked) == 10
+    user = User()
+    error = run(server := many_rounds(11, form()), elicit=user)
+    assert isinstance(error, InvalidResult)
+    assert "after 10 rounds" in str(error)
+    assert (len(user.asked), len(server.calls)) == (10, 11)
+
+
+def test_a_round_without_questions_waits_a_little_longer_each_time():
+    """R9: 0.05 s, doubled up to 0.25."""
+    result = run(many_rounds(5))
+    assert (result.full_text, result.duration) == ("done", 0.05 + 0.1 + 0.2 + 0.25 + 0.25)
+
+
+def test_a_question_makes_the_next_wait_short_again():
+    """R9: as the SDK does it."""
+    kinds = [{}, {}, {"q": form()}, {}]
+
+    async def work(_) -> object:
+        return Ask(kinds.pop(0), work) if kinds else "done"
+
+    result = run(ScriptedServer(tools={"work": work}), elicit=User())
+    assert result.duration == pytest.approx(0.05 + 0.1 + 0.05)
+
+
+def test_a_question_that_is_none_is_a_bad_result():
+    """R9: neither questions nor state."""
+
+    async def work(arguments) -> object:
+        return Ask({"q": {"method": "nonsense/ask"}}, dumped)
+
+    error = run(server := ScriptedServer(tools={"work": work}), elicit=User())
+    assert isinstance(error, InvalidResult)
+    assert "not a request for input" in str(error)
+    assert len(server.calls) == 1
+
+
+# -- time and cancellation ----------------------------------------------------------------------------------------
+
+
+async def timed_out(server: ScriptedServer, user: User, **options: Any) -> tuple[CallError, float]:
+    async with open_supervisor([spec(server)], callbacks=Callbacks(elicit=user)) as supervisor:
+        with pytest.raises(CallTimeout) as caught:
+            await supervisor.call_tool("work", server="lab", **options)
+        at = trio.current_time()
+        await trio.testing.wait_all_tasks_blocked()
+        assert supervisor.status()[0].calls.in_flight == 0
+        return caught.value, at
+
+
+def test_the_deadline_is_of_the_whole_call():
+    """R4, R9: rounds do not extend it, and the callback ends with it."""
+    user = User(after=2)
+    error, at = run_virtual(partial(timed_out, server := many_rounds(9, form()), user, timeout=5))
+    assert (at, error.delivery) == (5, "unknown")
+    assert (len(user.asked), user.gave_up) == (3, 1)
+    assert server.cancelled == []  # nothing was in flight
+
+
+def test_a_deadline_between_two_rounds():
+    """R9: the server has answered only that it goes on, so whether it has acted is unknown."""
+    error, at = run_virtual(partial(timed_out, server := many_rounds(9), User(), timeout=0.1))
+    assert (at, error.delivery, error.incarnation) == (0.1, "unknown", 1)
+    assert (len(server.calls), server.cancelled) == (2, [])
+
+
+def test_the_time_a_person_takes_is_not_the_servers_silence():
+    """R4, R9: the idle limit holds for each round, and not for the callback."""
+
+    async def silent(answers) -> object:
+        await trio.sleep(4)
+        return "done"
+
+    user = User(after=60)
+    error, at = run_virtual(partial(timed_out, server := asking(form(), then=silent), user, idle_timeout=3))
+    assert (at, error.delivery) == (63, "unknown")
+    assert (user.gave_up, len(server.cancelled)) == (0, 1)
+
+
+def test_a_caller_that_gives_up_ends_the_callback():
+    """R6, R9: the server is told of a request in flight, and only of that."""
+
+    async def main(cancel_at: float, told: int, gave_up: int) -> None:
+        async def slow(answers) -> object:
+            await trio.sleep(2)
+            return "done"
+
+        user, server = User(after=2), asking(form(), then=slow)
+        async with open_supervisor([spec(server)], callbacks=Callbacks(elicit=user)) as supervisor:
+            with trio.move_on_at(cancel_at) as scope:
+                await supervisor.call_tool("work", server="lab")
+            assert scope.cancelled_caught
+            await trio.testing.wait_all_tasks_blocked()
+            assert (user.gave_up, len(server.cancelled)) == (gave_up, told)
+            assert supervisor.status()[0].calls.in_flight == 0
+
+    run_virtual(main, 1, 0, 1)
+    run_virtual(main, 3, 1, 0)
+
+
+def test_a_person_who_thinks_holds_up_nobody():
+    """P4, R10: other calls go on, even where the server takes one at a time."""
+
+    async def main() -> None:
+        async def quick(arguments) -> object:
+            return "quick"
+
+        server = asking(form())
+        server.tools = {**server.tools, "quick": quick}
+        user = User(after=60)
+        async with (
+            open_supervisor([spec(server, max_in_flight=1)], callbacks=Callbacks(elicit=user)) as supervisor,
+            trio.open_nursery() as nursery,
+        ):
+            nursery.start_soon(partial(supervisor.call_tool, "work", server="lab"))
+            await trio.sleep(1)
+            assert (await supervisor.call_tool("quick", server="lab")).duration == 0
+            nursery.cancel_scope.cancel()
+
+    run_virtual(main)
+
+
+def test_progress_of_every_round_comes_in_order():
+    """R5, R9: each round has a token of its own."""
+
+    async def main() -> list[float]:
+        seen: list[float] = []
+
+        async def on_progress(progress, total, message) -> None:
+            seen.append(progress)
+
+        async def work(_) -> object:
+            await server.notify("notifications/progress", {"progressToken": tokens(), "progress": 1})
+            return Ask({"q": form()}, later)
+
+        async def later(_) -> object:
+            await server.notify("notifications/progress", {"progressToken": tokens(), "progress": 2})
+            return "done"
+
+        def tokens() -> int:
+            nonlocal token
+            token += 1
+            return token
+
+        token = 2  # the ids of `server/discover` and `tools/list`
+        server = ScriptedServer(tools={"work": work})
+        async with open_supervisor([spec(server)], callbacks=Callbacks(elicit=User())) as supervisor:
+            result = await supervisor.call_tool("work", server="lab", on_progress=on_progress)
+            assert result.full_text == "done"
+        return seen
+
+    assert run_virtual(main) == [1, 2]
+
+
+# -- losses -------------------------------------------------------------------------------------------------------
+
+
+def dying_in_a_round(annotations: dict[str, Any] | None = None) -> ScriptedServer:
+    """The first incarnation dies with the second round in flight."""
+
+    async def then(answers) -> object:
+        if len(server.starts) == 1:
+            server.crash(3)
+            await trio.sleep_forever()
+        return "done"
+
+    server = asking(form(), then=then, annotations={"work": annotations or {}})
+    return server
+
+
+def test_a_loss_in_a_later_round_repeats_nothing_that_may_have_acted():
+    """R2, R9, Q15."""
+    error = run(server := dying_in_a_round(), elicit=User())
+    assert isinstance(error, ConnectionLost)
+    assert (error.delivery, error.exit_code, error.incarnation) == ("unknown", 3, 1)
+    assert len(server.calls) == 2
+
+
+def test_a_repeatable_call_begins_anew_after_a_loss():
+    """R2, R9: from its first round: what the new incarnation asks, it asks itself."""
+    user = User()
+    result = run(server := dying_in_a_round(READ_ONLY), elicit=user)
+    assert (result.full_text, result.incarnation) == ("done", 2)
+    assert [call[0] for call in server.calls] == [1, 1, 2, 2]
+    assert len(user.asked) == 2
+
+
+def test_a_call_sent_again_has_all_its_rounds():
+    """R2, R9: it is begun anew."""
+    rounds = 0
+
+    async def work(_) -> object:
+        nonlocal rounds
+        rounds += 1
+        if rounds == 8:
+            server.crash()
+            await trio.sleep_forever()
+        return "done" if rounds == 15 else Ask({}, work)
+
+    server = ScriptedServer(tools={"work": work}, annotations={"work": READ_ONLY})
+    assert run(server).full_text == "done"
+
+
+async def crashing_at(server: ScriptedServer, user: User, time: float) -> tuple[object, float]:
+    """What a call comes to whose server dies at that time, and when."""
+    async with (
+        open_supervisor([spec(server)], callbacks=Callbacks(elicit=user)) as supervisor,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(crash_at, server, time)
+        try:
+            outcome: object = await supervisor.call_tool("work", server="lab")
+        except CallError as error:
+            outcome = error
+            assert supervisor.status()[0].state == "waiting"
+        at = trio.current_time()
+        await trio.testing.wait_all_tasks_blocked()
+        assert user.gave_up == 1
+        return outcome, at
+
+
+def test_a_loss_while_the_user_thinks():
+    """R2, R3, R9: told at once, and the callback ends; the server may have acted before it asked."""
+    error, at = run_virtual(crashing_at, server := asking(form()), User(after=5), 1.0)
+    assert isinstance(error, ConnectionLost)
+    assert (error.delivery, error.exit_code, at, len(server.calls)) == ("unknown", 3, 1, 1)
+
+
+def test_a_repeatable_call_is_sent_again_after_a_loss_while_the_user_thinks():
+    """R2, R9."""
+    server = asking(form(), annotations={"work": READ_ONLY})
+    result, at = run_virtual(crashing_at, server, User(after=5), 1.0)
+    assert isinstance(result, ToolResult)
+    assert (result.incarnation, at, [call[0] for call in server.calls]) == (2, 1 + 2 + 5, [1, 2, 2])
+
+
+async def crash_at(server: ScriptedServer, time: float) -> None:
+    await trio.sleep_until(time)
+    server.crash(3)
+
+
+def test_the_rest_of_a_call_never_reaches_another_incarnation():
+    """R2, R9: a server lost and back again while a round waits knows nothing of the call."""
+
+    async def main() -> None:
+        async def work(_) -> object:
+            return Ask({}, never)
+
+        async def never(_) -> object:
+            raise AssertionError
+
+        server = ScriptedServer(tools={"work": work})
+        one = spec(server, policy=RestartPolicy(delays=(0, 0, 0)))
+        async with open_supervisor([one]) as supervisor, trio.open_nursery() as nursery:
+            nursery.start_soon(crash_at, server, 0.02)
+            with pytest.raises(ConnectionLost, match="while the server waited for input") as caught:
+                await supervisor.call_tool("work", server="lab")
+            assert (caught.value.incarnation, caught.value.delivery) == (1, "unknown")
+            assert supervisor.status()[0].incarnation == 2
+        assert len(server.calls) == 1
+
+    run_virtual(main)
+
+
+@pytest.mark.parametrize("incarnation", [None, 1, 2])
+def test_a_follow_up_finds_its_incarnation_or_nobody(incarnation):
+    """R9: no owner, one that is ending, another one: the slot is decided at once, and has no owner to tell."""
+    owner = None if incarnation is None else Owner(incarnation, *(Mailbox[Any](math.inf) for _ in range(2)))
+    if owner is not None and incarnation == 1:
+        owner.control.close()
+    message = Round(CallTool("x", "work", None, {}, ReplySlot()))
+    follow_up(owner, 1, message)
+    assert isinstance(message.slot.outcome, Loss)
+    assert message.slot.incarnation == 1
+    assert owner is None or owner.control.statistics().waiting == 0
+
+
+def test_a_stop_begins_no_further_round():
+    """R9: what waits for the user ends with the stop, whatever the drain."""
+
+    async def main() -> None:
+        user, server = User(after=60), asking(form())
+        async with (
+            open_supervisor([spec(server)], callbacks=Callbacks(elicit=user)) as supervisor,
+            trio.open_nursery() as nursery,
+        ):
+
+            async def stop() -> None:
+                await trio.sleep(1)
+                await supervisor.stop_server("lab", drain=10)
+                assert trio.current_time() == 1
+
+            nursery.start_soon(stop)
+            with pytest.raises(ConnectionLost, match="stopped") as caught:
+                await supervisor.call_tool("work", server="lab")
+            assert (trio.current_time(), caught.value.delivery) == (1, "unknown")
+        assert user.gave_up == 1
+
+    run_virtual(main)
+
+
+def test_a_callback_that_does_not_end_hides_no_loss():
+    """R3, R9: callers and keeper learn of the loss at once; only the next start waits for the callback."""
+
+    async def stubborn(message) -> object:
+        with trio.CancelScope(shield=True):
+            await trio.sleep(60)
+
+    async def main() -> None:
+        server = asking(form())
+        async with (
+            open_supervisor([spec(server)], callbacks=Callbacks(elicit=stubborn), shutdown_timeout=90) as supervisor,
+            trio.open_nursery() as nursery,
+        ):
+            nursery.start_soon(crash_at, server, 1)
+            with pytest.raises(ConnectionLost):
+                await supervisor.call_tool("work", server="lab")
+            assert (trio.current_time(), supervisor.status()[0].state) == (1, "waiting")
+            await supervisor.wait_connected("lab")
+            assert trio.current_time() == 60
+        assert server.most_alive == 1
+
+    run_virtual(main)
+
+
+# -- pages to visit first -----------------------------------------------------------------------------------------
+
+
+def test_a_page_is_visited_and_the_call_sent_again():
+    """R9: -32042; every page of the refusal, one after another."""
+    user = User(ACCEPT, after=1)
+    result = run(server := refusing(pages("https://a.example", "https://b.example")), elicit=user)
+    assert (result.full_text, result.is_error, result.duration) == ("done", False, 2)
+    assert [(message.tool, message.params.url) for message in user.asked] == [
+        ("work", "https://a.example"),
+        ("work", "https://b.example"),
+    ]
+    assert server.calls == [(1, "work", {"n": 1})] * 2
+
+
+def test_a_page_is_offered_three_times_and_not_once_more():
+    """R9: one more raises."""
+    user = User(ACCEPT)
+    assert run(refusing(*[pages("https://a.example")] * 3), elicit=user).full_text == "done"
+    assert len(user.asked) == 3
+    user = User(ACCEPT)
+    error = run(server := refusing(*[pages("https://a.example")] * 4), elicit=user)
+    assert isinstance(error, ServerError)
+    assert (error.code, error.message, len(user.asked), len(server.calls)) == (-32042, "log in first", 3, 4)
+
+
+@pytest.mark.parametrize(("answer", "did"), [(DECLINE, "declined"), (DISMISS, "dismissed")])
+def test_a_page_that_is_declined_is_the_tools_answer(answer, did):
+    """R9: a text for the model, and no success; the address stays out of it, and the call is not sent again."""
+    user = User(answer)
+    result = run(server := refusing(pages("https://a.example/?token=1", "https://b.example")), elicit=user)
+    assert (result.is_error, result.incarnation) == (True, 1)
+    assert result.full_text == f"The tool did nothing: the user {did} what it needs first: log in at 0"
+    assert (len(user.asked), len(server.calls)) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    "callbacks", [{}, {"sample": User()}, {"elicit": User(ErrorData(code=-1, message="no"))}, {"elicit": User(None)}]
+)
+def test_a_refusal_stands_where_nobody_can_be_asked(callbacks):
+    """R9: as it came."""
+    error = run(server := refusing(pages("https://a.example")), **callbacks)
+    assert isinstance(error, ServerError)
+    assert (error.code, error.message) == (-32042, "log in first")
+    assert error.data["elicitations"][0]["url"] == "https://a.example"
+    assert len(server.calls) == 1
+
+
+@pytest.mark.parametrize("data", [None, [], {"elicitations": [{"url": 5}]}, {"elicitations": []}])
+def test_a_refusal_that_names_no_page_stands(data):
+    """R9: what cannot be offered is not, and sending the call again would change nothing."""
+    user = User(ACCEPT)
+    error = run(server := refusing(Refusal(-32042, "somewhere", data)), elicit=user)
+    assert (error.code, user.asked, len(server.calls)) == (-32042, [], 1)
+
+
+def test_a_loss_while_a_page_is_visited():
+    """R2, R9."""
+    error, at = run_virtual(crashing_at, refusing(pages("https://a.example")), User(after=5), 1.0)
+    assert isinstance(error, ConnectionLost)
+    assert (error.delivery, at) == ("unknown", 1)
+
+
+# -- many calls at once -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("server", [lambda: asking(form()), lambda: refusing(pages("https://a.example"))])
+def test_calls_of_a_fan_out_may_be_asked_about(server):
+    """R9: a call that needs a round goes on in a task of its own, and delays nobody."""
+
+    async def main() -> None:
+        other = ScriptedServer(tools={"work": dumped})
+        specs = [spec(server()), ServerSpec("other", other.transport)]
+        async with open_supervisor(specs, callbacks=Callbacks(elicit=User(after=5))) as supervisor:
+            calls = [Call("work", server="lab"), Call("work", server="other")]
+            async with supervisor.fan_out(calls) as outcomes:
+                seen = [(outcome.index, outcome.ok, trio.current_time()) async for outcome in outcomes]
+            assert seen == [(1, True, 0), (0, True, 5)]
+            counts = supervisor.status()[0].calls
+            assert (counts.in_flight, counts.done, counts.failed) == (0, 1, 0)
+
+    run_virtual(main)
+
+
+def test_a_fan_out_that_is_left_ends_the_callbacks():
+    """R6, R9."""
+
+    async def main() -> None:
+        user, server = User(after=5), asking(form())
+        async with open_supervisor([spec(server)], callbacks=Callbacks(elicit=user)) as supervisor:
+            calls = [Call("work", server="lab", timeout=3), Call("work", server="lab")]
+            async with supervisor.fan_out(calls) as outcomes:
+                async for outcome in outcomes:
+                    assert isinstance(outcome.error, CallTimeout)
+                    assert trio.current_time() == 3
+                    break
+            await trio.testing.wait_all_tasks_blocked()
+            assert (user.gave_up, server.cancelled) == (2, [])
+            assert supervisor.status()[0].calls.in_flight == 0
+
+    run_virtual(main)
+
+
+def test_a_server_of_an_older_era_asks_for_nothing_by_a_result():
+    """P7, R9: before 2026-07-28 there is no `resultType`."""
+    user = User()
+    error = run(asking(form(), lives=[Life(modern=False)]), elicit=user)
+    assert isinstance(error, InvalidResult)
+    assert user.asked == []

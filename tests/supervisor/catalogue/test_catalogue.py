@@ -1,0 +1,191 @@
+"""The catalogue as a pure function of snapshots."""
+
+import itertools
+from types import SimpleNamespace
+
+import pytest
+from mcp_types import Tool as Definition
+
+from mcp_nursery.actors.messages import Owner
+from mcp_nursery.actors.states import ServerState
+from mcp_nursery.supervisor.catalogue import server_tools as parts
+from mcp_nursery.supervisor.catalogue.catalogue import Catalogue, build_catalogue, replace_part
+from mcp_nursery.supervisor.catalogue.server_tools import build_part
+from mcp_nursery.supervisor.spec import ServerSpec
+from mcp_nursery.supervisor.status import Snapshot
+from mcp_nursery.supervisor.tools.naming import DEFAULT_TEMPLATE, public_names
+
+S = ServerState
+NOWHERE = SimpleNamespace(kind="none", connector=None)
+
+
+def definition(name: str, **rest) -> Definition:
+    return Definition(name=name, input_schema={"type": "object"}, **rest)
+
+
+def server(name: str, *tools: str, state: ServerState = S.CONNECTED, incarnation: int = 1, **options) -> Snapshot:
+    return Snapshot(
+        ServerSpec(name, NOWHERE, **options),
+        state,
+        incarnation=incarnation,
+        owner=Owner(incarnation, None, None) if state is S.CONNECTED else None,  # type: ignore[arg-type]
+        definitions=tuple(definition(tool) for tool in tools),
+    )
+
+
+def build(*snapshots: Snapshot, template: str = DEFAULT_TEMPLATE) -> Catalogue:
+    return build_catalogue(snapshots, template=template)
+
+
+def all_the_same(server, tools, *rest):
+    """In the place of `naming_steps`."""
+    yield
+    return dict.fromkeys(tools, "same")
+
+
+ROUTES = ["same", ("a", "one"), ("b", "two"), ("b", "three")]
+
+
+def names(catalogue: Catalogue) -> list[str]:
+    return [tool.name for tool in catalogue.tools]
+
+
+def test_nothing():
+    empty = build()
+    assert (empty.tools, dict(empty.homes), dict(empty.owners), empty.near("x")) == ((), {}, {}, [])
+
+
+def test_sorted_by_name_in_any_order():
+    """T4: the list does not depend on the order of the servers, nor of their tools."""
+    servers = [server("b", "z", "a"), server("a", "m"), server("c", "k", "b")]
+    lists = {tuple(names(build(*order))) for order in itertools.permutations(servers)}
+    assert lists == {("mcp_a_m", "mcp_b_a", "mcp_b_z", "mcp_c_b", "mcp_c_k")}
+    turned = [server("b", "a", "z"), server("a", "m"), server("c", "b", "k")]
+    assert tuple(names(build(*turned))) in lists
+
+
+def test_names_of_two_servers_never_meet():
+    """T3: `a_b` + `c` and `a` + `b_c` could both be `mcp_a_b_c`: each is hashed, in any order, connected or not."""
+    both = [server("a_b", "c"), server("a", "b_c")]
+    forward, backward = build(*both), build(*reversed(both))
+    assert names(forward) == names(backward)
+    assert len(set(names(forward))) == 2
+    assert "mcp_a_b_c" not in names(forward)
+    alone = build(server("a_b", "c"), server("a", state=S.STOPPED))
+    assert names(alone)[0] in names(forward)
+
+
+def test_a_later_server_takes_over_no_name():
+    """T3: connecting changes nobody's names: they depend on the configured set alone."""
+    early = build(server("a_b", "c"), server("a", state=S.CONNECTING))
+    late = build(server("a_b", "c"), server("a", "b_c"))
+    assert early.find(names(early)[0]).server == "a_b"
+    assert late.find(names(early)[0]).server == "a_b"
+
+
+def test_raw_names_reach_every_tool():
+    """T3: (server, its own name) is a route too, whatever the public name."""
+    long, odd = "x" * 200, "größe\n"
+    catalogue = build(server("lab", long, odd, "a.b"))
+    for raw in (long, odd, "a.b"):
+        tool = catalogue.find(("lab", raw))
+        assert tool is not None
+        assert tool.tool == raw
+        assert len(tool.name) <= 64
+        assert catalogue.find(tool.name) is tool
+
+
+def test_without_the_server_in_the_template():
+    """T3, T17: every name has a hash as soon as two servers are configured."""
+    assert names(build(server("a", "one"), template="{tool}")) == ["one"]
+    two = names(build(server("a", "one"), server("b", "one"), template="{tool}"))
+    assert len(set(two)) == 2
+    assert all(name.startswith("one_") for name in two)
+
+
+def test_a_name_that_two_tools_would_have(monkeypatch):
+    """T3: neither gets it (a collision of hashes); both are there by their own names, and only there."""
+    monkeypatch.setattr(parts, "naming_steps", all_the_same)
+    catalogue = build(server("a", "one"), server("b", "two"))
+    assert (catalogue.tools, catalogue.find("same")) == ((), None)
+    assert catalogue.find(("a", "one")).tool == "one"
+    assert catalogue.find(("b", "two")).tool == "two"
+    assert set(catalogue.owners) == {("a", "one"), ("b", "two")}
+
+
+def test_a_name_that_is_contested_for_a_while(monkeypatch):
+    """T3: who comes later takes over nothing, and when it goes the name is its first owner's again."""
+    monkeypatch.setattr(parts, "naming_steps", all_the_same)
+    catalogue = build(server("a", "one"), server("b"))
+    for later in (server("b", "two"), server("b", "three"), server("b", "two", state=S.STOPPED), server("b", "two")):
+        catalogue = replace_part(catalogue, build_part(later, ["a", "b"], template=DEFAULT_TEMPLATE))
+        fresh = build(server("a", "one"), later)
+        assert dict(catalogue.homes) == dict(fresh.homes)
+        assert {key: catalogue.find(key) for key in ROUTES} == {key: fresh.find(key) for key in ROUTES}
+        assert catalogue.owners.keys() == fresh.owners.keys()
+        assert (catalogue.find("same") is None) is (later.state is S.CONNECTED)
+
+
+def test_owners_are_of_connected_servers_only():
+    """G13: routes of others are known, and lead nowhere yet."""
+    catalogue = build(server("a", "one", incarnation=4), server("b", "one", state=S.WAITING))
+    assert {key: owner.incarnation for key, owner in catalogue.owners.items()} == {"mcp_a_one": 4, ("a", "one"): 4}
+    assert catalogue.find("mcp_b_one") is not None
+
+
+@pytest.mark.parametrize("state", [S.FAILED, S.STOPPED, S.DISABLED, S.BLOCKED])
+def test_departed_tools_are_remembered(state):
+    """G13: so that a call hears of the server's state and not of an unknown tool."""
+    catalogue = build(server("a", "one", state=state), server("b", "one"))
+    assert catalogue.departed_from("mcp_a_one") == catalogue.departed_from(("a", "one")) == "a"
+    assert catalogue.departed_from("mcp_b_one") is None
+    assert catalogue.parts["a"].tools == ()
+
+
+def test_replacing_one_part():
+    """G4: all others are the same objects."""
+    before = build(server("a", "one"), server("b", "two"), server("c", "three"))
+    part = build_part(server("b", "four"), before.parts.keys(), template=DEFAULT_TEMPLATE)
+    after = replace_part(before, part)
+    assert names(after) == ["mcp_a_one", "mcp_b_four", "mcp_c_three"]
+    assert after.parts["a"] is before.parts["a"]
+    assert after.parts["c"] is before.parts["c"]
+    assert names(before) == ["mcp_a_one", "mcp_b_two", "mcp_c_three"]
+
+
+def test_a_part_made_from_an_earlier_one_is_what_a_new_one_would_be():
+    """G4: keeping the named tools where nothing changed is a saving, not a difference."""
+    first = server("a", "one", "two")
+    for state in ServerState:
+        then = Snapshot(first.spec, state, definitions=first.definitions)
+        part = build_part(first, ["a"], template=DEFAULT_TEMPLATE)
+        kept = build_part(then, ["a"], template=DEFAULT_TEMPLATE, before=(first, part))
+        assert kept == build_part(then, ["a"], template=DEFAULT_TEMPLATE)
+
+
+def test_names_follow_naming():
+    """T2: the catalogue adds nothing of its own."""
+    tools = ["git_status", "status", "a b", "x" * 100]
+    catalogue = build(server("git", *tools))
+    assert {tool.tool: tool.name for tool in catalogue.tools} == public_names("git", tools, ["git"])
+
+
+def test_definition_hash():
+    """T8: it changes with whatever the server declared, and with nothing else."""
+    base = build(server("a", "one")).tools[0]
+    again = build(server("a", "one", state=S.WAITING), server("b")).tools[0]
+    assert again.definition_hash == base.definition_hash
+    other = Snapshot(ServerSpec("a", NOWHERE), S.CONNECTED, definitions=(definition("one", description="new"),))
+    assert build(other).tools[0].definition_hash != base.definition_hash
+
+
+def test_near_names():
+    catalogue = build(server("lab", "echo"))
+    assert catalogue.near("ecko", "lab") == ["echo"]
+    assert catalogue.near("mcp_lab_ecko") == ["mcp_lab_echo"]
+
+
+def test_near_names_of_a_tool_that_was_called_as_its_server_calls_it():
+    catalogue = build(*(server(name, "echo", "other") for name in "abcd"))
+    assert catalogue.near("echo") == ["mcp_a_echo", "mcp_b_echo", "mcp_c_echo"]
+    assert catalogue.near("nothing like it") == []

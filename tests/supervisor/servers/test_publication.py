@@ -1,0 +1,252 @@
+"""What a keeper publishes is made ready in pieces, whatever happens meanwhile, and shown in one step."""
+
+import sys
+from functools import lru_cache
+
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from mcp_nursery.actors import turns
+from mcp_nursery.supervisor import ServerSpec, ToolsChanged, open_supervisor
+from mcp_nursery.supervisor.policy import RestartPolicy
+from mcp_nursery.supervisor.servers import registry as boards
+from mcp_nursery.supervisor.servers.observable import Cell
+from mcp_nursery.supervisor.servers.publication import draft_steps
+from mcp_nursery.supervisor.servers.registry import Board
+from mcp_nursery.supervisor.servers.settings import FleetSettings
+from mcp_nursery.supervisor.status import CallCounts, Snapshot
+from mcp_nursery.supervisor.storage import pins as pinning
+from mcp_nursery.supervisor.storage.store import MemoryStore
+from mcp_nursery.supervisor.storage.worker import Registrar
+from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual
+from mcp_nursery.supervisor.tools.naming import public_names
+from tests.supervisor.catalogue.test_catalogue import server
+
+
+async def work(arguments) -> object:
+    await trio.lowlevel.checkpoint()
+    return "done"
+
+
+def numbered(first: int, last: int) -> dict[str, object]:
+    return {f"tool_{at}": work for at in range(first, last)}
+
+
+@pytest.fixture(autouse=True)
+def smallest_pieces(monkeypatch):
+    """Others have their turn after each piece, however quick it was."""
+    monkeypatch.setattr(turns, "_SLICE", 0)
+    monkeypatch.setattr(pinning, "_TURN", 0)
+
+
+# -- turns --------------------------------------------------------------------------------------------------------
+
+
+def a_board(*snapshots: Snapshot) -> Board:
+    settings = FleetSettings(RestartPolicy(), "mcp_{server}_{tool}", (), 5, {}, Registrar(MemoryStore()))
+    board = Board(settings, work, lambda _server: CallCounts())
+    for each in snapshots:
+        board.cells[each.spec.name] = Cell(each)
+    board.rebuild()
+    return board
+
+
+async def test_others_run_while_ten_thousand_tools_are_made_ready():
+    """One turn of the loop was 0.46 s long."""
+    old = server("a")
+    new = server("a", *(f"tool_{at}" for at in range(10_000)))
+    board = a_board(old)
+    others, seen = 0, set[int]()
+    ready = False
+
+    async def count() -> None:
+        nonlocal others
+        while not ready:
+            others += 1
+            seen.add(len(board.catalogue.value.tools))
+            await trio.lowlevel.checkpoint()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(count)
+        await board.prepare(old, new)
+        ready = True
+        board.publish(old, new)
+    assert others > 10_000
+    assert seen == {0}
+    assert len(board.catalogue.value.tools) == 10_000
+
+
+class _Turns(trio.abc.Instrument):
+    """The most functions that one step of a keeper called: a measure of work that no busy machine disturbs."""
+
+    def __init__(self) -> None:
+        self.most = self._calls = 0
+
+    def _count(self, frame, event, argument) -> None:
+        self._calls += event == "call"
+
+    def before_task_step(self, task) -> None:
+        if task.name.startswith("keeper"):
+            self._calls = 0
+            sys.setprofile(self._count)
+
+    def after_task_step(self, task) -> None:
+        sys.setprofile(None)
+        self.most, self._calls = max(self.most, self._calls), 0
+
+
+@pytest.mark.parametrize("event", ["changed", "unchanged", "lost"])
+def test_no_turn_of_a_keeper_grows_with_the_tools_of_its_server(event):
+    """A list that changes everything, one that changes nothing, and the loss of a connection."""
+    many = 3000
+
+    async def main():
+        peer = ScriptedServer(Life(), tools=numbered(0, many))
+        async with open_supervisor([ServerSpec("lab", peer.transport)]) as supervisor:
+            assert len(supervisor.tools) == many
+            if event == "changed":
+                peer.declared = {name: {"description": "Another."} for name in peer.tools}
+            counted = _Turns()
+            trio.lowlevel.add_instrument(counted)
+            if event == "lost":
+                peer.crash()
+            else:
+                await supervisor.list_tools(refresh=True)
+            await wait_all_tasks_blocked()
+            trio.lowlevel.remove_instrument(counted)
+            assert {tool.available for tool in supervisor.tools} == {event != "lost"}
+            assert {tool.definition.description for tool in supervisor.tools} == {
+                "Another." if event == "changed" else None
+            }
+            # What takes stock of pins in memory, for some of them at a time, calls two for each there is.
+            assert counted.most < 4 * many
+
+    run_virtual(main)
+
+
+# -- what happens meanwhile -----------------------------------------------------------------------------------------
+
+
+async def nothing(supervisor) -> None:
+    await trio.lowlevel.checkpoint()
+
+
+async def stop(supervisor) -> None:
+    await supervisor.stop_server("lab")
+
+
+async def remove(supervisor) -> None:
+    await supervisor.remove_server("lab")
+
+
+async def add(supervisor) -> None:
+    await supervisor.add_server(ServerSpec("another", ScriptedServer(tools={}).transport))
+
+
+async def add_and_remove(supervisor) -> None:
+    await add(supervisor)
+    await supervisor.remove_server("another")
+
+
+async def add_many(supervisor) -> None:
+    """One after the other, more often than what is overtaken is made again."""
+    for at in range(20):
+        await supervisor.add_server(ServerSpec(f"another_{at}", ScriptedServer(tools={}).transport))
+
+
+class _Watched:
+    """Says when a draft has come to a certain step; it goes on as without it."""
+
+    def __init__(self, after: int) -> None:
+        self._after = after
+        self.there: trio.Event | None = None
+
+    def steps(self, *args, **options):
+        for taken, each in enumerate(work := _Outcome(draft_steps(*args, **options)), start=1):
+            if taken == self._after and self.there is not None:
+                self.there.set()
+            yield each
+        return work.outcome
+
+
+class _Outcome:
+    """A generator's values, and then what it has returned."""
+
+    def __init__(self, steps) -> None:
+        self._steps = steps
+
+    def __iter__(self):
+        self.outcome = yield from self._steps
+
+
+def right(supervisor, *tools) -> bool:
+    """Whether it shows one of these lists, under names of the servers there are; one that is being removed names
+    nothing any more."""
+    servers = frozenset(status.name for status in supervisor.status())
+    names = {tool.name for tool in supervisor.tools}
+    return any(names == named(frozenset(each), among) for each in tools for among in (servers, servers - {"another"}))
+
+
+@lru_cache
+def named(tools, servers) -> set[str]:
+    return set(public_names("lab", sorted(tools), servers, "{tool}").values())
+
+
+async def follow(supervisor, shown, task_status) -> None:
+    """What a reader of events knows of the server's tools."""
+    shown.update(tool.name for tool in supervisor.tools)
+    async with supervisor.events() as events:
+        task_status.started()
+        async for event in events:
+            if isinstance(event, ToolsChanged) and event.server == "lab":
+                shown.difference_update(event.removed)
+                shown.update(event.added)
+
+
+BEFORE, NOW = numbered(0, 40), numbered(10, 50)
+
+
+@pytest.mark.parametrize("after", [1, 60, 110])
+@pytest.mark.parametrize("meanwhile", [nothing, stop, remove, add, add_and_remove, add_many])
+def test_what_happens_meanwhile_leaves_a_right_catalogue(monkeypatch, meanwhile, after):
+    """Tools are there as before or as they are now, never some of each."""
+    watched = _Watched(after)
+    monkeypatch.setattr(boards, "draft_steps", watched.steps)
+
+    async def look(supervisor) -> None:
+        while True:
+            assert right(supervisor, BEFORE, NOW, ())
+            await trio.lowlevel.checkpoint()
+
+    async def disturb(supervisor) -> None:
+        await watched.there.wait()
+        await meanwhile(supervisor)
+
+    async def relist(supervisor, peer) -> None:
+        async with trio.open_nursery() as outer:
+            outer.start_soon(look, supervisor)
+            watched.there = trio.Event()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(disturb, supervisor)
+                peer.tools = NOW
+                await supervisor.list_tools(refresh=True)
+            outer.cancel_scope.cancel()
+
+    async def main():
+        peer = ScriptedServer(tools=BEFORE)
+        shown: set[str] = set()
+        async with (
+            open_supervisor([ServerSpec("lab", peer.transport)], template="{tool}") as supervisor,
+            trio.open_nursery() as nursery,
+        ):
+            await nursery.start(follow, supervisor, shown)
+            await relist(supervisor, peer)
+            await wait_all_tasks_blocked()
+            assert right(supervisor, () if meanwhile in (stop, remove) else NOW)
+            assert shown == {tool.name for tool in supervisor.tools}
+            for tool in supervisor.tools:
+                assert not (await supervisor.call_tool(tool.name)).is_error
+            nursery.cancel_scope.cancel()
+
+    run_virtual(main)

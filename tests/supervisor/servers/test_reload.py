@@ -1,0 +1,829 @@
+"""A configuration that takes another's place while everything runs. Times are exact: the clock is virtual."""
+
+from collections.abc import Mapping
+from functools import partial
+from types import SimpleNamespace
+
+import pytest
+import trio
+import trio.testing
+from attrs import evolve, field, frozen
+
+from mcp_nursery.actors.errors import ConfigError, ConnectionLost, ServerDown, SupervisorClosed, UnknownTool
+from mcp_nursery.actors.states import ServerState
+from mcp_nursery.supervisor import (
+    HttpTransport,
+    MemoryStore,
+    RestartPolicy,
+    ServerRemoved,
+    ServerSpec,
+    ServerStatus,
+    StateChanged,
+    Supervisor,
+    ToolsChanged,
+    load_config,
+    open_supervisor,
+)
+from mcp_nursery.supervisor.config import Config
+from mcp_nursery.supervisor.security.redaction import Redactor
+from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual
+from mcp_nursery.supervisor.transports import UnusableTransport
+
+S = ServerState
+ONCE = RestartPolicy(delays=())
+
+
+def spec(server: ScriptedServer, name: str = "lab", **options) -> ServerSpec:
+    return ServerSpec(name, server.transport, **options)
+
+
+def status(supervisor: Supervisor, name: str = "lab") -> ServerStatus:
+    return next(one for one in supervisor.status() if one.name == name)
+
+
+def states(supervisor: Supervisor) -> dict[str, ServerState]:
+    return {one.name: one.state for one in supervisor.status()}
+
+
+def lasting(seconds: float):
+    async def tool(arguments) -> object:
+        await trio.sleep(seconds)
+        return "done"
+
+    return tool
+
+
+async def failure_of(function) -> Exception:
+    try:
+        await function()
+    except Exception as error:
+        return error
+    raise AssertionError("no error")
+
+
+@frozen
+class Given:
+    """A scripted transport that is given variables, as a subprocess is."""
+
+    server: ScriptedServer
+    env: Mapping[str, str] = field(factory=dict)
+    kind = "scripted"
+
+    def connector(self, *, close_grace: float):
+        return self.server.transport.connector(close_grace=close_grace)
+
+
+# -- what happens to each server ----------------------------------------------------------------------------------
+
+
+async def test_one_of_each(autojump_clock):
+    """L18: the unchanged one keeps its connection and its call, the changed one restarts, the removed one stops, the
+    new one starts; all at once."""
+    kept, changed, gone, new = (
+        ScriptedServer(tools={"long": lasting(100)}),
+        ScriptedServer(Life(closes_after=2)),
+        ScriptedServer(Life(closes_after=3)),
+        ScriptedServer(Life(connects_after=9)),
+    )
+    results = []
+
+    async def call():
+        results.append(await supervisor.call_tool("mcp_kept_long"))
+
+    specs = [spec(kept, "kept"), spec(changed, "changed"), spec(gone, "gone")]
+    async with open_supervisor(specs) as supervisor, trio.open_nursery() as nursery:
+        nursery.start_soon(call)
+        await trio.sleep(50)
+        await supervisor.reload([spec(new, "new"), evolve(specs[1], trust_hints=False), evolve(specs[0])])
+        assert trio.current_time() == 53  # the slowest close, not their sum
+        assert states(supervisor) == {"new": S.CONNECTING, "changed": S.CONNECTED, "kept": S.CONNECTED}
+        assert (changed.starts, gone.starts, kept.starts, new.starts) == ([0, 52], [0], [0], [50])
+        assert (status(supervisor, "kept").uptime, status(supervisor, "changed").incarnation) == (53, 2)
+        with pytest.raises(UnknownTool):
+            await supervisor.call_tool("mcp_gone_echo")
+    assert [(one.incarnation, one.full_text, one.duration) for one in results] == [(1, "done", 100)]
+
+
+async def test_what_is_told_of_a_reload(autojump_clock):
+    """L18, P2: events in order, of each server the same as if it had been done alone; none of what is unchanged."""
+    kept, changed, gone, new = (ScriptedServer(Life(closes_after=1)) for _ in range(4))
+    specs = [spec(kept, "kept"), spec(changed, "changed"), spec(gone, "gone")]
+    async with open_supervisor(specs) as supervisor, supervisor.events() as events:
+        await supervisor.reload([specs[0], evolve(specs[1], max_in_flight=1), spec(new, "new")])
+        await supervisor.list_tools()
+        told = []
+        with trio.move_on_after(1):
+            async for event in events:
+                match event:
+                    case StateChanged():
+                        told.append((event.server, event.old, event.new, event.incarnation))
+                    case ToolsChanged():
+                        told.append((event.server, event.added, event.removed))
+                    case ServerRemoved():
+                        told.append((event.server, "removed"))
+    assert [one for one in told if one[0] == "kept"] == []
+    assert [one for one in told if one[0] == "gone"] == [
+        ("gone", (), ("mcp_gone_echo",)),
+        ("gone", "connected", "stopped", 1),
+        ("gone", "removed"),
+    ]
+    assert [one for one in told if one[0] == "changed"] == [
+        ("changed", "connected", "connecting", 1),
+        ("changed", "connecting", "connecting", 2),
+        ("changed", "connecting", "connected", 2),
+    ]
+    assert [one for one in told if one[0] == "new"] == [
+        ("new", None, "connecting", 0),
+        ("new", "connecting", "connecting", 1),
+        ("new", "connecting", "connected", 1),
+        ("new", ("mcp_new_echo",), ()),
+    ]
+
+
+async def test_the_order_of_the_status_is_that_of_the_new_configuration(autojump_clock):
+    """L13."""
+    specs = {name: spec(ScriptedServer(), name) for name in "abcd"}
+    async with open_supervisor(specs.values()) as supervisor:
+        await supervisor.reload([specs[name] for name in "dba"])
+        assert [one.name for one in supervisor.status()] == ["d", "b", "a"]
+        await supervisor.reload([])
+        assert supervisor.status() == ()
+
+
+@pytest.mark.parametrize(
+    ("life", "before", "after"),
+    [
+        (Life(refuses="down"), S.FAILED, S.CONNECTED),
+        (Life(refuses="who?", needs_auth=True), S.NEEDS_AUTH, S.CONNECTED),
+    ],
+)
+async def test_what_has_failed_gets_a_fresh_start(autojump_clock, life, before, after):
+    """L18: unchanged, it is tried again."""
+    one = spec(ScriptedServer(life, Life()), policy=ONCE)
+    async with open_supervisor([one]) as supervisor:
+        assert status(supervisor).state is before
+        await supervisor.reload([evolve(one)])
+        assert status(supervisor).state is S.CONNECTING
+        await supervisor.list_tools("lab")
+        assert (status(supervisor).state, status(supervisor).attempt) == (after, 1)
+
+
+async def heard(events) -> list:
+    """What has happened by now."""
+    found = []
+    with trio.move_on_after(0.01):
+        async for event in events:
+            found.append(event)
+    return found
+
+
+async def test_what_fails_again_is_failed_again(autojump_clock):
+    """L12, L18: an entry that is broken in the same way, read anew, is no other entry, and tried once."""
+    before, after = (UnusableTransport(ConfigError("no command", file="f", server="lab")) for _ in range(2))
+    async with open_supervisor([ServerSpec("lab", before)]) as supervisor, supervisor.events() as events:
+        await supervisor.reload([ServerSpec("lab", after)])
+        await trio.sleep(1)
+        assert [event.new for event in await heard(events)] == ["connecting", "failed"]
+        await supervisor.reload([ServerSpec("lab", UnusableTransport(ConfigError("no url", file="f", server="lab")))])
+        await trio.sleep(1)
+        assert "no url" in status(supervisor).error
+
+
+async def test_what_is_stopped_disabled_or_waiting_stays_so(autojump_clock):
+    """L9, L18: unchanged."""
+    stopped, disabled, started, waiting = (
+        ScriptedServer(),
+        ScriptedServer(),
+        ScriptedServer(),
+        ScriptedServer(Life(refuses="down"), Life()),
+    )
+    specs = [
+        spec(stopped, "stopped"),
+        spec(disabled, "disabled", enabled=False),
+        spec(started, "started", enabled=False),
+        spec(waiting, "waiting", policy=RestartPolicy(delays=(10,))),
+    ]
+    async with open_supervisor(specs) as supervisor:
+        await supervisor.stop_server("stopped")
+        await supervisor.reconnect("started")
+        await trio.sleep_until(5)
+        await supervisor.reload([evolve(one) for one in specs])
+        assert list(states(supervisor).values()) == [S.STOPPED, S.DISABLED, S.CONNECTED, S.WAITING]
+        await trio.sleep_until(50)
+        assert list(states(supervisor).values()) == [S.STOPPED, S.DISABLED, S.CONNECTED, S.CONNECTED]
+        assert (stopped.starts, disabled.starts, started.starts, waiting.starts) == ([0], [], [0], [0, 10])
+
+
+BEGINNINGS = {S.CONNECTED: {}, S.IDLE: {"lazy": True}, S.DISABLED: {"enabled": False}}
+
+
+@pytest.mark.parametrize("after", BEGINNINGS)
+@pytest.mark.parametrize("before", ["connected", "idle", "disabled", "stopped", "waiting", "failed", "connecting"])
+async def test_a_changed_server_begins_as_its_new_spec_says(autojump_clock, before, after):
+    """L18: wherever it stood, and whatever became of it so far: as one that was just configured."""
+    begins: dict[str, dict[str, object]] = {
+        "idle": {"lazy": True},
+        "disabled": {"enabled": False},
+        "failed": {"policy": ONCE},
+    }
+    lives = {"waiting": Life(refuses="down"), "failed": Life(refuses="down"), "connecting": Life(mute=True)}
+    server = ScriptedServer(*([lives[before]] if before in lives else []), Life())
+    old = spec(server, **begins.get(before, {}))
+    async with open_supervisor([old]) as supervisor:
+        if before == "stopped":
+            await supervisor.stop_server("lab")
+        assert status(supervisor).state == before
+        await supervisor.reload([spec(server, max_in_flight=7, **BEGINNINGS[after])])
+        await trio.sleep(60)
+        one = status(supervisor)
+        assert (one.state, one.error, one.attempt, one.max_attempts, one.retry_in) == (after, None, 1, 4, None)
+        assert server.most_alive <= 1
+        if after is S.DISABLED:
+            with pytest.raises(ServerDown, match="disabled"):
+                await supervisor.call_tool("echo", server="lab")
+        else:
+            assert (await supervisor.call_tool("mcp_lab_echo")).text
+        assert len(server.ends) == len(server.starts) - (after is not S.DISABLED)
+
+
+@pytest.mark.parametrize("closing", [0, 4])
+async def test_an_end_under_way_is_waited_for(autojump_clock, closing):
+    """L7: the new connection opens when that of a server that was lost, and is being closed still, is closed."""
+    old, new = ScriptedServer(Life(dies_after=5, closes_after=closing)), ScriptedServer()
+    async with open_supervisor([spec(old)]) as supervisor:
+        await trio.sleep_until(5.5)
+        await supervisor.reload([spec(new)])
+        await trio.testing.wait_all_tasks_blocked()
+        assert trio.current_time() == (9 if closing else 5.5)
+        assert (old.ends, new.starts) == ([5 + closing], [9 if closing else 5.5])
+
+
+# -- calls --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("drain", "outcome"), [(0, None), (1, None), (3, "done")])
+async def test_calls_of_a_changed_server(autojump_clock, drain, outcome):
+    """L18: what was sent has `drain` seconds; what was not goes to the new connection, and only there."""
+    server = ScriptedServer(tools={"two": lasting(2), "echo": lasting(0)})
+    outcomes = {}
+
+    async def call(tool):
+        try:
+            outcomes[tool] = (await supervisor.call_tool(tool, server="lab")).incarnation
+        except ConnectionLost as error:
+            outcomes[tool] = str(error.delivery)
+
+    async with open_supervisor([spec(server, max_in_flight=1)]) as supervisor:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(call, "two")
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.start_soon(call, "echo")  # waits in the mailbox
+            await trio.testing.wait_all_tasks_blocked()
+            await supervisor.reload([spec(server, max_in_flight=2)], drain=drain)
+            assert trio.current_time() == min(drain, 2)
+        assert outcomes == {"two": 1 if outcome else "unknown", "echo": 2}
+        assert sorted(call[:2] for call in server.calls) == [(1, "two"), (2, "echo")]
+
+
+@pytest.mark.parametrize("drain", [0, 3])
+async def test_calls_of_a_removed_server(autojump_clock, drain):
+    """L9, L18: what was not sent fails at once, what was has `drain` seconds, and new ones find nothing."""
+    server = ScriptedServer(tools={"two": lasting(2), "echo": lasting(0)})
+    outcomes = {}
+
+    async def call(tool):
+        try:
+            outcomes[tool] = trio.current_time(), (await supervisor.call_tool(tool, server="lab")).full_text
+        except ConnectionLost as error:
+            outcomes[tool] = trio.current_time(), str(error.delivery)
+
+    async with open_supervisor([spec(server, max_in_flight=1)]) as supervisor, trio.open_nursery() as nursery:
+        for tool in ("two", "echo"):
+            nursery.start_soon(call, tool)
+            await trio.testing.wait_all_tasks_blocked()
+        nursery.start_soon(partial(supervisor.reload, [], drain=drain))
+        await trio.testing.wait_all_tasks_blocked()
+        if drain:
+            assert states(supervisor) == {"lab": S.STOPPED}
+            with pytest.raises(ServerDown, match="stopped"):
+                await supervisor.call_tool("mcp_lab_echo")
+        assert supervisor.tools == ()
+        await trio.sleep(1)
+        assert outcomes["echo"] == (0, "not_sent")
+        await trio.sleep(10)
+        assert outcomes["two"][1] == ("done" if drain else "unknown")
+        assert [call[1] for call in server.calls] == ["two"]
+
+
+async def test_who_waits_for_a_changed_server_gets_the_new_one(autojump_clock):
+    """L18, R1: a call, a list and a reconnect that were under way go on with the new connection."""
+    mute, server = ScriptedServer(Life(mute=True)), ScriptedServer(Life(connects_after=2))
+    outcomes = {}
+
+    async def note(name, function):
+        outcomes[name] = await function()
+
+    async with open_supervisor([spec(mute)]) as supervisor:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(note, "call", partial(supervisor.call_tool, "echo", server="lab"))
+            nursery.start_soon(note, "name", partial(supervisor.call_tool, "mcp_lab_echo"))
+            nursery.start_soon(note, "list", supervisor.list_tools)
+            nursery.start_soon(note, "reconnect", partial(supervisor.reconnect, "lab"))
+            nursery.start_soon(note, "wait", partial(supervisor.wait_connected, "lab"))
+            await trio.sleep(1)
+            await supervisor.reload([spec(server)])
+        assert trio.current_time() == 3.25  # the gate was 0.25
+        assert [tool.name for tool in outcomes.pop("list")] == ["mcp_lab_echo"]
+        assert outcomes.pop("wait").state is S.CONNECTED
+        assert outcomes.pop("reconnect") is None
+        assert [one.incarnation for one in outcomes.values()] == [2, 2]
+        assert mute.calls == []
+
+
+async def test_a_refresh_under_way_is_the_next_connections(autojump_clock):
+    """G14, L18: who waits for tools of a server that is changed gets those of the new one."""
+    deaf, server = ScriptedServer(Life(deaf_after=2)), ScriptedServer(Life(connects_after=2), tools={"new": lasting(0)})
+    async with open_supervisor([spec(deaf)]) as supervisor, trio.open_nursery() as nursery:
+        listed = []
+
+        async def refresh():
+            listed.extend(tool.name for tool in await supervisor.list_tools(refresh=True))
+
+        nursery.start_soon(refresh)
+        await trio.sleep(1)
+        assert listed == []
+        await supervisor.reload([spec(server)])
+        await trio.sleep_until(3)
+        await trio.testing.wait_all_tasks_blocked()
+        assert listed == ["mcp_lab_new"]
+
+
+async def test_who_waits_for_a_server_that_becomes_lazy_has_it_started(autojump_clock):
+    """G7, G14, L18."""
+    mute, server = ScriptedServer(Life(mute=True)), ScriptedServer(Life(connects_after=2))
+    for wait in ("list_tools", "wait_connected"):
+        async with open_supervisor([spec(mute)], gate=0) as supervisor:
+            begun = trio.current_time()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(getattr(supervisor, wait), "lab")
+                await trio.sleep(1)
+                await supervisor.reload([spec(server, lazy=True)])
+            assert trio.current_time() - begun == 3
+
+
+@pytest.mark.parametrize("options", [{"enabled": False}, {"lazy": True}])
+async def test_who_waits_for_an_attempt_that_a_reload_ends_is_told(autojump_clock, options):
+    """L8, L18: a reconnect comes to its outcome, a refresh ends, and nobody is left waiting."""
+    mute = ScriptedServer(Life(deaf_after=2), Life(mute=True))
+    async with open_supervisor([spec(mute)]) as supervisor:
+        for ask in (partial(supervisor.reconnect, "lab"), partial(supervisor._fleet.relist, ["lab"])):
+            await supervisor.reload([spec(mute)])
+            outcomes = []
+
+            async def asking(ask=ask, outcomes=outcomes):
+                try:
+                    outcomes.append(await ask())
+                except ServerDown as error:
+                    outcomes.append(str(error.state))
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(asking)
+                await trio.testing.wait_all_tasks_blocked()
+                begun = trio.current_time()
+                await supervisor.reload([spec(mute, **options)])
+            assert trio.current_time() == begun
+            assert outcomes in ([None], ["disabled"], ["idle"])
+
+
+# -- what is known of it ------------------------------------------------------------------------------------------
+
+
+async def test_tools_are_known_as_before_if_it_is_reached_in_the_same_way(autojump_clock):
+    """G13, L18: while it connects again. Reached otherwise it may be quite another server."""
+    server, other = ScriptedServer(Life(), Life(connects_after=2)), ScriptedServer(Life(connects_after=2))
+    async with open_supervisor([spec(server)]) as supervisor:
+        await supervisor.reload([spec(server, max_in_flight=1)])
+        assert [(tool.name, tool.available) for tool in supervisor.tools] == [("mcp_lab_echo", False)]
+        assert status(supervisor).server_info is not None
+        await supervisor.wait_connected("lab")
+        await supervisor.reload([spec(other)])
+        assert (supervisor.tools, status(supervisor).server_info) == ((), None)
+        assert (await supervisor.call_tool("mcp_lab_echo")).incarnation == 3
+        await supervisor.reload([spec(other, lazy=True)])
+        assert [(tool.name, tool.available) for tool in supervisor.tools] == [("mcp_lab_echo", False)]
+
+
+async def test_the_era_is_known_as_before_if_it_is_reached_in_the_same_way(autojump_clock):
+    """Q23, L18: and found out anew otherwise."""
+    dies = Life(modern=False, dies_of_probe=True)
+    server, other = ScriptedServer(dies), ScriptedServer(dies)
+    async with open_supervisor([spec(server)]) as supervisor:
+        assert len(server.starts) == 2
+        await supervisor.reload([spec(server, max_in_flight=1)])
+        await supervisor.wait_connected("lab")
+        assert len(server.starts) == 3
+        await supervisor.reload([spec(other)])
+        await supervisor.wait_connected("lab")
+        assert len(other.starts) == 2
+
+
+def test_secrets_of_an_earlier_spec_are_kept_where_a_text_is_not_resolved_yet():
+    """L17, T9, K5: what stands in a configuration file to the letter is looked for beside what stood there."""
+    redactor = Redactor.of(["first-secret"]).also_of(SimpleNamespace(literals={"second-secret"}))
+    assert redactor.text("first-secret second-secret") == "[REDACTED:config] [REDACTED:config]"
+
+
+@frozen
+class Named:
+    """A transport whose value says all, so that what is found out of it is written down."""
+
+    name: str
+    kind = "scripted"
+
+    def connector(self, *, close_grace: float):
+        return NAMED[self.name].transport.connector(close_grace=close_grace)
+
+
+NAMED: dict[str, ScriptedServer] = {}
+
+
+@pytest.mark.parametrize("life", [Life(modern=False, closes_after=1), Life(modern=False, deaf_after=3)])
+async def test_what_the_old_connection_found_is_not_said_of_the_new_spec(autojump_clock, life):
+    """Q23, L18: its last words, or its first, come when the server has another spec already."""
+    NAMED.update(old=ScriptedServer(life, Life(modern=False)), new=ScriptedServer())
+    old, new = (ServerSpec("lab", Named(name)) for name in ("old", "new"))
+    async with open_supervisor([old], state=MemoryStore()) as supervisor:
+        await trio.sleep(1)
+        await supervisor.reload([new])
+        assert (await supervisor.wait_connected("lab")).protocol_version == "2026-07-28"
+        await supervisor.reload([old])
+        assert (await supervisor.wait_connected("lab")).protocol_version == "2025-11-25"
+
+
+@pytest.mark.parametrize("named", [True, False], ids=["in the store", "in memory"])
+async def test_what_tools_were_is_known_as_before_if_it_is_reached_in_the_same_way(autojump_clock, named):
+    """L18: a reload is no way around pins, whatever else it changes; another server has pins of its own."""
+    servers = {name: ScriptedServer(declared={"echo": {"description": "Echoes."}}) for name in ("x", "y")}
+    NAMED.update(servers)
+
+    def one(name: str, **options) -> ServerSpec:
+        return ServerSpec("lab", Named(name) if named else servers[name].transport, **options)
+
+    async with open_supervisor([one("x")], state=MemoryStore(), pins="block") as supervisor:
+        await supervisor.wait_connected("lab")
+        servers["x"].declared["echo"]["description"] = "Mails."
+        for options in ({}, {"source": "file"}, {"max_in_flight": 9}, {"lazy": True}):
+            await supervisor.reload([one("x", **options)])
+            await supervisor.reconnect("lab")
+            assert supervisor.tools == ()
+            assert [change.tool for change in supervisor.definition_changes] == ["echo"]
+        await supervisor.reload([one("x")])
+        assert (status(supervisor).state, supervisor.tools) == (S.CONNECTING, ())
+        await supervisor.reload([one("y")])
+        await supervisor.wait_connected("lab")
+        assert [tool.tool for tool in supervisor.tools] == ["echo"]
+
+
+async def test_the_new_spec_holds_for_tools(autojump_clock):
+    """T5, T7, T11, L18: filters, hints and sizes are those of the new spec, at once where tools are known."""
+    server = ScriptedServer(Life(closes_after=1), tools={"one": lasting(0), "two": lasting(0)})
+    async with open_supervisor([spec(server)]) as supervisor, trio.open_nursery() as nursery:
+        nursery.start_soon(supervisor.reload, [spec(server, deny=["t*"], trust_hints=False, max_result_chars=9)])
+        await trio.testing.wait_all_tasks_blocked()
+        for available in (False, True):
+            (tool,) = supervisor.tools
+            assert (tool.tool, tool.available, tool.trusted_hints, tool.max_result_chars) == (
+                "one",
+                available,
+                False,
+                9,
+            )
+            await trio.sleep(1)
+            await supervisor.wait_connected("lab")
+
+
+async def test_the_new_spec_holds_for_connections(autojump_clock):
+    """L14, L18, G8: its time limits and its ladder."""
+    server = ScriptedServer(Life(), Life(mute=True), Life(mute=True), Life())
+    policy = RestartPolicy(delays=(5, 7))
+    async with open_supervisor([spec(server)]) as supervisor:
+        await supervisor.reload([spec(server, connect_timeout=2, policy=policy, stop_idle_after=20)])
+        await trio.sleep_until(100)
+        assert (server.starts, server.ends) == ([0, 0, 7, 16], [0, 2, 9, 36])
+        assert status(supervisor).state is S.IDLE
+        await supervisor.reload([spec(server)])
+        await trio.sleep_until(1000)
+        assert (server.starts[4:], status(supervisor).max_attempts) == ([100], 4)
+
+
+async def test_where_it_was_configured_does_not_count_and_is_shown(autojump_clock):
+    """L18, K4: neither `source` nor what means nothing here restarts it."""
+    server = ScriptedServer()
+    async with open_supervisor([spec(server, source="a.json", extra={"x": 1})]) as supervisor:
+        await supervisor.reload([spec(server, source="b.json", extra={"y": 2})])
+        assert server.starts == [0]
+        shown = supervisor._fleet.cells["lab"].value.spec
+        assert (shown.label, shown.extra) == ("mcp:lab via b.json", {"y": 2})
+
+
+async def test_secrets_of_both_specs_are_taken_out(autojump_clock):
+    """L17, T9, L18: until it is removed, and with it all that was known of it."""
+    server = ScriptedServer(Life(), Life(refuses="first-secret and second-secret", usable=False), Life())
+    async with open_supervisor([ServerSpec("lab", Given(server, {"KEY": "first-secret"}))]) as supervisor:
+        await supervisor.reload([ServerSpec("lab", Given(server, {"KEY": "second-secret"}))])
+        await trio.sleep(1)
+        assert status(supervisor).error == "[REDACTED:config] and [REDACTED:config]"
+        await supervisor.remove_server("lab")
+        await supervisor.add_server(ServerSpec("lab", Given(server)))
+        redactor = supervisor._fleet.redactor("lab")
+        assert redactor.text("first-secret second-secret") == "first-secret second-secret"
+
+
+async def test_names_are_made_for_the_new_set_in_one_step(autojump_clock):
+    """T3, L18: nobody sees names of two sets, although what is removed takes its time to close."""
+    a, a_b = ScriptedServer(tools={"b_c": lasting(0)}), ScriptedServer(Life(closes_after=3), tools={"c": lasting(0)})
+    c = ScriptedServer(tools={"d": lasting(0)})
+    specs = [spec(a, "a"), spec(a_b, "a_b")]
+    async with open_supervisor(specs) as supervisor:
+        (own, others) = (tool.name for tool in supervisor.tools)
+        assert own != "mcp_a_b_c" != others
+        seen = []
+
+        async def watch():
+            toolset, tools = supervisor.as_toolset(), supervisor.tools
+            while True:
+                tools = await toolset.changed(tools)
+                seen.append([tool.name for tool in tools])
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(watch)
+            await trio.testing.wait_all_tasks_blocked()
+            await supervisor.reload([specs[0], spec(c, "c")])
+            assert trio.current_time() == 3
+            assert (await supervisor.call_tool("mcp_a_b_c")).incarnation == 1
+            nursery.cancel_scope.cancel()
+        assert seen == [["mcp_a_b_c"], ["mcp_a_b_c", "mcp_c_d"]]
+
+
+async def test_a_removed_server_gives_its_names_up_at_once(autojump_clock):
+    """T3: by `remove_server` too; its own tools tell of its state until it is closed."""
+    a, a_b = ScriptedServer(tools={"b_c": lasting(0)}), ScriptedServer(Life(closes_after=3), tools={"c": lasting(0)})
+    async with open_supervisor([spec(a, "a"), spec(a_b, "a_b")]) as supervisor, trio.open_nursery() as nursery:
+        gone = next(tool.name for tool in supervisor.tools if tool.server == "a_b")
+        nursery.start_soon(supervisor.remove_server, "a_b")
+        await trio.sleep(1)
+        assert [tool.name for tool in supervisor.tools] == ["mcp_a_b_c"]
+        await supervisor.add_server(spec(ScriptedServer(), "other"))  # names are made again
+        for name in ({"name": gone}, {"name": "c", "server": "a_b"}):
+            with pytest.raises(ServerDown, match=r"a_b.*stopped"):
+                await supervisor.call_tool(**name)
+        await trio.sleep(3)
+        with pytest.raises(UnknownTool):
+            await supervisor.call_tool(gone)
+
+
+async def test_the_names_of_what_leaves_tell_of_its_state_until_it_has_left(autojump_clock):
+    """T3, L18: the names it had, also when none is left that they had to be told from."""
+    a, a_b = (ScriptedServer(Life(closes_after=3), tools={tool: lasting(0)}) for tool in ("b_c", "c"))
+    async with open_supervisor([spec(a, "a"), spec(a_b, "a_b")]) as supervisor, trio.open_nursery() as nursery:
+        names = [tool.name for tool in supervisor.tools]
+        nursery.start_soon(supervisor.reload, [])
+        await trio.sleep(1)
+        for name in names:
+            with pytest.raises(ServerDown, match="stopped"):
+                await supervisor.call_tool(name)
+        with pytest.raises(UnknownTool):
+            await supervisor.call_tool("mcp_a_b_c")
+
+
+# -- what cannot work ---------------------------------------------------------------------------------------------
+
+
+async def refused(supervisor: Supervisor, config, match: str) -> None:
+    """That reload raises, and nothing has changed."""
+    before = supervisor.status(), supervisor.tools
+    async with supervisor.events() as events:
+        with pytest.raises(ConfigError, match=match):
+            await supervisor.reload(config)
+        await trio.testing.wait_all_tasks_blocked()
+        assert (supervisor.status(), supervisor.tools) == before
+        assert await heard(events) == []
+
+
+async def test_two_servers_of_one_name(autojump_clock):
+    """L18."""
+    server = ScriptedServer()
+    async with open_supervisor([spec(server)]) as supervisor:
+        await refused(supervisor, [spec(server, "b"), spec(server, "a"), spec(server, "b")], "'b'.*exists already")
+        assert server.starts == [0]
+
+
+async def test_a_setting_of_the_environment_that_cannot_work(autojump_clock, monkeypatch):
+    """L14, L18."""
+    monkeypatch.setenv("MCP_TIMEOUT", "soon")
+    async with open_supervisor([]) as supervisor:
+        await refused(supervisor, [spec(ScriptedServer())], "MCP_TIMEOUT")
+
+
+async def test_a_file_that_was_found_and_cannot_be_used(autojump_clock):
+    """K3: the old configuration is kept, as a whole."""
+    server = ScriptedServer()
+    async with open_supervisor([spec(server)]) as supervisor:
+        broken = Config(servers=(), files=(), warnings=(), errors=("a.json: no JSON", "b.json: no servers"))
+        await refused(supervisor, broken, "a.json: no JSON; b.json: no servers")
+        await supervisor.reload(evolve(broken, errors=(), servers=(spec(server, "new"),)))
+        assert list(states(supervisor)) == ["new"]
+
+
+def test_equality_of_specs(tmp_path):
+    """L18: by value, read anew or not; functions by identity."""
+    file = tmp_path / "servers.json"
+    texts = [
+        '"a": {"command": "x", "args": ["${HOME}"], "env": {"A": "${B}"}}',
+        '"h": {"url": "https://h.example/mcp", "headers": {"A": "!echo x"}}',
+        '"bad": {"command": "x", "url": "https://h.example"}',
+    ]
+    file.write_text('{"mcpServers": {' + ", ".join(texts) + "}}")
+    before, after = load_config(file).servers, load_config(file).servers
+    assert before == after
+    assert len(before) == 3
+    file.write_text('{"mcpServers": {' + ", ".join(texts).replace("${B}", "${C}") + "}}")
+    assert [one == other for one, other in zip(before, load_config(file).servers, strict=True)] == [False, True, True]
+
+    def headers() -> Mapping[str, str]:
+        return {}
+
+    url = "https://h.example/mcp"
+    assert HttpTransport(url, headers) == HttpTransport(url, headers)
+    assert HttpTransport(url, headers) != HttpTransport(url, dict)
+    bad = UnusableTransport(ConfigError("no", server="a")), UnusableTransport(ConfigError("no", server="b"))
+    assert bad[0] != bad[1]
+
+
+# -- with others --------------------------------------------------------------------------------------------------
+
+
+async def test_reloads_wait_for_each_other(autojump_clock):
+    """L18, L7: each leaves what it says; the last holds."""
+    servers = [ScriptedServer(Life(closes_after=2)) for _ in range(4)]
+    async with open_supervisor([spec(servers[0])]) as supervisor:
+        answered = []
+
+        async def reload(n):
+            await supervisor.reload([spec(servers[n])])
+            answered.append((n, trio.current_time()))
+
+        async with trio.open_nursery() as nursery:
+            for n in (1, 2, 3):
+                nursery.start_soon(reload, n)
+                await trio.testing.wait_all_tasks_blocked()
+        assert answered == [(1, 2), (2, 4), (3, 6)]
+        await supervisor.wait_connected("lab")
+        lives = [life for one in servers for life in zip(one.starts, [*one.ends, None], strict=False)]
+        assert lives == [(0, 2), (2, 4), (4, 6), (6, None)]
+
+
+async def test_cancelled_while_it_waits_for_a_close(autojump_clock):
+    """L18: it has been done all the same."""
+    old, new = ScriptedServer(Life(closes_after=5)), ScriptedServer()
+    async with open_supervisor([spec(old), spec(old, "gone")]) as supervisor:
+        with trio.move_on_after(1):
+            await supervisor.reload([spec(new)])
+        assert trio.current_time() == 1
+        assert states(supervisor) == {"lab": S.CONNECTING, "gone": S.STOPPED}
+        await supervisor.wait_connected("lab")
+        assert (trio.current_time(), states(supervisor)) == (5, {"lab": S.CONNECTED})
+
+
+async def test_a_server_that_is_being_removed_is_configured_again(autojump_clock):
+    """L7, Q11: by a reload, when it is gone; until then nothing changes. By `add_server` never."""
+    old, new = ScriptedServer(Life(closes_after=3)), ScriptedServer()
+    other = ScriptedServer()
+    async with open_supervisor([spec(old), spec(other, "other")]) as supervisor, trio.open_nursery() as nursery:
+        nursery.start_soon(supervisor.remove_server, "lab")
+        await trio.sleep(1)
+        with pytest.raises(ConfigError, match="exists already"):
+            await supervisor.add_server(spec(new))
+        await supervisor.reload([spec(new)])
+        assert (trio.current_time(), other.ends, old.ends) == (3, [3], [3])
+        await supervisor.wait_connected("lab")
+        assert (new.starts, status(supervisor).incarnation) == ([3], 1)
+        assert states(supervisor) == {"lab": S.CONNECTED}
+
+
+@pytest.mark.parametrize("order", ["stop_server", "remove_server", "start_server", "reconnect"])
+async def test_orders_while_a_changed_server_is_being_closed(autojump_clock, order):
+    """L9, L18: the later order holds; nothing opens before everything is closed."""
+    old, new = ScriptedServer(Life(closes_after=3)), ScriptedServer()
+    async with open_supervisor([spec(old)]) as supervisor, trio.open_nursery() as nursery:
+        nursery.start_soon(supervisor.reload, [spec(new)])
+        await trio.sleep(1)
+        await getattr(supervisor, order)("lab")
+        await trio.sleep_until(4)
+        expected = {"stop_server": [S.STOPPED], "remove_server": []}.get(order, [S.CONNECTED])
+        assert list(states(supervisor).values()) == expected
+        assert new.starts == ([3] if expected == [S.CONNECTED] else [])
+
+
+@pytest.mark.parametrize("remove", [lambda one: one.remove_server("lab"), lambda one: one.reload([])])
+async def test_no_order_brings_back_what_is_being_removed(autojump_clock, remove):
+    """Q11: whatever is ordered while it is being closed, it is gone afterwards, and shown as stopped till then."""
+    server = ScriptedServer(Life(closes_after=3))
+    async with open_supervisor([spec(server)]) as supervisor, trio.open_nursery() as nursery:
+        nursery.start_soon(remove, supervisor)
+        for order in (supervisor.stop_server, supervisor.start_server, supervisor.reconnect):
+            await trio.sleep(0.5)
+            nursery.start_soon(failing_or_not, partial(order, "lab"))
+            await trio.testing.wait_all_tasks_blocked()
+            assert states(supervisor) == {"lab": S.STOPPED}
+        await trio.sleep_until(4)
+        assert (states(supervisor), server.starts, server.ends) == ({}, [0], [3])
+
+
+async def failing_or_not(function) -> None:
+    try:
+        await function()
+    except ServerDown:
+        return
+
+
+async def test_a_stop_under_way_and_a_changed_spec(autojump_clock):
+    """L18: the reload is later, and the server begins as it says."""
+    old, new = ScriptedServer(Life(closes_after=3)), ScriptedServer()
+    async with open_supervisor([spec(old)]) as supervisor, trio.open_nursery() as nursery:
+        nursery.start_soon(supervisor.stop_server, "lab")
+        await trio.sleep(1)
+        await supervisor.reload([spec(new)])
+        assert (trio.current_time(), states(supervisor)) == (3, {"lab": S.CONNECTING})
+        await supervisor.wait_connected("lab")
+        assert (old.starts, new.starts) == ([0], [3])
+
+
+async def test_added_servers_are_no_part_of_a_configuration_that_does_not_name_them(autojump_clock):
+    """L18."""
+    async with open_supervisor([spec(ScriptedServer())]) as supervisor:
+        await supervisor.add_server(spec(ScriptedServer(), "added"))
+        await supervisor.reload([spec(ScriptedServer())])
+        assert list(states(supervisor)) == ["lab"]
+
+
+async def test_leaving_the_block_ends_a_reload(autojump_clock):
+    """L9, L18: one that waits for a close, one that waits for another, and one that waits for a removal."""
+    server = ScriptedServer(Life(closes_after=3))
+    errors = []
+
+    async def reload(*specs):
+        errors.append(type(await failure_of(partial(supervisor.reload, specs))))
+
+    async with trio.open_nursery() as nursery:
+        async with open_supervisor([spec(server), spec(server, "gone")]) as supervisor:
+            nursery.start_soon(supervisor.remove_server, "gone")
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.start_soon(reload, spec(server, lazy=True))
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.start_soon(reload, spec(server, "gone"))
+            await trio.sleep(1)
+        await trio.sleep(1)
+        assert errors == [SupervisorClosed] * 2
+        assert trio.current_time() == 4
+        with pytest.raises(SupervisorClosed):
+            await supervisor.reload([])
+    errors.clear()
+    new = ScriptedServer()
+    async with trio.open_nursery() as nursery:
+        async with open_supervisor([spec(server)]) as supervisor:
+            nursery.start_soon(reload, spec(server, lazy=True))
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.start_soon(reload, spec(new, "new"))  # waits for the other, and then it is too late
+            await trio.testing.wait_all_tasks_blocked()
+        await trio.sleep(1)
+        assert errors == [SupervisorClosed] * 2
+        assert (list(states(supervisor)), new.starts) == (["lab"], [])
+    errors.clear()
+    async with trio.open_nursery() as nursery:
+        async with open_supervisor([spec(server, "gone")]) as supervisor:
+            nursery.start_soon(supervisor.remove_server, "gone")
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.start_soon(reload, spec(server, "gone"))
+            await trio.sleep(1)
+        await trio.sleep(1)
+        assert errors == [SupervisorClosed]
+    assert server.most_alive == 2  # of two names
+
+
+def test_reload_at_every_step_of_a_start():
+    """L7, L18: no step of a start is too late or too early to change it."""
+    for steps in range(60):
+        old, new = ScriptedServer(), ScriptedServer()
+
+        async def main(old=old, new=new, steps=steps):
+            async with open_supervisor([spec(old)], gate=0) as supervisor:
+                for _ in range(steps):
+                    await trio.lowlevel.checkpoint()
+                await supervisor.reload([spec(new)])
+                assert len(old.ends) == len(old.starts) <= 1
+                assert (await supervisor.call_tool("mcp_lab_echo")).text
+                assert len(new.starts) == 1
+                assert len(old.starts) <= 1
+
+        run_virtual(main)

@@ -1,0 +1,420 @@
+"""What the state file keeps, loses and refuses to be asked. L17 for what is in it."""
+
+import json
+import sqlite3
+import stat
+import subprocess
+import sys
+import time
+from collections import UserDict
+from contextlib import closing
+from types import SimpleNamespace
+
+import pytest
+from mcp_types import Tool as Definition
+
+from mcp_nursery.actors.process import orphans
+from mcp_nursery.actors.process.orphans import Host, Orphan, this_host
+from mcp_nursery.actors.process.table import ProcessId, identify
+from mcp_nursery.actors.states import Era
+from mcp_nursery.supervisor import (
+    DefinitionChange,
+    HttpTransport,
+    InProcessTransport,
+    MemoryStore,
+    ServerSpec,
+    StdioTransport,
+    TrustRequest,
+)
+from mcp_nursery.supervisor.storage import sqlite as store_module
+from mcp_nursery.supervisor.storage.sqlite import SqliteStore
+from mcp_nursery.supervisor.storage.store import StoreUnreadable, spec_digest
+from mcp_nursery.supervisor.testing import ScriptedServer
+from mcp_nursery.supervisor.tools.pins import MOST_PINS, pinned_text
+
+DECLARED = {"add": '{"description":"Adds."}', "odd \ud800": "{}"}
+CHANGED = {**DECLARED, "add": '{"description":"Adds, and more."}'}
+CHANGE = DefinitionChange("s", "add", DECLARED["add"], CHANGED["add"])
+REQUEST = TrustRequest("s", "/p/.mcp.json", ("starts a process",), {"command": "hunter2"}, "digest")
+
+
+@pytest.fixture
+def file(tmp_path):
+    return tmp_path / "folder" / "state.sqlite3"
+
+
+@pytest.fixture
+def store(file):
+    store = SqliteStore(file)
+    yield store
+    store.close()
+
+
+@pytest.fixture(params=["memory", "file"])
+def either(request, store):
+    return store if request.param == "file" else MemoryStore()
+
+
+def test_it_is_the_users_alone(store, file):
+    """A folder and a file that nobody else can read, made when there is something to write down."""
+    assert not store.agreed("x")
+    assert not file.parent.exists()
+    store.agree(REQUEST)
+    assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+    assert {stat.S_IMODE(each.stat().st_mode) for each in file.parent.iterdir()} == {0o600}
+
+
+def test_where_it_is(user_folders):
+    assert SqliteStore().path == user_folders / "state" / "mcp-nursery" / "state.sqlite3"
+
+
+def test_eras(either):
+    """P7."""
+    assert either.era("s", "d") is None
+    either.remember_era("s", "d", Era.MODERN)
+    either.remember_era("s", "d", Era.HANDSHAKE)
+    either.remember_era("t", "d", Era.MODERN)
+    assert (either.era("s", "d"), either.era("t", "d"), either.era("s", "e")) == (Era.HANDSHAKE, Era.MODERN, None)
+
+
+def test_an_old_era_is_asked_for_again(store, file, monkeypatch):
+    """P7: after 30 days; the server may have been replaced long since."""
+    store.remember_era("s", "d", Era.MODERN)
+    now = time.time()
+    monkeypatch.setattr(store_module.time, "time", lambda: now + 30 * 24 * 3600 - 10)
+    assert store.era("s", "d") is Era.MODERN
+    monkeypatch.setattr(store_module.time, "time", lambda: now + 30 * 24 * 3600 + 10)
+    assert store.era("s", "d") is None
+
+
+def test_an_era_of_another_version_is_none(store, file):
+    store.remember_era("s", "d", Era.MODERN)
+    with sqlite3.connect(file) as other:
+        other.execute("UPDATE eras SET era = 'stone'")
+    other.close()
+    assert store.era("s", "d") is None
+
+
+def test_consent(either):
+    """K7."""
+    assert not either.agreed("digest")
+    either.agree(REQUEST)
+    either.agree(REQUEST)
+    assert either.agreed("digest")
+    assert not either.agreed("other")
+
+
+def test_pins(either):
+    """The first use counts, for server and spec; what differs is noted until it is accepted."""
+    assert either.open_changes() == []
+    assert either.pin("s", "d", DECLARED) == DECLARED
+    assert either.pin("s", "d", CHANGED) == DECLARED
+    assert either.open_changes() == [("d", CHANGE)]
+    assert either.pin("s", "e", CHANGED) == either.pin("t", "d", CHANGED) == CHANGED
+    assert either.pin("s", "d", {"new": "{}"}) == {"new": "{}"}
+    assert either.open_changes() == [("d", CHANGE)]
+    either.accept_change("d", CHANGE)
+    assert either.open_changes() == []
+    assert either.pin("s", "d", DECLARED) == CHANGED
+    assert either.open_changes() == [("d", DefinitionChange("s", "add", CHANGED["add"], DECLARED["add"]))]
+    assert either.pin("s", "d", CHANGED) == CHANGED
+    assert either.open_changes() == []
+
+
+def test_a_server_that_renames_its_tools_for_ever(either):
+    """What it had first is not forgotten for that: it would be the way to be rid of a pin."""
+    either.pin("s", "d", DECLARED)
+    many = {f"tool {number}": "{}" for number in range(MOST_PINS)}
+    assert either.pin("s", "d", many) == dict(list(many.items())[: -len(DECLARED)])
+    assert either.pin("s", "d", {**CHANGED, "new": "{}"}) == DECLARED
+    assert either.open_changes() == [("d", CHANGE)]
+
+
+def test_pins_outlast_a_run(store, file):
+    store.pin("s", "d", DECLARED)
+    store.close()
+    with closing(SqliteStore(file)) as again:
+        assert again.pin("s", "d", CHANGED) == DECLARED
+    with closing(SqliteStore(file)) as again:
+        assert again.open_changes() == [("d", CHANGE)]
+
+
+def test_looking_for_changes_makes_no_file(store, file):
+    assert store.open_changes() == []
+    assert not file.parent.exists()
+
+
+def test_pins_that_are_damaged_are_none(store, file):
+    """They refuse, and are not overwritten."""
+    store.pin("s", "d", DECLARED)
+    with sqlite3.connect(file) as other:
+        other.execute("UPDATE pinned SET text = '[1]', differs = '{'")
+    other.close()
+    for ask in (lambda: store.pin("s", "d", DECLARED), store.open_changes, lambda: store.accept_change("d", CHANGE)):
+        with pytest.raises(StoreUnreadable, match="the pins in it are damaged; mend or remove it"):
+            ask()
+
+
+class Overtaken(UserDict):
+    """What a server declares to one host, while another is quicker to write down what it declared there."""
+
+    def __init__(self, file):
+        super().__init__(DECLARED)
+        self._file = file
+
+    def __iter__(self):
+        if self._file is not None:
+            quicker, self._file = SqliteStore(self._file), None
+            quicker.pin("s", "d", CHANGED)
+            quicker.close()
+        return super().__iter__()
+
+
+def test_hosts_that_use_a_server_for_the_first_time_at_once(store, file):
+    """They agree on what it was: whoever writes first."""
+    assert store.pin("s", "d", Overtaken(file)) == CHANGED
+    assert store.open_changes() == [("d", DefinitionChange("s", "add", CHANGED["add"], DECLARED["add"]))]
+
+
+def test_a_name_that_no_file_can_hold(store):
+    """It is refused like everything that cannot be written down."""
+    assert store.era("\ud800", "d") is None
+    with pytest.raises(StoreUnreadable):
+        store.pin("\ud800", "d", DECLARED)
+
+
+FORMER = """
+CREATE TABLE eras (
+    server TEXT NOT NULL, spec TEXT NOT NULL, era TEXT NOT NULL, at REAL NOT NULL, PRIMARY KEY (server, spec)
+);
+CREATE TABLE processes (
+    marker TEXT PRIMARY KEY, pid INTEGER, started INTEGER,
+    machine TEXT NOT NULL, host INTEGER NOT NULL, host_started INTEGER NOT NULL, at REAL NOT NULL
+);
+CREATE TABLE consents (
+    digest TEXT PRIMARY KEY, server TEXT NOT NULL, file TEXT NOT NULL, at REAL NOT NULL
+);
+INSERT INTO consents VALUES ('digest', 's', '/p/.mcp.json', 1.5);
+PRAGMA user_version = 1;
+"""
+FORMER_PINS = """
+CREATE TABLE pins (
+    server TEXT NOT NULL, spec TEXT NOT NULL, pins TEXT NOT NULL, at REAL NOT NULL, PRIMARY KEY (server, spec)
+);
+PRAGMA user_version = 2;
+"""
+LONG = "x" * 100_000
+
+
+def former(file, *pins):
+    """A file as the first release wrote it."""
+    file.parent.mkdir(0o700)
+    file.touch(0o600)
+    with sqlite3.connect(file) as other:
+        other.executescript("PRAGMA journal_mode = WAL;" + FORMER + (FORMER_PINS if pins else ""))
+        for each in pins:
+            other.execute("INSERT INTO pins VALUES ('s', 'd', ?, 1.5)", (each,))
+    other.close()
+
+
+def test_a_file_of_the_first_format_gets_pins(store, file):
+    """What it held stays."""
+    former(file)
+    assert store.agreed("digest")
+    assert store.pin("s", "d", DECLARED) == DECLARED
+
+
+def test_a_file_of_the_second_format_keeps_its_pins(store, file):
+    """Each in a row of its own now, and what is long as it is compared now: nothing has changed for that."""
+    first = {**DECLARED, "long": pinned_text(Definition(name="long", description="", input_schema={}))}
+    raw = {**first, "long": json.dumps({"name": "long", "description": LONG, "inputSchema": {}}, sort_keys=True)}
+    former(file, json.dumps([raw, {"add": CHANGED["add"]}], sort_keys=True))
+    now = {**DECLARED, "long": pinned_text(Definition(name="long", description=LONG, input_schema={}))}
+    assert store.open_changes() == [("d", CHANGE)]
+    assert store.pin("s", "d", now) == now
+    assert LONG not in now["long"]
+    assert store.agreed("digest")
+    assert store.open_changes() == []
+
+
+@pytest.mark.parametrize("damaged", ["", "{}", "[1, 2]", '[{"a": 1}, {}]', '[{"a": "x"}, {}]', '[{"a": "{}"}, [1]]', 7])
+def test_a_file_of_the_second_format_whose_pins_are_damaged(store, file, damaged):
+    """It refuses, and stays as it is."""
+    former(file, damaged)
+    with pytest.raises(StoreUnreadable, match="the pins in it are damaged; mend or remove it"):
+        store.pin("s", "d", DECLARED)
+    with sqlite3.connect(file) as other:
+        assert other.execute("SELECT pins FROM pins").fetchall() == [(str(damaged),)]
+    other.close()
+
+
+def test_what_is_kept_between_runs(store, file):
+    """K7, P7; and L17: of an entry, its hash alone."""
+    store.agree(REQUEST)
+    store.remember_era("s", "d", Era.MODERN)
+    store.close()
+    with closing(SqliteStore(file)) as again:
+        assert again.agreed("digest")
+        assert again.era("s", "d") is Era.MODERN
+    assert b"hunter2" not in b"".join(each.read_bytes() for each in file.parent.iterdir())
+
+
+def damage(file, how):
+    match how:
+        case "garbage":
+            file.write_bytes(b"garbage" * 1000)
+        case "directory":
+            file.mkdir()
+        case "readable by others":
+            file.chmod(0o644)
+        case "version":
+            with sqlite3.connect(file) as other:
+                other.execute("PRAGMA user_version = 99")
+            other.close()
+        case "tables":
+            with sqlite3.connect(file) as other:
+                for table in ("eras", "processes", "consents", "pinned"):
+                    other.execute(f"ALTER TABLE {table} RENAME TO lost_{table}")
+            other.close()
+
+
+@pytest.mark.parametrize("how", ["garbage", "directory", "readable by others", "version", "tables"])
+def test_what_cannot_be_read(store, file, how, caplog):
+    """K7, P7: eras and processes are empty, never an error, and told of once; consent is refused, not overwritten."""
+    store.agree(REQUEST)
+    store.remember_era("s", "d", Era.MODERN)
+    store.close()
+    if how in ("garbage", "directory"):
+        file.unlink()
+    if how == "garbage":
+        file.touch(0o600)
+    damage(file, how)
+    before = None if how == "directory" else file.read_bytes()
+    host = Host("here", 1, 1)
+    assert store.era("s", "d") is None
+    store.remember_era("s", "d", Era.MODERN)
+    store.add_process("m", host)
+    store.name_process("m", ProcessId(2, 2))
+    store.forget_process("m")
+    assert store.adopt_orphans(host, but=None) == []
+    (record,) = caplog.records
+    assert record.getMessage().startswith(f"{file}: the state file cannot be used: ")
+    for ask in (
+        lambda: store.agreed("digest"),
+        lambda: store.agree(REQUEST),
+        lambda: store.pin("s", "d", DECLARED),
+        lambda: store.accept_change("d", CHANGE),
+        store.open_changes,
+    ):
+        with pytest.raises(StoreUnreadable, match=r"the state file cannot be used: .*; (mend|use that)"):
+            ask()
+    assert before == (None if how == "directory" else file.read_bytes())
+
+
+def test_a_folder_that_cannot_be_made(tmp_path):
+    """K7: no consent without a place to write it down."""
+    (tmp_path / "file").touch()
+    store = SqliteStore(tmp_path / "file" / "state.sqlite3")
+    assert store.era("s", "d") is None
+    with pytest.raises(StoreUnreadable, match=r"Not a directory|File exists"):
+        store.agree(REQUEST)
+
+
+def dead_host():
+    """A host that is gone, in the words of the ledger."""
+    done = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    started = identify(done.pid).started
+    done.communicate(b"\n")
+    return Host(this_host().machine, done.pid, started)
+
+
+def test_the_ledger(store, file):
+    """Q1: only trees of hosts of this machine that are gone, each for one adopter; a live host's are not touched."""
+    me, dead = this_host(), dead_host()
+    assert me.alive
+    assert not dead.alive
+    store.add_process("mine", me)
+    store.add_process("struck out", dead)
+    store.forget_process("struck out")
+    store.add_process("unnamed", dead)
+    store.add_process("named", dead)
+    store.name_process("named", ProcessId(4, 44))
+    store.add_process("kept", dead)
+    store.add_process("elsewhere", Host("other boot", dead.pid, dead.started))
+    reused = Host(me.machine, me.pid, me.started - 1)
+    store.add_process("of a host whose number I bear", reused)
+    other = SqliteStore(file)
+    adopted = other.adopt_orphans(me, but="kept")
+    assert set(adopted) == {
+        Orphan("unnamed", dead.started, None),
+        Orphan("named", dead.started, ProcessId(4, 44)),
+        Orphan("of a host whose number I bear", reused.started, None),
+    }
+    assert store.adopt_orphans(me, but="kept") == []
+    assert [orphan.marker for orphan in store.adopt_orphans(me, but=None)] == ["kept"]
+    other.close()
+
+
+def test_processes_of_other_machines_are_forgotten_some_day(store, monkeypatch):
+    """Q1: their hosts cannot be asked after."""
+    store.add_process("m", Host("other boot", 1, 1))
+    now = time.time()
+    monkeypatch.setattr(store_module.time, "time", lambda: now + 31 * 24 * 3600)
+    store.adopt_orphans(this_host(), but=None)
+    assert store._connection.execute("SELECT count(*) FROM processes").fetchone() == (0,)
+
+
+def test_no_machine_no_host(monkeypatch):
+    """Q1: where processes cannot be told for certain, none is written down."""
+    monkeypatch.setattr(orphans, "this_machine", lambda: "")
+    assert this_host() is None
+
+
+WRITER = """
+import sys
+from mcp_nursery.actors.messages import Era
+from mcp_nursery.actors.process.orphans import Host
+from mcp_nursery.supervisor import TrustRequest
+from mcp_nursery.supervisor.storage.sqlite import SqliteStore
+
+path, number = sys.argv[1:]
+store = SqliteStore(path)
+for turn in range(20):
+    store.remember_era(number, str(turn), Era.MODERN)
+    store.add_process(f"{number} {turn}", Host("m", 1, 1))
+    store.agree(TrustRequest("s", "f", (), {}, f"{number} {turn}"))
+    assert store.era(number, str(turn)) is Era.MODERN
+    assert store.agreed(f"{number} {turn}")
+store.close()
+"""
+
+
+def test_several_processes_at_once(file):
+    """All of it is one file; nobody loses anything, also while it is being made."""
+    writers = [
+        subprocess.Popen([sys.executable, "-c", WRITER, file, str(number)], stderr=subprocess.PIPE, text=True)
+        for number in range(6)
+    ]
+    assert [writer.communicate(timeout=120)[1] for writer in writers] == [""] * 6
+    assert [writer.returncode for writer in writers] == [0] * 6
+    store = SqliteStore(file)
+    assert all(store.agreed(f"{number} {turn}") for number in range(6) for turn in range(20))
+    store.close()
+
+
+def test_digests():
+    """P7, G5: of how a server is reached, whatever else is said of it; what lasts no longer than we do has none."""
+    spec = ServerSpec("s", StdioTransport("x", ["a"], env={"A": "hunter2"}, cwd="/tmp"))
+    digest = spec_digest(spec)
+    assert digest == spec_digest(
+        ServerSpec("s", StdioTransport("x", ["a"], env={"A": "hunter2"}, cwd="/tmp"), lazy=True)
+    )
+    assert len(digest) == 64
+    assert digest != spec_digest(ServerSpec("s", StdioTransport("x", ["a"], env={"A": "hunter3"}, cwd="/tmp")))
+    computed = [HttpTransport("https://x/mcp", headers=function) for function in (dict, lambda: {"A": "1"})]
+    first, second = (spec_digest(ServerSpec("s", transport)) for transport in computed)
+    assert first == second  # computed anew at each connect, they are no part of what lasts
+    assert first != spec_digest(ServerSpec("s", HttpTransport("https://y/mcp", headers=dict)))
+    assert spec_digest(ServerSpec("s", InProcessTransport(object()))) is None
+    assert spec_digest(ServerSpec("s", ScriptedServer().transport)) is None
+    assert spec_digest(ServerSpec("s", SimpleNamespace(kind="own", connector=None))) is None

@@ -1,0 +1,299 @@
+"""The registrar in virtual time: eras that outlast a run, and a store that fails, hangs or is gone."""
+
+import threading
+import time
+from contextlib import asynccontextmanager, contextmanager
+
+import pytest
+import trio
+import trio.testing
+from attrs import frozen
+
+from mcp_nursery.actors.states import Era, ServerState
+from mcp_nursery.supervisor import MemoryStore, RestartPolicy, ServerSpec, TrustRequest, open_supervisor
+from mcp_nursery.supervisor.storage import worker as registrar_module
+from mcp_nursery.supervisor.storage.eras import EraNotes
+from mcp_nursery.supervisor.storage.store import StoreUnreadable, spec_digest
+from mcp_nursery.supervisor.storage.worker import BATCH, PATIENCE, Registrar
+from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual
+
+SERVERS = {}
+REQUEST = TrustRequest("lab", "/p/.mcp.json", ("starts a process",), {"command": "x"}, "digest")
+
+
+@frozen
+class Named:
+    """A scripted server whose transport has a value that lasts, as a command has."""
+
+    name: str
+    kind = "scripted"
+
+    def connector(self, *, close_grace):
+        return SERVERS[self.name].transport.connector(close_grace=close_grace)
+
+
+async def recalled(registrar, transport) -> EraNotes:
+    """What a run that begins now knows of a server's era."""
+    notes = EraNotes(registrar, "lab", spec_digest(ServerSpec("lab", transport)))
+    await notes.recall()
+    return notes
+
+
+async def live(*lives, store, name="lab", text="x", seconds=10, **options):
+    """One run of a server, and how often it was started."""
+    SERVERS[text] = server = ScriptedServer(*lives)
+    spec = ServerSpec(name, Named(text), policy=RestartPolicy(delays=()), **options)
+    async with open_supervisor([spec], state=store) as supervisor:
+        await trio.sleep(seconds)
+        state = supervisor.status()[0].state
+    return len(server.starts), state
+
+
+DIES_OF_PROBE = Life(dies_of_probe=True, modern=False)
+
+
+def test_a_probe_is_paid_for_once_in_all_runs():
+    """P7, Q23: the second run does not probe; another spec, another name, or another memory does."""
+
+    async def main():
+        store = MemoryStore()
+        assert await live(DIES_OF_PROBE, store=store) == (2, ServerState.CONNECTED)
+        assert await live(DIES_OF_PROBE, store=store) == (1, ServerState.CONNECTED)
+        assert await live(DIES_OF_PROBE, store=store, lazy=False, connect_timeout=5) == (1, ServerState.CONNECTED)
+        assert await live(DIES_OF_PROBE, store=store, text="y") == (2, ServerState.CONNECTED)
+        assert await live(DIES_OF_PROBE, store=store, name="other") == (2, ServerState.CONNECTED)
+        assert await live(DIES_OF_PROBE, store=MemoryStore()) == (2, ServerState.CONNECTED)
+
+    run_virtual(main)
+
+
+def test_the_era_of_an_attempt_that_failed_is_remembered():
+    """P7: it was found, whatever came of it."""
+
+    async def main():
+        store = MemoryStore()
+        assert await live(DIES_OF_PROBE, Life(refuses="no"), store=store) == (2, ServerState.FAILED)
+        assert await live(DIES_OF_PROBE, store=store) == (1, ServerState.CONNECTED)
+
+    run_virtual(main)
+
+
+def test_an_era_that_is_no_longer_true_does_no_harm():
+    """P7: a server that was replaced is found out."""
+
+    async def main():
+        store = MemoryStore()
+        assert await live(Life(modern=False), store=store) == (1, ServerState.CONNECTED)
+        assert await live(Life(), store=store) == (1, ServerState.CONNECTED)
+        assert await live(Life(modern=False), store=store) == (1, ServerState.CONNECTED)
+
+    run_virtual(main)
+
+
+class Failing(MemoryStore):
+    """Nothing in it can be read, and nothing written."""
+
+    def era(self, *_):
+        raise StoreUnreadable("broken")
+
+    remember_era = add_process = agreed = agree = era
+
+
+def test_a_store_that_fails_is_in_nobodys_way():
+    """P7, K7: servers run; consent is refused, in words."""
+
+    async def main():
+        assert await live(Life(), store=Failing()) == (1, ServerState.CONNECTED)
+        registrar = Registrar(Failing())
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(registrar.run)
+            assert await registrar.permit(REQUEST) == "not trusted: broken"
+            await registrar.finish()
+
+    run_virtual(main)
+
+
+class Refusing(MemoryStore):
+    def agree(self, request):
+        raise StoreUnreadable("read only")
+
+
+def test_consent_that_cannot_be_written_down_is_none():
+    """K7: the next run would not know of it."""
+
+    async def agree(request):
+        await trio.lowlevel.checkpoint()
+        return True
+
+    async def main():
+        registrar = Registrar(Refusing(), agree)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(registrar.run)
+            assert await registrar.permit(REQUEST) == "not trusted: read only"
+            await registrar.finish()
+
+    run_virtual(main)
+
+
+def test_nobody_waits_for_long():
+    """L10, K7: a registrar that does not answer holds up a start for two seconds, and the end as long."""
+
+    async def main():
+        registrar = Registrar(MemoryStore())  # nobody runs it
+        assert (await recalled(registrar, Named("x"))).era is None
+        assert trio.current_time() == PATIENCE
+        assert await registrar.permit(REQUEST) == "not trusted: the user's state file gives no answer"
+        assert trio.current_time() == 2 * PATIENCE
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await registrar.finish()
+        assert trio.current_time() == 3 * PATIENCE
+
+    run_virtual(main)
+
+
+def test_after_the_end():
+    """L10: what comes late is refused at once, and what waits when it is cancelled too."""
+
+    async def main():
+        registrar = Registrar(MemoryStore())
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(registrar.run)
+            notes = await recalled(registrar, Named("x"))
+            notes.learn(Era.MODERN)
+            assert (await recalled(registrar, Named("x"))).era is Era.MODERN
+            await registrar.finish()
+        notes.learn(Era.HANDSHAKE)
+        registrar.ended("m")
+        assert (await recalled(registrar, Named("x"))).era is None
+        with pytest.raises(StoreUnreadable):
+            await registrar.ask(lambda store: store.agreed("digest"))
+        await registrar.finish()
+        cancelled = Registrar(MemoryStore())
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(cancelled.run)
+            nursery.cancel_scope.cancel()
+        await cancelled.finish()
+        assert trio.current_time() == 0
+
+    run_virtual(main)
+
+
+def test_what_has_no_value_that_lasts_is_not_written_down():
+    """P7: an object of this process is another one in the next run."""
+
+    async def main():
+        registrar = Registrar(MemoryStore())
+        transport = ScriptedServer().transport
+        notes = await recalled(registrar, transport)
+        notes.learn(Era.MODERN)
+        assert notes.era is Era.MODERN
+        assert (await recalled(registrar, transport)).era is None
+        assert trio.current_time() == 0
+
+    run_virtual(main)
+
+
+class Slow(MemoryStore):
+    """A disk that takes its time; and a count of how often somebody went there."""
+
+    seconds = 0.0
+
+    def __init__(self):
+        super().__init__()
+        self.blocking = True
+        self.ways = 0
+        self.hanging = None
+
+    def together(self):
+        self.ways += 1
+        return super().together()
+
+    def agreed(self, digest):
+        if self.hanging is not None:
+            self.hanging.wait(60)
+        time.sleep(self.seconds)
+        return super().agreed(digest)
+
+
+@asynccontextmanager
+async def served(store):
+    registrar = Registrar(store)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(registrar.run)
+        yield registrar
+        await registrar.finish()
+
+
+async def ask_many(registrar, count):
+    """So many of them at once, and what they heard."""
+    heard = []
+
+    async def ask():
+        try:
+            heard.append(await registrar.ask(lambda store: store.agreed("digest")))
+        except StoreUnreadable as error:
+            heard.append(str(error))
+
+    with trio.CancelScope():
+        async with trio.open_nursery() as nursery:
+            for _ in range(count):
+                nursery.start_soon(ask)
+    return heard
+
+
+async def test_what_waits_is_done_together():
+    """A thousand servers that start at once: a way to the disk and back for every few hundred jobs, not for each."""
+    store = Slow()
+    async with served(store) as registrar:
+        assert await ask_many(registrar, 1000) == [False] * 1000
+        assert store.ways <= 1000 / BATCH + 3
+
+
+async def test_how_many_others_wait_does_not_count(monkeypatch):
+    """Nobody is refused while the store gets on with its work, however long all of it takes."""
+    monkeypatch.setattr(registrar_module, "PATIENCE", 1.0)
+    store = Slow()
+    store.seconds = 0.1
+    async with served(store) as registrar:
+        assert await ask_many(registrar, 15) == [False] * 15
+
+
+async def test_a_disk_that_hangs(monkeypatch):
+    """Whoever waits is refused, and served again as soon as it answers; what nobody waits for any more is not done."""
+    monkeypatch.setattr(registrar_module, "PATIENCE", 0.2)
+    store = Slow()
+    store.hanging = threading.Event()
+    done = []
+    async with served(store) as registrar:
+        assert await ask_many(registrar, 3) == ["the user's state file gives no answer"] * 3
+        with pytest.raises(StoreUnreadable):
+            await registrar.ask(lambda store: done.append("nobody waits for this"))
+        registrar.tell(lambda store: done.append("told"))
+        store.hanging.set()
+        monkeypatch.setattr(registrar_module, "PATIENCE", 60)
+        assert await registrar.ask(lambda store: store.agreed("digest")) is False
+        assert done == ["told"]
+
+
+async def test_what_could_not_be_written_down_together_was_not_done():
+    """Whoever waited for an answer gets none."""
+
+    class Full(MemoryStore):
+        @contextmanager
+        def together(self):
+            yield
+            raise StoreUnreadable("the disk is full")
+
+    async with served(Full()) as registrar:
+        assert await ask_many(registrar, 2) == ["the disk is full"] * 2
+
+
+async def test_the_end_comes_after_all_that_was_told():
+    """Q1: no row of a process is left behind because a thousand others ended at the same time."""
+    store, done = Slow(), []
+    async with served(store) as registrar:
+        await ask_many(registrar, 1)  # one that was never asked is not opened for the end
+        for number in range(1000):
+            registrar.tell(lambda store, number=number: done.append(number))
+    assert done == list(range(1000))

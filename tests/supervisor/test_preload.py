@@ -1,0 +1,49 @@
+"""No loop stands still for `import mcp`."""
+
+import subprocess
+import sys
+
+import pytest
+
+WATCHED = """
+import sys, trio
+
+HEAVY = ("mcp.", "mcp_types", "pydantic", "httpx2", "httpcore2", "trio_websocket", "mcp_nursery.actors.session.base.")
+
+class InTheLoop:
+    found = []
+
+    def find_spec(self, name, *rest):
+        if trio.lowlevel.in_trio_run():  # of this thread
+            self.found.append(name)
+
+sys.meta_path.insert(0, InTheLoop())
+
+async def main():
+    {imported}
+    servers = [
+        ServerSpec("program", StdioTransport(sys.executable, ["-c", ""])),
+        ServerSpec("http", HttpTransport("http://127.0.0.1:9")),
+        ServerSpec("sse", SseTransport("http://127.0.0.1:9")),
+        ServerSpec("ws", WebSocketTransport("ws://127.0.0.1:9")),
+    ]
+    async with open_supervisor(servers, state=MemoryStore(), gate=60) as supervisor:
+        assert {{status.attempt for status in supervisor.status()}} == {{2}}, supervisor.status()
+    print([name for name in InTheLoop.found if name.startswith(HEAVY)])
+
+{before}
+trio.run(main)
+"""
+NAMES = "HttpTransport, MemoryStore, ServerSpec, SseTransport, StdioTransport, WebSocketTransport, open_supervisor"
+IMPORTED = f"from mcp_nursery.supervisor import {NAMES}"
+
+
+@pytest.mark.parametrize(
+    ("before", "imported"),
+    [(IMPORTED, "pass"), ("pass", IMPORTED)],
+    ids=["imported before the loop", "imported in the loop"],
+)
+def test_nothing_heavy_is_imported_in_the_loop(before, imported):
+    code = WATCHED.format(before=before, imported=imported)
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    assert (run.stdout, run.stderr) == ("[]\n", "")
