@@ -9,7 +9,7 @@ import trio
 from attrs import frozen
 
 from mcp_nursery.actors.states import ServerState
-from mcp_nursery.actors.steps import Steps, at_once
+from mcp_nursery.actors.steps import Steps
 
 from .catalogue.server_tools import ServerTools
 from .status import ServerStatus, Snapshot, retry_in
@@ -143,11 +143,6 @@ def tools_event_steps(old: ServerTools | None, new: ServerTools, now: float) -> 
     if not (added or removed or changed):
         return None
     return ToolsChanged(new.server, tuple(sorted(added)), tuple(sorted(removed)), tuple(sorted(changed)), now)
-
-
-def tools_event(old: ServerTools | None, new: ServerTools, now: float) -> ToolsChanged | None:
-    """The same in one go."""
-    return at_once(tools_event_steps(old, new, now))
 
 
 def definition_events(old: Snapshot, new: Snapshot, now: float) -> Steps[list[DefinitionChanged]]:

@@ -295,7 +295,7 @@ class Supervisor:
             SupervisorClosed: The block was left.
         """
         await trio.lowlevel.checkpoint()
-        self._fleet.add(spec)
+        await self._fleet.add(spec)
 
     async def remove_server(self, server: str, *, drain: float = 0.0) -> None:
         """End it and forget it. Its tools are gone at once; returns when everything it owned is closed.

@@ -2,16 +2,16 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from functools import cached_property
 
 from attrs import frozen
 
 from mcp_nursery.actors.messages import Owner, RouteKey
 
-from ..status import Snapshot
-from ..tools.tool import Invoke, Tool
+from ..tools.tool import Tool
 from .persistent_map import Table
-from .server_tools import HeldBack, ServerTools, build_part
+from .server_tools import HeldBack, ServerTools
 from .suggestions import NearNames, near_names
 
 
@@ -50,7 +50,7 @@ class Owners(Mapping[RouteKey, Owner]):
 
 @frozen(slots=False, eq=False)
 class Catalogue:
-    """All tools and routes at one moment. Made by `build_catalogue` and `replace_part`."""
+    """All tools and routes at one moment. Made by `replace_parts`."""
 
     parts: Table[str, ServerTools]
     homes: Table[str, str]
@@ -100,16 +100,25 @@ NO_TOOLS = Catalogue(Table(), Table())
 """Of no servers."""
 
 
-def replace_part(catalogue: Catalogue, part: ServerTools) -> Catalogue:
-    """The catalogue with one server's part exchanged, all others as they were."""
-    parts = catalogue.parts.exchange((), [(part.server, part)])
-    before = catalogue.parts.get(part.server)
-    known = frozenset[str]() if before is None else before.names.keys()
-    come = part.names.keys() - known
-    if catalogue.contested or any(name in catalogue.homes for name in come):
-        return _catalogue(parts)
-    gone = known - part.names.keys()
-    return Catalogue(parts, catalogue.homes.exchange(gone, ((name, part.server) for name in come)))
+def replace_parts(catalogue: Catalogue, parts: Iterable[ServerTools], gone: Collection[str] = ()) -> Catalogue:
+    """The catalogue with these servers' parts exchanged, and without those that are gone; all others as they were. What
+    it takes depends on the names that come and go, not on how many there are."""
+    come = [part for part in parts if part is not catalogue.parts.get(part.server)]
+    exchanged = catalogue.parts.exchange(gone, ((part.server, part) for part in come))
+    after: dict[str, AbstractSet[str]] = dict.fromkeys(gone, frozenset[str]())
+    after.update((part.server, part.names.keys()) for part in come)
+    before = {server: _names(catalogue, server) for server in after}
+    left = [name for server, names in before.items() for name in names - after[server]]
+    new = [(name, server) for server, names in after.items() for name in names - before[server]]
+    homes = catalogue.homes.exchange(left, new)
+    if catalogue.contested or len(homes) != len(catalogue.homes) - len(left) + len(new):
+        return _catalogue(exchanged)
+    return Catalogue(exchanged, homes)
+
+
+def _names(catalogue: Catalogue, server: str) -> AbstractSet[str]:
+    part = catalogue.parts.get(server)
+    return frozenset[str]() if part is None else part.names.keys()
 
 
 def _catalogue(parts: Table[str, ServerTools]) -> Catalogue:
@@ -117,32 +126,3 @@ def _catalogue(parts: Table[str, ServerTools]) -> Catalogue:
     contested = {name for name, count in counts.items() if count > 1}
     homes = ((name, part.server) for part in parts.each() for name in part.names if name not in contested)
     return Catalogue(parts, Table(homes), contested)
-
-
-def build_catalogue(
-    snapshots: Iterable[Snapshot],
-    *,
-    template: str,
-    reserved: Collection[str] = frozenset(),
-    invoke: Invoke | None = None,
-    before: Mapping[str, ServerTools] | None = None,
-) -> Catalogue:
-    """The catalogue of these servers, and no other's.
-
-    Args:
-        snapshots: Where they stand.
-        template: How public names are made.
-        reserved: Public names that the host keeps for itself.
-        invoke: Given to the tools.
-        before: Parts that were made of the same snapshots for another set of servers: most names stay as they are.
-    """
-    known = sorted(snapshots, key=lambda snapshot: snapshot.spec.name)
-    servers = frozenset(snapshot.spec.name for snapshot in known)
-    earlier: Mapping[str, ServerTools] = before or {}
-
-    def part(snapshot: Snapshot) -> ServerTools:
-        at = earlier.get(snapshot.spec.name)
-        made = None if at is None else (snapshot, at)
-        return build_part(snapshot, servers, template=template, reserved=reserved, invoke=invoke, before=made)
-
-    return _catalogue(Table((snapshot.spec.name, part(snapshot)) for snapshot in known))

@@ -59,17 +59,16 @@ class Table(Mapping[K, V]):
 
 def _changed(parts: tuple[dict[K, V], ...], gone: Iterable[K], come: Iterable[tuple[K, V]]) -> tuple[dict[K, V], ...]:
     changed: dict[int, dict[K, V]] = {}
-
-    def part(key: K) -> dict[K, V]:
+    for key in gone:
         at = hash(key) % _PARTS
         if at not in changed:
             changed[at] = parts[at].copy()
-        return changed[at]
-
-    for key in gone:
-        part(key).pop(key, None)
+        changed[at].pop(key, None)
     for key, value in come:
-        part(key)[key] = value
+        at = hash(key) % _PARTS
+        if at not in changed:
+            changed[at] = parts[at].copy()
+        changed[at][key] = value
     if not changed:
         return parts
     whole = list(parts)

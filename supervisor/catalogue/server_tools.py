@@ -7,7 +7,7 @@ from attrs import evolve, field, frozen
 
 from mcp_nursery.actors.messages import Owner, RouteKey
 from mcp_nursery.actors.states import ServerState
-from mcp_nursery.actors.steps import Steps, at_once
+from mcp_nursery.actors.steps import Steps
 
 from ..lifecycle import KEEPS_TOOLS
 from ..status import Snapshot
@@ -99,19 +99,6 @@ def part_steps(
         return dismissed(earlier)
     tools = yield from _as_available(earlier.tools, available=snapshot.state is ServerState.CONNECTED)
     return evolve(earlier, tools=tools, owner=snapshot.owner)
-
-
-def build_part(
-    snapshot: Snapshot,
-    servers: Collection[str],
-    *,
-    template: str,
-    reserved: Collection[str] = frozenset(),
-    invoke: Invoke | None = None,
-    before: Before | None = None,
-) -> ServerTools:
-    """The same in one go."""
-    return at_once(part_steps(snapshot, servers, template=template, reserved=reserved, invoke=invoke, before=before))
 
 
 def dismissed(part: ServerTools) -> ServerTools:

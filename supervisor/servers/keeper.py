@@ -28,7 +28,7 @@ from ..status import Snapshot, introduced
 from ..storage.store import StoreUnreadable
 from .commands import Acceptance, Command, Order, Request, Waiters
 from .settings import KeeperSettings
-from .state import Course
+from .state import Course, renewed_snapshot
 
 logger: Final = logging.getLogger(__name__)
 
@@ -112,6 +112,7 @@ class Keeper:
                 assert isinstance(message, Request)  # no incarnation lives that could report
                 await self._heed(message)
         if self._now.state is ServerState.FAILED:
+            await self._prepare(self._now, evolve(self._now, state=ServerState.CONNECTING))
             self._course.begin_afresh()  # revived: its time has come
 
     async def _incarnate(self) -> None:
@@ -139,7 +140,7 @@ class Keeper:
             match message:
                 case None:
                     await self._review_again()
-                    self._stop_if_idle()
+                    await self._stop_if_idle()
                 case Command() | Acceptance():
                     await self._heed(message)
                 case Ended():
@@ -245,8 +246,10 @@ class Keeper:
         idle_since = max(self._now.connected_at, self._settings.idle_since())
         return min(idle_since, trio.current_time()) + self._now.spec.idle_limit
 
-    def _stop_if_idle(self) -> None:
+    async def _stop_if_idle(self) -> None:
         """Nobody who uses it is cut off, and nobody waits for anything here: it stays at rest until it is wanted."""
+        if self._idle_at() <= trio.current_time():
+            await self._prepare(self._now, evolve(self._now, state=ServerState.IDLE))
         if self._idle_at() <= trio.current_time():
             self._course.idle()
             self._end()
@@ -258,9 +261,26 @@ class Keeper:
             case Acceptance():
                 await self._accept(request)
             case Command():
+                new = self._after(request)
+                if new is not None:
+                    await self._prepare(self._now, new)
                 self._obey(request)
             case _:
                 assert_never(request)
+
+    def _after(self, command: Command) -> Snapshot | None:
+        """Where an order leads, as far as its tools are concerned; None if they are as they were."""
+        match command.order:
+            case Order.RECONNECT:
+                return evolve(self._now, state=ServerState.CONNECTING)
+            case Order.START | Order.WAKE:
+                return None if self._now.state in _RUNNING else evolve(self._now, state=ServerState.CONNECTING)
+            case Order.STOP | Order.LEAVE:
+                return evolve(self._now, state=ServerState.STOPPED)
+            case Order.RENEW if command.renewal is not None and command.renewal.spec != self._now.spec:
+                return renewed_snapshot(self._now, command.renewal.spec, command.renewal.settings.policy)
+            case _:
+                return None
 
     def _obey(self, command: Command) -> None:
         match command.order:

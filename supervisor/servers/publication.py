@@ -24,13 +24,13 @@ class Draft:
     new: Snapshot
     before: ServerTools
     """The part that it replaces."""
-    servers: Collection[str]
+    servers: frozenset[str]
     """The names of all servers by which its tools are named."""
     part: ServerTools
     told: ToolsChanged | None
     differing: Sequence[DefinitionChanged]
 
-    def fits(self, old: Snapshot, new: Snapshot, before: ServerTools, servers: Collection[str]) -> bool:
+    def fits(self, old: Snapshot, new: Snapshot, before: ServerTools | None, servers: Collection[str]) -> bool:
         """Whether it is what these lead to, but for the owner: nothing that it was made of has changed meanwhile."""
         same_ground = self.old is old and self.before is before and self.servers is servers
         made_of = self.new.spec is new.spec and self.new.definitions is new.definitions
@@ -49,7 +49,7 @@ def draft_steps(
     old: Snapshot,
     new: Snapshot,
     before: ServerTools,
-    servers: Collection[str],
+    servers: frozenset[str],
     *,
     settings: FleetSettings,
     invoke: Invoke,

@@ -1,20 +1,19 @@
 """The board: what everybody may read of all servers. Catalogue, routes and events follow from what keepers write."""
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 import trio
-from attrs import evolve
 
 from mcp_nursery.actors.router import RouterActor
 from mcp_nursery.actors.secrets import HIDE_SECRETS
 from mcp_nursery.actors.steps import Steps, at_once
 from mcp_nursery.actors.turns import by_turns
 
-from ..catalogue.catalogue import NO_TOOLS, Catalogue, build_catalogue, replace_part
-from ..catalogue.server_tools import dismissed
-from ..events import DefinitionChanged, EventHub, ServerRemoved, state_event, tools_event
+from ..catalogue.catalogue import NO_TOOLS, Catalogue, replace_parts
+from ..catalogue.server_tools import ServerTools, dismissed
+from ..events import DefinitionChanged, EventHub, ServerRemoved, state_event, tools_event_steps
 from ..security.marks import clean_name
 from ..status import CallCounts, ServerStatus, Snapshot, status_of
 from ..tools.tool import Invoke
@@ -31,7 +30,10 @@ _NAMED = 20
 """Tools that one line of the log names."""
 
 _TRIES = 3
-"""Times that what a keeper is about to write is made ready in turns."""
+"""Times that what is about to be written is made ready in turns."""
+
+Drafts = Mapping[str, Draft]
+"""What servers show under other names, by their own."""
 
 
 class Board:
@@ -92,7 +94,7 @@ class Board:
         for _ in range(_TRIES):
             if name in self.leaving:
                 return
-            draft = await by_turns(self._draft(old, new))
+            draft = await by_turns(self._draft(old, new, self._configured))
             if self._fits(draft, old, new):
                 self._drafts[name] = draft
                 return
@@ -104,7 +106,7 @@ class Board:
         draft = None if name in self.leaving else self._draft_of(old, new)
         part = before if draft is None else draft.part_of(new)
         if part != before:
-            self._show(replace_part(self.catalogue.value, part))
+            self._show(replace_parts(self.catalogue.value, [part]))
         self.cells[name].set(new)
         self.arrivals.note(new, before, part)
         change = state_event(old, new, trio.current_time())
@@ -117,15 +119,19 @@ class Board:
     def _draft_of(self, old: Snapshot, new: Snapshot) -> Draft:
         """The one that was made ready, if it still holds."""
         draft = self._drafts.pop(new.spec.name, None)
-        return draft if draft is not None and self._fits(draft, old, new) else at_once(self._draft(old, new))
+        if draft is not None and self._fits(draft, old, new):
+            return draft
+        return at_once(self._draft(old, new, self._configured))
 
-    def _draft(self, old: Snapshot, new: Snapshot) -> Steps[Draft]:
-        before = self.catalogue.value.parts[new.spec.name]
+    def _draft(self, old: Snapshot, new: Snapshot, servers: frozenset[str]) -> Steps[Draft]:
+        before = self.catalogue.value.parts.get(new.spec.name)
+        if before is None:  # nobody has seen anything of it
+            old, before = Snapshot(new.spec, new.state), ServerTools(new.spec.name)
         settings, now = self._settings, trio.current_time()
-        return draft_steps(old, new, before, self._configured, settings=settings, invoke=self._invoke, now=now)
+        return draft_steps(old, new, before, servers, settings=settings, invoke=self._invoke, now=now)
 
     def _fits(self, draft: Draft, old: Snapshot, new: Snapshot) -> bool:
-        return draft.fits(old, new, self.catalogue.value.parts[new.spec.name], self._configured)
+        return draft.fits(old, new, self.catalogue.value.parts.get(new.spec.name), self._configured)
 
     def _tell_review(self, old: Snapshot, new: Snapshot, differing: Sequence[DefinitionChanged]) -> None:
         """Tell which tools are not what they were; a server's words stand in the events alone, not in the log."""
@@ -145,9 +151,45 @@ class Board:
 
     # -- the set of servers has changed ---------------------------------------------------------------------------
 
-    def announce(self, servers: Iterable[str]) -> None:
-        """These are new; their cells are there already."""
-        self.rebuild()
+    async def foresee(self, change: Callable[[frozenset[str]], Collection[str]]) -> Drafts:
+        """The set of servers is about to change: what `rebuild` will show is made ready in turns.
+
+        What has changed meanwhile is made again; after some times, by `rebuild` in one go.
+
+        Args:
+            change: The names of all configured servers, by what they are now.
+        """
+        drafts: Drafts = {}
+        for _ in range(_TRIES):
+            servers = self._same(frozenset(change(self._named_servers())))
+            drafts = await by_turns(self._redraft(servers))
+            if change(self._named_servers()) == servers:
+                break
+        return drafts
+
+    def _redraft(self, servers: frozenset[str]) -> Steps[Drafts]:
+        drafts: dict[str, Draft] = {}
+        for name in servers:
+            yield
+            if name in self.cells and not self._stands(name, servers):
+                snapshot = self.cells[name].value
+                drafts[name] = yield from self._draft(snapshot, snapshot, servers)
+        return drafts
+
+    def _named_servers(self) -> frozenset[str]:
+        return frozenset(self.cells.keys() - self.leaving.keys())
+
+    def _same(self, servers: frozenset[str]) -> frozenset[str]:
+        """The same object as before, if they are."""
+        return self._configured if servers == self._configured else servers
+
+    def _stands(self, server: str, servers: frozenset[str]) -> bool:
+        """Whether its part is as it is named by these."""
+        return (part := self.catalogue.value.parts.get(server)) is not None and part.named_by is servers
+
+    def announce(self, servers: Iterable[str], drafts: Drafts) -> None:
+        """These are new; their cells are there already. For `drafts` see `rebuild`."""
+        self.rebuild(drafts)
         for name in servers:
             self.arrivals.note(self.cells[name].value)
             self.events.publish(state_event(None, self.cells[name].value, trio.current_time()))
@@ -157,22 +199,31 @@ class Board:
         for name in servers:
             self.cells[name] = self.cells.pop(name)
 
-    def rebuild(self) -> None:
-        """The set of servers changed, and with it perhaps any name. Those that leave have no tools any more."""
-        before = self.catalogue.value.parts
-        self._configured = frozenset(self.cells.keys() - self.leaving.keys())
-        catalogue = build_catalogue(
-            [self.cells[name].value for name in self._configured],
-            template=self._settings.template,
-            reserved=self._settings.reserved,
-            invoke=self._invoke,
-            before=before,
-        )
-        leaving = {name: dismissed(before[name]) for name in self.leaving}
-        self._show(evolve(catalogue, parts=catalogue.parts.exchange((), leaving.items())))
+    def rebuild(self, drafts: Drafts) -> None:
+        """The set of servers changed, and with it perhaps any name. Those that leave have no tools any more.
+
+        Args:
+            drafts: What `foresee` has made ready. What of it does not hold any more is made again, in one go.
+        """
+        now, before = trio.current_time(), self.catalogue.value.parts
+        configured = self._named_servers()
+        ready = (draft.servers for draft in drafts.values() if draft.servers == configured)
+        self._configured = self._same(next(ready, configured))
+        moved = [self._renamed(name, drafts) for name in configured if not self._stands(name, self._configured)]
+        left = [dismissed(before[name]) for name in self.leaving]
+        told = [draft.told for draft in moved]
+        told += [at_once(tools_event_steps(before[part.server], part, now)) for part in left]
+        parts = [*(draft.part for draft in moved), *left]
+        self._show(replace_parts(self.catalogue.value, parts, before.keys() - self.cells.keys()))
         self.arrivals.stir()
-        for name, part in sorted(self.catalogue.value.parts.items()):
-            self.events.publish(tools_event(before.get(name), part, trio.current_time()))
+        for event in sorted((event for event in told if event is not None), key=lambda event: event.server):
+            self.events.publish(event)
+
+    def _renamed(self, server: str, drafts: Drafts) -> Draft:
+        snapshot, draft = self.cells[server].value, drafts.get(server)
+        if draft is not None and self._fits(draft, snapshot, snapshot):
+            return draft
+        return at_once(self._draft(snapshot, snapshot, self._configured))
 
     def forget(self, server: str) -> None:
         """Everything that a server which was leaving has owned is closed."""
@@ -180,7 +231,7 @@ class Board:
         del self.leaving[server]
         self._drafts.pop(server, None)
         self.arrivals.forget(server)
-        self.rebuild()
+        self.rebuild({})
         cell.stir()
         self.events.publish(ServerRemoved(server, trio.current_time()))
         self._log.forget(server)

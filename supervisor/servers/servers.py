@@ -30,7 +30,7 @@ from ..tools.tool import Invoke, Tool
 from .commands import Acceptance, Command, Order, Renewal
 from .keeper import Keeper
 from .observable import Cell
-from .registry import Board
+from .registry import Board, Drafts
 from .settings import FleetSettings, KeeperSettings, Terms
 from .state import initial_snapshot
 from .usage import Usage
@@ -233,17 +233,18 @@ class Fleet:
         self._start_soon(self.timer.run, name="timer")
         self._start_soon(self._settings.registrar.run, name="registrar")
         prepare()
-        self._add_all(list(specs))
+        self._add_all(list(specs), {})
 
-    def add(self, spec: ServerSpec) -> None:
+    async def add(self, spec: ServerSpec) -> None:
         """Keep one more server.
 
         Raises:
             ConfigError: There is a server of that name, or `MCP_TIMEOUT` is no number.
             SupervisorClosed: The block was left.
         """
+        drafts = await self._board.foresee(lambda servers: servers | {spec.name})
         self.check_open()
-        self._add_all([spec])
+        self._add_all([spec], drafts)
 
     async def remove(self, server: str, *, drain: float) -> None:
         """Keep this server no more. It is configured no more at once; returns when all it owned is closed.
@@ -252,9 +253,10 @@ class Fleet:
             UnknownServer: No server of that name.
             SupervisorClosed: The block was left.
         """
+        drafts = await self._board.foresee(lambda servers: servers - {server})
         self.cell(server)
         command = self._dismiss(server, drain)
-        self._board.rebuild()
+        self._board.rebuild(drafts)
         await command.done.wait()
 
     async def reload(self, specs: Sequence[ServerSpec], *, drain: float) -> None:
@@ -262,8 +264,10 @@ class Fleet:
         self.check_open()
         async with self._reloading:
             self.check_open()
-            await self._gone([spec.name for spec in specs])
-            for command in self._change_to(specs, drain):
+            names = frozenset(spec.name for spec in specs)
+            drafts = await self._board.foresee(lambda _: names)
+            await self._gone(names)
+            for command in self._change_to(specs, drain, drafts):
                 await command.done.wait()
         self.check_open()
 
@@ -273,7 +277,7 @@ class Fleet:
             await self._board.leaving[leaving.pop()].done.wait()
             self.check_open()
 
-    def _change_to(self, specs: Sequence[ServerSpec], drain: float) -> list[Command]:
+    def _change_to(self, specs: Sequence[ServerSpec], drain: float, drafts: Drafts) -> list[Command]:
         """In one step, so that nobody sees a part of it; what is still to be waited for."""
         settings = self._terms.of_all(specs)  # what is wrong is found before anything has changed
         new = [spec for spec in specs if spec.name not in self.cells]
@@ -283,7 +287,7 @@ class Fleet:
         for spec in new:
             self._enrol(spec, settings[spec.name])
         self._board.arrange((*settings, *self._board.leaving))
-        self._begin(new)
+        self._begin(new, drafts)
         return commands
 
     def _dismiss(self, server: str, drain: float) -> Command:
@@ -295,18 +299,18 @@ class Fleet:
         self._note(spec)
         return self._tell(spec.name, Command(Order.RENEW, drain, Renewal(spec, settings)))
 
-    def _add_all(self, specs: Sequence[ServerSpec]) -> None:
+    def _add_all(self, specs: Sequence[ServerSpec], drafts: Drafts) -> None:
         settings = self._terms.of_all(specs)
         for spec in specs:
             if spec.name in self.cells:
                 raise ConfigError("a server of that name exists already", server=spec.name)
         for spec in specs:
             self._enrol(spec, settings[spec.name])
-        self._begin(specs)
+        self._begin(specs, drafts)
 
-    def _begin(self, specs: Sequence[ServerSpec]) -> None:
+    def _begin(self, specs: Sequence[ServerSpec], drafts: Drafts) -> None:
         names = [spec.name for spec in specs]
-        self._board.announce(names)
+        self._board.announce(names, drafts)
         for name in names:
             self._start_soon(partial(self._keep, self._keepers[name], name), name=f"keeper of {name}")
 

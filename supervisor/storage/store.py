@@ -4,7 +4,7 @@ All of it is synchronous; whoever owns a store decides in which thread.
 """
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from hashlib import sha256
 from pathlib import Path
@@ -124,6 +124,9 @@ class Store(Protocol):
         ...
 
 
+_EMPTY = Room(0, 0, 0)
+
+
 @define(eq=False)
 class MemoryStore:
     """Remembers as long as it lives, which is never longer than the processes it knows of."""
@@ -131,7 +134,7 @@ class MemoryStore:
     blocking: bool = field(default=False, init=False)
     _eras: dict[tuple[str, str], Era] = field(factory=dict[tuple[str, str], Era], init=False)
     _consents: set[str] = field(factory=set[str], init=False)
-    _pins: dict[tuple[str, str], dict[str, Pin]] = field(factory=dict[tuple[str, str], dict[str, Pin]], init=False)
+    _pins: dict[tuple[str, str], "_Pins"] = field(factory=dict[tuple[str, str], "_Pins"], init=False)
 
     def together(self) -> AbstractContextManager[None]:
         """See `Store`. Nothing can go wrong with it."""
@@ -169,25 +172,38 @@ class MemoryStore:
 
     def pin(self, server: str, spec: str, declared: Mapping[str, str]) -> Mapping[str, str]:
         """See `Store`."""
-        pins = self._pins.setdefault((server, spec), {})
-        pins.update(pins_after(declared, pins, lambda: _taken(pins.values())))
-        return {tool: pins[tool].text for tool in declared if tool in pins}
+        pins = self._pins.setdefault((server, spec), _Pins())
+        for tool, pin in pins_after(declared, pins.known, lambda: pins.taken).items():
+            pins.put(tool, pin)
+        return {tool: pins.known[tool].text for tool in declared if tool in pins.known}
 
     def accept_change(self, spec: str, change: DefinitionChange) -> None:
         """See `Store`."""
-        pins = self._pins.setdefault((change.server, spec), {})
-        pins[change.tool] = pins.get(change.tool, Pin(change.before)).accepted(change.after)
+        pins = self._pins.setdefault((change.server, spec), _Pins())
+        pins.put(change.tool, pins.known.get(change.tool, Pin(change.before)).accepted(change.after))
 
     def open_changes(self) -> list[tuple[str, DefinitionChange]]:
         """See `Store`."""
-        return [(spec, change) for (server, spec), pins in self._pins.items() for change in noted_changes(server, pins)]
+        return [
+            (spec, change)
+            for (server, spec), pins in self._pins.items()
+            for change in noted_changes(server, pins.known)
+        ]
 
     def close(self) -> None:
         """Nothing."""
 
 
-def _taken(pins: Collection[Pin]) -> Room:
-    return Room(len(pins), sum(len(pin.text) for pin in pins), sum(len(pin.differs or "") for pin in pins))
+@define(eq=False)
+class _Pins:
+    """Those of one server, and what they take up: who pins many, some at a time, counts each of them once."""
+
+    known: dict[str, Pin] = field(factory=dict[str, Pin])
+    taken: Room = _EMPTY
+
+    def put(self, tool: str, pin: Pin) -> None:
+        self.taken = self.taken.after(self.known.get(tool), pin)
+        self.known[tool] = pin
 
 
 def spec_digest(spec: ServerSpec) -> str | None:

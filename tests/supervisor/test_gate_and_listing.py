@@ -17,10 +17,9 @@ from mcp_nursery.supervisor import (
     ToolsChanged,
     open_supervisor,
 )
-from mcp_nursery.supervisor.catalogue.catalogue import build_catalogue
 from mcp_nursery.supervisor.status import Snapshot
 from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual
-from mcp_nursery.supervisor.tools.naming import DEFAULT_TEMPLATE
+from tests.supervisor.catalogue.test_catalogue import build
 
 S = ServerState
 ONCE = RestartPolicy(delays=())
@@ -191,7 +190,7 @@ def test_which_states_show_tools(one):
     transport = SimpleNamespace(kind="none", connector=None)
     snapshot = Snapshot(ServerSpec("lab", transport), one, definitions=(definition,))
     sibling = Snapshot(ServerSpec("other", transport), S.CONNECTED, definitions=(definition,))
-    catalogue = build_catalogue([snapshot, sibling], template=DEFAULT_TEMPLATE)
+    catalogue = build(snapshot, sibling)
     shown = [(tool.name, tool.available) for tool in catalogue.tools]
     own = [("mcp_lab_echo", SHOWN[one])] if one in SHOWN else []
     assert shown == [*own, ("mcp_other_echo", True)]

@@ -8,9 +8,10 @@ from mcp_types import Tool as Definition
 
 from mcp_nursery.actors.messages import Owner
 from mcp_nursery.actors.states import ServerState
+from mcp_nursery.actors.steps import at_once
 from mcp_nursery.supervisor.catalogue import server_tools as parts
-from mcp_nursery.supervisor.catalogue.catalogue import Catalogue, build_catalogue, replace_part
-from mcp_nursery.supervisor.catalogue.server_tools import build_part
+from mcp_nursery.supervisor.catalogue.catalogue import NO_TOOLS, Catalogue, replace_parts
+from mcp_nursery.supervisor.catalogue.server_tools import ServerTools, part_steps
 from mcp_nursery.supervisor.spec import ServerSpec
 from mcp_nursery.supervisor.status import Snapshot
 from mcp_nursery.supervisor.tools.naming import DEFAULT_TEMPLATE, public_names
@@ -34,7 +35,12 @@ def server(name: str, *tools: str, state: ServerState = S.CONNECTED, incarnation
 
 
 def build(*snapshots: Snapshot, template: str = DEFAULT_TEMPLATE) -> Catalogue:
-    return build_catalogue(snapshots, template=template)
+    servers = frozenset(snapshot.spec.name for snapshot in snapshots)
+    return replace_parts(NO_TOOLS, [build_part(snapshot, servers, template=template) for snapshot in snapshots])
+
+
+def build_part(*args, **options) -> ServerTools:
+    return at_once(part_steps(*args, **options))
 
 
 def all_the_same(server, tools, *rest):
@@ -118,7 +124,7 @@ def test_a_name_that_is_contested_for_a_while(monkeypatch):
     monkeypatch.setattr(parts, "naming_steps", all_the_same)
     catalogue = build(server("a", "one"), server("b"))
     for later in (server("b", "two"), server("b", "three"), server("b", "two", state=S.STOPPED), server("b", "two")):
-        catalogue = replace_part(catalogue, build_part(later, ["a", "b"], template=DEFAULT_TEMPLATE))
+        catalogue = replace_parts(catalogue, [build_part(later, ["a", "b"], template=DEFAULT_TEMPLATE)])
         fresh = build(server("a", "one"), later)
         assert dict(catalogue.homes) == dict(fresh.homes)
         assert {key: catalogue.find(key) for key in ROUTES} == {key: fresh.find(key) for key in ROUTES}
@@ -146,7 +152,7 @@ def test_replacing_one_part():
     """G4: all others are the same objects."""
     before = build(server("a", "one"), server("b", "two"), server("c", "three"))
     part = build_part(server("b", "four"), before.parts.keys(), template=DEFAULT_TEMPLATE)
-    after = replace_part(before, part)
+    after = replace_parts(before, [part])
     assert names(after) == ["mcp_a_one", "mcp_b_four", "mcp_c_three"]
     assert after.parts["a"] is before.parts["a"]
     assert after.parts["c"] is before.parts["c"]
