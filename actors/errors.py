@@ -40,9 +40,13 @@ class ConfigError(NurseryError):
         self, problem: str, *, file: str | None = None, server: str | None = None, field: str | None = None
     ) -> None:
         self.problem = problem
+        """What is wrong, without the place."""
         self.file = file
+        """The file's path, if it was in one."""
         self.server = server
+        """The server's name, if it is about one."""
         self.field = field
+        """The field or key, if it is about one."""
         where = [file, server and f"server {server!r}", field and f"field {field!r}"]
         super().__init__(one_line(": ".join([*(part for part in where if part), problem]), 1000))
 
@@ -52,7 +56,9 @@ class UnknownServer(NurseryError):
 
     def __init__(self, name: str, near: Sequence[str] = ()) -> None:
         self.name = name
+        """The name that was asked for."""
         self.near: tuple[str, ...] = tuple(near)
+        """Names that may have been meant."""
         super().__init__(f"no server named {name!r}{_did_you_mean(near)}")
 
 
@@ -63,7 +69,9 @@ class UnknownTool(NurseryError):
         self, name: str, *, server: str | None = None, near: Sequence[str] = (), down: Sequence[str] = ()
     ) -> None:
         self.name = name
+        """The name that was asked for."""
         self.server = server
+        """The server that was named; None if none was."""
         self.near: tuple[str, ...] = tuple(near)
         """Names that may have been meant."""
         self.down: tuple[str, ...] = tuple(down)
@@ -89,6 +97,7 @@ class NotApproved(NurseryError):
 
     def __init__(self, server: str, tool: str | None, why: str) -> None:
         self.server = server
+        """The server's name."""
         self.tool = tool
         """The server's own name of the tool; None where it is about the server as such."""
         super().__init__(one_line(": ".join([*filter(None, (server, tool)), "not approved", why]), 1000))

@@ -24,10 +24,13 @@ class StateChanged:
     """A server came to another state, or to the same one by another incarnation or attempt."""
 
     server: str
+    """Its name."""
     incarnation: int
+    """The connection it is about, from 1; 0 before the first."""
     old: ServerState | None
     """None for a server that was added."""
     new: ServerState
+    """The state that it is in."""
     error: str | None
     """The last failure, one line; None once connected."""
     attempt: int
@@ -37,6 +40,7 @@ class StateChanged:
     retry_in: float | None
     """Seconds until the next start; None if none is due."""
     pid: int | None
+    """Its process, where there is one."""
     at: float
     """When, on Trio's clock."""
 
@@ -46,11 +50,15 @@ class ToolsChanged:
     """A server's tools in the catalogue changed. Names are public ones."""
 
     server: str
+    """Its name."""
     added: tuple[str, ...]
+    """Tools that were not there before."""
     removed: tuple[str, ...]
+    """Tools that are gone."""
     changed: tuple[str, ...]
     """Still there, with another definition."""
     at: float
+    """When, on Trio's clock."""
 
 
 @frozen
@@ -58,7 +66,9 @@ class ServerRemoved:
     """A server is configured no more."""
 
     server: str
+    """Its name."""
     at: float
+    """When, on Trio's clock."""
 
 
 @frozen
@@ -66,11 +76,13 @@ class InjectionSuspected:
     """A server said something that looks as if it was to instruct the model. Nothing was held back or changed."""
 
     server: str
+    """Its name."""
     tool: str
     """The server's own name of the tool that was called."""
     signals: tuple[str, ...]
     """The signs found: see `tools.signals`."""
     at: float
+    """When, on Trio's clock."""
 
 
 @frozen
@@ -78,6 +90,7 @@ class DefinitionChanged:
     """A tool is not what it was when it was first used. Told once for each new difference."""
 
     server: str
+    """Its name."""
     tool: str
     """The server's own name of it."""
     change: DefinitionChange
@@ -85,6 +98,7 @@ class DefinitionChanged:
     held: bool
     """Whether it is held back until a person accepts it."""
     at: float
+    """When, on Trio's clock."""
 
 
 @frozen
@@ -93,6 +107,7 @@ class Lagged:
     happens from now on after them: who forgets here all that it put together from events has the truth again then."""
 
     missed: int
+    """How many."""
 
 
 @frozen
@@ -100,6 +115,7 @@ class SnapshotEvent:
     """Where a server stands, after a lag."""
 
     status: ServerStatus
+    """Its status now."""
 
 
 Event = StateChanged | ToolsChanged | ServerRemoved | InjectionSuspected | DefinitionChanged | Lagged | SnapshotEvent

@@ -1,4 +1,4 @@
-"""The states of a server and the legal ways between them. Pure data, read by the keeper, the tests and the README."""
+"""The states of a server and the legal ways between them. Pure data, read by the keeper, the tests and the docs."""
 
 from collections.abc import Mapping
 from types import MappingProxyType

@@ -98,7 +98,9 @@ class ServerStatus:
     """One server as a user sees it. Times are seconds; what is unknown is None."""
 
     name: str
+    """Its name."""
     state: ServerState
+    """Where it stands."""
     transport: str | None
     """`stdio`, `docker`, `in-process`, `http`, `sse` or `ws`."""
     tool_count: int
@@ -118,11 +120,13 @@ class ServerStatus:
     pid: int | None
     """Its process, where there is one."""
     protocol_version: str | None
+    """What was agreed on with it, last known."""
     server_info: dict[str, Any] | None
     """Name, version and whatever else the server says of itself."""
     instructions: str | None
     """What the server wants a model to know."""
     calls: CallCounts
+    """Its calls since the supervisor was opened."""
     stderr_tail: str | None = field(default=None, repr=False)
     """The last lines its process had written to stderr when it was connected, or when it ended. At most 4,096
     characters, without secrets."""
@@ -160,6 +164,7 @@ class SupervisorStatistics:
     """A supervisor at one moment, for debugging and metrics."""
 
     servers: int
+    """Servers that are configured, in whatever state."""
     connected: int
     """Servers in `connected`."""
     tools: int

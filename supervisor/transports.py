@@ -109,6 +109,7 @@ class InProcessTransport:
     kind: ClassVar[TransportKind] = "in-process"
 
     server: Any = field(repr=False)
+    """The server object. Each connection enters its lifespan anew."""
 
     def connector(self, *, close_grace: float) -> "Connector":
         """How an incarnation reaches it. `close_grace` bounds, in seconds, the end of its lifespan."""

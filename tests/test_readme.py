@@ -1,37 +1,53 @@
-"""The README's examples run, and its set-up lines are those of CI."""
+"""What the README and the documentation show is run as a user would run it, and the set-up lines are those of CI.
 
+A comment before a block says what it is: `<!-- file: NAME -->` is saved; `<!-- run: NAME -->` is saved and run, with
+`; input: TEXT` on standard input; `<!-- prints -->` is what the last one prints; `<!-- serve: NAME -->` is a service.
+"""
+
+import ast
+import json
+import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
+from urllib.request import Request, urlopen
 
 import pytest
-
-from mcp_nursery.supervisor import ServerSpec, open_supervisor
-from mcp_nursery.supervisor.testing import run_virtual
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 EXAMPLES = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 
+PAGES = {str(page.relative_to(ROOT / "docs")): page.read_text() for page in (ROOT / "docs").rglob("*.md")}
+BLOCK = re.compile(r"<!-- (file|run|prints|serve)(?:: (\S+?))?(?:; input: (.*?))? -->\n```\w+\n(.*?)```", re.DOTALL)
+
+
+def run(script: Path, *, given: str = "") -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, script.name]
+    return subprocess.run(
+        command, cwd=script.parent, input=given, capture_output=True, text=True, timeout=120, check=False
+    )
+
 
 def test_the_embedding_example_runs(tmp_path: Path) -> None:
     script = tmp_path / "example.py"
     script.write_text(EXAMPLES[0])
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True, timeout=30)
+    done = run(script)
     assert done.stdout == "hello ['mcp_lab_echo', 'mcp_lab_now']\n"
     assert done.stderr == ""
+    assert done.returncode == 0
 
 
 @pytest.mark.parametrize("answer", ["y", "n"])
 def test_the_host_example_runs(tmp_path: Path, answer: str) -> None:
-    """T19: list, ask at the terminal, call, show what the model gets."""
+    """List, ask at the terminal, call, show what the model gets."""
     script = tmp_path / "host.py"
     script.write_text(next(example for example in EXAMPLES if "as_toolset" in example))
-    done = subprocess.run(
-        [sys.executable, script], input=f"{answer}\n", capture_output=True, text=True, check=True, timeout=30
-    )
+    done = run(script, given=f"{answer}\n")
     assert done.stderr == ""
+    assert done.returncode == 0
     listed, asked_and_shown = done.stdout.split("mcp_lab_echo {", 1)
     assert [line.split(" - [MCP: lab] ")[0] for line in listed.splitlines()] == ["mcp_lab_echo", "mcp_lab_now"]
     shown = asked_and_shown.removeprefix('"text": "hello"}: call it? [y/N] ')
@@ -43,16 +59,12 @@ def test_the_host_example_runs(tmp_path: Path, answer: str) -> None:
         assert shown.endswith(f"{opening}\nlab: echo: not approved: denied\n</mcp_tool_output>\n")
 
 
-def test_the_testing_example_runs() -> None:
-    example = next(example for example in EXAMPLES if "ScriptedServer(" in example)
-    names = {"open_supervisor": open_supervisor, "ServerSpec": ServerSpec, "ran": []}
-    exec(example.replace("assert", "ran.append(True); assert"), names)
-    assert names["ran"] == [True]
-    assert run_virtual is names["run_virtual"]
+def test_the_readme_is_short() -> None:
+    assert len(README.splitlines()) <= 150
 
 
 def test_ci_uses_the_readmes_set_up_lines() -> None:
-    run = (ROOT / ".ci" / "run").read_text()
+    script = (ROOT / ".ci" / "run").read_text()
     lines = re.findall(
         r"^    python3 -m venv \.venv && \.venv/bin/(pip install .*?) && \.venv/bin/(.*)$", README, re.MULTILINE
     )
@@ -60,17 +72,61 @@ def test_ci_uses_the_readmes_set_up_lines() -> None:
         ("pip install -q .", "mcp-nursery"),
         ("pip install -q '.[test]'", "pytest"),
     ]
-    assert all(f'"$venv/bin/pip" {install.removeprefix("pip ")}' in run for install, _ in lines)
+    assert all(f'"$venv/bin/pip" {install.removeprefix("pip ")}' in script for install, _ in lines)
+
+
+def test_every_link_of_the_readme_leads_somewhere() -> None:
+    links = [link for link in re.findall(r"\]\(([^)]+)\)", README) if "://" not in link]
+    assert links
+    assert [link for link in links if not (ROOT / link).is_file()] == []
+
+
+@pytest.mark.parametrize("page", [page for page, text in PAGES.items() if "<!-- run" in text])
+def test_the_examples_of_a_page_run(page: str, tmp_path: Path) -> None:
+    printed = ""
+    for what, name, given, body in BLOCK.findall(PAGES[page]):
+        if what == "prints":
+            assert printed == body
+            continue
+        (tmp_path / name).write_text(body)
+        if what == "run":
+            done = run(tmp_path / name, given=f"{given}\n" if given else "")
+            assert done.returncode == 0, done.stderr
+            printed = done.stdout
+
+
+def test_the_web_service_serves_and_ends(tmp_path: Path) -> None:
+    (script,) = [body for what, _, _, body in BLOCK.findall(PAGES["howto/web-service.md"]) if what == "serve"]
+    (tmp_path / "service.py").write_text(script)
+    with subprocess.Popen(
+        [sys.executable, "service.py"],
+        cwd=tmp_path,
+        env={**os.environ, "PORT": "0"},
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as service:
+        try:
+            assert service.stderr is not None
+            listens = next(line for line in service.stderr if "Running on" in line)
+            address = re.search(r"http://\S+", listens)[0]
+            call = Request(f"{address}/tools/mcp_lab_echo", data=b'{"text": "hello"}')
+            assert json.load(urlopen(call)) == {"text": "hello", "is_error": False}
+            assert json.load(urlopen(f"{address}/servers")) == {"lab": "connected"}
+            service.send_signal(signal.SIGTERM)
+            assert service.wait(30) == 0
+        finally:
+            service.kill()
+
+
+@pytest.mark.parametrize("page", ["README.md", *PAGES])
+def test_the_python_of_a_page_is_python(page: str) -> None:
+    text = README if page == "README.md" else PAGES[page]
+    for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+        compile(block, page, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
 
 
 def test_the_matrix_of_faults_is_the_one_that_is_proven() -> None:
     printed = subprocess.run(
         [sys.executable, ROOT / "tests" / "real" / "fault_matrix.py"], capture_output=True, text=True, check=True
     )
-    assert f"\n\n{printed.stdout}\n" in README
-
-
-def test_every_path_it_names_exists() -> None:
-    paths = re.findall(r"^\| `((?:supervisor|actors)/[^`]+)` \|", README, re.MULTILINE)
-    assert paths
-    assert [path for path in paths if not (ROOT / path).is_file()] == []
+    assert f"\n\n{printed.stdout}\n" in PAGES["explanation/faults.md"]

@@ -37,16 +37,25 @@ class Call:
     """
 
     name: str
+    """The tool's public name; with `server`, the server's own name of it."""
     arguments: Mapping[str, Any] | None = field(default=None, repr=False)
+    """A JSON object; None for an empty one."""
     server: str | None = field(default=None, kw_only=True)
+    """Whose tool it is; None if `name` is public."""
     timeout: float | None = field(default=None, kw_only=True, validator=choice(seconds_or_none))
+    """Seconds for all of it, from its beginning; None: the server's."""
     idle_timeout: float | None = field(default=None, kw_only=True, validator=choice(seconds_or_none))
+    """Seconds without progress; None: no limit."""
     when_down: WhenDown | None = field(default=None, kw_only=True, validator=choice(one_of(WhenDown, optional=True)))
+    """`"wait"`, `"fail"`, or None: wait while the server is `connecting` or `idle`."""
     resend: Resend = field(default="safe", kw_only=True, validator=choice(one_of(Resend)))
+    """`"safe"`, `"always"` or `"never"`."""
     on_progress: ProgressCallback | None = field(
         default=None, kw_only=True, repr=False, validator=choice(function_or_none)
     )
+    """`async (progress, total, message)`, called in order, before the result."""
     meta: Mapping[str, Any] | None = field(default=None, kw_only=True, repr=False)
+    """More for the request's `_meta`."""
 
 
 def _request(call: Call) -> Request:
@@ -75,9 +84,11 @@ class CallOutcome:
     index: int
     """Its place among the calls, from 0."""
     call: Call
+    """The call, as it was given."""
     result: ToolResult | None
     """None if there was an error. A result with `is_error` is a result."""
     error: NurseryError | None
+    """What the call raised; None if there is a result."""
     duration: float
     """Seconds from the start of the call to its outcome."""
 

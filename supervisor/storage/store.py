@@ -132,6 +132,7 @@ class MemoryStore:
     """Remembers as long as it lives, which is never longer than the processes it knows of."""
 
     blocking: bool = field(default=False, init=False)
+    """See `Store`: nothing here waits."""
     _eras: dict[tuple[str, str], Era] = field(factory=dict[tuple[str, str], Era], init=False)
     _consents: set[str] = field(factory=set[str], init=False)
     _pins: dict[tuple[str, str], "_Pins"] = field(factory=dict[tuple[str, str], "_Pins"], init=False)

@@ -28,6 +28,7 @@ class Refusal(Exception):
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
         self.error: dict[str, Any] = {"code": code, "message": message, "data": data}
+        """The error's `code`, `message` and `data`."""
         super().__init__(message)
 
 
@@ -67,6 +68,7 @@ class Life:
     silent_after: float = math.inf
     """The time after the handshake from which on nothing of it arrives, although its connection has no end."""
     exit_code: int = 1
+    """What its process ends with when it dies."""
     stderr: str = ""
     """What it has written to standard error by then."""
     modern: bool = True

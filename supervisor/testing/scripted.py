@@ -33,9 +33,13 @@ class ScriptedServer:
     """
 
     lives: Sequence[Life]
+    """One for each incarnation; the last is repeated."""
     tools: Mapping[str, ToolFunction]
+    """What it offers, by name."""
     annotations: Mapping[str, Mapping[str, Any]]
+    """Of each tool, with the protocol's keys."""
     declared: Mapping[str, Mapping[str, Any]]
+    """More of each tool's definition."""
     starts: list[float] = field(factory=list[float])
     """When each incarnation was opened, on Trio's clock."""
     ends: list[float] = field(factory=list[float])

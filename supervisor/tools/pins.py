@@ -72,6 +72,7 @@ class DefinitionChange:
     """A tool that is not what it was when it was first used."""
 
     server: str
+    """The server's name."""
     tool: str
     """The server's own name of it."""
     before: str = field(repr=False)

@@ -38,9 +38,11 @@ class ToolResult:
     structured: Any = field(repr=False)
     """The structured content; None if there is none."""
     is_error: bool
+    """Whether the tool says that it failed."""
     duration: float
     """Seconds from the call to the answer, waiting for the server included."""
     server: str
+    """The server's name."""
     tool: str
     """The server's own name of the tool."""
     incarnation: int

@@ -44,6 +44,7 @@ class Tool:
     name: str
     """Its public name, unique in the catalogue."""
     server: str
+    """The server's name."""
     tool: str
     """The server's own name of it."""
     definition: "Definition" = field(repr=False)
@@ -67,7 +68,7 @@ class Tool:
 
     @property
     def description(self) -> str:
-        """What a model is told of it: `[MCP: <server>] ` and what the server says, in at most 2048 characters."""
+        """What a model is told of it: `[MCP: <server>]` and what the server says, in at most 2048 characters."""
         return describe(self.server, self.full_description)
 
     @property

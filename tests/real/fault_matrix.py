@@ -1,6 +1,6 @@
 """What happens when a server fails: each way it does, over each transport. Data; the proof is test_fault_matrix.py.
 
-Run as a program it prints the table of the README: `python tests/real/fault_matrix.py`.
+Run as a program it prints the table of the documentation: `python tests/real/fault_matrix.py`.
 """
 
 from enum import StrEnum

@@ -1,0 +1,75 @@
+"""Pages that follow from the code: the command line, and the keys of a configuration file. Written in Markdown."""
+
+import json
+from collections.abc import Callable, Iterator
+from importlib.resources import files
+from typing import Any
+
+import typer.main
+from docutils import nodes
+from docutils.parsers.rst import Directive
+from docutils.statemachine import StringList
+
+from mcp_nursery.supervisor.cli.app import PROGRAM, app
+
+
+def commands() -> Iterator[str]:
+    """A section for each command."""
+    for name, command in typer.main.get_command(app).commands.items():
+        shown = {parameter: _shown(parameter) for parameter in command.params if getattr(parameter, "help", None)}
+        arguments = [shown[it] for it in shown if it.param_type_name == "argument"]
+        yield from (f"### {name}", "", command.help.strip(), "")
+        yield from ("```text", " ".join([PROGRAM, name, *arguments, "[OPTIONS]"]), "```", "")
+        yield from ("| | |", "|---|---|")
+        yield from (f"| `{shown[it]}` | {it.help} |" for it in shown)
+        yield ""
+
+
+def _shown(parameter: Any) -> str:
+    if parameter.param_type_name == "argument":
+        return str(parameter.metavar)
+    value = "" if parameter.is_flag else f" {parameter.metavar or parameter.name.upper()}"
+    return ", ".join(parameter.opts).replace("|", r"\|") + value.replace("|", r"\|")
+
+
+def keys() -> Iterator[str]:
+    """A row for each key of a server's entry, from the JSON Schema that `mcp-nursery check --schema` prints."""
+    schema = json.loads((files("mcp_nursery.supervisor.config") / "schema.json").read_text())
+    yield from ("| key | value | default | meaning |", "|---|---|---|---|")
+    for key, said in schema["$defs"]["server"]["properties"].items():
+        default = f"`{json.dumps(said['default'])}`" if "default" in said else ""
+        yield f"| `{key}` | {' or '.join(dict.fromkeys(_kinds(said)))} | {default} | {said.get('description', '')} |"
+
+
+def _kinds(said: dict[str, Any]) -> Iterator[str]:
+    for each in said.get("anyOf", ()):
+        yield from _kinds(each)
+    if "const" in said or "enum" in said:
+        values = said.get("enum", [said.get("const")])
+        yield ", ".join(f"`{json.dumps(value)}`" for value in values if value is not None)
+    elif "type" in said:
+        kinds = [said["type"]] if isinstance(said["type"], str) else said["type"]
+        yield from (kind for kind in kinds if kind != "null")
+
+
+_WRITERS: dict[str, Callable[[], Iterator[str]]] = {"commands": commands, "configuration-keys": keys}
+
+
+class Generated(Directive):
+    """`{generated} commands`."""
+
+    required_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        """The text, as if it stood here."""
+        lines = StringList(list(_WRITERS[self.arguments[0]]()), source=self.arguments[0])
+        holder = nodes.section()
+        holder.document = self.state.document
+        self.state.nested_parse(lines, 0, holder, match_titles=True)
+        return holder.children
+
+
+def setup(app: Any) -> dict[str, bool]:
+    """Tell Sphinx."""
+    app.add_directive("generated", Generated)
+    return {"parallel_read_safe": True}
