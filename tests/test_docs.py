@@ -65,3 +65,12 @@ def test_every_public_field_has_a_meaning(name: str) -> None:
 def test_the_reference_has_every_public_name_and_no_other() -> None:
     pages = "".join(page.read_text() for page in (DOCS / "reference").glob("*.md"))
     assert sorted(re.findall(r"^\.\. auto\w+:: (\w+)$", pages, re.MULTILINE)) == sorted(PUBLIC)
+
+
+def test_the_architecture_names_the_rooms_there_are() -> None:
+    named = re.findall(r"^\| `(\S+)/` \|", (DOCS / "explanation" / "architecture.md").read_text(), re.MULTILINE)
+    root = DOCS.parent
+    rooms = [
+        it.parent.relative_to(root) for top in ("actors", "supervisor") for it in root.glob(f"{top}/**/__init__.py")
+    ]
+    assert sorted(named) == sorted(map(str, {room for room in rooms if "dialects" not in room.parts}))
