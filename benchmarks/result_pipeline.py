@@ -10,23 +10,14 @@ from pathlib import Path
 import orjson
 from harness import Samples, Table, command, ratio_table, verdict
 from mcp_types import CallToolResult
-from mcp_types import Tool as Definition
 
+from mcp_nursery.actors.steps import at_once
 from mcp_nursery.supervisor.security.injection import scan
 from mcp_nursery.supervisor.tools.results import tool_result
-from mcp_nursery.supervisor.tools.tool import Tool
+from mcp_nursery.supervisor.tools.truncation import MAX_RESULT_CHARS
 
 SIZE = 1 << 20
 PARSE, PIPELINE, SCAN = "parsing the frame", "from result to text for a model", "of that: scanning"
-TOOL = Tool(
-    name="mcp_lab_read",
-    server="lab",
-    tool="read",
-    definition=Definition(name="read", input_schema={}),
-    available=True,
-    trusted_hints=False,
-)
-
 
 GERMAN = (
     "Grüße aus Zürich, das Wetter ist schön und die Berge sind nah. Der Dienst wurde gestern geändert: Anfragen von "
@@ -69,7 +60,8 @@ def steps(text: str) -> dict[str, Callable[[], Callable[[], object]]]:
 
     def pipeline() -> Callable[[], object]:
         result = parse()
-        return lambda: tool_result(result, TOOL, duration=0.0, incarnation=1).text
+        steps = tool_result(result, server="lab", tool="read", max_chars=MAX_RESULT_CHARS, duration=0.0, incarnation=1)
+        return lambda: at_once(steps).text
 
     def scanning() -> Callable[[], object]:
         fresh = parse().content[0].text  # type: ignore[union-attr]  # a text block, as above

@@ -159,8 +159,15 @@ def _result(answer: Answered, tool: Tool, handover: Handover, fleet: Fleet) -> S
     small = answer.size <= SMALL
     try:
         result = yield from slot.tool.result(answer.result, small=small)
-        elapsed, incarnation = handover.elapsed, slot.incarnation
-        given = yield from tool_result(result, tool, duration=elapsed, incarnation=incarnation, small=small)
+        given = yield from tool_result(
+            result,
+            server=tool.server,
+            tool=tool.tool,
+            max_chars=tool.max_result_chars,
+            duration=handover.elapsed,
+            incarnation=slot.incarnation,
+            small=small,
+        )
     except (BadResult, ValueError) as error:  # an object of this process may return integers too long to be written
         raise _invalid(str(error), tool, handover, fleet) from None
     if given.signals:

@@ -1,7 +1,13 @@
-"""Servers in memory that fail as told. They speak the protocol frame by frame, so all of the wire is under test."""
+"""Servers in memory that fail as told. They speak the protocol frame by frame, so all of the wire is under test.
+
+A `ScriptedServer` opens one `Incarnation` after another, each with the next `Life`: a stream on our side, a server's
+loop on the other. Whatever a test asks about afterwards is noted in the server.
+"""
 
 import json
-from collections.abc import AsyncGenerator, Mapping, Sequence
+import math
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -10,13 +16,17 @@ from attrs import define, field, frozen
 
 from mcp_nursery.actors.errors import StartFailed
 from mcp_nursery.actors.jsonrpc.stream import Duplex
+from mcp_nursery.actors.outcomes import Loss
 from mcp_nursery.actors.transports.base import WireConnector
 
-from .incarnation import Incarnation
-from .life import Life, ToolFunction
+from .life import Ask, Life, Refusal, ToolFunction, tell_progress
 
 if TYPE_CHECKING:
     from mcp_nursery.actors.server import Connector
+
+_MODERN, _HANDSHAKE = "2026-07-28", "2025-11-25"
+_INFO = {"name": "scripted", "version": "1"}
+_CAPABILITIES: dict[str, Any] = {"tools": {}}
 
 
 async def _echo(arguments: dict[str, Any]) -> object:
@@ -53,7 +63,7 @@ class ScriptedServer:
     most_alive: int = 0
     """The most incarnations ever open at once."""
     _alive: int = 0
-    _current: Incarnation | None = None
+    _current: "Incarnation | None" = None
 
     def __init__(
         self,
@@ -90,7 +100,7 @@ class ScriptedServer:
             self._current.send({"jsonrpc": "2.0", "method": method, "params": dict(params or {})})
 
     @asynccontextmanager
-    async def open(self) -> AsyncGenerator[Incarnation, None]:
+    async def open(self) -> AsyncGenerator["Incarnation", None]:
         """Live the next life.
 
         Raises:
@@ -142,3 +152,212 @@ class _ScriptedConnector(WireConnector):
     def open(self) -> AbstractAsyncContextManager[Duplex]:
         """Begin its next life."""
         return self.server.open()
+
+
+class Incarnation:
+    """A `Duplex` that answers as its life says, and notes what was asked in its server."""
+
+    def __init__(self, server: ScriptedServer, life: Life, number: int, nursery: trio.Nursery) -> None:
+        self._server = server
+        self._life = life
+        self._number = number
+        self._nursery = nursery
+        self._to_server, self._requests = trio.open_memory_channel[bytes](math.inf)
+        self._answers: deque[bytes] = deque()
+        self._answered = trio.lowlevel.ParkingLot()
+        self._reading = trio.Event()
+        self._read = 0
+        self._exit_code: int | None = None
+        self._greeted_at = math.inf
+        self._running: dict[int | str, trio.CancelScope] = {}
+        self._modern_session = False
+        self._asked: list[ToolFunction] = []
+
+    # -- the duplex -----------------------------------------------------------------------------------------------
+
+    pid = None
+
+    @property
+    def stderr_tail(self) -> str:
+        """What it has written by now."""
+        return self._life.stderr
+
+    unfinished = False
+
+    def write_nowait(self, frames: Sequence[bytes]) -> int:
+        """Take what it still reads."""
+        if self._exit_code is not None:
+            raise trio.BrokenResourceError
+        room = min(len(frames), max(0, self._life.deaf_after - self._read))
+        for frame in frames[: int(room)]:
+            self._read += 1
+            self._to_server.send_nowait(frame)
+        return int(room)
+
+    async def writable(self) -> None:
+        """Wait until it reads more."""
+        await trio.sleep_forever()  # only a deaf one gets here, and it stays deaf
+
+    async def taken(self) -> None:
+        """Wait until it reads."""
+        await self._reading.wait()
+
+    async def read(self) -> list[bytes]:
+        """What it has sent."""
+        while not self._answers and self._exit_code is None:
+            await self._answered.park()
+        batch = list(self._answers)
+        self._answers.clear()
+        return batch
+
+    async def loss(self) -> Loss:
+        """How it ended."""
+        await trio.lowlevel.checkpoint()
+        message = "401 Unauthorized" if self._life.needs_auth else f"exited with code {self._exit_code}"
+        return Loss(
+            message,
+            exit_code=self._exit_code,
+            stderr_tail=self._life.stderr,
+            needs_auth=self._life.needs_auth,
+        )
+
+    # -- the server -----------------------------------------------------------------------------------------------
+
+    def die(self, exit_code: int) -> None:
+        """End, unless it has ended."""
+        if self._exit_code is None:
+            self._exit_code = exit_code
+            self._answered.unpark_all()
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        """Say something, unless it has ended or fallen silent."""
+        silent = trio.current_time() >= self._greeted_at + self._life.silent_after
+        if self._exit_code is None and not silent:
+            self._answers.append(json.dumps(message).encode())
+            self._answered.unpark_all()
+
+    async def live(self) -> None:
+        """Answer what comes, until it ends."""
+        await trio.sleep(self._life.connects_after)
+        self._reading.set()
+        if self._life.mute:
+            return
+        async for frame in self._requests:
+            if self._exit_code is not None:
+                return
+            self._handle(json.loads(frame))
+
+    def _handle(self, message: dict[str, Any]) -> None:
+        method, request_id = message.get("method"), message.get("id")
+        params: dict[str, Any] = message.get("params") or {}
+        if method == "notifications/cancelled":
+            self._server.cancelled.append(params["requestId"])
+            if (scope := self._running.get(params["requestId"])) is not None:
+                scope.cancel()
+        elif request_id is not None and method is not None:
+            self._answer(request_id, method, params)
+
+    def _answer(self, request_id: int | str, method: str, params: dict[str, Any]) -> None:
+        match method:
+            case "server/discover" if self._life.dies_of_probe:
+                self.die(self._life.exit_code)
+            case "server/discover" if self._life.modern:
+                self._probed()
+                self._modern_session = True
+                self._result(request_id, self._discovery())
+                self._greeted()
+            case "initialize" if not self._modern_session:
+                greeting = {"protocolVersion": _HANDSHAKE, "capabilities": _CAPABILITIES, "serverInfo": _INFO}
+                self._result(request_id, greeting)
+                self._greeted()
+            case "tools/list":
+                self._result(request_id, {"tools": self._listing(), **_caching(modern=self._modern_session)})
+            case "tools/call":
+                name: str = params["name"]
+                arguments: dict[str, Any] = params.get("arguments", {})
+                self._server.calls.append((self._number, name, arguments))
+                self._nursery.start_soon(self._call, request_id, params)
+            case "ping":
+                self._probed()
+                self._result(request_id, {})
+            case _:
+                self.send(
+                    {"jsonrpc": "2.0", "id": request_id, "error": {"code": -32601, "message": "Method not found"}}
+                )
+
+    def _probed(self) -> None:
+        if self._greeted_at < math.inf:
+            self._server.probes.append(trio.current_time())
+
+    def _greeted(self) -> None:
+        if self._greeted_at < math.inf:
+            return  # a later probe
+        self._greeted_at = trio.current_time()
+        if not math.isinf(self._life.dies_after):
+            self._nursery.start_soon(self._die_later)
+
+    async def _die_later(self) -> None:
+        await trio.sleep(self._life.dies_after)
+        self.die(self._life.exit_code)
+
+    async def _call(self, request_id: int | str, params: dict[str, Any]) -> None:
+        tell_progress.set(lambda told: self._progress(params, told))
+        with trio.CancelScope() as self._running[request_id]:
+            try:
+                self._result(request_id, await self._outcome(params))
+            except Refusal as refusal:
+                self.send({"jsonrpc": "2.0", "id": request_id, "error": refusal.error})
+        del self._running[request_id]
+
+    def _progress(self, params: dict[str, Any], told: dict[str, Any]) -> None:
+        token = params.get("_meta", {}).get("progressToken")
+        if token is not None:
+            told = {"progressToken": token, **told}
+            self.send({"jsonrpc": "2.0", "method": "notifications/progress", "params": told})
+
+    async def _outcome(self, params: dict[str, Any]) -> dict[str, Any]:
+        complete = {"resultType": "complete"} if self._modern_session else {}
+        try:
+            value = await self._function(params)
+        except Refusal:
+            raise
+        except Exception as error:  # a tool that raises is a tool that answers with `isError`
+            return {**complete, "content": [{"type": "text", "text": str(error)}], "isError": True}
+        if isinstance(value, Ask):
+            self._asked.append(value.then)
+            state = str(len(self._asked) - 1)
+            return {"resultType": "input_required", "inputRequests": value.requests, "requestState": state}
+        if isinstance(value, str):
+            return {**complete, "content": [{"type": "text", "text": value}]}
+        return {**complete, "content": [], "structuredContent": value}
+
+    def _function(self, params: dict[str, Any]) -> Awaitable[object]:
+        if "requestState" in params:
+            return self._asked[int(params["requestState"])](params.get("inputResponses", {}))
+        return self._server.tools[params["name"]](params.get("arguments", {}))
+
+    def _result(self, request_id: int | str, result: Mapping[str, Any]) -> None:
+        self.send({"jsonrpc": "2.0", "id": request_id, "result": result})
+
+    def _listing(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "name": name,
+                "inputSchema": {"type": "object"},
+                "annotations": dict(self._server.annotations.get(name, {})),
+                **self._server.declared.get(name, {}),
+            }
+            for name in self._server.tools
+        ]
+
+    def _discovery(self) -> dict[str, Any]:
+        return {
+            "supportedVersions": [_MODERN],
+            "capabilities": _CAPABILITIES,
+            "_meta": {"io.modelcontextprotocol/serverInfo": _INFO},
+            **_caching(modern=True),
+        }
+
+
+def _caching(*, modern: bool) -> dict[str, Any]:
+    return {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"} if modern else {}

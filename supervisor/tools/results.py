@@ -20,8 +20,6 @@ from .writing import write
 if TYPE_CHECKING:
     from mcp_types import CallToolResult, ContentBlock
 
-    from .tool import Tool
-
 NO_OUTPUT = "(no output)"
 """What a model is shown of a result that holds nothing."""
 
@@ -67,10 +65,17 @@ class ToolResult:
 
 
 def tool_result(
-    result: "CallToolResult", tool: "Tool", *, duration: float, incarnation: int, small: bool = False
+    result: "CallToolResult",
+    *,
+    server: str,
+    tool: str,
+    max_chars: int,
+    duration: float,
+    incarnation: int,
+    small: bool = False,
 ) -> Steps[ToolResult]:
-    """What the caller gets of a validated result: rendered, scanned whole, and cut and wrapped once `text` is read;
-    `small`: it came in a message that is seen to in one go."""
+    """What the caller gets of a validated result: rendered, scanned whole, and cut at `max_chars` and wrapped once
+    `text` is read; `small`: it came in a message that is seen to in one go."""
     rendered = yield from render(result.content, result.structured_content, small=small)
     signals = scan(rendered) if small else (yield from scan_in_pieces(rendered))  # what will be cut, too
     return ToolResult(  # by position: named, eleven arguments cost half a microsecond
@@ -79,10 +84,10 @@ def tool_result(
         result.structured_content,
         bool(result.is_error),
         duration,
-        tool.server,
-        tool.tool,
+        server,
+        tool,
         incarnation,
-        tool.max_result_chars,
+        max_chars,
         signals,
         None if result.meta is None else dict(result.meta),
     )

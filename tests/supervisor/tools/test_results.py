@@ -5,11 +5,9 @@ from typing import Any
 
 import pytest
 from mcp_types import CallToolResult
-from mcp_types import Tool as Definition
 
 from mcp_nursery.actors.steps import at_once
 from mcp_nursery.supervisor.tools.results import ToolResult, render, tool_result
-from mcp_nursery.supervisor.tools.tool import Tool
 
 
 def text(value: str) -> dict[str, Any]:
@@ -25,16 +23,8 @@ def rendered(result: CallToolResult) -> str:
 
 
 def given(result: CallToolResult, *, max_result_chars: int = 50_000) -> ToolResult:
-    tool = Tool(
-        name="mcp_lab_echo",
-        server="lab",
-        tool="echo it",
-        definition=Definition(name="echo it", input_schema={}),
-        available=True,
-        trusted_hints=True,
-        max_result_chars=max_result_chars,
-    )
-    return at_once(tool_result(result, tool, duration=1.5, incarnation=3))
+    steps = tool_result(result, server="lab", tool="echo it", max_chars=max_result_chars, duration=1.5, incarnation=3)
+    return at_once(steps)
 
 
 @pytest.mark.parametrize(
