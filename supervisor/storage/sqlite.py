@@ -16,7 +16,7 @@ from mcp_nursery.actors.states import Era
 
 from ..config.trust import TrustRequest
 from ..tools.pins import DefinitionChange, Pin, Room, UnusablePins, check_pinned, pins_after
-from .state_file import INSERT_PINS, UnusableFile, open_state_file, pin_rows, whole
+from .state_file import BUSY, INSERT_PINS, UnusableFile, open_state_file, pin_rows, whole
 from .store import StoreUnreadable
 
 logger: Final = logging.getLogger(__name__)
@@ -40,6 +40,8 @@ class SqliteStore:
         self._path = None if path is None else Path(path)
         self._connection: sqlite3.Connection | None = None
         self._problem: str | None = None
+        self._unopened: str | None = None
+        """Why it could not be opened just now."""
 
     @property
     def path(self) -> Path:
@@ -52,11 +54,13 @@ class SqliteStore:
 
     @contextmanager
     def together(self) -> Generator[None, None, None]:
-        """See `Store`. If another process writes for a second, or the file cannot be used, all is done on its own."""
+        """See `Store`. If another process writes for a second, or the file cannot be used, all is done on its own, and
+        nothing of it waits again: many would wait for as many seconds."""
         try:
             self._certain(lambda db: db.execute("BEGIN IMMEDIATE"))
-        except StoreUnreadable:
-            yield
+        except StoreUnreadable as problem:
+            with self._in_haste(str(problem)):
+                yield
             return
         try:
             yield
@@ -64,6 +68,20 @@ class SqliteStore:
             self._certain(_undo)
             raise
         self._certain(_commit)
+
+    @contextmanager
+    def _in_haste(self, problem: str) -> Generator[None, None, None]:
+        """Do what can be done at once. A file that could not be opened is not tried again."""
+        db = self._connection
+        self._unopened = problem
+        if db is not None:
+            db.execute("PRAGMA busy_timeout = 0")
+        try:
+            yield
+        finally:
+            self._unopened = None
+            if db is not None:
+                db.execute(f"PRAGMA busy_timeout = {BUSY * 1000:.0f}")
 
     def era(self, server: str, spec: str) -> Era | None:
         """See `Store`."""
@@ -139,6 +157,8 @@ class SqliteStore:
         advice = "mend or remove it"
         try:
             if self._connection is None:
+                if self._unopened is not None:
+                    raise StoreUnreadable(self._unopened)
                 self._connection = open_state_file(self.path)
             return work(self._connection)
         except UnusableFile as error:

@@ -20,7 +20,7 @@ APPLICATION: Final = 0x6D63706E
 """`mcpn`: what says in the file whose format it has."""
 FORMAT: Final = 3
 """Format 1 had no pins, format 2 those of a server in one row. Neither said whose it was."""
-_BUSY: Final = 1.0
+BUSY: Final = 1.0
 """Seconds to wait for another process that is writing."""
 
 _TABLES: Final[Mapping[str, str]] = {
@@ -75,7 +75,7 @@ def open_state_file(path: Path) -> sqlite3.Connection:
         _check_file(path)
     for end in ("-wal", "-shm", "-journal"):
         _check_file(path.with_name(path.name + end), said=f"its {end[1:]} file: ")
-    db = sqlite3.connect(path, timeout=_BUSY, isolation_level=None, check_same_thread=False)
+    db = sqlite3.connect(path, timeout=BUSY, isolation_level=None, check_same_thread=False)
     try:
         db.execute("BEGIN")  # all that is looked at is of one moment: another process may be making it
         found = _format_of(db)

@@ -2,6 +2,7 @@
 
 import os
 import sqlite3
+import time
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -274,3 +275,24 @@ def test_while_another_process_writes(store, file):
                 store.pin("s", "d", DECLARED)
         other.execute("COMMIT")
     assert store.pin("s", "d", DECLARED) == DECLARED
+
+
+@pytest.mark.parametrize("opened", [True, False])
+def test_what_is_done_together_waits_once_for_another_process(store, file, opened):
+    """Each job would wait for a second of its own, and each server starts after several of them."""
+    store.agree(REQUEST)
+    if not opened:
+        store.close()
+    with closing(sqlite3.connect(file, isolation_level=None)) as other:
+        if not opened:
+            other.execute("PRAGMA locking_mode = EXCLUSIVE")  # nobody can even open it
+        other.execute("BEGIN EXCLUSIVE")
+        other.execute("DELETE FROM eras")
+        began = time.monotonic()
+        with store.together():
+            for name in "abcdefgh":
+                store.remember_era(name, "d", Era.MODERN)
+        assert time.monotonic() - began < 5
+        other.execute("ROLLBACK")
+    store.remember_era("a", "d", Era.MODERN)
+    assert store.era("a", "d") is Era.MODERN
