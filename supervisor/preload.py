@@ -1,11 +1,12 @@
 """What a supervisor and the first connect of each kind need, loaded at one time: `import mcp` alone takes most of a
-second, and no loop is to stand still for it.
+second, and no loop is to stand still for it. What every text is searched with is compiled at the same time.
 
 Who imports `open_supervisor` where programs import, before any loop runs, has loaded it all. Who does so in a running
 loop has it loaded in a thread, before the gate's clock starts.
 """
 
-import sys
+from contextlib import suppress
+from functools import cache
 from importlib import import_module
 
 import trio
@@ -23,10 +24,20 @@ _NEEDED = (
 )
 
 
+_BACKEND = "anyio._backends._trio"
+"""What anyio imports when its first task group is made. Its own affair, which it may call otherwise."""
+
+
+@cache
 def load() -> None:
-    """Load it now."""
+    """Load it now, once a process."""
     for name in _NEEDED:
         import_module(name)
+    with suppress(ModuleNotFoundError):
+        import_module(_BACKEND)
+    from .security.injection import prepare
+
+    prepare()
 
 
 def load_unless_in_loop() -> None:
@@ -37,5 +48,5 @@ def load_unless_in_loop() -> None:
 
 async def loaded() -> None:
     """Have it loaded."""
-    if any(name not in sys.modules for name in _NEEDED):
+    if not load.cache_info().currsize:
         await trio.to_thread.run_sync(load)

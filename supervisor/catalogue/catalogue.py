@@ -77,11 +77,18 @@ class Catalogue:
 
     def departed_from(self, key: RouteKey) -> str | None:
         """The server that offered this tool until it came to its present state."""
-        return min((part.server for part in self.parts.each() if key in part.departed), default=None)
+        return min((part.server for part in self._about(key) if key in part.departed), default=None)
 
     def held_back(self, key: RouteKey) -> HeldBack | None:
         """The tool of this name that is not shown until a person accepts how it has changed."""
-        return next((part.held[key] for part in self.parts.each() if key in part.held), None)
+        return next((part.held[key] for part in self._about(key) if key in part.held), None)
+
+    def _about(self, key: RouteKey) -> Iterable[ServerTools]:
+        """The parts that may know of this key: any a public name, one server's that of a tool of its."""
+        if isinstance(key, str):
+            return self.parts.each()
+        part = self.parts.get(key[0])
+        return () if part is None else (part,)
 
     def near(self, name: str, server: str | None = None) -> list[str]:
         """At most three names that may have been meant. Without `server` these are public names, and those of tools

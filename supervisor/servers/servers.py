@@ -18,7 +18,6 @@ from mcp_nursery.actors.states import ServerState
 from ..catalogue.suggestions import near_names
 from ..config.environment import call_timeout
 from ..events import InjectionSuspected
-from ..security.injection import prepare
 from ..security.marks import clean_name
 from ..security.redaction import PLAIN, Redactor
 from ..spec import ServerSpec
@@ -232,7 +231,6 @@ class Fleet:
         self._start_soon(self.router.run, name="router")
         self._start_soon(self.timer.run, name="timer")
         self._start_soon(self._settings.registrar.run, name="registrar")
-        prepare()
         self._add_all(list(specs), {})
 
     async def add(self, spec: ServerSpec) -> None:

@@ -8,7 +8,10 @@ import pytest
 WATCHED = """
 import sys, trio
 
-HEAVY = ("mcp.", "mcp_types", "pydantic", "httpx2", "httpcore2", "trio_websocket", "mcp_nursery.actors.session.base.")
+HEAVY = (
+    *("mcp.", "mcp_types", "pydantic", "httpx2", "httpcore2", "trio_websocket", "anyio._backends."),
+    "mcp_nursery.actors.session.connection",
+)
 
 class InTheLoop:
     found = []

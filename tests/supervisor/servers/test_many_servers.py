@@ -9,6 +9,9 @@ import pytest
 import trio
 
 from mcp_nursery.supervisor import ServerSpec, UnknownTool, open_supervisor
+from mcp_nursery.supervisor.catalogue.catalogue import Catalogue
+from mcp_nursery.supervisor.catalogue.persistent_map import Table
+from mcp_nursery.supervisor.catalogue.server_tools import ServerTools
 from mcp_nursery.supervisor.testing import ScriptedServer, run_virtual
 from mcp_nursery.supervisor.tools.naming import public_names
 
@@ -72,6 +75,17 @@ def test_the_work_of_naming_does_not_grow_with_the_number_of_servers():
         return calls_made(lambda: public_names("s0000", [f"{n}_echo" for n in range(20)], everyone))
 
     assert named(1000) < 1.1 * named(10)
+
+
+def test_a_call_that_waits_for_its_server_does_not_look_at_the_others():
+    """It looks again whenever that server moves, and so does every other call at the start."""
+
+    def looked(servers: int) -> int:
+        names = [f"s{n}" for n in range(servers)]
+        catalogue = Catalogue(Table((name, ServerTools(name)) for name in names), Table())
+        return calls_made(lambda: (catalogue.held_back(("s0", "echo")), catalogue.departed_from(("s0", "echo"))))
+
+    assert looked(1000) == looked(10)
 
 
 @pytest.mark.parametrize("cancelled", [False, True])
