@@ -12,8 +12,9 @@ import trio
 from attrs import define, field, frozen
 
 from mcp_nursery.actors.choices import choice, chosen, function_or_none, number, one_of, seconds_or_none
-from mcp_nursery.actors.errors import NurseryError, SupervisorClosed
+from mcp_nursery.actors.errors import NurseryError
 from mcp_nursery.actors.messages import Bulk, CallTool
+from mcp_nursery.actors.outcomes import Unrouted
 from mcp_nursery.actors.reply import ProgressCallback, ReplySlot
 
 from ..servers.servers import Fleet
@@ -177,8 +178,9 @@ class _Sending:
         if bulk:
             try:
                 await self._fleet.router.submit(Bulk(bulk))
-            except trio.BrokenResourceError:
-                raise SupervisorClosed from None
+            except trio.BrokenResourceError:  # it has ended: as what it had not handed on by then
+                for message in bulk:
+                    message.slot.resolve(Unrouted())
 
     def _begin(self, index: int, call: Call) -> CallTool | None:
         try:

@@ -3,6 +3,7 @@
 import gc
 import math
 import weakref
+from heapq import heapify
 
 import pytest
 import trio
@@ -28,9 +29,33 @@ async def no_progress(*report):
 
 
 async def expiry(slot):
-    outcome = await slot.wait(no_progress)
+    with trio.fail_after(1000):
+        outcome = await slot.wait(no_progress)
     assert isinstance(outcome, Expired)
     return trio.current_time()
+
+
+@pytest.fixture
+def looks(monkeypatch):
+    """How often all that is watched was looked through."""
+    looks = []
+
+    def look(watched):
+        looks.append(len(watched))
+        heapify(watched)
+
+    monkeypatch.setattr("mcp_nursery.actors.deadlines.heapify", look)
+    return looks
+
+
+async def test_a_deadline_is_over_when_it_is_reached(autojump_clock, timer):
+    """Not after it: until then no time would pass."""
+    slot = ReplySlot()
+    timer.watch(slot, 3)
+    await trio.sleep(3)
+    for _ in range(5):
+        await trio.lowlevel.checkpoint()
+    assert isinstance(slot.outcome, Expired)
 
 
 async def test_a_slot_expires_at_its_deadline(autojump_clock, timer):
@@ -93,6 +118,7 @@ async def test_a_listener_is_told_once(autojump_clock, timer):
 async def test_no_limit_is_not_watched(autojump_clock, timer):
     slot = ReplySlot()
     timer.watch(slot, math.inf)
+    assert timer._watched == [], "most calls have no limit"
     with trio.move_on_after(1e9):
         await slot.wait(no_progress)
     assert slot.outcome is None
@@ -109,6 +135,29 @@ async def test_slots_that_are_done_are_not_kept(autojump_clock, timer):
     gc.collect()
     assert gone() is None
     assert len(timer._watched) <= 256
+
+
+@pytest.mark.parametrize(("answered", "most"), [(True, 40), (False, 7)])
+async def test_all_that_is_watched_is_seldom_looked_through(looks, answered, most):
+    """Not for each call, however many are pending, and however few."""
+    timer, slots = Timer(), [ReplySlot() for _ in range(10_000)]
+    for slot in slots:
+        timer.watch(slot, 1e6)
+        if answered:
+            slot.resolve(Answered({}))
+    assert 0 < len(looks) <= most
+
+
+async def test_the_next_deadline_is_still_the_next_when_others_are_forgotten(autojump_clock, timer):
+    """At 1 the slot for 2 is forgotten, which is the next then."""
+    pending = {deadline: ReplySlot() for deadline in (1, 10, 11, 12, 3, 4)}
+    answered = ReplySlot()
+    for deadline, slot in pending.items():
+        timer.watch(slot, deadline)
+        if deadline == 10:
+            timer.watch(answered, 2)
+    answered.resolve(Answered({}))
+    assert [await expiry(pending[deadline]) for deadline in sorted(pending)] == sorted(pending)
 
 
 async def test_an_idle_timer_wakes_up_once(autojump_clock, timer):

@@ -61,14 +61,16 @@ def napping(server: str, seconds: float, **options: Any) -> Call:
 
 
 async def collected(supervisor: Supervisor, calls: Sequence[Call], **options: Any) -> list[CallOutcome]:
-    async with supervisor.fan_out(calls, **options) as outcomes:
-        return [outcome async for outcome in outcomes]
+    with trio.fail_after(1000):
+        async with supervisor.fan_out(calls, **options) as outcomes:
+            return [outcome async for outcome in outcomes]
 
 
 async def timed(supervisor: Supervisor, calls: Sequence[Call], **options: Any) -> list[tuple[float, int]]:
     """When each outcome came, and whose it was."""
-    async with supervisor.fan_out(calls, **options) as outcomes:
-        return [(trio.current_time(), outcome.index) async for outcome in outcomes]
+    with trio.fail_after(1000):
+        async with supervisor.fan_out(calls, **options) as outcomes:
+            return [(trio.current_time(), outcome.index) async for outcome in outcomes]
 
 
 def answers(outcomes: Sequence[CallOutcome]) -> list[ToolResult | NurseryError | None]:
@@ -863,6 +865,20 @@ async def test_the_supervisor_closes_before_a_fan_out_is_entered(autojump_clock)
         late = supervisor.fan_out([Call("mcp_lab_nap"), Call("mcp_lab_nap", idle_timeout=1)])
     async with late as outcomes:
         assert [type(one.error) async for one in outcomes] == [SupervisorClosed] * 2
+
+
+@pytest.mark.parametrize("limit", [None, 1])
+async def test_a_router_that_has_ended_is_the_outcome_of_each_call(autojump_clock, monkeypatch, limit):
+    """As it is when it ends with calls in its mailbox: nothing is raised, and nothing in a group."""
+    ended = RouterActor()
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await ended.run()
+    async with open_supervisor([spec(lab())]) as supervisor:
+        monkeypatch.setattr(supervisor._fleet, "router", ended)
+        outcomes = await collected(supervisor, [napping("lab", 1)] * 3, limit=limit)
+        assert [type(one.error) for one in outcomes] == [SupervisorClosed] * 3
+        assert in_flight(supervisor) == 0
 
 
 async def test_two_fan_outs_at_once(autojump_clock):
