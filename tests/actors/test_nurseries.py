@@ -12,7 +12,7 @@ import trio.testing
 from mcp_nursery.actors.errors import ConfigError, ConnectionLost, NurseryError, SupervisorClosed
 from mcp_nursery.actors.nurseries import open_service_nursery
 from mcp_nursery.actors.states import ServerState
-from mcp_nursery.supervisor import MemoryStore, ServerSpec, lifecycle, open_supervisor
+from mcp_nursery.supervisor import MemoryStore, lifecycle, open_supervisor
 from mcp_nursery.supervisor.lifecycle import IllegalTransition
 from mcp_nursery.supervisor.policy import RestartPolicy
 from mcp_nursery.supervisor.servers.keeper import Keeper
@@ -22,20 +22,13 @@ from mcp_nursery.supervisor.servers.usage import Usage
 from mcp_nursery.supervisor.storage.worker import Registrar
 from mcp_nursery.supervisor.testing import Life, ScriptedServer
 
+from ..supervisor.specs import hang, spec
+
 S = ServerState
 
 
 class Boom(Exception):
     """What a body raises."""
-
-
-def spec(server: ScriptedServer, name: str = "lab", **options) -> ServerSpec:
-    return ServerSpec(name, server.transport, **options)
-
-
-async def hang(arguments) -> object:
-    await trio.sleep_forever()
-    raise AssertionError
 
 
 # -- the nursery --------------------------------------------------------------------------------------------------

@@ -21,16 +21,9 @@ from mcp_nursery.supervisor import (
 from mcp_nursery.supervisor.events import EVENT_BUFFER
 from mcp_nursery.supervisor.testing import Life, ScriptedServer
 
+from .specs import nothing, spec
+
 S = ServerState
-
-
-def spec(server: ScriptedServer, name: str = "lab", **options) -> ServerSpec:
-    return ServerSpec(name, server.transport, **options)
-
-
-async def nothing(arguments) -> object:
-    await trio.lowlevel.checkpoint()
-    return "done"
 
 
 async def read(events, count: int) -> list[Event]:

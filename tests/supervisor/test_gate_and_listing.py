@@ -21,21 +21,14 @@ from mcp_nursery.supervisor.status import Snapshot
 from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual
 from tests.supervisor.catalogue.test_catalogue import build
 
+from .specs import nothing, spec
+
 S = ServerState
 ONCE = RestartPolicy(delays=())
 
 
-def spec(server: ScriptedServer, name: str = "lab", **options) -> ServerSpec:
-    return ServerSpec(name, server.transport, **options)
-
-
 def state(supervisor: Supervisor, name: str = "lab") -> ServerState:
     return next(one.state for one in supervisor.status() if one.name == name)
-
-
-async def nothing(arguments) -> object:
-    await trio.lowlevel.checkpoint()
-    return "done"
 
 
 # -- the gate -----------------------------------------------------------------------------------------------------

@@ -33,19 +33,11 @@ from mcp_nursery.supervisor import RestartPolicy, ServerSpec, Supervisor, open_s
 from mcp_nursery.supervisor.testing import Life, Refusal, ScriptedServer, run_virtual
 
 from ...talker import Talker
+from ..specs import hang, spec
 
 S = ServerState
 READ_ONLY = {"readOnlyHint": True}
 IDEMPOTENT = {"idempotentHint": True}
-
-
-def spec(server: ScriptedServer, name: str = "lab", **options) -> ServerSpec:
-    return ServerSpec(name, server.transport, **options)
-
-
-async def hang(arguments) -> object:
-    await trio.sleep_forever()
-    raise AssertionError
 
 
 async def nap(arguments) -> object:

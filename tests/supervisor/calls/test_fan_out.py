@@ -11,6 +11,7 @@ import pytest
 import trio
 import trio.testing
 
+from mcp_nursery.actors import turns
 from mcp_nursery.actors.mailbox import Mailbox
 from mcp_nursery.actors.messages import Bulk, CallTool, Owner
 from mcp_nursery.actors.outcomes import Unrouted
@@ -38,13 +39,10 @@ from mcp_nursery.supervisor import (
 )
 from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual
 
+from ..specs import spec
 from .test_calls import TEXT, Peer, hang, nap, ticking
 
 READ_ONLY = {"readOnlyHint": True}
-
-
-def spec(server: ScriptedServer, name: str = "lab", **options: Any) -> ServerSpec:
-    return ServerSpec(name, server.transport, **options)
 
 
 async def fail(arguments: dict[str, Any]) -> object:
@@ -830,6 +828,26 @@ async def test_a_cancelled_reader_loses_no_outcome(autojump_clock):
         with trio.move_on_after(0.5):
             await anext(outcomes)
         assert [(trio.current_time(), one.index) async for one in outcomes] == [(1, 0), (2, 1), (3, 2)]
+
+
+async def test_a_reader_cancelled_while_it_looks_at_a_large_result_loses_no_outcome(autojump_clock, monkeypatch):
+    """The next reader gets it, ahead of those that came later."""
+    monkeypatch.setattr(turns, "_SLICE", 0)
+    large = {"content": [{"type": "text", "text": "a word " * 10_000}]}
+    peer = Peer(lambda peer, message: peer.answer(message, large))
+    async with (
+        open_supervisor([ServerSpec("lab", peer)]) as supervisor,
+        supervisor.fan_out([Call("mcp_lab_work")] * 3) as outcomes,
+    ):
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(outcomes._sending.arrived) == 3
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(anext, outcomes)
+            while len(outcomes._sending.arrived) == 3:
+                await trio.lowlevel.checkpoint()
+            nursery.cancel_scope.cancel()
+        with trio.fail_after(1000):
+            assert [(one.index, one.ok) async for one in outcomes] == [(0, True), (1, True), (2, True)]
 
 
 async def test_the_supervisor_closes_during_a_fan_out(autojump_clock):

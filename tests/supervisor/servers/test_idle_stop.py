@@ -16,13 +16,13 @@ from mcp_nursery.supervisor import (
     Callbacks,
     RestartPolicy,
     ServerSpec,
-    ServerStatus,
     StateChanged,
-    Supervisor,
     open_supervisor,
 )
 from mcp_nursery.supervisor.servers.usage import Usage
 from mcp_nursery.supervisor.testing import Ask, Life, ScriptedServer, run_virtual
+
+from ..specs import status
 
 S = ServerState
 LIMIT = 10
@@ -30,10 +30,6 @@ LIMIT = 10
 
 def spec(server: ScriptedServer, name: str = "lab", **options) -> ServerSpec:
     return ServerSpec(name, server.transport, **{"stop_idle_after": LIMIT, **options})
-
-
-def status(supervisor: Supervisor, name: str = "lab") -> ServerStatus:
-    return next(one for one in supervisor.status() if one.name == name)
 
 
 async def at(time: float) -> None:

@@ -10,20 +10,14 @@ import trio.testing
 
 from mcp_nursery.actors.errors import ConfigError, ServerDown, SupervisorClosed, UnknownServer
 from mcp_nursery.actors.states import ServerState
-from mcp_nursery.supervisor import RestartPolicy, ServerSpec, ServerStatus, StateChanged, Supervisor, open_supervisor
+from mcp_nursery.supervisor import RestartPolicy, ServerSpec, StateChanged, Supervisor, open_supervisor
 from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual
 from mcp_nursery.supervisor.transports import UnusableTransport
 
+from ..specs import hang, spec, status
+
 S = ServerState
 ONCE = RestartPolicy(delays=())
-
-
-def spec(server: ScriptedServer, name: str = "lab", **options) -> ServerSpec:
-    return ServerSpec(name, server.transport, **options)
-
-
-def status(supervisor: Supervisor, name: str = "lab") -> ServerStatus:
-    return next(one for one in supervisor.status() if one.name == name)
 
 
 def starts_of(*lives: Life, until: float = 1000, **options) -> list[float]:
@@ -170,7 +164,7 @@ def test_the_supervisors_policy_is_for_servers_without_one():
 
 def test_error_and_close_count_once():
     """L5: a death seen as a failed call, a failed list and a closed connection is one step of the ladder."""
-    server = ScriptedServer(Life(dies_after=10), Life(), tools={"hang": _hang})
+    server = ScriptedServer(Life(dies_after=10), Life(), tools={"hang": hang})
 
     async def main():
         async with open_supervisor([spec(server)]) as supervisor:
@@ -518,7 +512,7 @@ async def test_removed_stays_removed(autojump_clock, moment):
 
 async def test_stop_mid_call(autojump_clock):
     """L9: the call ends at once and says that the server may have acted; nothing is started again."""
-    server = ScriptedServer(tools={"hang": _hang}, annotations={"hang": {"readOnlyHint": True}})
+    server = ScriptedServer(tools={"hang": hang}, annotations={"hang": {"readOnlyHint": True}})
     async with open_supervisor([spec(server)]) as supervisor:
         ended: list[tuple[float, str]] = []
 
@@ -700,7 +694,7 @@ async def test_restart_modes(autojump_clock, mode, exit_code, state):
 
 async def test_a_clean_exit_with_a_call_pending_is_none(autojump_clock):
     """L12: exit code 0 with a call in flight is a failure in `transient`."""
-    server = ScriptedServer(Life(dies_after=10, exit_code=0), tools={"hang": _hang})
+    server = ScriptedServer(Life(dies_after=10, exit_code=0), tools={"hang": hang})
     async with open_supervisor([spec(server, restart="transient")]) as supervisor:
         await _swallow(partial(supervisor.call_tool, "mcp_lab_hang"))
         await trio.testing.wait_all_tasks_blocked()
@@ -751,7 +745,7 @@ async def test_calls_in_the_status(autojump_clock):
     async def fail(arguments):
         raise ValueError("no")
 
-    server = ScriptedServer(Life(dies_after=10), tools={"hang": _hang, "fail": fail, "nap": _nap})
+    server = ScriptedServer(Life(dies_after=10), tools={"hang": hang, "fail": fail, "nap": _nap})
     async with open_supervisor([spec(server)]) as supervisor:
         assert (await supervisor.call_tool("mcp_lab_fail")).is_error
         await supervisor.call_tool("mcp_lab_nap")
@@ -1054,11 +1048,6 @@ async def test_who_closes_in_time_is_not(autojump_clock, caplog):
 
 
 # -- what tools do ------------------------------------------------------------------------------------------------
-
-
-async def _hang(arguments) -> object:
-    await trio.sleep_forever()
-    raise AssertionError
 
 
 async def _nap(arguments) -> object:

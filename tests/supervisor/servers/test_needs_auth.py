@@ -8,21 +8,15 @@ from attrs import frozen
 
 from mcp_nursery.actors.errors import ConnectionLost, ServerDown
 from mcp_nursery.actors.states import ServerState
-from mcp_nursery.supervisor import ServerSpec, ServerStatus, StateChanged, Supervisor, open_supervisor
+from mcp_nursery.supervisor import ServerSpec, StateChanged, open_supervisor
 from mcp_nursery.supervisor.lifecycle import LEFT_BY_NOBODY
 from mcp_nursery.supervisor.testing import Life, ScriptedServer
+
+from ..specs import spec, status
 
 S = ServerState
 REFUSED = Life(refuses="401 Unauthorized", needs_auth=True)
 EXPIRES = Life(dies_after=10, needs_auth=True)
-
-
-def spec(server: ScriptedServer, **options) -> ServerSpec:
-    return ServerSpec("lab", server.transport, **options)
-
-
-def status(supervisor: Supervisor) -> ServerStatus:
-    return supervisor.status()[0]
 
 
 @pytest.mark.parametrize("restart", ["permanent", "transient", "temporary"])

@@ -17,7 +17,6 @@ from mcp_nursery.supervisor import (
     RestartPolicy,
     ServerRemoved,
     ServerSpec,
-    ServerStatus,
     StateChanged,
     Supervisor,
     ToolsChanged,
@@ -29,16 +28,10 @@ from mcp_nursery.supervisor.security.redaction import Redactor
 from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual
 from mcp_nursery.supervisor.transports import UnusableTransport
 
+from ..specs import spec, status
+
 S = ServerState
 ONCE = RestartPolicy(delays=())
-
-
-def spec(server: ScriptedServer, name: str = "lab", **options) -> ServerSpec:
-    return ServerSpec(name, server.transport, **options)
-
-
-def status(supervisor: Supervisor, name: str = "lab") -> ServerStatus:
-    return next(one for one in supervisor.status() if one.name == name)
 
 
 def states(supervisor: Supervisor) -> dict[str, ServerState]:

@@ -12,13 +12,13 @@ from mcp_nursery.supervisor import (
     Call,
     RestartPolicy,
     ServerSpec,
-    ServerStatus,
     StateChanged,
-    Supervisor,
     open_supervisor,
 )
 from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual
 from mcp_nursery.supervisor.transports import UnusableTransport
+
+from ..specs import hang, status
 
 S = ServerState
 ONCE = RestartPolicy(delays=())
@@ -26,10 +26,6 @@ ONCE = RestartPolicy(delays=())
 
 def spec(server: ScriptedServer, name: str = "lab", **options) -> ServerSpec:
     return ServerSpec(name, server.transport, **{"policy": ONCE, **options})
-
-
-def status(supervisor: Supervisor, name: str = "lab") -> ServerStatus:
-    return next(one for one in supervisor.status() if one.name == name)
 
 
 DOWN = Life(refuses="down")
@@ -131,7 +127,7 @@ async def test_who_waits_is_served_when_it_is_revived(autojump_clock):
 
 async def test_a_lost_read_does_not_wait_for_a_revival(autojump_clock):
     """R2: it may be long; the caller learns at once that the call was lost."""
-    server = ScriptedServer(DIES, Life(), tools={"hang": _hang}, annotations={"hang": {"readOnlyHint": True}})
+    server = ScriptedServer(DIES, Life(), tools={"hang": hang}, annotations={"hang": {"readOnlyHint": True}})
     async with open_supervisor([spec(server, revive=60)]) as supervisor:
         with pytest.raises(ConnectionLost):
             await supervisor.call_tool("mcp_lab_hang")
@@ -281,7 +277,7 @@ async def test_the_ladder_of_a_revival_is_not_shortened(autojump_clock):
 
 async def test_a_call_that_is_lost_revives_once(autojump_clock):
     """R2: a lost read of a server that fails at once is sent again by one fresh start; lost again, it is lost."""
-    server = ScriptedServer(DIES, DIES, Life(), tools={"hang": _hang}, annotations={"hang": {"readOnlyHint": True}})
+    server = ScriptedServer(DIES, DIES, Life(), tools={"hang": hang}, annotations={"hang": {"readOnlyHint": True}})
     async with open_supervisor([spec(server, revive="on_call")]) as supervisor:
         with pytest.raises(ConnectionLost):
             await supervisor.call_tool("mcp_lab_hang")
@@ -291,7 +287,7 @@ async def test_a_call_that_is_lost_revives_once(autojump_clock):
 
 async def test_a_call_that_must_run_once_revives_nothing_after_it_was_lost(autojump_clock):
     """R2, Q15."""
-    server = ScriptedServer(DIES, Life(), tools={"hang": _hang})
+    server = ScriptedServer(DIES, Life(), tools={"hang": hang})
     async with open_supervisor([spec(server, revive="on_call")]) as supervisor:
         with pytest.raises(ConnectionLost):
             await supervisor.call_tool("mcp_lab_hang")
@@ -350,11 +346,6 @@ async def test_a_fan_out_revives(autojump_clock):
         results = await supervisor.gather([Call("mcp_lab_echo"), Call("echo", server="lab")] * 10)
         assert {result.incarnation for result in results} == {2}
         assert server.starts == [0, 10]
-
-
-async def _hang(arguments) -> object:
-    await trio.sleep_forever()
-    raise AssertionError
 
 
 @pytest.mark.parametrize("state", ["idle", "failed"])

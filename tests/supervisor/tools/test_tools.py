@@ -20,14 +20,7 @@ from mcp_nursery.supervisor import (
 )
 from mcp_nursery.supervisor.testing import Life, ScriptedServer
 
-
-def spec(server: ScriptedServer, name: str = "lab", **options) -> ServerSpec:
-    return ServerSpec(name, server.transport, **options)
-
-
-async def nothing(arguments) -> object:
-    await trio.lowlevel.checkpoint()
-    return "done"
+from ..specs import nothing, spec
 
 
 def scripted(*tools: str) -> ScriptedServer:
