@@ -177,9 +177,9 @@ class HttpCarrier:
         return loss_of(sort(self.phase, evidence), told)
 
     def fail(self, exchange: Exchange, evidence: Evidence) -> None:
-        """An exchange has failed: end the connection if that is what it means, else decide who waits."""
+        """An exchange has failed: end the connection if that is what it means, else decide who still waits."""
         hub, slot = self._hub, exchange.slot
-        if hub is None or hub.lost.is_set() or exchange.is_over:
+        if hub is None:
             return
         verdict = sort(exchange.phase or self.phase, evidence)
         if verdict.ends:

@@ -352,8 +352,7 @@ class Request(Exchange, Origin):
 
     def unread(self, problem: str) -> None:
         """See `Origin`."""
-        if self.slot is not None and not self.is_over:
-            self.carrier.fail(self, Evidence(problem, Fault.OVERSIZED))
+        self.carrier.fail(self, Evidence(problem, Fault.OVERSIZED))
 
     def judge(self, outcome: Outcome) -> Outcome:
         """See `Origin`."""
@@ -368,10 +367,9 @@ class Request(Exchange, Origin):
         self.carrier.begin(Exchange(self.carrier, Outgoing(frame), self._response_failed))
 
     def _response_failed(self, evidence: Evidence) -> None:
-        if self.slot is not None and not self.is_over:
-            told = f"our answer to its question was not taken: {evidence.told}"
-            self.carrier.fail(self, Evidence(told, Fault.BROKEN))
-            self.scope.cancel()
+        told = f"our answer to its question was not taken: {evidence.told}"
+        self.carrier.fail(self, Evidence(told, Fault.BROKEN))
+        self.scope.cancel()
 
 
 class Listening(Request):
