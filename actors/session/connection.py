@@ -20,12 +20,11 @@ from ..messages import CallTool, Handshake, Question, Round
 from ..outcomes import Loss, Outcome, Unlisted
 from ..reply import ReplySlot
 from ..states import Era
-from ..turns import by_turns
 from .base import Connection, HandshakeFailed
 from .handshake import BAD_ANSWER, CLIENT_INFO, negotiate, probe
 from .host_requests import answer, open_callbacks, round_params
 from .list_changes import ToolChanges
-from .tool_call import PreparedTool, prepare
+from .tool_call import PreparedTool, PreparedTools
 from .tool_list import list_tools, raw_page
 
 
@@ -80,7 +79,7 @@ class WiredConnection:
         self._session = session
         self._changes = changes
         self._era: Era | None = None
-        self._tools: dict[str, PreparedTool] = {}
+        self._tools = PreparedTools((), protocol_version="", stamp={})
 
     @property
     def pid(self) -> int | None:
@@ -121,7 +120,7 @@ class WiredConnection:
         self._carrier.opened()
         version = self._session.protocol_version
         assert version is not None  # the handshake came first
-        self._tools = await by_turns(prepare(tools, version, self._endpoint.stamp))
+        self._tools = PreparedTools(tools, protocol_version=version, stamp=self._endpoint.stamp)
         return tools
 
     def submit(self, calls: Sequence[CallTool]) -> None:

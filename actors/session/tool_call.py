@@ -132,13 +132,27 @@ class PreparedTool:
             raise BadResult(str(error)) from None
 
 
-def prepare(tools: Iterable[Tool], version: str, stamp: Mapping[str, Any]) -> Steps[dict[str, PreparedTool]]:
-    """All tools of one incarnation, by name."""
-    prepared: dict[str, PreparedTool] = {}
-    for tool in tools:
-        prepared[tool.name] = PreparedTool(tool, protocol_version=version, stamp=stamp)
-        yield
-    return prepared
+class PreparedTools:
+    """The tools of one list, each prepared when it is first called: most of ten thousand never are.
+
+    Args:
+        tools: As the server declares them.
+        protocol_version: Of this incarnation.
+        stamp: What the era puts into the `_meta` of every request.
+    """
+
+    def __init__(self, tools: Iterable[Tool], *, protocol_version: str, stamp: Mapping[str, Any]) -> None:
+        self._definitions = {tool.name: tool for tool in tools}
+        self._version = protocol_version
+        self._stamp = stamp
+        self._prepared: dict[str, PreparedTool] = {}
+
+    def get(self, name: str) -> PreparedTool | None:
+        """The tool of this name, if it is listed."""
+        if name not in self._prepared and name in self._definitions:
+            definition = self._definitions[name]
+            self._prepared[name] = PreparedTool(definition, protocol_version=self._version, stamp=self._stamp)
+        return self._prepared.get(name)
 
 
 def _typed(raw: dict[str, Any], content: Any) -> Steps[CallToolResult]:

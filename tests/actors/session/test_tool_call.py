@@ -18,7 +18,7 @@ from mcp_nursery.actors.jsonrpc.dispatcher import Endpoint
 from mcp_nursery.actors.jsonrpc.stream_carrier import DuplexCarrier
 from mcp_nursery.actors.reply import ReplySlot
 from mcp_nursery.actors.session.handshake import CLIENT_INFO
-from mcp_nursery.actors.session.tool_call import MOST_BLOCKS, BadResult, InputWanted, PreparedTool
+from mcp_nursery.actors.session.tool_call import MOST_BLOCKS, BadResult, InputWanted, PreparedTool, PreparedTools
 from mcp_nursery.actors.steps import at_once
 
 from ..jsonrpc.peer import Peer
@@ -325,3 +325,15 @@ def test_a_result_that_is_nested_too_deep_is_a_bad_one(where, levels, fits):
     else:
         with pytest.raises(BadResult, match="nested deeper than 200 levels"):
             at_once(prepared.result(raw))
+
+
+def test_a_tool_is_prepared_once_and_only_when_it_is_called(monkeypatch):
+    """A list of ten thousand leaves ten thousand objects fewer to the garbage collector."""
+    made = []
+    monkeypatch.setattr(PreparedTool, "__init__", lambda self, definition, **_: made.append(definition.name))
+    listed = [Tool(name=f"tool_{at}", input_schema={"type": "object"}) for at in range(100)]
+    tools = PreparedTools(listed, protocol_version=MODERN, stamp={})
+    assert made == []
+    assert tools.get("tool_7") is tools.get("tool_7") is not None
+    assert tools.get("tool_100") is None
+    assert made == ["tool_7"]
