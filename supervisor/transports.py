@@ -104,7 +104,11 @@ class DockerTransport:
 
 @frozen
 class InProcessTransport:
-    """A server object of the MCP SDK in this process: an `MCPServer` or a low-level `Server`."""
+    """A server object of the MCP SDK in this process: an `MCPServer` or a low-level `Server`.
+
+    Trio ends no task that shields itself from cancellation: a handler or a lifespan that does so without a time limit
+    holds a stop, and the end of the block, up until it is done.
+    """
 
     kind: ClassVar[TransportKind] = "in-process"
 
