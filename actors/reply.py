@@ -2,17 +2,19 @@
 
 import math
 from collections import deque
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import trio
+from attrs import define, field
 
 from .mailbox import Mailbox, logger
 from .outcomes import Answered, Expired, Loss, Malformed, Outcome, Rejected
 from .states import Delivery
+from .steps import Steps
 
 if TYPE_CHECKING:
-    from .session.tool_call import PreparedTool
+    from mcp_types import CallToolResult
 
 ProgressCallback = Callable[[float, float | None, str | None], Awaitable[None]]
 """Called in the caller's task with (progress, total, message), in the order the server sent them."""
@@ -38,56 +40,72 @@ class IdleLimit:
         self.scope.deadline = math.inf
 
 
+class ToolCodec(Protocol):
+    """A tool as one incarnation knows it: what its requests have beside their arguments, and how results are read."""
+
+    def params_meta(self, meta: Mapping[str, Any]) -> dict[str, Any]:
+        """The `_meta` of a request: the call's own, and what the protocol puts there."""
+        ...
+
+    def headers(self, arguments: bytes | None) -> Mapping[str, str]:
+        """What goes with a request where frames have headers."""
+        ...
+
+    def result(self, raw: dict[str, Any], *, small: bool = False) -> "Steps[CallToolResult]":
+        """The typed result, validated."""
+        ...
+
+
+@define(eq=False, kw_only=True)
 class ReplySlot:
     """Where one caller waits. Decided once: by the outcome, by its time being over, or by the caller giving up.
 
-    The caller makes it and waits in it; the router notes the owner; the owner notes that the write began and resolves
-    it. All of it is synchronous, so that `delivery` is true at every moment. A caller with many calls waits in none of
-    its slots: each tells its `listener` when it is decided.
+    The caller makes it and waits in it; the router routes it to an owner; the owner numbers its request, marks it as
+    sent when the write begins, and resolves it. Each field has one method that writes it. All of it is synchronous, so
+    that `delivery` is true at every moment. A caller with many calls waits in none of its slots: each tells its
+    `listener` when it is decided.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_idle",
-        "_listener",
-        "_progress",
-        "_task",
-        "abandoned",
-        "incarnation",
-        "outcome",
-        "owner",
-        "request_id",
-        "sent",
-        "tool",
-    )
+    wants_progress: bool = False
+    """Whether the caller listens for progress."""
+    _idle: IdleLimit | None = field(default=None, alias="idle")
+    _listener: Callable[[], None] | None = field(default=None, alias="listener")
+    outcome: Outcome | None = field(default=None, init=False)
+    """Written by `resolve` and `expire`."""
+    abandoned: bool = field(default=False, init=False)
+    """Nobody waits any more. Written by `abandon`."""
+    sent: bool = field(default=False, init=False)
+    """Its frame's write has begun. Written by `mark_sent`."""
+    incarnation: int | None = field(default=None, init=False)
+    """Of the server that it was routed to. Written by `route` and `follow`."""
+    request_id: int | str | None = field(default=None, init=False)
+    """Written by `number`."""
+    tool: ToolCodec | None = field(default=None, init=False)
+    """What reads the result. Written by `assign` and `follow`."""
+    owner: Mailbox[Any] | None = field(default=None, init=False)
+    """The owner's mailbox for abandoned slots. Written by `route`."""
+    _progress: deque[tuple[float, float | None, str | None]] | None = field(default=None, init=False)
+    _task: trio.lowlevel.Task | None = field(default=None, init=False)
 
-    def __init__(
-        self,
-        *,
-        wants_progress: bool = False,
-        idle: "IdleLimit | None" = None,
-        listener: Callable[[], None] | None = None,
-    ) -> None:
-        self.outcome: Outcome | None = None
-        self.abandoned: bool = False
-        self.sent: bool = False
-        self.incarnation: int | None = None
-        self.owner: Mailbox[Any] | None = None
-        """The owner's mailbox for abandoned slots, once the call was handed on."""
-        self.request_id: int | str | None = None
-        self.tool: PreparedTool | None = None
-        """What the owner knows of the tool: needed to judge the result."""
-        self._progress: deque[tuple[float, float | None, str | None]] | None = (
-            deque(maxlen=_PROGRESS_BACKLOG) if wants_progress else None
-        )
-        self._idle = idle
-        self._listener = listener
-        self._task: trio.lowlevel.Task | None = None
+    def route(self, incarnation: int, owner: Mailbox[Any]) -> None:
+        """The call goes to this incarnation, which hears in its mailbox `owner` if the caller gives up."""
+        self.incarnation, self.owner = incarnation, owner
 
-    @property
-    def wants_progress(self) -> bool:
-        """Whether the caller listens for progress."""
-        return self._progress is not None
+    def follow(self, earlier: "ReplySlot") -> None:
+        """Wait for what the same incarnation says next, after its answer in the earlier slot."""
+        self.incarnation, self.tool = earlier.incarnation, earlier.tool
+
+    def assign(self, tool: ToolCodec) -> None:
+        """The owner has this tool for the call."""
+        self.tool = tool
+
+    def number(self, request_id: int | str) -> None:
+        """The request has this id."""
+        self.request_id = request_id
+
+    def mark_sent(self) -> None:
+        """The frame's write begins: from now on the server may have acted."""
+        self.sent = True
 
     @property
     def decided(self) -> bool:
@@ -108,7 +126,7 @@ class ReplySlot:
 
     def resolve(self, outcome: Outcome) -> None:
         """Decide the slot, unless it is decided."""
-        if not self.decided:
+        if self.outcome is None and not self.abandoned:
             self.outcome = outcome
             if self._idle is not None:
                 self._idle.stop()
@@ -123,7 +141,9 @@ class ReplySlot:
 
     def report(self, progress: float, total: float | None, message: str | None) -> None:
         """Queue a progress report, ahead of any later outcome."""
-        if self._progress is not None and not self.decided:
+        if self.wants_progress and not self.decided:
+            if self._progress is None:
+                self._progress = deque(maxlen=_PROGRESS_BACKLOG)
             self._progress.append((progress, total, message))
             if self._idle is not None:
                 self._idle.restart()

@@ -73,8 +73,7 @@ class RouterActor:
         if owner is None:
             call.slot.resolve(Unrouted())
             return
-        call.slot.incarnation = owner.incarnation
-        call.slot.owner = owner.control
+        call.slot.route(owner.incarnation, owner.control)
         try:
             owner.mailbox.put_nowait(call)
         except trio.WouldBlock:

@@ -34,7 +34,7 @@ class CallTable:
         key = coerce_request_id(request_id)
         if key in self._waiting:
             raise ValueError(f"request id {request_id!r} is already in flight")
-        slot.request_id = request_id
+        slot.number(request_id)
         self._waiting[key] = slot
         return request_id
 

@@ -49,7 +49,7 @@ class Outbox:
         for key, frame in queue[:begun]:
             self.size -= len(frame)
             if isinstance(key, ReplySlot):
-                key.sent = True
+                key.mark_sent()
         self._queue = dict(queue[begun:])
         if self._queue or self._duplex.unfinished:
             self._blocked.set()

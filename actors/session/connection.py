@@ -18,13 +18,13 @@ from ..jsonrpc.stream_carrier import DuplexCarrier
 from ..limits import Limits
 from ..messages import CallTool, Handshake, Question, Round
 from ..outcomes import Loss, Outcome, Unlisted
-from ..reply import ReplySlot
+from ..reply import ReplySlot, ToolCodec
 from ..states import Era
 from .base import Connection, HandshakeFailed
 from .handshake import BAD_ANSWER, CLIENT_INFO, negotiate, probe
 from .host_requests import answer, open_callbacks, round_params
 from .list_changes import ToolChanges
-from .tool_call import PreparedTool, PreparedTools
+from .tool_call import PreparedTools
 from .tool_list import list_tools, raw_page
 
 
@@ -138,7 +138,7 @@ class WiredConnection:
         if tool is None:
             call.slot.resolve(Unlisted())
             return
-        call.slot.tool = tool
+        call.slot.assign(tool)
 
         def encode(request_id: int | str) -> bytes:
             meta = tool.params_meta(_meta(call, request_id))
@@ -191,7 +191,7 @@ class WiredConnection:
         if tool is None:
             call.slot.resolve(Unlisted())
             return None
-        call.slot.tool = tool
+        call.slot.assign(tool)
         return _post(call, tool, lambda request_id: tool.frame(request_id, call.arguments, _meta(call, request_id)))
 
     def _failed(self, what: str, error: Exception, *, probing: bool = False) -> HandshakeFailed:
@@ -203,7 +203,7 @@ class WiredConnection:
         return HandshakeFailed(loss, era=self._era, probe_refused=refused, lost=True)
 
 
-def _post(call: CallTool, tool: PreparedTool, encode: Callable[[RequestId], bytes]) -> Post:
+def _post(call: CallTool, tool: ToolCodec, encode: Callable[[RequestId], bytes]) -> Post:
     return Post(call.slot, encode, partial(tool.headers, call.arguments), call.limited)
 
 

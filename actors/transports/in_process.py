@@ -212,7 +212,7 @@ class ObjectCarrier:
         serve = self._serve
         if slot.decided or serve is None:  # whoever waited for it was told that it was not sent
             return self._loss
-        slot.sent = True
+        slot.mark_sent()
 
         async def report(progress: float, total: float | None, message: str | None) -> None:
             await trio.lowlevel.checkpoint()

@@ -121,7 +121,7 @@ class Handover:
         """After an answer that is a question: whether its server has acted is unknown until it gives another."""
         before, self.slot = self.slot, ReplySlot()
         self._sent_before = self._sent_before or before.sent
-        self.slot.incarnation, self.slot.tool = before.incarnation, before.tool
+        self.slot.follow(before)
 
     async def _submit_attentively(self, tool: Tool, hand_on: HandOn | None) -> Outcome:
         """For a caller who hears of progress: its callback runs on the call's time, and no timer could end that."""

@@ -102,7 +102,7 @@ class InputRounds:
         """
         self._handover.renew_slot()
         slot = self._handover.slot
-        follow_up(self._owner, slot.incarnation, Question(self._tool.tool, key, request, slot))
+        follow_up(self._owner, Question(self._tool.tool, key, request, slot))
         return await slot.wait()
 
     async def _send_again(self, responses: dict[str, Any] | None, state: str | None) -> Outcome:
@@ -110,8 +110,8 @@ class InputRounds:
         asked = self._handover.slot
 
         def hand_on(call: CallTool) -> None:
-            call.slot.tool = asked.tool
-            follow_up(self._owner, asked.incarnation, Round(call, responses, state))
+            call.slot.follow(asked)
+            follow_up(self._owner, Round(call, responses, state))
 
         return await self._handover.submit(self._tool, hand_on)
 
@@ -133,15 +133,14 @@ def wants_a_visit(outcome: Outcome) -> TypeGuard[Rejected]:
     return isinstance(outcome, Rejected) and outcome.code == URL_ELICITATION_REQUIRED
 
 
-def follow_up(owner: Owner | None, asker: int | None, message: FollowUp) -> None:
-    """Leave a message with the incarnation that asks. If that is gone, the message's slot is decided at once.
+def follow_up(owner: Owner | None, message: FollowUp) -> None:
+    """Leave a message with the incarnation that its slot is of. If that is gone, the slot is decided at once.
 
     Another incarnation of the server knows nothing of the call: it must not get the rest of it.
     """
     slot = message.slot
-    slot.incarnation = asker
-    if owner is not None and owner.incarnation == asker:
-        slot.owner = owner.control
+    if owner is not None and owner.incarnation == slot.incarnation:
+        slot.route(owner.incarnation, owner.control)
         try:
             owner.control.put_nowait(message)
         except trio.BrokenResourceError:

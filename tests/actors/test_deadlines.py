@@ -61,7 +61,7 @@ async def test_a_deadline_is_over_when_it_is_reached(autojump_clock, timer):
 async def test_a_slot_expires_at_its_deadline(autojump_clock, timer):
     """R4: to the moment, and its owner is told once."""
     slot = ReplySlot()
-    slot.owner = Mailbox(math.inf)
+    slot.route(1, Mailbox(math.inf))
     timer.watch(slot, trio.current_time() + 3)
     assert await expiry(slot) == 3
     assert slot.owner.close() == [slot]

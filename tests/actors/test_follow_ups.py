@@ -35,13 +35,13 @@ class User:
 
 def question(owner):
     slot = ReplySlot()
-    slot.owner = owner.control
+    slot.route(1, owner.control)
     return Question("echo", "q", REQUEST, slot)
 
 
 def another_round(owner):
     slot = ReplySlot()
-    slot.owner = owner.control
+    slot.route(1, owner.control)
     return Round(CallTool("x", "echo", b"{}", {}, slot))
 
 

@@ -223,7 +223,7 @@ async def test_the_first_of_two_outcomes_counts():
 
 async def test_a_cancel_after_the_outcome_but_before_the_caller_ran_changes_nothing():
     slot, cancels, outcomes = ReplySlot(), Mailbox[ReplySlot](math.inf), []
-    slot.owner = cancels
+    slot.route(1, cancels)
 
     async with tasks() as nursery:
         scope = trio.CancelScope()
@@ -244,7 +244,7 @@ async def test_a_cancel_after_the_outcome_but_before_the_caller_ran_changes_noth
 async def test_an_outcome_after_the_cancel_but_before_the_caller_ran_still_counts():
     """Decided once, at every moment: while nobody gave up in fact, the reply wins or the abort does, never both."""
     slot, cancels, outcomes = ReplySlot(), Mailbox[ReplySlot](math.inf), []
-    slot.owner = cancels
+    slot.route(1, cancels)
 
     async with tasks() as nursery:
         scope = trio.CancelScope()
@@ -293,9 +293,9 @@ def test_every_short_history_decides_a_slot_once(length: int, owner_gone: bool):
 def apply(operation: str, slot: ReplySlot, cancels: Mailbox[ReplySlot]) -> None:
     match operation:
         case "hand on":
-            slot.owner = cancels
+            slot.route(1, cancels)
         case "send":
-            slot.sent = True
+            slot.mark_sent()
         case "answer":
             slot.resolve(ANSWER)
         case "lose":
@@ -323,8 +323,9 @@ def apply(operation: str, slot: ReplySlot, cancels: Mailbox[ReplySlot]) -> None:
 )
 def test_delivery_at_each_stage(sent: bool, outcome: Outcome | None, delivery: Delivery):
     slot = ReplySlot()
-    slot.owner = Mailbox(math.inf)
-    slot.sent = sent
+    slot.route(1, Mailbox(math.inf))
+    if sent:
+        slot.mark_sent()
     if outcome is not None:
         slot.resolve(outcome)
     assert slot.delivery is delivery
@@ -333,7 +334,8 @@ def test_delivery_at_each_stage(sent: bool, outcome: Outcome | None, delivery: D
 @pytest.mark.parametrize("sent", [False, True])
 def test_delivery_after_giving_up(sent: bool):
     slot = ReplySlot()
-    slot.sent = sent
+    if sent:
+        slot.mark_sent()
     slot.abandon()
     slot.resolve(ANSWER)
     assert slot.delivery is (Delivery.UNKNOWN if sent else Delivery.NOT_SENT)
@@ -354,7 +356,7 @@ async def test_giving_up_before_hand_on_tells_nobody():
 
 async def test_giving_up_after_hand_on_tells_the_owner_exactly_once(autojump_clock: MockClock):
     slot, cancels = ReplySlot(), Mailbox[ReplySlot](math.inf)
-    slot.owner = cancels
+    slot.route(1, cancels)
     with trio.move_on_after(7):
         await slot.wait(ignore)
     assert trio.current_time() == 7
@@ -364,7 +366,7 @@ async def test_giving_up_after_hand_on_tells_the_owner_exactly_once(autojump_clo
 
 async def test_giving_up_when_the_incarnation_is_gone_raises_nothing():
     slot, cancels = ReplySlot(), Mailbox[ReplySlot](math.inf)
-    slot.owner = cancels
+    slot.route(1, cancels)
     cancels.close()
     with trio.move_on_after(0) as scope:
         await slot.wait(ignore)
@@ -375,7 +377,7 @@ async def test_giving_up_when_the_incarnation_is_gone_raises_nothing():
 async def test_a_caller_that_raises_in_its_callback_gives_up():
     """Exceptions are logged, but KeyboardInterrupt and its like end the call and the owner is told."""
     slot, cancels = ReplySlot(wants_progress=True), Mailbox[ReplySlot](math.inf)
-    slot.owner = cancels
+    slot.route(1, cancels)
     slot.report(1, None, None)
 
     async def interrupt(progress: float, total: float | None, message: str | None) -> None:
@@ -388,7 +390,7 @@ async def test_a_caller_that_raises_in_its_callback_gives_up():
 
 async def test_a_deadline_holds_while_the_callback_runs(autojump_clock: MockClock):
     slot, cancels = ReplySlot(wants_progress=True), Mailbox[ReplySlot](math.inf)
-    slot.owner = cancels
+    slot.route(1, cancels)
     slot.report(1, None, None)
 
     async def hang(progress: float, total: float | None, message: str | None) -> None:

@@ -363,7 +363,7 @@ class Conversation:
             for call in await self.owner.mailbox.take(1):
                 if call.slot.abandoned:
                     continue
-                call.slot.sent = True
+                call.slot.mark_sent()
                 self.acted_on.append(call)
                 await trio.lowlevel.checkpoint()
                 call.slot.resolve(ANSWER)

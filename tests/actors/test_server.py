@@ -58,7 +58,7 @@ class Seen:
     def send(self, name, tool="echo", arguments=b"{}"):
         """A call by a caller of its own, whose outcome is kept under its name with the time and the delivery."""
         slot = ReplySlot()
-        slot.owner = self.owner.control
+        slot.route(1, self.owner.control)
         call = CallTool(key="x", tool=tool, arguments=arguments, meta={}, slot=slot)
         self.owner.mailbox.put_nowait(call)
         self.nursery.start_soon(self._wait, name, slot, scope := trio.CancelScope())

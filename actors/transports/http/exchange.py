@@ -195,7 +195,7 @@ class Exchange:
             await trio.lowlevel.checkpoint()
         self._left = True
         if self.slot is not None:
-            self.slot.sent = True
+            self.slot.mark_sent()
         yield self.outgoing.frame
 
     # -- in -------------------------------------------------------------------------------------------------------

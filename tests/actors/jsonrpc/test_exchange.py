@@ -116,7 +116,7 @@ class Exchange:
         await trio.sleep(dice.choice([0, 0, 1, 2]))
         wants = dice.random() < 0.5
         slot = ReplySlot(wants_progress=wants)
-        slot.owner = self.cancels
+        slot.route(1, self.cancels)
         outcome = "gave up"
         patience = dice.choice([0.5, 3, 10, 100])
         self.endpoint.post([Post(slot, lambda request_id: call_frame(request_id, token, wants_progress=wants))])

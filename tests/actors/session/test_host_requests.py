@@ -350,7 +350,7 @@ async def test_a_round_goes_on_though_its_tool_is_listed_no_more():
         await ready(opening, Era.MODERN)
         opening.submit([first.call])
         second = again(state="abc")
-        second.slot.tool = first.slot.tool
+        second.slot.follow(first.slot)
         await opening.list_tools()
         opening.send_round(second)
         assert [message["params"]["name"] for message in lab.heard_of("tools/call")] == ["work", "work"]

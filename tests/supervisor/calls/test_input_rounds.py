@@ -516,8 +516,11 @@ def test_a_follow_up_finds_its_incarnation_or_nobody(incarnation):
     owner = None if incarnation is None else Owner(incarnation, *(Mailbox[Any](math.inf) for _ in range(2)))
     if owner is not None and incarnation == 1:
         owner.control.close()
-    message = Round(CallTool("x", "work", None, {}, ReplySlot()))
-    follow_up(owner, 1, message)
+    asked, slot = ReplySlot(), ReplySlot()
+    asked.route(1, Mailbox[Any](math.inf))
+    slot.follow(asked)
+    message = Round(CallTool("x", "work", None, {}, slot))
+    follow_up(owner, message)
     assert isinstance(message.slot.outcome, Loss)
     assert message.slot.incarnation == 1
     assert owner is None or owner.control.statistics().waiting == 0
