@@ -131,11 +131,27 @@ def stubborn(options: argparse.Namespace) -> Iterator[Table]:
     yield Table("Leaving servers that end only when they are killed", *cells(found, lines), found)
 
 
+def pins(options: argparse.Namespace) -> Iterator[Table]:
+    """Servers whose tools are held back unless they are what they were when they were first used; all are."""
+    sizes = [("http", 30), ("stdio", 30)] if options.quick else [("http", 300), ("stdio", 1000)]
+    if options.kind or options.servers:
+        sizes = [(options.kind or "stdio", options.servers or 300)]
+    job = {"subject": "pins", "tools": options.tools}
+    found = {f"{servers} {kind}": host(options, **job, kind=kind, servers=servers) for kind, servers in sizes}
+    lines = {
+        "connect, first (s)": lambda one: f"{one['first']:.2f}",
+        "with tools held back": lambda one: f"{one['first_held']:.0f}",
+        "connect, again (s)": lambda one: f"{one['again']:.2f}",
+        "the same then": lambda one: f"{one['again_held']:.0f}",
+    }
+    yield Table('Servers under pins="block", tools as they were', *cells(found, lines), found)
+
+
 def cells(found: dict[str, Figures], lines: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
     return ["", *lines], [[name, *(cell(one) for cell in lines.values())] for name, one in found.items()]
 
 
-SUBJECTS = {"lives": lives, "waiting": waiting, "frozen": frozen, "gate": gate, "stubborn": stubborn}
+SUBJECTS = {"lives": lives, "waiting": waiting, "frozen": frozen, "gate": gate, "stubborn": stubborn, "pins": pins}
 
 
 def main() -> None:

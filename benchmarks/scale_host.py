@@ -288,12 +288,30 @@ async def stubborn(job: Job, transport: Callable[[int], Any], turns: Turns) -> F
     return {**found, "reports": len(reports), "outlived": outlived, "rows": rows, "alive": alive}
 
 
+async def pins(job: Job, transport: Callable[[int], Any], turns: Turns) -> Figures:
+    """With `pins="block"` all servers are met for the first time, and then once more: how many of them have tools held
+    back, all of them healthy, when all have connected."""
+    from mcp_nursery.supervisor import ServerSpec, open_supervisor
+
+    specs = [ServerSpec(f"s{n:04}", transport(n)) for n in range(job["servers"])]
+    found: Figures = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for time_met in ("first", "again"):
+            watch = Stopwatch()
+            async with open_supervisor(specs, gate=0, state=Path(folder) / "state.db", pins="block") as supervisor:
+                await supervisor.list_tools()
+                held = sum(status.tool_count < job["tools"] for status in supervisor.status())
+                found |= {**watch.lap(time_met), f"{time_met}_held": held}
+    return {**found, "turn": turns.longest}
+
+
 SUBJECTS: dict[str, Callable[[Job, Callable[[int], Any], Turns], Awaitable[Figures]]] = {
     "life": life,
     "starting": starting,
     "frozen": frozen,
     "gate": gate,
     "stubborn": stubborn,
+    "pins": pins,
 }
 
 
