@@ -34,7 +34,7 @@ python_maximum_signature_line_length = 88
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
-autodoc_default_options = {"members": True, "undoc-members": True, "show-inheritance": True}
+autodoc_default_options = {"members": True, "undoc-members": True}
 toc_object_entries_show_parents = "hide"
 
 
@@ -53,7 +53,7 @@ def _with_sections(app, what, name, obj, options, lines):  # noqa: PLR0917
 
 def _without_nothing(_app, _what, _name, _obj, _options, signature, returned):
     """A default that is made anew each time: attrs calls it NOTHING."""
-    return signature and signature.replace("= NOTHING", "= …"), returned
+    return signature and signature.replace("= NOTHING", "= ..."), returned
 
 
 def _without_plumbing(_app, _what, name, _obj, skip, _options):

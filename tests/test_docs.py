@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import json
 import re
 import textwrap
 from pathlib import Path
@@ -9,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from mcp_nursery import supervisor
-from mcp_nursery.supervisor import testing
+from mcp_nursery.supervisor import Supervisor, load_config, testing
 
 DOCS = Path(__file__).parent.parent / "docs"
+PAGES = {str(page.relative_to(DOCS)): page.read_text() for page in DOCS.rglob("*.md")}
 PUBLIC = {name: getattr(module, name) for module in (supervisor, testing) for name in module.__all__}
 CLASSES = {name: it for name, it in PUBLIC.items() if inspect.isclass(it)}
 
@@ -74,3 +76,49 @@ def test_the_architecture_names_the_rooms_there_are() -> None:
         it.parent.relative_to(root) for top in ("actors", "supervisor") for it in root.glob(f"{top}/**/__init__.py")
     ]
     assert sorted(named) == sorted(map(str, {room for room in rooms if "dialects" not in room.parts}))
+
+
+def blocks(language: str) -> list[tuple[str, str, str]]:
+    """Each block of the documentation, after its page and the line before it."""
+    block = re.compile(rf"^([^\n]*)\n```{language}\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+    return [(page, before, body) for page, text in PAGES.items() for before, body in block.findall(text)]
+
+
+def test_every_whole_program_is_one_that_is_run() -> None:
+    starts = re.compile(r"^(trio\.run|anyio\.run|asyncio\.run|run_virtual)\(", re.MULTILINE)
+    programs = [(page, before) for page, before, body in blocks("python") if starts.search(body)]
+    assert len(programs) > 10
+    assert [page for page, before in programs if not re.match("<!-- (run|serve): ", before)] == []
+
+
+def test_every_configuration_works(tmp_path: Path) -> None:
+    configurations = [body for _, _, body in blocks("json") if "mcpServers" in json.loads(body)]
+    assert configurations
+    for body in configurations:
+        (tmp_path / "servers.json").write_text(body)
+        config = load_config(tmp_path / "servers.json")
+        assert config.servers
+        assert not config.warnings
+
+
+def test_the_pieces_of_code_use_what_there_is() -> None:
+    """Keywords of what is called, and methods of a supervisor. What is run proves itself."""
+    calls = [
+        (page, call)
+        for page, _, body in blocks("python")
+        for call in ast.walk(compile(body, page, "exec", ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT))
+        if isinstance(call, ast.Call)
+    ]
+    checked = 0
+    for page, call in calls:
+        match call.func:
+            case ast.Name(name) if name in PUBLIC:
+                called = PUBLIC[name]
+            case ast.Attribute(ast.Name("supervisor"), name):
+                called = getattr(Supervisor, name)
+            case _:
+                continue
+        known = inspect.signature(called).parameters
+        assert [word.arg for word in call.keywords if word.arg not in known] == [], f"{page}: {ast.unparse(call)}"
+        checked += 1
+    assert checked > 40

@@ -35,10 +35,11 @@ def _shown(parameter: Any) -> str:
 def keys() -> Iterator[str]:
     """A row for each key of a server's entry, from the JSON Schema that `mcp-nursery check --schema` prints."""
     schema = json.loads((files("mcp_nursery.supervisor.config") / "schema.json").read_text())
-    yield from ("| key | value | default | meaning |", "|---|---|---|---|")
+    yield from ("| key | meaning | default |", "|---|---|---|")
     for key, said in schema["$defs"]["server"]["properties"].items():
         default = f"`{json.dumps(said['default'])}`" if "default" in said else ""
-        yield f"| `{key}` | {' or '.join(dict.fromkeys(_kinds(said)))} | {default} | {said.get('description', '')} |"
+        kinds = " or ".join(dict.fromkeys(_kinds(said)))
+        yield f"| `{key}` | {said.get('description', '')} <br> {kinds} | {default} |"
 
 
 def _kinds(said: dict[str, Any]) -> Iterator[str]:
@@ -49,7 +50,7 @@ def _kinds(said: dict[str, Any]) -> Iterator[str]:
         yield ", ".join(f"`{json.dumps(value)}`" for value in values if value is not None)
     elif "type" in said:
         kinds = [said["type"]] if isinstance(said["type"], str) else said["type"]
-        yield from (kind for kind in kinds if kind != "null")
+        yield from (f"*{kind}*" for kind in kinds if kind != "null")
 
 
 _WRITERS: dict[str, Callable[[], Iterator[str]]] = {"commands": commands, "configuration-keys": keys}
