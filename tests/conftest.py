@@ -1,5 +1,8 @@
-"""Hypothesis profiles: `quick` by default, `thorough` in CI or when HYPOTHESIS_PROFILE asks. And folders of a user
-for the tests alone: nothing here reads or writes what the developer's own mcp-nursery remembers."""
+"""Lanes: `pytest -m "not slow"` for every save, `pytest` before a change is shared, `CI=true pytest` for everything.
+
+Hypothesis has the profile `quick`, and `thorough` where CI=true or HYPOTHESIS_PROFILE asks for it. The tests have
+folders of a user of their own: nothing here reads or writes what the developer's mcp-nursery remembers.
+"""
 
 import logging
 import os
@@ -12,8 +15,8 @@ from .timely import LATE
 settings.register_profile("quick", max_examples=50, deadline=None, derandomize=False)
 settings.register_profile("thorough", max_examples=150, deadline=None, derandomize=False, print_blob=True)
 
-_default = "thorough" if os.environ.get("CI", "").lower() == "true" else "quick"
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or _default)
+CI = os.environ.get("CI", "").lower() == "true"
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("thorough" if CI else "quick"))
 
 
 @pytest.fixture(autouse=True)
@@ -35,11 +38,17 @@ def log_levels():
     ours.setLevel(before[1])
 
 
+@pytest.hookimpl(tryfirst=True)  # before -m looks at the markers
 def pytest_collection_modifyitems(items):
-    """Servers that nobody here wrote are installed at first use: that takes as long as the network does."""
+    """Put each test in its lane. Servers that nobody here wrote have as long as the network takes to install them."""
     for item in items:
         if item.get_closest_marker("interop"):
             item.add_marker(pytest.mark.timeout(1200))
+            item.add_marker(pytest.mark.slow)
+        if item.get_closest_marker("ci"):
+            item.add_marker(pytest.mark.slow)
+            if not CI:
+                item.add_marker(pytest.mark.skip(reason="runs where CI=true"))
 
 
 @pytest.hookimpl(tryfirst=True)

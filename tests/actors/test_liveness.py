@@ -182,6 +182,7 @@ async def test_watching_costs_a_look_every_five_seconds(autojump_clock):
 # -- on a wire ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("modern", [True, False], ids=["discover", "ping"])
 async def test_a_server_that_lives_answers(modern, autojump_clock):
     server = ScriptedServer(Life(modern=modern))

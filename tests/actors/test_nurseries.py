@@ -200,6 +200,7 @@ print("left")
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", [CANCELLED_ALREADY, CANCELLED_AT_EVERY_STEP], ids=["already", "every step"])
 def test_cancelled_at_any_moment(code):
     """L9: a block that is cancelled, before its start already or at any step, is left with every connection closed.

@@ -430,6 +430,7 @@ async def converse(step: int, *, cancel_router: bool) -> tuple[int, set[str]]:
     return instrument.count, endings
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("cancel_router", "endings"),
     [

@@ -4,6 +4,8 @@ import pytest
 
 from .targets import TARGETS, fuzz
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("target", TARGETS.values(), ids=lambda target: target.name)
 def test_fuzz(target):

@@ -32,6 +32,8 @@ from mcp_nursery.supervisor.testing import Ask, Life, Refusal, ScriptedServer, r
 
 from ._world import all_tasks
 
+pytestmark = pytest.mark.slow
+
 T = TypeVar("T")
 THOROUGH = settings.default.max_examples > 100
 SCHEDULES = range(4 if THOROUGH else 1)

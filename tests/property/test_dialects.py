@@ -16,6 +16,8 @@ from mcp_nursery.supervisor.config.discovery import SETTINGS
 from mcp_nursery.supervisor.config.document import read_document
 from mcp_nursery.supervisor.transports import UnusableTransport
 
+pytestmark = pytest.mark.slow
+
 SECRET = "hunter2"
 PLACES = {
     ".mcp.json": "mcpServers",

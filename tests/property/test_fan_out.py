@@ -28,6 +28,8 @@ from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual
 from ._world import all_tasks
 from .test_cancellation import SCHEDULES, CancelAtStep, steadily
 
+pytestmark = pytest.mark.slow
+
 POLICY = RestartPolicy(delays=(0.5, 0.5), stable_after=0)
 DURATIONS = {"now": 0.0, "soon": 1.0, "late": 3.0}
 BOUND = 60.0

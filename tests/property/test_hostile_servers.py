@@ -29,6 +29,8 @@ from ._hostile import HostileServer, Plan, plans
 from ._hostile_plans import WORST_PLANS
 from ._hostile_words import CALLED
 
+pytestmark = pytest.mark.slow
+
 
 async def elicit(message: Any) -> ElicitResult:
     repr(message)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 
+import pytest
 from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,6 +13,8 @@ from mcp_nursery.supervisor.testing import Life
 
 from ._world import ENDERS, Act, Call, Script, Step, Trace, calls, run_world, scripts, steps, worlds
 from .test_supervisor import check, one_transport_at_a_time, shown
+
+pytestmark = pytest.mark.slow
 
 limits = st.sampled_from([0.5, 1.0, 1.5, 3.0])
 healthy = st.builds(

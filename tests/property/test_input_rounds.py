@@ -13,6 +13,8 @@ from mcp_nursery.supervisor import Callbacks, ConnectionLost, ServerDown, Superv
 from ._world import all_tasks
 from .test_cancellation import TOKEN, User, lab, lab_spec, steadily
 
+pytestmark = pytest.mark.slow
+
 
 @define(eq=False)
 class ActAtStep(trio.abc.Instrument):

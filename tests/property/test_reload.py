@@ -9,6 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+import pytest
 import trio
 import trio.testing
 from attrs import define, evolve, field, frozen
@@ -32,6 +33,8 @@ from mcp_nursery.supervisor import (
 from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual
 
 from ._world import Mirror, Noting, all_tasks, stands
+
+pytestmark = pytest.mark.slow
 
 NAMES = ("a", "a_b", "c")
 SETTLING = 60.0

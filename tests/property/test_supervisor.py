@@ -61,6 +61,8 @@ from ._world import (
     worlds,
 )
 
+pytestmark = pytest.mark.slow
+
 
 def share(part: float) -> settings:
     """The profile's examples, or a part of them for what is slow."""

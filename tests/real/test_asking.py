@@ -11,6 +11,8 @@ from mcp_nursery.supervisor import Callbacks, ServerError, ServerSpec, StdioTran
 
 from .harness import supervised
 
+pytestmark = pytest.mark.slow
+
 ASKING = Path(__file__).parents[1] / "servers" / "nursery_asking.py"
 VERSIONS = {"old": "2025-11-25", "new": "2026-07-28"}
 

@@ -26,6 +26,8 @@ from mcp_nursery.supervisor.config import load_project
 from ..timely import in_time, timely
 from .harness import AT_ONCE, eventually, is_alive, next_state, removed_in_time, status_of, supervised
 
+pytestmark = pytest.mark.slow
+
 FAKE = Path(__file__).parents[1] / "servers" / "fake_docker.py"
 SECRET = "hunter2-hunter2"
 STUBBORN = ["ignore=eof,term"]

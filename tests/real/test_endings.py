@@ -11,6 +11,8 @@ from mcp_nursery.supervisor import CallTimeout, ConnectionLost, Delivery, Server
 from ..timely import in_time, timely
 from .harness import Tree, eventually, is_alive, lab, next_state, status_of, supervised
 
+pytestmark = pytest.mark.slow
+
 STUBBORN = {"ignore": "eof,term"}
 
 

@@ -12,6 +12,8 @@ from ..timely import in_time, timely
 from .harness import eventually, lab, outcome_of, status_of, supervised
 from .rigs import ANY, CALL, open_rig
 
+pytestmark = pytest.mark.slow
+
 SPOKEN = ("stdio", "handshake", "modern", "sse", "ws")
 POLICY = RestartPolicy(delays=[0.1] * 300)
 

@@ -20,6 +20,8 @@ from .fault_matrix import ROWS, When
 from .harness import next_state, outcome_of, status_of
 from .rigs import open_rig
 
+pytestmark = pytest.mark.slow
+
 SETTINGS = {"policy": RestartPolicy(delays=[0.2] * 100)}
 LIVENESS = Liveness(interval=0.5, timeout=0.3)
 CONNECT_TIMEOUT = 1.5

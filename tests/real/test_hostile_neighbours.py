@@ -19,6 +19,8 @@ from mcp_nursery.supervisor import (
     open_supervisor,
 )
 
+pytestmark = pytest.mark.slow
+
 PEERS = Path(__file__).parents[2] / "benchmarks" / "peers"
 
 

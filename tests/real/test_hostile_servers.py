@@ -12,6 +12,8 @@ from ..property._hostile_plans import WORST_PLANS
 from ..property.test_hostile_servers import CALLBACKS, Host, errors
 from .hostile_http import HostileHttp
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["errors"]
 
 KINDS = {

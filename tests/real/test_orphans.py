@@ -26,6 +26,8 @@ from mcp_nursery.supervisor import open_supervisor
 from ..timely import in_time, timely
 from .harness import eventually, is_alive, lab, supervised
 
+pytestmark = pytest.mark.slow
+
 HOST = Path(__file__).parents[1] / "servers" / "killed_host.py"
 STUBBORN = ("ignore=eof,term",)
 

@@ -16,6 +16,8 @@ from mcp_nursery.supervisor import HttpTransport, RestartPolicy, ServerSpec, Std
 from ..servers.both_eras import Server
 from .harness import status_of, supervised
 
+pytestmark = pytest.mark.slow
+
 SERVER = Path(__file__).parents[1] / "servers" / "both_eras.py"
 MODERN, HANDSHAKE = "2026-07-28", "2025-11-25"
 

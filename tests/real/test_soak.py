@@ -31,6 +31,8 @@ from mcp_nursery.supervisor import (
 from .harness import LAB, eventually, is_alive, lab, next_state, status_of
 from .remote import free_port
 
+pytestmark = pytest.mark.ci
+
 KILLS = int(os.environ.get("MCP_NURSERY_SOAK", "100"))
 SEED = int(os.environ.get("MCP_NURSERY_SOAK_SEED", "7"))
 SERVERS = ("a", "b", "c")

@@ -41,6 +41,7 @@ NAMES = "HttpTransport, MemoryStore, ServerSpec, SseTransport, StdioTransport, W
 IMPORTED = f"from mcp_nursery.supervisor import {NAMES}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("before", "imported"),
     [(IMPORTED, "pass"), ("pass", IMPORTED)],

@@ -8,6 +8,8 @@ import pytest
 from .steps import FAULTS, MODES, sweep_steps
 from .sweep import KINDS, rows, sweep
 
+pytestmark = pytest.mark.ci
+
 STRIDE = 211
 """Every so many bytes: all of it together takes a minute."""
 TOGETHER = 16

@@ -278,6 +278,7 @@ def slow_looks(monkeypatch):
     monkeypatch.setattr(process_table, "read_table", slowly)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("slow_looks")
 async def test_many_stubborn_children_are_told_and_struck_out_though_looks_are_late(child, book, caplog):
     """C: each gets its SIGTERM in time, none is said to outlive the kill, and nothing is left for the next host."""
@@ -324,6 +325,7 @@ async def test_a_host_that_stands_still_after_the_kill_reaches_those_outside_the
     assert not caplog.records
 
 
+@pytest.mark.slow
 async def test_fifty_cycles_leave_neither_files_nor_zombies(child):
     files, kept = [], []
     others = {one.pid for one in psutil.Process().children()}  # servers of other tests

@@ -201,6 +201,7 @@ def test_the_question_is_not_on_stdout(tty, screen, lab, tmp_path):
     assert json.loads((tmp_path / "out").read_text())["tool"] == "pid"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_ends_the_call_and_its_server(lab, tmp_path, signum, code):
     began = tmp_path / "began"

@@ -12,6 +12,7 @@ from mcp_nursery.supervisor.cli import demo
 from .harness import process
 
 
+@pytest.mark.slow
 def test_it_ends_by_itself_and_leaves_no_process():
     began = time.monotonic()
     ran = process("demo", start_new_session=True)

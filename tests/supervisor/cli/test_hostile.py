@@ -66,6 +66,7 @@ def test_looking_at_it(cli, hostile, command, info, flags):
     check(ran, as_json=bool(flags))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flags", [(), ("--json",)])
 @pytest.mark.parametrize("answer", ANSWERS)
 def test_calling_it(cli, hostile, answer, flags):
@@ -87,6 +88,7 @@ def test_what_has_changed(cli, hostile, tmp_path):
     assert [change["fields"] for change in document.json["changes"]] == [["description", "inputSchema"]]
 
 
+@pytest.mark.slow
 def test_running_it(hostile):
     running = process("run", "--config", hostile())
     lines = [running.stdout.readline() for _ in range(3)]

@@ -34,10 +34,7 @@ def changed(cli, server, tmp_path, monkeypatch):
     file, declare = server
     assert cli("tools", "--config", file).code == 0
     declare(EVIL)
-    with process("tools", "--config", file) as command:
-        _, err = command.communicate()
-    assert (command.returncode, err.count("\n")) == (0, 1)
-    assert "lab: definitions of tools have changed since they were first used: add; see `mcp-nursery pins`" in err
+    assert cli("tools", "--config", file).code == 0
     return file
 
 
@@ -47,6 +44,13 @@ def test_nothing_has_changed(cli, server):
     assert (cli("pins").code, cli("pins").out) == (0, "every tool is what it was when it was first used\n")
     assert cli("tools", "--config", file).code == 0
     assert (cli("pins").code, cli("pins", "--json").json) == (0, {"changes": []})
+
+
+def test_it_is_told_each_time_it_is_seen(changed):
+    with process("tools", "--config", changed) as command:
+        _, err = command.communicate()
+    assert (command.returncode, err.count("\n")) == (0, 1)
+    assert "lab: definitions of tools have changed since they were first used: add; see `mcp-nursery pins`" in err
 
 
 def test_without_a_terminal_it_is_shown_and_not_accepted(cli, changed):

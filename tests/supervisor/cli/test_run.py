@@ -19,6 +19,7 @@ def read_until(stream, text):
     raise AssertionError(f"{text!r} not in {lines}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_piped_it_tells_events_until_a_signal(config, signum):
     with process("run", "--config", config(lab=FLAKY)) as ran:
@@ -34,6 +35,7 @@ def test_piped_it_tells_events_until_a_signal(config, signum):
     assert not [child for child in children if child.is_running()]
 
 
+@pytest.mark.slow
 def test_nohup_survives_its_terminal(config):
     def ignore_hangup():
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -72,6 +74,7 @@ def test_a_live_table_on_a_terminal(tty, screen, config):
     assert "\x1b[2J" not in ran.out
 
 
+@pytest.mark.slow
 def test_the_reader_went_away(config):
     with process("run", "--config", config(lab=FLAKY)) as ran:
         read_until(ran.stdout, "lab: connected")

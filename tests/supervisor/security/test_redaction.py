@@ -309,6 +309,7 @@ def test_a_value_nested_without_end():
     assert "ghp_" not in shown
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "unit",
     [

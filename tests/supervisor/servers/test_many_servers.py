@@ -58,6 +58,7 @@ def life_with_waiting_calls(servers: int) -> None:
     run_virtual(main)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("lived", "many"), [(life, 240), (life_with_waiting_calls, 160)])
 def test_the_work_grows_with_the_number_of_servers_and_no_faster(lived, many):
     """Q8: eight times as many servers, from start to end, are little more than eight times the work."""

@@ -95,6 +95,7 @@ class _Turns(trio.abc.Instrument):
         self.most, self._calls = max(self.most, self._calls), 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("event", ["changed", "unchanged", "lost"])
 def test_no_turn_of_a_keeper_grows_with_the_tools_of_its_server(event):
     """A list that changes everything, one that changes nothing, and the loss of a connection."""

@@ -121,6 +121,7 @@ def test_pins(either):
     assert either.open_changes() == []
 
 
+@pytest.mark.slow
 def test_a_server_that_renames_its_tools_for_ever(either):
     """What it had first is not forgotten for that: it would be the way to be rid of a pin."""
     either.pin("s", "d", DECLARED)
@@ -389,6 +390,7 @@ store.close()
 """
 
 
+@pytest.mark.slow
 def test_several_processes_at_once(file):
     """All of it is one file; nobody loses anything, also while it is being made."""
     writers = [
