@@ -80,7 +80,7 @@ class InjectionSuspected:
     tool: str
     """The server's own name of the tool that was called."""
     signals: tuple[str, ...]
-    """The signs found: see `tools.signals`."""
+    """Names of the injection signals found."""
     at: float
     """When, on Trio's clock."""
 

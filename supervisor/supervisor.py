@@ -150,6 +150,8 @@ class Supervisor:
     ) -> AbstractAsyncContextManager[FanOut]:
         """Make many calls at once; outcomes come as they finish, and no slow or dead server delays another's.
 
+        ::
+
             async with supervisor.fan_out([Call("mcp_a_echo", {"n": 1}), Call("mcp_b_echo", {"n": 1})]) as outcomes:
                 async for outcome in outcomes: ...
 

@@ -54,16 +54,15 @@ class Toolset:
     ) -> ToolOutcome:
         """Do what a model asked for, with approval. Always an outcome: a failed call is one, too.
 
+        Every `NurseryError` is in the outcome. Cancellation is passed on, and so is what the host's own `approve` and
+        `on_progress` raise.
+
         Args:
             name: The tool's public name.
             arguments: A JSON object.
             timeout: Seconds for the call, from its approval on. Default: as for `Supervisor.call_tool`.
             on_progress: `async (progress, total, message)`, called in order, before the result.
             meta: More for the request's `_meta`.
-
-        Raises:
-            Nothing of ours: every `NurseryError` is in the outcome. Cancellation is passed on, and so is what the
-            host's own `approve` and `on_progress` raise.
         """
         server = None
         try:

@@ -38,8 +38,10 @@ async def _echo(arguments: dict[str, Any]) -> object:
 class ScriptedServer:
     """A server that lives its lives one after another, the last one again and again.
 
-    server = ScriptedServer(Life(refuses="no such luck"), Life(dies_after=60))
-    async with open_supervisor([ServerSpec("lab", server.transport)]) as supervisor: ...
+    ::
+
+        server = ScriptedServer(Life(refuses="no such luck"), Life(dies_after=60))
+        async with open_supervisor([ServerSpec("lab", server.transport)]) as supervisor: ...
     """
 
     lives: Sequence[Life]

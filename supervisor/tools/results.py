@@ -48,7 +48,7 @@ class ToolResult:
     max_result_chars: int = field(repr=False)
     """Characters of it that a model is shown."""
     signals: tuple[str, ...] = ()
-    """Names of the `signals.SIGNALS` found in the whole content: it may try to instruct the model."""
+    """Names of the injection signals found in the whole content: it may try to instruct the model."""
     meta: dict[str, Any] | None = field(default=None, repr=False)
     """The result's `_meta`."""
 
