@@ -40,6 +40,7 @@ def test_the_embedding_example_runs(tmp_path: Path) -> None:
     assert done.returncode == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("answer", ["y", "n"])
 def test_the_host_example_runs(tmp_path: Path, answer: str) -> None:
     """List, ask at the terminal, call, show what the model gets."""
@@ -81,6 +82,7 @@ def test_every_link_of_the_readme_leads_somewhere() -> None:
     assert [link for link in links if not (ROOT / link).is_file()] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", [page for page, text in PAGES.items() if "<!-- run" in text])
 def test_the_examples_of_a_page_run(page: str, tmp_path: Path) -> None:
     printed = ""
@@ -95,6 +97,7 @@ def test_the_examples_of_a_page_run(page: str, tmp_path: Path) -> None:
             printed = done.stdout
 
 
+@pytest.mark.slow
 def test_the_web_service_serves_and_ends(tmp_path: Path) -> None:
     (script,) = [body for what, _, _, body in BLOCK.findall(PAGES["howto/web-service.md"]) if what == "serve"]
     (tmp_path / "service.py").write_text(script)
