@@ -61,7 +61,7 @@ class Callbacks:
     that asks. One that raises, or returns something else than it should, is logged, and the server gets an error.
 
     Raises:
-        ValueError: One of them is no function, or `log_level` no level.
+        ValueError: One of them is not a function, or `log_level` is not a level.
     """
 
     elicit: Elicit | None = field(default=None, validator=choice(function_or_none))

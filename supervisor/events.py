@@ -103,8 +103,9 @@ class DefinitionChanged:
 
 @frozen
 class Lagged:
-    """The reader fell behind: this many events were dropped. A `SnapshotEvent` for each server follows, and what
-    happens from now on after them: who forgets here all that it put together from events has the truth again then."""
+    """The reader fell behind: this many events were dropped. A `SnapshotEvent` for each server follows, and after
+    them what happens from now on. A reader that forgets here what it put together from events then has the truth again.
+    """
 
     missed: int
     """How many."""

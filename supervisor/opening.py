@@ -95,14 +95,14 @@ async def open_supervisor(
             held back as well, until `accept_change` or `mcp-nursery pins`; so is everything while the state file cannot
             be read or written.
         drop_placeholders: Whether empty optional arguments of a model's call (`null`, `""`, `[]`, `{}`) are left out.
-        gate: Seconds.
+        gate: Seconds after which the block is entered, whatever first attempts are still under way.
         drain: Seconds that calls already sent may still take when the block is left; those not sent fail at once.
-        shutdown_timeout: Seconds that leaving may take, drain not included; a server that ignores a polite request
-            to end is told twice and then killed within it.
+        shutdown_timeout: Seconds that leaving may take, `drain` not included. A server that ignores a request to end is
+            told twice within it, and then killed.
 
     Raises:
         ConfigError: Two servers of one name; an argument or an environment variable that cannot work; a file that
-            cannot be read; something that is no specs.
+            cannot be read; or `config_or_specs` is none of these.
         RuntimeError: It is entered by a task that is not Trio's.
         NurseryError: On leaving, when a task of the supervisor itself crashed: a bug of ours.
     """

@@ -80,7 +80,8 @@ class ServerSpec:
     never."""
     revive: Revive | None = field(default=None, kw_only=True, validator=_revives)
     """What ends `failed` besides a person. `"on_call"`: a call of one of its tools starts it afresh, once a call, and
-    waits. Seconds: it is started afresh so long after it failed. None: nothing. What cannot work is never revived."""
+    waits. Seconds: it is started afresh so long after it failed. None: nothing does. A server that
+    cannot work is never revived."""
     liveness: Liveness | None = field(
         default=Factory(_watched, takes_self=True),
         kw_only=True,
@@ -126,7 +127,7 @@ class ServerSpec:
     source: str | None = field(default=None, kw_only=True, eq=False)
     """Where it was configured: a file's path, or None for code."""
     extra: Mapping[str, Any] = field(factory=dict[str, Any], kw_only=True, eq=False, repr=names_only)
-    """What its entry says that means nothing here; for the host."""
+    """Keys of its entry that mean nothing here; for the host."""
     consent: "TrustRequest | None" = field(default=None, kw_only=True)
     """What its user has to agree to before it starts; None for specs given by code and by trusted files."""
 

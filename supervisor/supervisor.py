@@ -64,7 +64,7 @@ class Supervisor:
 
         Raises:
             UnknownServer: No server of that name.
-            ServerDown: The server that was named is in a state nobody will leave.
+            ServerDown: The server that was named is in a state that only a person ends.
         """
         chosen("refresh", refresh, true_or_false)
         fleet = self._fleet
@@ -113,16 +113,16 @@ class Supervisor:
             timeout: Seconds for all of it, waiting for the server included. Default: the server's `call_timeout`,
                 then `MCP_TOOL_TIMEOUT` (ms) in the environment, then none.
             idle_timeout: Seconds without progress, from the moment it is handed on. Default: none.
-            when_down: `"wait"` waits for a server until nobody would bring it back; `"fail"` waits for none. Default:
-                wait while it is `connecting` or `idle`, fail while it is `waiting`.
+            when_down: `"wait"` waits for the server, unless it is in a state that only a person ends; `"fail"` does not
+                wait. Default: wait while it is `connecting` or `idle`, fail while it is `waiting`.
             resend: Whether a call whose connection was lost is sent once more: `"safe"` if it was not sent, or the tool
                 is read-only or idempotent by hints that are trusted; `"always"`; `"never"`. A timeout never is.
             on_progress: `async (progress, total, message)`, called in order, before the result.
             meta: More for the request's `_meta`.
 
         Raises:
-            ValueError: A time, `when_down`, `resend` or `on_progress` is none of what it may be.
-            InvalidArguments: `arguments` is no JSON object.
+            ValueError: A time, `when_down`, `resend` or `on_progress` has a value that is not allowed.
+            InvalidArguments: `arguments` is not a JSON object.
             UnknownServer, UnknownTool: Nothing of that name, now that all first attempts are settled.
             NotApproved: The tool is held back: see `open_supervisor(pins=…)`.
             ServerDown, ServerBusy: Not sent.
@@ -164,7 +164,7 @@ class Supervisor:
             limit: How many calls may be under way at once; a call's time begins when it does. Default: all of them.
 
         Raises:
-            ValueError: On entering: `until` or `limit` is none of what it may be, or a call's `timeout` is negative.
+            ValueError: On entering: `until` or `limit` has a value that is not allowed, or a `timeout` is negative.
             SupervisorClosed: The block was left.
         """
         self._fleet.check_open()
@@ -243,7 +243,7 @@ class Supervisor:
 
         Raises:
             UnknownServer: No server of that name.
-            ServerDown: It is in a state that nobody will leave.
+            ServerDown: It is in a state that only a person ends.
         """
 
         def connected(snapshot: Snapshot) -> Snapshot | None:
@@ -257,7 +257,7 @@ class Supervisor:
         return self._fleet.status_of(server)
 
     async def reconnect(self, server: str) -> None:
-        """Start it afresh now, whatever it does, and wait for the outcome. Many callers share one attempt.
+        """Start it afresh now, whatever its state, and wait for the outcome. Many callers share one attempt.
 
         Raises:
             UnknownServer: No server of that name.
@@ -325,8 +325,8 @@ class Supervisor:
 
         Returns when what was removed or changed is closed, and the others are in `connecting` or the state their spec
         begins in. It waits for another reload, and for the removal of a server that it names, before it changes
-        anything; then it is done as a whole, also if it is cancelled while it waits for what ends. Of orders that cross
-        it the later holds. What a person did to a server that has not changed stays: it may be stopped.
+        anything; then it is done as a whole, also if it is cancelled while it waits for what ends. Of commands that
+        cross it the later one holds. What a person did to a server that has not changed stays: it may be stopped.
 
         Args:
             config_or_specs: What `load_config` returned, or specs.

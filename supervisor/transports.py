@@ -78,7 +78,7 @@ class DockerTransport:
     first, in time that counts for `connect_timeout`.
 
     Raises:
-        ConfigError: The image's name is none.
+        ConfigError: `image` is not the name of an image.
     """
 
     kind: ClassVar[TransportKind] = "docker"

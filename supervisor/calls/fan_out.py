@@ -34,7 +34,7 @@ class Call:
     """One call of a fan-out. The fields mean what they mean for `Supervisor.call_tool`.
 
     Raises:
-        ValueError: A time, `when_down` or `resend` is none of what it may be.
+        ValueError: A time, `when_down` or `resend` has a value that is not allowed.
     """
 
     name: str
@@ -63,7 +63,7 @@ def _request(call: Call) -> Request:
     """What delivery makes of it.
 
     Raises:
-        InvalidArguments: `arguments` is no JSON object.
+        InvalidArguments: `arguments` is not a JSON object.
     """
     key = call.name if call.server is None else (call.server, call.name)
     return Request(

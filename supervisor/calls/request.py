@@ -20,7 +20,7 @@ class Request:
     """What a caller asked for.
 
     Raises:
-        ValueError: A time, `when_down` or `resend` is none of what it may be.
+        ValueError: A time, `when_down` or `resend` has a value that is not allowed.
     """
 
     key: RouteKey

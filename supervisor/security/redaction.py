@@ -101,7 +101,7 @@ class Redactor:
 
     def said(self, text: str) -> str:
         """What a server said, without secrets; of more than 100,000 characters the beginning. Whoever cuts a text
-        before its secrets are out leaves half of one that nobody finds: cut this."""
+        before its secrets are out leaves half of one that nobody finds: cut the result of this."""
         if len(text) <= MAX_SAID:
             return self.text(text)
         return f"{self.text(text[:MAX_SAID])[:-_MARGIN]}… ({len(text)} characters)"

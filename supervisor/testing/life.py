@@ -37,7 +37,7 @@ tell_progress: ContextVar[Callable[[dict[str, Any]], None]] = ContextVar("tell_p
 
 
 async def report_progress(progress: float, total: float | None = None, message: str | None = None) -> None:
-    """Tell the caller how far a tool is. To be called by a scripted tool; nothing is sent to who asked for none.
+    """Tell the caller how far a tool is. Scripted tools call it; a caller that asked for none is sent nothing.
 
     Raises:
         LookupError: No scripted tool is being called in this task.

@@ -63,7 +63,7 @@ def error_content(error: NurseryError, *, transport: str | None = None) -> str:
     """What a model is shown instead of a result.
 
     Our own words first, a line each, then the message and the server's data between the marks of `wrap`: they may be
-    anybody's words. Cancellation is no error and never comes here.
+    anybody's words. Cancellation is not an error, and never comes here.
 
     Args:
         error: What the call raised.

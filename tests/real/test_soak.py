@@ -1,6 +1,7 @@
 """Many random kills under load: every call has one outcome, and nothing is executed twice that must run once.
 
-`MCP_NURSERY_SOAK=1000 pytest tests/real/test_soak.py -s` kills as often as it is told, and prints what happened.
+`CI=true MCP_NURSERY_SOAK=1000 pytest tests/real/test_soak.py -s` kills as often as it is told, and says what became
+of the calls.
 """
 
 import os
