@@ -1,10 +1,11 @@
-"""Arguments that have a fixed set of values: anything else is refused where it comes in.
+"""What arguments and settings may be: anything else is refused where it comes in.
 
-A typing error in one of them would otherwise be taken for the value that the code happens to fall through to, and with
-`resend="Never"` that is a call executed twice.
+A typing error in one that has a fixed set of values would otherwise be taken for the value that the code happens to
+fall through to, and with `resend="Never"` that is a call executed twice.
 """
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, get_args
 
 from attrs import Attribute
@@ -31,6 +32,16 @@ def seconds_or_none(value: object) -> str | None:
     """Seconds, 0 or more, or None."""
     fits = value is None or (isinstance(value, int | float) and not isinstance(value, bool) and value >= 0)
     return None if fits else "seconds >= 0"
+
+
+def finite_seconds_or_none(value: object) -> str | None:
+    """Finite seconds, 0 or more, or None."""
+    return None if value is None else "seconds >= 0" if value == math.inf else seconds_or_none(value)
+
+
+def at_least_one(value: object) -> str | None:
+    """A count of 1 or more."""
+    return None if isinstance(value, int | float) and value >= 1 else "at least 1"
 
 
 def number(value: object) -> bool:
@@ -77,7 +88,25 @@ def choice(check: Check) -> Callable[[Any, "Attribute[Any]", object], None]:
 
 def setting(check: Check) -> Callable[[Any, "Attribute[Any]", object], None]:
     """`configured`, as attrs validates a field of what has a name."""
-    return lambda spec, attribute, value: configured(attribute.name, value, check, server=spec.name)
+    return lambda spec, attribute, value: (
+        None if check(value) is None else configured(attribute.name, value, check, server=spec.name)
+    )
+
+
+def several(texts: Iterable[str]) -> tuple[str, ...]:
+    """The texts, whatever becomes of the list that was given.
+
+    Raises:
+        ConfigError: It is one text: its letters would be taken one by one, and a `*` among them fits every name.
+    """
+    if isinstance(texts, str):
+        raise ConfigError("a list of texts wanted, not one text: put it in brackets")
+    return tuple(texts)
+
+
+def copied(values: Mapping[str, str]) -> Mapping[str, str]:
+    """The mapping, whatever becomes of the one that was given."""
+    return dict(values)
 
 
 def _shown(value: object) -> str:

@@ -1,19 +1,37 @@
-"""Who is told of the secrets that a connection is made with, so that they can be taken out of what is told of it."""
+"""Secrets: what of a value may be shown, and who is told of the secrets that a connection is made with."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 
 
-def _as_it_is(text: str) -> str:
+def names_only(values: Mapping[str, Any]) -> str:
+    """A mapping without its values."""
+    return "{" + ", ".join(f"{name}=…" for name in values) + "}"
+
+
+def shown_url(url: str) -> str:
+    """A URL without user, password, query and fragment, which may hold secrets; `<malformed>` if it is none."""
+    try:
+        parts = urlsplit(url)
+        host = parts.netloc.rpartition("@")[2]
+        _ = "${" in host or parts.port  # a port that is none raises too; of one to be expanded nothing is known
+    except ValueError:
+        return "<malformed>"
+    return urlunsplit((parts.scheme, host, parts.path, "", "")) if host else "<malformed>"
+
+
+def _unchanged(text: str) -> str:
     return text
 
 
-def _nobody(_values: Iterable[str]) -> None:
+def _ignore(_values: Iterable[str]) -> None:
     """Forget them."""
 
 
-TELL_SECRETS: ContextVar[Callable[[Iterable[str]], None]] = ContextVar("mcp_nursery_secrets", default=_nobody)
+TELL_SECRETS: ContextVar[Callable[[Iterable[str]], None]] = ContextVar("mcp_nursery_secrets", default=_ignore)
 """Called before each connect with the values it found out or was given. Never waits."""
 
-HIDE_SECRETS: ContextVar[Callable[[str], str]] = ContextVar("mcp_nursery_hide_secrets", default=_as_it_is)
+HIDE_SECRETS: ContextVar[Callable[[str], str]] = ContextVar("mcp_nursery_hide_secrets", default=_unchanged)
 """Takes them out of what a server says: whatever of it is logged down here goes through this."""

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from .calls.fan_out import Call, CallOutcome, FanOut
     from .config import Config, discover_config, load_config
-    from .config.trust import TrustRequest
     from .events import (
         DefinitionChanged,
         Event,
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from .opening import open_supervisor
     from .policy import RestartPolicy
     from .security.redaction import Redactor
+    from .security.trust import TrustRequest
     from .spec import ServerSpec
     from .status import CallCounts, ServerStatus, SupervisorStatistics
     from .storage.store import MemoryStore
@@ -85,7 +85,6 @@ _HOMES = {
     "mcp_nursery.actors.liveness": ("Liveness",),
     "mcp_nursery.actors.states": ("Delivery", "ServerState"),
     ".config": ("Config", "discover_config", "load_config"),
-    ".config.trust": ("TrustRequest",),
     ".events": (
         "DefinitionChanged",
         "Event",
@@ -110,6 +109,7 @@ _HOMES = {
     ".tools.outcome": ("ToolOutcome",),
     ".tools.pins": ("DefinitionChange",),
     ".security.redaction": ("Redactor",),
+    ".security.trust": ("TrustRequest",),
     ".tools.results": ("ToolResult",),
     ".tools.tool": ("Tool",),
     ".toolset": ("Toolset",),

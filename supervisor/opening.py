@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING
 import trio
 
 from mcp_nursery.actors.callbacks import NO_CALLBACKS, Callbacks
-from mcp_nursery.actors.choices import configured, function_or_none, instance_of, one_of, true_or_false
+from mcp_nursery.actors.choices import configured, function_or_none, instance_of, one_of, several, true_or_false
 from mcp_nursery.actors.errors import NurseryError, leaves, one_line
 from mcp_nursery.actors.nurseries import open_service_nursery
 
 from .config.specs import Given, specs_of
 from .policy import RestartPolicy
 from .preload import load_unless_in_loop, loaded
+from .security.trust import Trust
 from .servers.settings import FleetSettings
 from .storage.pins import PinMode
 from .storage.sqlite import SqliteStore
 from .storage.store import Store
-from .storage.worker import Registrar, Trust
+from .storage.worker import Registrar
 from .tools.approval import ApprovalRules, Approve
-from .tools.filters import several
 from .tools.naming import DEFAULT_TEMPLATE, check_template
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ async def open_supervisor(
         callbacks: What servers may ask of the host in the middle of a call. Default: nothing.
         trust: `async (TrustRequest) -> bool`, asked about an entry of a project's file that nobody has agreed to yet;
             True is remembered. Calls of the server wait for the answer. Without it such a server is `blocked`.
-        state: The SQLite file for what outlasts the block: eras, processes, consents, pins. Default: the one in the
+        state: The SQLite file for what outlasts the block: eras, processes, agreements, pins. Default: the one in the
             user's state folder. `MemoryStore()` for none.
         template: How public tool names are made, with `{tool}` and, usually, `{server}`.
         reserved: Names of the host's own tools. A tool that would have one of them gets a hash after its name.
@@ -124,7 +124,8 @@ async def open_supervisor(
         environ=dict(os.environ),
         callbacks=callbacks,
         pins=pins,
-        registrar=Registrar(_store(state), trust),
+        registrar=Registrar(_store(state)),
+        trust=trust,
     )
     await loaded()
     from .calls.approval import Consent

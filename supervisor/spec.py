@@ -2,42 +2,37 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, cast
 
 from attrs import Factory, field, frozen
 
-from mcp_nursery.actors.choices import instance_of, one_of, setting, true_or_false
+from mcp_nursery.actors.choices import (
+    at_least_one,
+    finite_seconds_or_none,
+    instance_of,
+    one_of,
+    setting,
+    several,
+    true_or_false,
+)
 from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.actors.limits import MOST_KEPT, MOST_VALUES, Limits
 from mcp_nursery.actors.liveness import Liveness
+from mcp_nursery.actors.secrets import names_only
 
 from .policy import RestartMode, RestartPolicy, Revive
-from .tools.filters import is_offered, several
+from .security.trust import TrustRequest
+from .tools.filters import is_offered
 from .tools.truncation import MAX_RESULT_CHARS
-from .transports import REMOTE_KINDS, Transport, names_only
-
-if TYPE_CHECKING:
-    from .config.trust import TrustRequest
+from .transports import REMOTE_KINDS, Transport
 
 IDLE_LIMIT = 300.0
 """Seconds without a call or list after which a lazy server is stopped."""
 
 
-def _seconds_or_none(spec: "ServerSpec", attribute: Any, value: float | None) -> None:
-    if value is not None and not (math.isfinite(value) and value >= 0):
-        raise ConfigError(f"seconds >= 0 wanted, not {value}", server=spec.name, field=attribute.name)
-
-
-def _positive(spec: "ServerSpec", attribute: Any, value: int) -> None:
-    if value < 1:
-        raise ConfigError(f"at least 1 wanted, not {value}", server=spec.name, field=attribute.name)
-
-
-def _revives(spec: "ServerSpec", _attribute: object, value: Revive | None) -> None:
-    if value is None or value == "on_call":
-        return
-    if not (type(value) in (int, float) and math.isfinite(value) and value > 0):
-        raise ConfigError(f"'on_call' or finite seconds > 0 wanted, not {value!r}", server=spec.name, field="revive")
+def _revives(value: object) -> str | None:
+    fits = type(value) in (int, float) and math.isfinite(cast("float", value)) and cast("float", value) > 0
+    return None if fits or value is None or value == "on_call" else "'on_call' or finite seconds > 0"
 
 
 def _watched(spec: "ServerSpec") -> Liveness | None:
@@ -78,7 +73,7 @@ class ServerSpec:
     restart: RestartMode = field(default="permanent", kw_only=True, validator=setting(one_of(RestartMode)))
     """`permanent`: restarted however it ends. `transient`: not after exit code 0 with nothing pending. `temporary`:
     never."""
-    revive: Revive | None = field(default=None, kw_only=True, validator=_revives)
+    revive: Revive | None = field(default=None, kw_only=True, validator=setting(_revives))
     """What ends `failed` besides a person. `"on_call"`: a call of one of its tools starts it afresh, once a call, and
     waits. Seconds: it is started afresh so long after it failed. None: nothing does. A server that
     cannot work is never revived."""
@@ -91,22 +86,22 @@ class ServerSpec:
     http, sse and ws, where a link can go without an end; None elsewhere."""
     lazy: bool = field(default=False, kw_only=True, validator=setting(true_or_false))
     """Not started before the first call or list."""
-    stop_idle_after: float | None = field(default=None, kw_only=True, validator=_seconds_or_none)
+    stop_idle_after: float | None = field(default=None, kw_only=True, validator=setting(finite_seconds_or_none))
     """Seconds without a call or list after which it is stopped and `idle`; the next one starts it again. 0: never.
     None: 300 if it is lazy, else never."""
     enabled: bool = field(default=True, kw_only=True, validator=setting(true_or_false))
     """False: `disabled` until somebody starts it."""
-    connect_timeout: float | None = field(default=None, kw_only=True, validator=_seconds_or_none)
+    connect_timeout: float | None = field(default=None, kw_only=True, validator=setting(finite_seconds_or_none))
     """Seconds from the start to `connected`; 0 for no limit. Default 30; `MCP_TIMEOUT` (ms) in the environment goes
     first."""
-    call_timeout: float | None = field(default=None, kw_only=True, validator=_seconds_or_none)
+    call_timeout: float | None = field(default=None, kw_only=True, validator=setting(finite_seconds_or_none))
     """Seconds for a call that names no timeout of its own. Default `MCP_TOOL_TIMEOUT` (ms), or none."""
     trust_hints: bool = field(default=True, kw_only=True, validator=setting(true_or_false))
     """Whether its tools' read-only and idempotent hints may decide that a lost call is sent again. True for specs
     given by code and user configuration."""
-    max_in_flight: int = field(default=256, kw_only=True, validator=_positive)
+    max_in_flight: int = field(default=256, kw_only=True, validator=setting(at_least_one))
     """Calls the server works on at once; more wait in its mailbox."""
-    mailbox_size: int = field(default=256, kw_only=True, validator=_positive)
+    mailbox_size: int = field(default=256, kw_only=True, validator=setting(at_least_one))
     """Calls that may wait; beyond it callers get `ServerBusy`."""
     allow: Sequence[str] = field(default=("*",), kw_only=True, converter=several)
     """Globs on its own names of tools: only those that match one are offered."""
@@ -114,12 +109,12 @@ class ServerSpec:
     """Globs: tools that match one are not offered, whatever `allow` says."""
     disabled_tools: Sequence[str] = field(default=(), kw_only=True, converter=several)
     """Tools that are switched off, by name."""
-    max_result_chars: int = field(default=MAX_RESULT_CHARS, kw_only=True, validator=_positive)
+    max_result_chars: int = field(default=MAX_RESULT_CHARS, kw_only=True, validator=setting(at_least_one))
     """Characters of a result that a model is shown; the rest stays on the result object."""
-    max_message_values: int = field(default=MOST_VALUES, kw_only=True, validator=_positive)
+    max_message_values: int = field(default=MOST_VALUES, kw_only=True, validator=setting(at_least_one))
     """JSON values that one message of it may have (commas, colons and opening brackets outside texts are counted); the
     call that a message with more answers fails. Reading as many as the default holds up all else for about 30 ms."""
-    max_kept_bytes: int = field(default=MOST_KEPT, kw_only=True, validator=_positive)
+    max_kept_bytes: int = field(default=MOST_KEPT, kw_only=True, validator=setting(at_least_one))
     """Bytes that it may make its host keep: of the definitions of its tools, of notifications that wait, and of its
     requests that wait for an answer, each. With larger definitions it is not `connected`, or keeps its last tools."""
     description: str | None = field(default=None, kw_only=True)
@@ -128,7 +123,7 @@ class ServerSpec:
     """Where it was configured: a file's path, or None for code."""
     extra: Mapping[str, Any] = field(factory=dict[str, Any], kw_only=True, eq=False, repr=names_only)
     """Keys of its entry that mean nothing here; for the host."""
-    consent: "TrustRequest | None" = field(default=None, kw_only=True)
+    trust_request: TrustRequest | None = field(default=None, kw_only=True)
     """What its user has to agree to before it starts; None for specs given by code and by trusted files."""
 
     def offers(self, tool: str) -> bool:

@@ -1,17 +1,16 @@
 """How a server is reached: the transports that a spec can have. Secrets in them are shown nowhere."""
 
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 from urllib.parse import urlsplit
 
 from attrs import field, frozen
 
+from mcp_nursery.actors.choices import copied, several
 from mcp_nursery.actors.errors import ConfigError
-
-from .docker import problem_with_image, run_arguments
-from .tools.filters import several
+from mcp_nursery.actors.secrets import names_only, shown_url
 
 if TYPE_CHECKING:
     from mcp_nursery.actors.server import Connector
@@ -26,15 +25,6 @@ REMOTE_KINDS = frozenset({"http", "sse", "ws"})
 """Transports whose server is reached over a network, which can fall silent without an end."""
 
 
-def names_only(values: Mapping[str, Any]) -> str:
-    """A mapping whose values nobody may be shown."""
-    return "{" + ", ".join(f"{name}=…" for name in values) + "}"
-
-
-def _mapping(values: Mapping[str, str]) -> Mapping[str, str]:
-    return dict(values)
-
-
 @frozen
 class StdioTransport:
     """A subprocess that speaks MCP on its standard streams."""
@@ -45,10 +35,15 @@ class StdioTransport:
     """The program: a path, or a name looked up on PATH (the server's own, if `env` sets one)."""
     args: Sequence[str] = field(default=(), converter=several, repr=lambda args: f"<{len(args)} arguments>")
     """Its arguments. Only their number is shown: they may hold secrets."""
-    env: Mapping[str, str] = field(factory=dict[str, str], converter=_mapping, repr=names_only)
+    env: Mapping[str, str] = field(factory=dict[str, str], converter=copied, repr=names_only)
     """Variables added to the few it inherits (PATH, HOME and the like); nothing else of the host's is passed on."""
     cwd: str | Path | None = None
     """Its working directory; the host's by default."""
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        """The program and its arguments."""
+        return (self.command, *self.args)
 
     def connector(self, *, close_grace: float) -> "Connector":
         """How an incarnation starts it. `close_grace` is the wait, in seconds, at each step of its close."""
@@ -61,6 +56,30 @@ class StdioTransport:
             cwd=None if self.cwd is None else str(self.cwd),
             close_grace=close_grace,
         )
+
+
+_VARIABLE = re.compile(r"\$\{[^}]*\}")
+_IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]*")
+
+
+def problem_with_image(image: str) -> str | None:
+    """What is wrong with an image's name, in words that do not show it; None if nothing is."""
+    if not image.strip():
+        return "must not be empty"
+    if _VARIABLE.search(image) or _IMAGE.fullmatch(image):
+        return None  # not known before it is expanded, or fine
+    return "the name of an image wanted: letters, digits and . _ / : @ -, the first a letter or digit"
+
+
+def run_arguments(image: str, args: Sequence[str], env: Iterable[str]) -> list[str]:
+    """The arguments of a docker client that runs the image with `args`, in the foreground, removed at its end.
+
+    Of the variables in `env` only the names are among them: the client takes each value from its own environment, and
+    no process list shows it.
+    """
+    # An init in front of the server: as the first process of a container it would not be ended by SIGTERM. The dashes:
+    # whatever the image is called, it is no option that mounts a folder.
+    return ["run", "-i", "--rm", "--init", *(f"--env={name}" for name in env), "--", image, *args]
 
 
 def _an_image(_transport: object, attribute: Any, image: str) -> None:
@@ -87,19 +106,24 @@ class DockerTransport:
     """The image, with tag or digest if it has one."""
     args: Sequence[str] = field(default=(), converter=several, repr=lambda args: f"<{len(args)} arguments>")
     """What follows the image: arguments of its entry point. Only their number is shown."""
-    env: Mapping[str, str] = field(factory=dict[str, str], converter=_mapping, repr=names_only)
+    env: Mapping[str, str] = field(factory=dict[str, str], converter=copied, repr=names_only)
     """Variables for the server. The client has them too, as it must to pass them on: here it can be told `DOCKER_HOST`
     and the like."""
     command: str = "docker"
     """The client, or another that understands its words."""
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        """The client and its arguments."""
+        return (self.command, *run_arguments(self.image, self.args, self.env))
 
     def connector(self, *, close_grace: float) -> "Connector":
         """How an incarnation runs it. `close_grace`, in seconds, is what two of three steps of its close may take."""
         from mcp_nursery.actors.transports.docker import DockerConnector
         from mcp_nursery.actors.transports.stdio import StdioConnector
 
-        args = tuple(run_arguments(self.image, self.args, self.env))
-        return DockerConnector(StdioConnector(self.command, args, self.env, cwd=None, close_grace=close_grace))
+        client, *args = self.argv
+        return DockerConnector(StdioConnector(client, tuple(args), self.env, cwd=None, close_grace=close_grace))
 
 
 @frozen
@@ -126,9 +150,6 @@ Headers = Mapping[str, str] | Callable[[], Mapping[str, str] | Awaitable[Mapping
 """Headers of requests: fixed, or a function, async or not, that computes them anew at each connect."""
 
 
-_VARIABLE = re.compile(r"\$\{[^}]*\}")
-
-
 def problem_with_url(url: str, *schemes: str) -> str | None:
     """What is wrong with a server's URL, in words that do not show it; None if nothing is."""
     wanted = f"a URL that begins with {' or '.join(f'{scheme}://' for scheme in schemes)} wanted"
@@ -151,15 +172,6 @@ def _usable(transport: "RemoteTransport", attribute: Any, url: str) -> None:
         raise ConfigError(problem, field=attribute.name)
 
 
-def _shown_url(url: str) -> str:
-    """Without user, password, query and fragment, any of which may be secret."""
-    try:
-        parts = urlsplit(url)
-        return repr(parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl())
-    except ValueError:
-        return "…"
-
-
 def _shown_headers(headers: Headers) -> str:
     return "<computed>" if callable(headers) else names_only(headers)
 
@@ -179,7 +191,7 @@ class RemoteTransport:
     schemes: ClassVar[tuple[str, ...]] = ("http", "https")
     """Those that its URL may have."""
 
-    url: str = field(validator=_usable, repr=_shown_url)
+    url: str = field(validator=_usable, repr=lambda url: repr(shown_url(url)))
     """Its endpoint. Only scheme, host, port and path are ever shown."""
     headers: Headers = field(factory=dict[str, str], converter=_headers, repr=_shown_headers)
     """Sent with each request to this origin and to no other, over those of authorisation and under those of the

@@ -10,12 +10,9 @@ from ..jsonrpc.stream import FRAME_LIMIT, Duplex
 from ..nurseries import run_alongside
 from ..process.command import Shown, child_environment, find_program, start_failed
 from ..process.tree import ProcessTree, start_process
+from ..secrets import names_only
 from .base import WireConnector
 from .stdio_stream import StdioDuplex
-
-
-def _names_only(values: Mapping[str, str]) -> str:
-    return "{" + ", ".join(f"{name}=…" for name in values) + "}"
 
 
 @frozen
@@ -26,7 +23,7 @@ class StdioConnector(WireConnector):
     """The program: a path, taken from `cwd` if it is relative, or a name looked up on the child's PATH."""
     args: tuple[str, ...] = field(repr=lambda args: f"<{len(args)} arguments>")
     """Its arguments. Only their number is shown: they may hold secrets."""
-    env: Mapping[str, str] = field(repr=_names_only)
+    env: Mapping[str, str] = field(repr=names_only)
     """Variables added to the few it inherits. Only their names are shown."""
     cwd: str | None
     """Its working directory; the host's if None."""

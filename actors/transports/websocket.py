@@ -15,9 +15,10 @@ from attrs import field, frozen
 
 from ..errors import leaves, one_line
 from ..jsonrpc.stream import FRAME_LIMIT, Duplex
+from ..secrets import shown_url
 from .base import WireConnector
 from .tls import authorities
-from .websocket_handshake import Refusal, shown_url
+from .websocket_handshake import Refusal
 from .websocket_stream import NoWebSocket, Request, open_duplex
 
 _PORTS = {"ws": 80, "wss": 443}

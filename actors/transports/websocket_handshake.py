@@ -2,11 +2,12 @@
 
 import re
 from http import HTTPStatus
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
 from attrs import frozen
 
 from ..errors import StartFailed
+from ..secrets import shown_url
 
 SUBPROTOCOL = "mcp"
 """What is offered. A server that chooses none is taken: older ones know of none."""
@@ -14,7 +15,6 @@ SUBPROTOCOL = "mcp"
 HEAD_LIMIT = 64 << 10
 """Bytes of an answer's head; whoever sends more does not mean to answer."""
 
-_MALFORMED = "<malformed>"
 _START = b"HTTP/1."
 _STATUS_LINE = re.compile(rb"HTTP/1\.[01] (\d{3})\b")
 _BLANK_LINE = re.compile(rb"\r?\n\r?\n")
@@ -38,16 +38,6 @@ class Refusal:
         """The error for the host; `url` is as `shown_url` gives it."""
         needs_auth = self.status == HTTPStatus.UNAUTHORIZED
         return StartFailed(f"url {url!r} {self.problem}", retriable=self.retriable, needs_auth=needs_auth)
-
-
-def shown_url(url: str) -> str:
-    """The URL without user, password, query and fragment: they may hold secrets."""
-    try:
-        parts = urlsplit(url)
-        host, _ = parts.netloc.rpartition("@")[2], parts.port  # a port that is none raises too
-    except ValueError:
-        return _MALFORMED
-    return urlunsplit((parts.scheme, host, parts.path, "", "")) if host else _MALFORMED
 
 
 def is_decidable(head: bytes) -> bool:

@@ -1,4 +1,4 @@
-"""What `call` and `fan-out` share: arguments, the person's consent, and results as JSON."""
+"""What `call` and `fan-out` share: arguments, the person's approval, and results as JSON."""
 
 import json
 import os

@@ -75,11 +75,11 @@ async def _document(spec: ServerSpec) -> dict[str, Any]:
 
 
 def _is_trusted(spec: ServerSpec) -> bool:
-    if spec.consent is None:
+    if spec.trust_request is None:
         return True
     store = SqliteStore()
     try:
-        return store.agreed(spec.consent.digest)
+        return store.agreed(spec.trust_request.digest)
     except StoreUnreadable as error:
         warn(f"{spec.name}: {error}")
         return False

@@ -10,10 +10,9 @@ from typing import Any
 from attrs import frozen
 
 from mcp_nursery.actors.errors import ConfigError
-from mcp_nursery.supervisor.config.discovery import own_file, user_files
+from mcp_nursery.supervisor.config.discovery import Origin, own_file, user_files
 from mcp_nursery.supervisor.config.loader import File, read_file, read_found, warnings_of
-from mcp_nursery.supervisor.config.trust import texts_of
-from mcp_nursery.supervisor.config.unresolved import Origin
+from mcp_nursery.supervisor.config.variables import texts_of
 from mcp_nursery.supervisor.transports import UnusableTransport
 
 from .failures import OK

@@ -1,4 +1,4 @@
-"""`mcp-nursery pins`: how tools have changed since they were first used, and the user's consent to that."""
+"""`mcp-nursery pins`: how tools have changed since they were first used, and the user's agreement to that."""
 
 from collections.abc import Sequence
 from typing import Any

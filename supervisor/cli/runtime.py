@@ -126,7 +126,7 @@ def load(options: Options) -> Config:
     for warning in config.warnings:
         warn(f"warning: {warning}")
     if options.trust:
-        return evolve(config, servers=tuple(evolve(spec, consent=None) for spec in config.servers))
+        return evolve(config, servers=tuple(evolve(spec, trust_request=None) for spec in config.servers))
     return config
 
 

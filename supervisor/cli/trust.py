@@ -1,4 +1,4 @@
-"""`mcp-nursery trust`: what a project's file would start, run or read, and the user's consent to it."""
+"""`mcp-nursery trust`: what a project's file would start, run or read, and the user's agreement to it."""
 
 import json
 from collections.abc import Sequence
@@ -29,9 +29,9 @@ class TrustOptions:
 
 
 def trust(options: Options, wanted: TrustOptions) -> int:
-    """Show what has to be agreed to, ask, write the consent down."""
+    """Show what has to be agreed to, ask, write the answer down."""
     config = _project(wanted.file)
-    requests = [spec.consent for spec in config.servers if spec.consent is not None]
+    requests = [spec.trust_request for spec in config.servers if spec.trust_request is not None]
     store = SqliteStore()
     try:
         open_ones = [request for request in requests if not store.agreed(request.digest)]

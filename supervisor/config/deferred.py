@@ -1,10 +1,13 @@
-"""What unresolved text stands for, found out at each connect: variables, and the output of commands."""
+"""Transports whose text is resolved at each connect: variables, files of variables, the output of commands.
+
+`deferred` puts a `DeferredTransport` in the place of a transport whose text does not say all. When an incarnation
+connects, a `Resolver` finds out what the text stands for now; with that the connection is opened. What was found is
+stored nowhere, and shown to nobody: errors quote the file.
+"""
 
 import os
-import signal
-import subprocess
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -13,58 +16,138 @@ from attrs import define, evolve, field, frozen
 from mcp_nursery.actors.callbacks import NO_HOST, Host
 from mcp_nursery.actors.errors import ConfigError, StartFailed
 from mcp_nursery.actors.process.command import INHERITED, Shown
-from mcp_nursery.actors.process.table import ProcessId, signal_group
-from mcp_nursery.actors.secrets import TELL_SECRETS
+from mcp_nursery.actors.secrets import TELL_SECRETS, names_only
 from mcp_nursery.actors.transports.docker import DockerConnector
 from mcp_nursery.actors.transports.stdio import StdioConnector
-from mcp_nursery.supervisor.security.secret_values import secrets_of
+from mcp_nursery.supervisor.security.secret_values import secrets_in, secrets_of
 
+from .command_output import CommandFailed, output_of
+from .discovery import Origin
 from .env_file import EnvFileError, read_env_file
-from .unresolved import SEQUENCES, TEXTS, Unresolved, in_workspace
-from .variables import PLACES, Find, Surroundings, UnresolvedVariable, command_of, expand, expand_header
+from .variables import (
+    PLACES,
+    Find,
+    Surroundings,
+    UnresolvedVariable,
+    as_variables,
+    command_of,
+    expand,
+    expand_header,
+    has_variables,
+    inputs_in,
+    unresolved_in_header,
+)
 
 if TYPE_CHECKING:
+    from mcp_nursery.actors.server import Connector
     from mcp_nursery.actors.session.base import Connection
 
-COMMAND_SECONDS = 10.0
-"""How long a command whose output is a value may take."""
-
-OUTPUT_LIMIT = 64 << 10
-"""Bytes of a command's output: more is no value that anybody could use."""
-
-_KILL_SLACK = 1.0
-"""Seconds that a killed command gets to vanish."""
+TEXTS = ("command", "image", "cwd", "url")
+"""Fields of transports that hold one text. `args` holds several, `env` and `headers` hold them by name."""
 
 _LEAST_SECRET = 4
 """Characters: replacing shorter values everywhere would make text unreadable and keep no secret."""
 
 
 @frozen
-class ResolvingConnector:
+class DeferredTransport:
+    """A transport with variables or commands in its text. Nothing that they are replaced by is ever stored."""
+
+    transport: Any
+    """As written: any transport with some of the fields above."""
+    env: Mapping[str, str] = field(repr=names_only)
+    """The entry's `env` block as written, also where the transport has none: headers look there."""
+    workspace: str | None
+    server: str = field(eq=False)
+    file: str = field(eq=False)
+    env_file: str | None = None
+    """A file with more variables for `env`, as written."""
+    inputs: Mapping[str, str] = field(factory=dict[str, str], repr=names_only)
+    """What the host gave for `${input:ID}`, by ID; no more than this server asks for."""
+
+    @property
+    def kind(self) -> Any:
+        """The transport's."""
+        return self.transport.kind
+
+    @property
+    def literals(self) -> set[str]:
+        """What is secret of that which stands there to the letter: what a variable or a command stands for is not
+        known before it connects."""
+        return secrets_in(
+            env=_literal(self.env),
+            headers=_literal(getattr(self.transport, "headers", {})),
+            args=["" if has_variables(arg) else arg for arg in getattr(self.transport, "args", ())],
+            url="" if has_variables(url := getattr(self.transport, "url", "")) else url,
+        )
+
+    def empty_headers(self) -> list[tuple[str, str]]:
+        """Each header that has a variable which is sure to be empty, with that variable."""
+        if self.env_file is not None:
+            return []
+        known = {**self.env, **as_variables(self.inputs)}
+        headers: Mapping[str, str] = getattr(self.transport, "headers", {})
+        return [(name, variable) for name, text in headers.items() for variable in unresolved_in_header(text, known)]
+
+    def connector(self, *, close_grace: float) -> "Connector":
+        """How an incarnation reaches it: what it stands for is found out when it connects."""
+        return DeferredConnector(self, close_grace=close_grace)
+
+
+def deferred(
+    transport: Any,
+    *,
+    env: Mapping[str, str],
+    server: str,
+    origin: Origin,
+    env_file: str | None = None,
+    inputs: Mapping[str, str] | None = None,
+) -> Any:
+    """The transport as it is if its text says all; otherwise one that is resolved at each connect."""
+    texts = [str(text) for name in TEXTS if (text := getattr(transport, name, None)) is not None]
+    named = [*env.values(), *getattr(transport, "env", {}).values(), *getattr(transport, "headers", {}).values()]
+    texts += [*getattr(transport, "args", ()), *named]
+    if env_file is None and not any(map(has_variables, texts)) and all(command_of(text) is None for text in named):
+        return in_workspace(transport, origin.workspace)
+    used = {name: inputs[name] for name in inputs_in([*texts, env_file]) if inputs}
+    return DeferredTransport(
+        transport, env, origin.workspace, server=server, file=origin.file, env_file=env_file, inputs=used
+    )
+
+
+def in_workspace(transport: Any, workspace: str | None) -> Any:
+    """The transport, resolved, with a relative working directory of a project's entry made one of that project."""
+    cwd = getattr(transport, "cwd", None)
+    return transport if cwd is None or workspace is None else evolve(transport, cwd=os.path.join(workspace, cwd))
+
+
+def _literal(values: Mapping[str, str]) -> dict[str, str]:
+    return {name: text for name, text in values.items() if not has_variables(text) and command_of(text) is None}
+
+
+@frozen
+class DeferredConnector:
     """Resolves a transport's text, connects, and forgets what it found."""
 
-    unresolved: Unresolved
+    deferred: DeferredTransport
     close_grace: float
 
-    def connect(self, host: Host = NO_HOST) -> "AbstractAsyncContextManager[Connection]":
+    @asynccontextmanager
+    async def connect(self, host: Host = NO_HOST) -> "AsyncGenerator[Connection, None]":
         """Resolve, then open one connection.
 
         Raises:
             StartFailed: On entering: a variable without value, a command that failed, or what the transport raises.
         """
-        return self._connected(host)
-
-    @asynccontextmanager
-    async def _connected(self, host: Host) -> "AsyncGenerator[Connection, None]":
         connector = await self._resolved()
         async with connector.connect(host) as connection:
             yield connection
 
     async def _resolved(self) -> Any:
-        resolver = Resolver(self.unresolved)
+        resolver = Resolver(self.deferred)
         try:
             transport = await resolver.transport()
-            TELL_SECRETS.get()(resolver.secrets | self.unresolved.literals | secrets_of(transport))
+            TELL_SECRETS.get()(resolver.secrets | self.deferred.literals | secrets_of(transport))
             connector = transport.connector(close_grace=self.close_grace)
         except ConfigError as error:
             problem = str(error)
@@ -74,7 +157,7 @@ class ResolvingConnector:
 
     def _discreet(self, connector: Any, secrets: tuple[str, ...]) -> Any:
         """The connector so that a process it starts is told of in the words of the file."""
-        written = self.unresolved.transport
+        written = self.deferred.transport
         match connector:
             case StdioConnector():
                 shown = Shown(written.command, getattr(written, "cwd", None), secrets)
@@ -89,7 +172,7 @@ class ResolvingConnector:
 class Resolver:
     """Resolves one transport, each variable and command once."""
 
-    unresolved: Unresolved
+    deferred: DeferredTransport
     run: Callable[[str, str], Awaitable[str]] | None = None
     """Gives the output of a command that is run in a folder; None for `output_of`."""
     secrets: set[str] = field(factory=set[str], repr=False)
@@ -101,11 +184,11 @@ class Resolver:
         Raises:
             StartFailed: A variable has no value, or a command failed; only the latter is worth another try.
         """
-        written = self.unresolved.transport
-        inputs = self.unresolved.inputs_as_variables
+        written = self.deferred.transport
+        inputs = as_variables(self.deferred.inputs)
         outside = Surroundings(inputs, os.environ, self._workspace, _home())
         env = await self._env_file(outside)
-        for name, value in self.unresolved.env.items():
+        for name, value in self.deferred.env.items():
             env[name] = await self._value(f"env.{name}", value, outside)
         own = {**env, **inputs}
         inside = self._recorded(evolve(outside, own=own))
@@ -114,18 +197,17 @@ class Resolver:
             text = getattr(written, name, None)
             if text is not None:
                 found[name] = self._text(name, str(text), inside)
-        for name in SEQUENCES:
-            if hasattr(written, name):
-                found[name] = tuple(self._text(name, text, inside) for text in getattr(written, name))
+        if hasattr(written, "args"):
+            found["args"] = tuple(self._text("args", text, inside) for text in written.args)
         if hasattr(written, "env"):
             found["env"] = env
         if hasattr(written, "headers"):
             found["headers"] = {name: await self._header(name, text, own) for name, text in written.headers.items()}
-        return in_workspace(evolve(written, **found), self.unresolved.workspace)
+        return in_workspace(evolve(written, **found), self.deferred.workspace)
 
     @property
     def _workspace(self) -> str:
-        return self.unresolved.workspace or _here()
+        return self.deferred.workspace or _here()
 
     def _recorded(self, surroundings: Surroundings) -> Find:
         def find(name: str) -> str | None:
@@ -141,9 +223,9 @@ class Resolver:
             self.secrets.add(value)
 
     async def _env_file(self, outside: Surroundings) -> dict[str, str]:
-        if self.unresolved.env_file is None:
+        if self.deferred.env_file is None:
             return {}
-        written = self._text("envFile", self.unresolved.env_file, self._recorded(outside))
+        written = self._text("envFile", self.deferred.env_file, self._recorded(outside))
         path = os.path.join(self._workspace, written)
         try:
             found = await trio.to_thread.run_sync(read_env_file, path, abandon_on_cancel=True)
@@ -192,7 +274,7 @@ class Resolver:
     def _failed(self, where: str, problem: str, *, retriable: bool) -> StartFailed:
         # Not as a field: of `'env.API_KEY': variable` redaction would make a secret of what follows the name.
         said = f"field {where!r} is unusable: {problem}"
-        error = ConfigError(said, file=self.unresolved.file, server=self.unresolved.server)
+        error = ConfigError(said, file=self.deferred.file, server=self.deferred.server)
         return StartFailed(str(error), retriable=retriable)
 
 
@@ -205,65 +287,3 @@ def _here() -> str:
 
 def _home() -> str:
     return os.path.expanduser("~")
-
-
-class CommandFailed(Exception):
-    """A command gave no value. Says nothing of what it printed."""
-
-
-async def output_of(command: str, folder: str) -> str:
-    """What a shell command prints, without its last newline. It gets the host's environment and no input.
-
-    Raises:
-        CommandFailed: It failed, took more than 10 s, or printed what is no text.
-    """
-    try:
-        process = await trio.lowlevel.open_process(
-            ["/bin/sh", "-c", command],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            cwd=folder,
-            start_new_session=True,
-        )
-    except (OSError, ValueError) as error:
-        problem = f"the command cannot be started: {getattr(error, 'strerror', None) or 'not a command'}"
-    else:
-        return _value_of(await _heard(process), process.returncode)
-    raise CommandFailed(problem)
-
-
-async def _heard(process: trio.Process) -> bytes | None:
-    """All that it prints until it exits; None if it is too slow or prints too much: then it is killed, as on cancel."""
-    assert process.stdout is not None
-    output = bytearray()
-    whole = False
-    try:
-        with trio.move_on_after(COMMAND_SECONDS):
-            async for chunk in process.stdout:
-                output += chunk
-                if len(output) > OUTPUT_LIMIT:
-                    return None
-            await process.wait()
-            whole = True
-    finally:
-        if not whole:
-            signal_group(ProcessId(process.pid, 0), signal.SIGKILL, reaped=process.returncode is not None)
-            with trio.CancelScope(shield=True, deadline=trio.current_time() + _KILL_SLACK):
-                await process.wait()
-        await process.stdout.aclose()
-    return bytes(output) if whole else None
-
-
-def _value_of(output: bytes | None, code: int | None) -> str:
-    if output is None:
-        raise CommandFailed(f"the command did not end within {COMMAND_SECONDS:g} s and {OUTPUT_LIMIT >> 10} KiB")
-    if code:
-        raise CommandFailed(f"the command ended with exit code {code}")
-    try:
-        text = output.decode()
-    except UnicodeDecodeError:
-        text = "\0"
-    if "\0" in text:
-        raise CommandFailed("the command's output is not text")
-    return text.removesuffix("\n").removesuffix("\r")

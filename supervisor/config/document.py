@@ -7,7 +7,6 @@ import re
 import stat
 import tomllib
 from collections import Counter
-from collections.abc import Iterable
 from typing import Any, NoReturn, cast
 
 from mcp_nursery.actors.errors import ConfigError
@@ -49,16 +48,11 @@ def read_document(file: str, *, found: bool = False, limit: int | None = None) -
         ConfigError: The file cannot be read, has more bytes than the limit, is not UTF-8, not JSON or not an object, is
             nested more than 100 levels deep, or a key of one of its objects stands there twice.
     """
-    text = _decode(_read(file, found=found, limit=limit or LIMIT), file)
-    is_toml = file.endswith(".toml")
-    document = _parse_toml(text, file) if is_toml else _parse(text, file)
-    if _is_deeper(document, DEPTH):
-        raise ConfigError(_TOO_DEEP, file=file)
-    document = _plain(document) if is_toml else document
-    top = as_object(document)
-    if top is None:
+    text = _read(file, found=found, limit=limit or LIMIT)
+    document = _parse_toml(text, file) if file.endswith(".toml") else _parse_json(text, file)
+    if not isinstance(document, dict):
         raise ConfigError(f"an object wanted at the top, not {json_type(document)}", file=file)
-    return top
+    return cast("dict[str, Any]", document)
 
 
 def as_object(value: object) -> dict[str, Any] | None:
@@ -92,7 +86,7 @@ def is_unicode(text: str) -> bool:
 # the whole text, secrets included.
 
 
-def _read(file: str, *, found: bool, limit: int) -> bytes:
+def _read(file: str, *, found: bool, limit: int) -> str:
     try:
         with open(file, "rb", opener=_open_at_once if found else None) as stream:
             if found and not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
@@ -104,7 +98,7 @@ def _read(file: str, *, found: bool, limit: int) -> bytes:
         problem = "not a file name"
     else:
         if len(data) <= limit:
-            return data
+            return _decode(data, file) if not data.isascii() else data.decode()
         problem = f"more than {limit >> 20} MiB"
     raise ConfigError(f"cannot be read: {problem}", file=file)
 
@@ -121,13 +115,10 @@ def _decode(data: bytes, file: str) -> str:
     raise ConfigError(f"not UTF-8 (line {line}); save it as UTF-8", file=file)
 
 
-def _parse(text: str, file: str) -> object:
+def _parse_json(text: str, file: str) -> object:
     try:
-        return json.loads(
-            _TRAILING_COMMAS.sub(_blank, _COMMENTS.sub(_blank, text)),
-            object_pairs_hook=_object,
-            parse_constant=_constant,
-        )
+        plain = _TRAILING_COMMAS.sub(_blank, _COMMENTS.sub(_blank, text))
+        return _shallow(json.loads(plain, object_pairs_hook=_object, parse_constant=_constant))
     except json.JSONDecodeError as error:
         problem = f"not JSON: {error.msg} (line {error.lineno}, column {error.colno})"
     except _RefusedError as error:
@@ -139,22 +130,19 @@ def _parse(text: str, file: str) -> object:
     raise ConfigError(problem, file=file)
 
 
-def _is_deeper(value: object, depth: int) -> bool:
-    """Level by level: a recursion would end where the stack of whoever calls does."""
-    level = [value]
-    for _ in range(depth):
-        level = [inner for outer in level for inner in _parts(outer) if isinstance(inner, dict | list)]
-    return bool(level)
-
-
-def _parts(value: object) -> Iterable[object]:
-    match value:
-        case dict():
-            return cast("dict[str, object]", value).values()
-        case list():
-            return cast("list[object]", value)
-        case _:
-            return ()
+def _shallow(value: object) -> object:
+    """The value, if it is not too deep. Level by level: a recursion would end where the stack of whoever calls does."""
+    level: list[object] = [[value]]
+    for _ in range(DEPTH + 1):
+        inner: list[object] = []
+        for outer in level:
+            inner += (
+                cast("dict[str, object]", outer).values() if isinstance(outer, dict) else cast("list[object]", outer)
+            )
+        level = [part for part in inner if isinstance(part, dict | list)]
+    if level:
+        raise _RefusedError(_TOO_DEEP)
+    return value
 
 
 def _blank(match: re.Match[str]) -> str:
@@ -169,9 +157,11 @@ def _blank(match: re.Match[str]) -> str:
 
 def _parse_toml(text: str, file: str) -> object:
     try:
-        return tomllib.loads(text)
+        return _plain(_shallow(tomllib.loads(text)))
     except tomllib.TOMLDecodeError as error:
         problem = f"not TOML: {str(error)[:200]}"
+    except _RefusedError as error:
+        problem = str(error)
     except RecursionError:
         problem = _TOO_DEEP
     except ValueError:
@@ -198,7 +188,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
         raise _RefusedError(f"the key {twice[:80]!r} stands twice in one object")
     for key in value:
-        if not is_unicode(key):
+        if not key.isascii() and not is_unicode(key):
             raise _RefusedError(f"the key {key[:80]!r} is not Unicode text")
     return value
 

@@ -1,13 +1,12 @@
 """One entry of a file to one ServerSpec. No message shows a value: any of them may be a secret."""
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from attrs import asdict, evolve, field, fields, frozen
 
 from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.actors.liveness import Liveness
-from mcp_nursery.supervisor.docker import problem_with_image
 from mcp_nursery.supervisor.policy import RestartMode, RestartPolicy, Revive
 from mcp_nursery.supervisor.spec import ServerSpec
 from mcp_nursery.supervisor.transports import (
@@ -18,14 +17,15 @@ from mcp_nursery.supervisor.transports import (
     StdioTransport,
     UnusableTransport,
     WebSocketTransport,
+    problem_with_image,
     problem_with_url,
 )
 
-from .dialects import OWN, Dialect
-from .dialects.translation import Translation
+from .deferred import deferred
+from .dialects import OWN, Dialect, Translation
+from .discovery import Origin
 from .document import as_object, json_type
-from .trust import TrustRequest, texts_of, trust_request
-from .unresolved import Origin, unresolved
+from .trust import trust_request
 from .values import FieldError, structurer
 from .variables import inputs_in
 
@@ -158,8 +158,6 @@ class Entry:
     spec: ServerSpec
     own: Mapping[str, Any] = field(repr=False)
     """What it says in our words, unresolved."""
-    unknown: tuple[str, ...]
-    """Its keys that mean nothing here."""
 
     def off(self) -> "Entry":
         """The same, switched off."""
@@ -184,27 +182,27 @@ def read_entry(
     unknown keys and whether the server is off. One of a file that is not trusted carries what has to be agreed to
     before it runs, and its server's hints are not trusted, whatever it says of them.
     """
-    entry = as_object(value)
-    written = {key: part for key, part in (entry or {}).items() if part is not None}
+    parts = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+    written = {key: part for key, part in parts.items() if part is not None}
     said = Translation({})
+    settings: dict[str, Any]
     try:
         if not name.strip():
             raise FieldError(f"entry {number} needs a name", origin.root)
-        if entry is None:
+        if not isinstance(value, dict):
             raise FieldError(f"an object wanted, not {json_type(value)}")
         said = dialect.translate(written)
-        spec = _spec(name, said, origin, inputs or {})
-        if not origin.trusted:
-            spec = evolve(spec, consent=_consent(name, written, said, origin), trust_hints=False)
+        settings = _settings(name, said.own, written, origin, inputs or {})
     except FieldError as error:
         where = said.words.get(error.key, error.key) if error.key is not None else None
         problem = ConfigError(str(error), file=origin.file, server=name, field=where)
-        off = written.get("enabled") is False or written.get("disabled") is True
-        transport = UnusableTransport(problem, _kind(said.own or written))
-        spec = ServerSpec(name if name.strip() else NAMELESS, transport, enabled=not off, source=origin.file)
+        settings = {
+            "transport": UnusableTransport(problem, _kind(said.own or written)),
+            "enabled": written.get("enabled") is not False and written.get("disabled") is not True,
+        }
     unknown = {key: part for key, part in said.own.items() if key not in KEYS}
-    known = {key: part for key, part in said.own.items() if key in KEYS}
-    return Entry(evolve(spec, extra=unknown), known, tuple(unknown))
+    spec = ServerSpec(name if name.strip() else NAMELESS, source=origin.file, extra=unknown, **settings)
+    return Entry(spec, {key: part for key, part in said.own.items() if key in KEYS})
 
 
 def _kind(written: dict[str, Any]) -> str | None:
@@ -217,61 +215,61 @@ def _kind(written: dict[str, Any]) -> str | None:
         return "docker"
     if "url" not in written:
         return None
-    return "ws" if _is_of_websocket(written["url"]) else "http"
+    return "ws" if str(written["url"]).lower().startswith(("ws://", "wss://")) else "http"
 
 
-def _is_of_websocket(url: object) -> bool:
-    return isinstance(url, str) and url.lower().startswith(("ws://", "wss://"))
-
-
-def _consent(name: str, written: dict[str, Any], said: Translation, origin: Origin) -> TrustRequest | None:
-    remote = _kind(said.own) in _REMOTE
-    return trust_request(
-        name, said.own, file=origin.file, remote=remote, known=KEYS, folder=origin.workspace, written=written
-    )
-
-
-def _spec(name: str, said: Translation, origin: Origin, inputs: Mapping[str, str]) -> ServerSpec:
-    entry = _structure(said.own)
-    transport = _transport(entry, _kind(said.own))
+def _settings(
+    name: str, own: dict[str, Any], written: dict[str, Any], origin: Origin, inputs: Mapping[str, str]
+) -> dict[str, Any]:
+    """What an entry in our words says, as keywords of ServerSpec."""
+    entry = _structure(own)
+    kind = _kind(own)
+    transport = _transport(entry, kind)
     if entry.env_file is not None and not entry.env_file.strip():
         raise FieldError("must not be empty", "envFile")
-    _check_inputs(said.own, inputs)
-    own = {field: value for field in _OWN_FIELDS if (value := getattr(entry, field)) is not None}
-    return ServerSpec(
-        name,
-        unresolved(transport, env=entry.env, env_file=entry.env_file, inputs=inputs, server=name, origin=origin),
-        policy=_policy(entry),
-        enabled=entry.enabled and not entry.disabled,
-        source=origin.file,
-        **_filters(entry.tools),
-        **_watch(entry.liveness),
-        **own,
-    )
-
-
-def _check_inputs(own: Mapping[str, Any], inputs: Mapping[str, str]) -> None:
     for key in ("command", "image", "args", "cwd", "url", "env", "envFile", "headers"):
-        asked = (name for text in texts_of(own.get(key)) for name in inputs_in(text))
-        missing = next((name for name in asked if name not in inputs), None)
+        missing = next((asked for asked in inputs_in(own.get(key)) if asked not in inputs), None)
         if missing is not None:
             way = "a host can give one; ${env:NAME} takes it from the environment"
             raise FieldError(f"the input {missing[:80]!r} has no value; {way}", key)
+    settings = {name: value for name in _OWN_FIELDS if (value := getattr(entry, name)) is not None}
+    settings["transport"] = deferred(
+        transport, env=entry.env, env_file=entry.env_file, inputs=inputs, server=name, origin=origin
+    )
+    settings["enabled"] = entry.enabled and not entry.disabled
+    ladder: dict[str, Any] = {"delays": entry.restart_delays, "stable_after": entry.stable_after}
+    if given := {name: value for name, value in ladder.items() if value is not None}:
+        settings["policy"] = RestartPolicy(**given)
+    if entry.tools is not None:
+        settings |= _filters(entry.tools)
+    if entry.liveness is not None:
+        settings["liveness"] = _liveness(entry.liveness)
+    if not origin.trusted:
+        settings["trust_hints"] = False
+        settings["trust_request"] = trust_request(
+            name,
+            own,
+            file=origin.file,
+            remote=kind in _REMOTE,
+            known=KEYS,
+            folder=origin.workspace,
+            argv=getattr(transport, "argv", ()),
+            written=written,
+        )
+    return settings
 
 
-def _watch(written: object) -> dict[str, Any]:
-    """How the server is watched, as a keyword of ServerSpec: true as we would, false not at all, or how often."""
-    if written is None:
-        return {}
+def _liveness(written: object) -> Liveness | None:
+    """How the server is watched: true as we would, false not at all, or how often."""
     if isinstance(written, bool):
-        return {"liveness": Liveness() if written else None}
+        return Liveness() if written else None
     said = as_object(written)
     if said is None:
         raise FieldError(f"an object, true or false wanted, not {json_type(written)}", "liveness")
     _refuse_unknown("liveness", said, [str(attribute.alias) for attribute in fields(_Liveness)])
     times = _within("liveness", _structure_liveness, said)
     try:
-        return {"liveness": Liveness(**{name: value for name, value in asdict(times).items() if value is not None})}
+        return Liveness(**{name: value for name, value in asdict(times).items() if value is not None})
     except ValueError as error:
         problem = str(error)
     raise FieldError(problem, "liveness")
@@ -280,8 +278,6 @@ def _watch(written: object) -> dict[str, Any]:
 def _filters(written: object) -> dict[str, Any]:
     """Which tools are offered, as keywords of ServerSpec. A list, as some hosts write it, says what is allowed; an
     object under a tool's name whether it is enabled."""
-    if written is None:
-        return {}
     said: dict[str, Any] | None = {"allow": written} if json_type(written) == "a list" else as_object(written)
     if said is None:
         raise FieldError(f"an object or a list wanted, not {json_type(written)}", "tools")
@@ -352,9 +348,3 @@ def _local(entry: _Entry, kind: str | None) -> StdioTransport:
         if text is not None and not text.strip():
             raise FieldError("must not be empty", key)
     return StdioTransport(entry.command, args=entry.args, env=entry.env, cwd=entry.cwd)
-
-
-def _policy(entry: _Entry) -> RestartPolicy | None:
-    own = {"delays": entry.restart_delays, "stable_after": entry.stable_after}
-    given: dict[str, Any] = {name: value for name, value in own.items() if value is not None}
-    return RestartPolicy(**given) if given else None

@@ -13,13 +13,12 @@ from mcp_nursery.actors.choices import chosen, true_or_false
 from mcp_nursery.actors.errors import ConfigError, one_line
 from mcp_nursery.supervisor.spec import ServerSpec
 
+from .deferred import DeferredTransport
 from .dialects import entries_of, recognise
-from .discovery import SETTINGS, absolute, as_project, project_files, user_files
+from .discovery import SETTINGS, Origin, absolute, as_project, problem_with_owner, project_files, user_files
 from .document import PROJECT_LIMIT, read_document
 from .entry import NAMELESS, Entry, read_entry
-from .ownership import problem_with_owner
-from .unresolved import Origin, Unresolved
-from .variables import how_to_pass_on, unresolved_in_header
+from .variables import how_to_pass_on
 
 logger: Final = logging.getLogger(__name__)
 
@@ -158,7 +157,7 @@ def read_found(
             document = read_document(origin.file, found=True, limit=None if origin.trusted else PROJECT_LIMIT)
             if PurePath(origin.file).name in SETTINGS and not _has_servers(origin.file, document):
                 continue
-            files.append(_file(origin, document, inputs))
+            files.append(read_file(origin, inputs=inputs, document=document))
         except ConfigError as error:
             errors.append(str(error))
     return files, tuple(errors)
@@ -171,13 +170,23 @@ def _check_owner(origin: Origin) -> None:
         raise ConfigError(f"passed over: {problem}; {how}", file=origin.file)
 
 
-def read_file(origin: Origin, *, inputs: Mapping[str, str] | None = None) -> File:
-    """The servers of one file.
+def read_file(
+    origin: Origin, *, inputs: Mapping[str, str] | None = None, document: Mapping[str, object] | None = None
+) -> File:
+    """The servers of one file; `document` is what it holds, if that was read already.
 
     Raises:
         ConfigError: As for `load_config`.
     """
-    return _file(origin, read_document(origin.file), inputs)
+    if document is None:
+        document = read_document(origin.file)
+    dialect, root = recognise(origin.file, document)
+    here = evolve(origin, root=root)
+    read: list[tuple[str, Entry]] = []
+    for number, (name, value) in enumerate(entries_of(origin.file, document, dialect, root), 1):
+        entry = read_entry(name, value, number=number, origin=here, dialect=dialect, inputs=inputs)
+        read.append((name, entry.off() if dialect.is_off is not None and dialect.is_off(document, name) else entry))
+    return File(origin.file, dialect.name, tuple(read))
 
 
 def _has_servers(path: str, document: Mapping[str, object]) -> bool:
@@ -188,30 +197,24 @@ def _has_servers(path: str, document: Mapping[str, object]) -> bool:
     return True
 
 
-def _file(origin: Origin, document: Mapping[str, object], inputs: Mapping[str, str] | None) -> File:
-    dialect, root = recognise(origin.file, document)
-    here = evolve(origin, root=root)
-    entries = entries_of(origin.file, document, dialect, root)
-    read: list[tuple[str, Entry]] = []
-    for number, (name, value) in enumerate(entries, 1):
-        entry = read_entry(name, value, number=number, origin=here, dialect=dialect, inputs=inputs)
-        read.append((name, entry.off() if dialect.is_off(document, name) else entry))
-    return File(origin.file, dialect.name, tuple(read))
-
-
 def _config(files: Sequence[File], specs: Iterable[ServerSpec] = (), keep: Keep | None = None) -> Config:
     servers: dict[str, ServerSpec] = {}
     replaced: list[str] = []
     warnings: dict[tuple[str, str], str] = {}
+    nameless = 0
     for file in files:
         for name, entry in file.entries:
             for same, line in warnings_of(file.path, name, entry):
                 warnings.setdefault(same, line)
-    for spec in (*_each_named(entry.spec for file in files for _, entry in file.entries), *specs):
-        before = servers.get(spec.name)
+    for spec in (*(entry.spec for file in files for _, entry in file.entries), *specs):
+        named = spec
+        if spec.name == NAMELESS:  # none of them goes before another
+            nameless += 1
+            named = evolve(spec, name=f"{NAMELESS} {nameless}") if nameless > 1 else spec
+        before = servers.get(named.name)
         if before is not None:
-            replaced.append(f"{spec.label} goes before {before.label}")
-        servers[spec.name] = spec
+            replaced.append(f"{named.label} goes before {before.label}")
+        servers[named.name] = named
     return Config(
         servers=tuple(spec for spec in servers.values() if keep is None or keep(spec)),
         files=tuple(file.path for file in files),
@@ -220,29 +223,12 @@ def _config(files: Sequence[File], specs: Iterable[ServerSpec] = (), keep: Keep 
     )
 
 
-def _each_named(specs: Iterable[ServerSpec]) -> Iterator[ServerSpec]:
-    """The specs, those without a name told apart: none of them goes before another."""
-    nameless = 0
-    for spec in specs:
-        nameless += spec.name == NAMELESS
-        yield evolve(spec, name=f"{NAMELESS} {nameless}") if spec.name == NAMELESS and nameless > 1 else spec
-
-
 def warnings_of(path: str, name: str, entry: Entry) -> Iterator[tuple[tuple[str, str], str]]:
     """What in an entry means nothing, one line each, with what makes two of them the same."""
     where = f"{path}: server {name!r}"
-    for key in entry.unknown:
+    for key in entry.spec.extra:
         yield (path, key), f"{where}: unknown key {key[:80]!r} is ignored"
-    for header, variable in _empty_headers(entry.spec):
-        said = [f"field 'headers.{header}': {variable} is not in its env, and so empty", how_to_pass_on(variable)]
-        problem = "; ".join(filter(None, said))
-        yield (where, f"{header} {variable}"), f"{where}: {problem}"
-
-
-def _empty_headers(spec: ServerSpec) -> list[tuple[str, str]]:
-    if not isinstance(spec.transport, Unresolved) or spec.transport.env_file is not None:
-        return []
-    known = {**spec.transport.env, **spec.transport.inputs_as_variables}
-    headers: Mapping[str, str] = getattr(spec.transport.transport, "headers", {})
-    found = {name: unresolved_in_header(text, known) for name, text in headers.items()}
-    return [(name, variable) for name, variables in found.items() for variable in variables]
+    if isinstance(entry.spec.transport, DeferredTransport):
+        for header, variable in entry.spec.transport.empty_headers():
+            said = [f"field 'headers.{header}': {variable} is not in its env, and so empty", how_to_pass_on(variable)]
+            yield (where, f"{header} {variable}"), f"{where}: {'; '.join(filter(None, said))}"

@@ -10,8 +10,7 @@ from mcp_nursery.actors.process.command import Shown, child_environment, find_pr
 from mcp_nursery.supervisor.spec import ServerSpec
 from mcp_nursery.supervisor.transports import DockerTransport, StdioTransport
 
-from .deferred import Resolver
-from .unresolved import Unresolved
+from .deferred import DeferredTransport, Resolver
 
 _UNKNOWN = "unknown"
 """Stands for the output of a command that is not run."""
@@ -26,9 +25,9 @@ async def problem_with(spec: ServerSpec, *, trusted: bool) -> ConfigError | None
         trusted: Whether its user agreed to it; no file is read for one that is not trusted.
     """
     transport = spec.transport
-    written: Any = transport.transport if isinstance(transport, Unresolved) else transport
+    written: Any = transport.transport if isinstance(transport, DeferredTransport) else transport
     try:
-        if isinstance(transport, Unresolved):
+        if isinstance(transport, DeferredTransport):
             if transport.env_file is not None and not trusted:
                 return None
             transport = await Resolver(transport, run=_not_run).transport()

@@ -1,17 +1,15 @@
-"""What an entry of a project's file would do that its user has to agree to first. Pure."""
+"""What an entry of a project's file would do that its user has to agree to first: see `security.trust`. Pure."""
 
 import hashlib
 import json
 import os
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any, cast
+from typing import Any
 
-from attrs import field, frozen
-
-from mcp_nursery.supervisor.docker import run_arguments
+from mcp_nursery.supervisor.security.trust import TrustRequest
 
 from .document import as_object
-from .variables import command_of, has_variables, inputs_in
+from .variables import command_of, has_variables, inputs_in, texts_of
 
 _HARMLESS = frozenset(
     {
@@ -38,24 +36,6 @@ _FORMAT = 1
 """Part of every digest: with another number, everybody is asked again."""
 
 
-@frozen
-class TrustRequest:
-    """An entry of a project's file that does nothing before its user has agreed to it. Compared by its digest."""
-
-    server: str
-    """Its name."""
-    file: str
-    """The project's file, an absolute path in its folder, even if it is a link to a file elsewhere."""
-    reasons: tuple[str, ...] = field(eq=False)
-    """What it would do, one phrase each."""
-    entry: Mapping[str, Any] = field(repr=False, eq=False)
-    """The entry as written, nothing of it resolved: what is agreed to, to the letter."""
-    digest: str = field(repr=False)
-    """SHA-256 of file, server and entry: any change makes another request."""
-    argv: tuple[str, ...] = field(default=(), repr=False, eq=False)
-    """The command and its arguments, unresolved; empty if the entry starts no process itself."""
-
-
 def trust_request(
     server: str,
     entry: Mapping[str, Any],
@@ -64,6 +44,7 @@ def trust_request(
     remote: bool,
     known: Collection[str],
     folder: str | None = None,
+    argv: tuple[str, ...] = (),
     written: Mapping[str, Any] | None = None,
 ) -> TrustRequest | None:
     """What has to be agreed to before this entry of a project's file may be used; None if nothing.
@@ -73,8 +54,9 @@ def trust_request(
         entry: What it says, in our words.
         file: The project's file.
         remote: Whether it names a server to connect to, and no process to start.
-        known: The keys that mean anything; others are ignored and need no consent.
+        known: The keys that mean anything; others are ignored and need no trust.
         folder: The project's folder; the file's by default.
+        argv: The command that it starts, with its arguments.
         written: The entry as it stands in the file, if it is in other words.
     """
     reasons = tuple(dict.fromkeys(_reasons(entry, remote=remote, known=known)))
@@ -86,22 +68,13 @@ def trust_request(
     agreed = [_FORMAT, path, server, shown, *([] if shown == entry else [entry])]
     canonical = json.dumps(agreed, sort_keys=True, separators=(",", ":"))
     digest = hashlib.sha256(canonical.encode()).hexdigest()
-    return TrustRequest(server, path, reasons, dict(shown), digest, argv=_argv(entry))
+    return TrustRequest(server, path, reasons, dict(shown), digest, argv=argv)
 
 
 def _in_project(file: str, folder: str) -> str:
     """The file's one name in its project. A link to another project's file is none of that project: what its words mean
     depends on the folder."""
     return os.path.join(os.path.realpath(folder), os.path.relpath(file, folder))
-
-
-def _argv(entry: Mapping[str, Any]) -> tuple[str, ...]:
-    args = [str(part) for part in cast("list[object]", entry["args"])] if isinstance(entry.get("args"), list) else []
-    if "command" in entry:
-        return (str(entry["command"]), *args)
-    if "image" in entry:
-        return ("docker", *run_arguments(str(entry["image"]), args, as_object(entry.get("env")) or {}))
-    return ()
 
 
 def _reasons(entry: Mapping[str, Any], *, remote: bool, known: Collection[str]) -> Iterator[str]:
@@ -115,24 +88,9 @@ def _reasons(entry: Mapping[str, Any], *, remote: bool, known: Collection[str]) 
         # Variables of headers see the entry's own env block, and nothing else.
         if key in known and key not in ("headers", "description") and any(map(has_variables, texts_of(value))):
             yield f"reads variables for {key}"
-        if key == "headers" and any(map(inputs_in, texts_of(value))):
+        if key == "headers" and inputs_in(value):
             yield "uses inputs for headers"
         if not remote and key == "envFile":
             yield "reads a file for env"
         if remote and key in known and key not in _HARMLESS:
             yield f"uses {key}"
-
-
-def texts_of(value: object) -> Iterator[str]:
-    """Every text in a JSON value, keys excepted."""
-    match value:
-        case str():
-            yield value
-        case list():
-            for item in cast("list[object]", value):
-                yield from texts_of(item)
-        case dict():
-            for item in cast("dict[str, object]", value).values():
-                yield from texts_of(item)
-        case _:
-            return

@@ -57,7 +57,7 @@ def structurer(cls: type[T]) -> Callable[[dict[str, Any]], T]:
 def _text(value: object, _type: object = None, where: str = "") -> str:
     if not isinstance(value, str):
         raise TypeError(f"text wanted{where}, not {json_type(value)}")
-    if "\0" in value or not is_unicode(value):
+    if "\0" in value or not (value.isascii() or is_unicode(value)):
         raise ValueError(f"Unicode text without NUL wanted{where}")
     return value
 

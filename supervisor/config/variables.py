@@ -2,7 +2,8 @@
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from typing import cast
 
 from attrs import field, frozen
 
@@ -87,10 +88,20 @@ def has_variables(text: str) -> bool:
     return _VARIABLE.search(text) is not None
 
 
-def inputs_in(text: str) -> list[str]:
-    """The ids of the host's inputs, `${input:ID}`, that the text asks for."""
-    names = (match[1].partition(":-")[0] for match in _VARIABLE.finditer(text))
+def inputs_in(value: object) -> list[str]:
+    """The ids of the host's inputs, `${input:ID}`, that the texts in a JSON value ask for."""
+    names = (match[1].partition(":-")[0] for text in texts_of(value) for match in _VARIABLE.finditer(text))
     return [name.removeprefix(_INPUT) for name in names if name.startswith(_INPUT)]
+
+
+def texts_of(value: object) -> Iterator[str]:
+    """Every text in a JSON value, keys excepted."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        parts = cast("dict[str, object]", value).values() if isinstance(value, dict) else cast("list[object]", value)
+        for part in parts:
+            yield from texts_of(part)
 
 
 def as_variables(inputs: Mapping[str, str]) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 
+import trio
 from attrs import field, frozen
 
 from mcp_nursery.actors.callbacks import NO_CALLBACKS, Callbacks
@@ -12,6 +13,7 @@ from mcp_nursery.actors.start_limiter import NO_POOL, StartPool
 
 from ..config.environment import connect_timeout
 from ..policy import RestartPolicy
+from ..security.trust import Trust, TrustGate
 from ..spec import ServerSpec
 from ..storage.eras import EraNotes
 from ..storage.pins import PinBook, PinMode
@@ -51,6 +53,8 @@ class FleetSettings:
     """What earlier runs found, what the user agreed to, and who is told of processes."""
     callbacks: Callbacks = NO_CALLBACKS
     """What servers may ask of the host."""
+    trust: Trust | None = field(default=None, repr=False)
+    """Asked about an entry of a project's file that nobody has agreed to yet."""
     pins: PinMode = "report"
     """What becomes of tools that are not what they were when they were first used."""
 
@@ -94,6 +98,7 @@ class Terms:
         self._settings = settings
         self._usage = usage
         self._redact = redact
+        self._gate = TrustGate(settings.registrar, settings.trust, trio.Lock())
         local, remote = StartPool(LOCAL_STARTS), StartPool(REMOTE_STARTS)
         self._pools: dict[str | None, StartPool] = {
             **dict.fromkeys(LOCAL_KINDS, local),
@@ -124,7 +129,7 @@ class Terms:
             close_grace=settings.shutdown_timeout / _GRACE_SHARE,
             pool=self._pools.get(spec.transport.kind, NO_POOL),
             callbacks=settings.callbacks,
-            permit=None if spec.consent is None else partial(settings.registrar.permit, spec.consent),
+            permit=None if spec.trust_request is None else partial(self._gate.permit, spec.trust_request),
             notes=EraNotes(settings.registrar, spec.name, digest),
             pins=PinBook(settings.registrar, spec, digest, settings.pins),
             idle_since=partial(self._usage.idle_since, spec.name),

@@ -14,7 +14,7 @@ from mcp_nursery.actors.process.orphans import Host, Orphan
 from mcp_nursery.actors.process.table import ProcessId
 from mcp_nursery.actors.states import Era
 
-from ..config.trust import TrustRequest
+from ..security.trust import TrustRequest
 from ..tools.pins import DefinitionChange, Pin, Room, UnusablePins, check_pinned, pins_after
 from .state_file import BUSY, INSERT_PINS, UnusableFile, open_state_file, pin_rows, whole
 from .store import StoreUnreadable
@@ -188,7 +188,7 @@ def _undo(db: sqlite3.Connection) -> None:
 def _agreed(db: sqlite3.Connection, digest: str) -> bool:
     row = db.execute("SELECT server, file, at FROM consents WHERE digest = ?", (digest,)).fetchone()
     if row is not None and [type(each) for each in row] != [str, str, float]:
-        raise UnusableRow("a consent in it is damaged")
+        raise UnusableRow("an agreement in it is damaged")
     return row is not None
 
 

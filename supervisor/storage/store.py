@@ -1,4 +1,4 @@
-"""What is remembered between runs: eras, processes, consents and pins.
+"""What is remembered between runs: eras, processes, agreements and pins.
 
 All of it is synchronous; whoever owns a store decides in which thread.
 """
@@ -17,7 +17,7 @@ from mcp_nursery.actors.process.orphans import Host, Orphan
 from mcp_nursery.actors.process.table import ProcessId
 from mcp_nursery.actors.states import Era
 
-from ..config.trust import TrustRequest
+from ..security.trust import TrustRequest
 from ..spec import ServerSpec
 from ..tools.pins import DefinitionChange, Pin, Room, noted_changes, pins_after
 
@@ -27,7 +27,7 @@ class StoreUnreadable(NurseryError):
 
 
 class Store(Protocol):
-    """Remembers. Eras and processes that cannot be read or written are as good as lost; consents and pins are not."""
+    """Remembers. Eras and processes that cannot be read or written are as good as lost; agreements and pins are not."""
 
     @property
     def blocking(self) -> bool:
@@ -134,7 +134,7 @@ class MemoryStore:
     blocking: bool = field(default=False, init=False)
     """See `Store`: nothing here waits."""
     _eras: dict[tuple[str, str], Era] = field(factory=dict[tuple[str, str], Era], init=False)
-    _consents: set[str] = field(factory=set[str], init=False)
+    _agreements: set[str] = field(factory=set[str], init=False)
     _pins: dict[tuple[str, str], "_Pins"] = field(factory=dict[tuple[str, str], "_Pins"], init=False)
 
     def together(self) -> AbstractContextManager[None]:
@@ -165,11 +165,11 @@ class MemoryStore:
 
     def agreed(self, digest: str) -> bool:
         """See `Store`."""
-        return digest in self._consents
+        return digest in self._agreements
 
     def agree(self, request: TrustRequest) -> None:
         """See `Store`."""
-        self._consents.add(request.digest)
+        self._agreements.add(request.digest)
 
     def pin(self, server: str, spec: str, declared: Mapping[str, str]) -> Mapping[str, str]:
         """See `Store`."""
@@ -207,6 +207,10 @@ class _Pins:
         self.known[tool] = pin
 
 
+_KEPT_NAMES = {"DeferredTransport": "Unresolved"}
+"""What state files know a class by: with another name, everything known of its servers would be forgotten."""
+
+
 def spec_digest(spec: ServerSpec) -> str | None:
     """SHA-256 of how a server is reached, unresolved; None if that is an object in memory and has no lasting value."""
     transport: Any = spec.transport
@@ -214,7 +218,8 @@ def spec_digest(spec: ServerSpec) -> str | None:
         fields = asdict(transport)
         if callable(fields.get("headers")):  # computed anew at each connect
             fields["headers"] = None
-        value = [type(transport).__name__, fields]
+        name = type(transport).__name__
+        value = [_KEPT_NAMES.get(name, name), fields]
         return sha256(json.dumps(value, sort_keys=True, default=_plain).encode()).hexdigest()
     except (TypeError, ValueError, RecursionError):  # no JSON, or no attrs class
         return None

@@ -6,8 +6,7 @@ of a busy loop. Jobs are short, and nobody has more than one or two in line, so 
 
 import logging
 import math
-import shlex
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
@@ -18,15 +17,12 @@ from mcp_nursery.actors.mailbox import Mailbox
 from mcp_nursery.actors.process.orphans import Host, Orphan, end_orphans, own_marker, this_host
 from mcp_nursery.actors.process.table import ProcessId
 
-from ..config.trust import TrustRequest
+from ..security.trust import TrustRequest
 from .store import Store, StoreUnreadable
 
 logger: Final = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-Trust = Callable[[TrustRequest], Awaitable[bool]]
-"""Asks a person whether an entry of a project's file may be used. True is remembered."""
 
 PATIENCE = 2.0
 """Seconds that anybody waits for the store while it gets nothing done. How many others are in line does not count."""
@@ -45,13 +41,11 @@ class _Job:
 
 
 class Registrar:
-    """Owns a store, and tells from it what may start. Before its first job it looks for processes that hosts of
+    """Owns a store. Before its first job it looks for processes that hosts of
     earlier runs left behind when they were killed; those are ended while it goes on."""
 
-    def __init__(self, store: Store, trust: Trust | None = None) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
-        self._trust = trust
-        self._asking = trio.Lock()
         self._jobs: Mailbox[_Job] = Mailbox(math.inf)
         self._host: Host | None = None
         self._begun = self._finishing = False
@@ -86,31 +80,15 @@ class Registrar:
             self._put(self._last)
             await self._last.done.wait()
 
-    # -- consent --------------------------------------------------------------------------------------------------
+    # -- trust: a `Memory` -----------------------------------------------------------------------------------------
 
-    async def permit(self, request: TrustRequest) -> str | None:
-        """None if what a project's file wants is agreed to, earlier or now; otherwise why not, in one line."""
-        try:
-            if await self.ask(lambda store: store.agreed(request.digest)):
-                return None
-            if self._trust is None:
-                way = f"mcp-nursery trust {shlex.quote(request.file)}"  # the project named its folders
-                return f"not trusted: it {', '.join(request.reasons)}; `{way}` shows it all"
-            if not await self._agreed_now(request):
-                return "not trusted: refused"
-            await self.ask(lambda store: store.agree(request))
-        except StoreUnreadable as error:
-            return f"not trusted: {error}"
-        return None
+    async def is_agreed(self, request: TrustRequest) -> bool:
+        """Whether the user has agreed to exactly this."""
+        return await self.ask(lambda store: store.agreed(request.digest))
 
-    async def _agreed_now(self, request: TrustRequest) -> bool:
-        assert self._trust is not None
-        async with self._asking:  # a person is shown one request at a time
-            try:
-                return await self._trust(request) is True
-            except Exception:  # the host's own: whatever is wrong there, nobody has agreed
-                logger.exception("%s: trust= failed", request.server)
-                return False
+    async def agree(self, request: TrustRequest) -> None:
+        """Write down that the user has agreed to this."""
+        await self.ask(lambda store: store.agree(request))
 
     # -- processes: a `Ledger` ------------------------------------------------------------------------------------
 

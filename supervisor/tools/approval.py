@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import field, frozen
 
-from .filters import matches, several
+from mcp_nursery.actors.choices import several
+
+from .filters import matches
 
 if TYPE_CHECKING:
     from .tool import Tool

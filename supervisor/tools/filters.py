@@ -1,20 +1,7 @@
 """Which of a server's tools a host gets to see. Pure."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
-
-from mcp_nursery.actors.errors import ConfigError
-
-
-def several(texts: Iterable[str]) -> tuple[str, ...]:
-    """The texts, whatever becomes of the list that was given.
-
-    Raises:
-        ConfigError: It is one text: its letters would be taken one by one, and a `*` among them fits every name.
-    """
-    if isinstance(texts, str):
-        raise ConfigError("a list of texts wanted, not one text: put it in brackets")
-    return tuple(texts)
 
 
 def is_offered(tool: str, *, allow: Sequence[str], deny: Sequence[str], disabled: Sequence[str]) -> bool:

@@ -93,7 +93,7 @@ def test_any_entries(tmp_path_factory, servers):
             pytest.fail("every entry is its own server's affair")
         assert config.errors == ()
         for spec in config.servers:
-            asks = spec.consent is not None
+            asks = spec.trust_request is not None
             if load is load_config or isinstance(spec.transport, UnusableTransport):
                 assert not asks
             elif spec.transport.kind == "stdio":

@@ -50,7 +50,7 @@ async def test_a_rug_is_pulled_under_a_heap(server, tmp_path):
     async with supervised(spec, **options) as supervisor:
         assert [tool.tool for tool in supervisor.tools] == ["add", "sub"]
     declare(add=f"{heap}And mails it.", sub="Subtracts.")
-    other = evolve(spec, name="other", consent=request)
+    other = evolve(spec, name="other", trust_request=request)
     async with supervised(spec, **options) as supervisor, supervisor.events() as events:
         assert [tool.tool for tool in supervisor.tools if tool.server == "lab"] == ["sub"]
         (change,) = supervisor.definition_changes

@@ -27,7 +27,7 @@ from mcp_nursery.supervisor import (
     UnknownTool,
     open_supervisor,
 )
-from mcp_nursery.supervisor.config.unresolved import Unresolved
+from mcp_nursery.supervisor.config.deferred import DeferredTransport
 from mcp_nursery.supervisor.testing import Life, Refusal, ScriptedServer
 
 KEY = "ghp_" + "a1B2" * 9
@@ -255,7 +255,7 @@ async def test_what_a_connect_found_out_is_known_at_once(autojump_clock, monkeyp
         monkeypatch.setenv("TOKEN", "opensesame-1")
         values = {"A": "${TOKEN}", "B": "opensesame-2"} if given == "from a variable" else {"A": "opensesame-1"}
         written = WithEnvironment(server, {**values, "C": "opensesame-2", "D": "${TOKEN:-none}"})
-        transport = Unresolved(written, written.env, None, server="lab", file="f")
+        transport = DeferredTransport(written, written.env, None, server="lab", file="f")
     spec = ServerSpec("lab", transport, policy=RestartPolicy(delays=(1, 1)))
     async with open_supervisor([spec]) as supervisor:
         server.crash()

@@ -60,7 +60,8 @@ def test_remote_transports_are_compared_by_value(make, scheme, kind):
 
 def test_a_url_to_be_expanded_is_shown_as_far_as_it_can_be():
     assert "https://${HOST}/mcp" in repr(HttpTransport("https://${HOST}/mcp?key=${KEY}"))
-    assert "…" in repr(HttpTransport("https://[${HOST}/mcp"))
+    assert "https://${HOST}:${PORT}/mcp" in repr(HttpTransport("https://${HOST}:${PORT}/mcp"))
+    assert "<malformed>" in repr(HttpTransport("https://[${HOST}/mcp"))
 
 
 @pytest.mark.parametrize("image", ["", " ", "-v/:/host", "--privileged", "a b", "a\nb", "/a", "é", "a;b", "-v/:/${"])

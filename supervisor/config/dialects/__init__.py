@@ -1,27 +1,20 @@
 """Whose words a configuration file is written in, and where each host keeps its own. Pure."""
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from functools import cached_property
 from pathlib import Path, PurePath
 from typing import Any, cast
 
-from attrs import frozen
+from attrs import field, frozen
 
 from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.supervisor.config.document import as_object
 
 from . import claude, codebuddy, codex, cursor, fastmcp, gemini, opencode, vscode, windsurf
-from .translation import Translate, Translation, in_our_words
+from .translation import Translate, Translation
 
 __all__ = ["DIALECTS", "OWN", "Dialect", "Translation", "entries_of", "recognise"]
-
-
-def _no_marks(_entry: dict[str, Any]) -> bool:
-    return False
-
-
-def _never_off(_document: Mapping[str, Any], _server: str) -> bool:
-    return False
 
 
 @frozen
@@ -32,17 +25,24 @@ class Dialect:
     """The host's, for people."""
     roots: tuple[str, ...]
     """The keys of a file under which its servers may stand."""
-    translate: Translate = in_our_words
+    translate: Translate = Translation
     project: tuple[str, ...] = ()
     """Its files in the folder of a project."""
     user: tuple[str, ...] = ()
     """Its files in the user's home."""
-    marks: Callable[[dict[str, Any]], bool] = _no_marks
-    """Whether an entry is written as only this host does."""
-    is_off: Callable[[Mapping[str, Any], str], bool] = _never_off
-    """Whether the rest of a file switches off the server of this name."""
+    anywhere: tuple[str, ...] = ()
+    """Names that only its files have, wherever they are."""
+    marks: Mapping[str, type] = field(factory=dict[str, type])
+    """Keys of an entry that only this host writes, if what stands there is of this type."""
+    is_off: Callable[[Mapping[str, Any], str], bool] | None = None
+    """Whether the rest of a file switches off the server of this name; None: it has no say in that."""
     shares: bool = False
     """Whether its files are another program's settings: what else they hold is not for us, whatever it looks like."""
+
+    @cached_property
+    def places(self) -> tuple[tuple[str, ...], ...]:
+        """How the paths of its files end."""
+        return tuple(PurePath(place).parts for place in (*self.project, *self.user, *self.anywhere))
 
 
 _SUPPORT = "Library/Application Support" if sys.platform == "darwin" else ".config"
@@ -55,6 +55,7 @@ _CLAUDE = Dialect(
     claude.translate,
     project=(".mcp.json",),
     user=(".claude.json", f"{_SUPPORT}/Claude/claude_desktop_config.json"),
+    anywhere=("claude_desktop_config.json",),
 )
 _VSCODE = Dialect(
     "VS Code",
@@ -72,7 +73,7 @@ _CODEBUDDY = Dialect(
     codebuddy.translate,
     project=(".codebuddy/mcp.json",),
     user=(".codebuddy/mcp.json", ".codebuddy.json"),
-    marks=codebuddy.marks,
+    marks={"transport": dict},
 )
 _WINDSURF = Dialect(
     "Windsurf",
@@ -80,7 +81,7 @@ _WINDSURF = Dialect(
     windsurf.translate,
     project=(".windsurf/mcp_config.json",),
     user=(".codeium/windsurf/mcp_config.json",),
-    marks=windsurf.marks,
+    marks={"serverUrl": object},
 )
 _GEMINI = Dialect(
     "Gemini CLI",
@@ -88,7 +89,7 @@ _GEMINI = Dialect(
     gemini.translate,
     project=(".gemini/settings.json",),
     user=(".gemini/settings.json",),
-    marks=gemini.marks,
+    marks={"httpUrl": object, "includeTools": object, "excludeTools": object},
     is_off=gemini.is_off,
 )
 _CODEX = Dialect(
@@ -108,7 +109,7 @@ _SIDECAR = Dialect(
     user=(f"{_SUPPORT}/Code/User/settings.json",),
     shares=True,
 )
-_FASTMCP = Dialect("FastMCP", ("mcpServers",), fastmcp.translate, marks=fastmcp.marks)
+_FASTMCP = Dialect("FastMCP", ("mcpServers",), fastmcp.translate, marks={"transport": str})
 
 DIALECTS = (_CLAUDE, _VSCODE, _CURSOR, _CODEBUDDY, _WINDSURF, _GEMINI, _CODEX, _OPENCODE, _SIDECAR, _FASTMCP)
 """All but our own, in the order in which they are looked for: of two that fit, the first is taken."""
@@ -126,8 +127,9 @@ def recognise(file: str, document: Mapping[str, Any]) -> tuple[Dialect, str]:
         ConfigError: It has none of those keys.
     """
     wanted = OWN.roots[0]
+    parts = Path(file).absolute().parts
     for dialect in DIALECTS:
-        if _is_a_place_of(dialect, file):
+        if any(parts[-len(place) :] == place for place in dialect.places):
             wanted = dialect.roots[0]
             root = next((root for root in dialect.roots if root in document), None)
             if root is not None:
@@ -136,10 +138,14 @@ def recognise(file: str, document: Mapping[str, Any]) -> tuple[Dialect, str]:
                 raise ConfigError("missing: an object with one entry a server", file=file, field=wanted)
     for root, dialect in _BY_ROOT.items():
         if root in document:
-            entries = [entry for _, value in _entries(document, root) if (entry := as_object(value)) is not None]
-            marked = (each for each in DIALECTS if root in each.roots and any(map(each.marks, entries)))
-            listed = _CODEBUDDY if root == "servers" and isinstance(document[root], list) else dialect
-            return next(marked, listed), root
+            entries = [as_object(entry) or {} for _, entry in _entries(document, root)]
+            written = [part for entry in entries for part in entry.items()]
+            for each in DIALECTS:
+                marked = (isinstance(value, each.marks[key]) for key, value in written if key in each.marks)
+                if root in each.roots and any(marked):
+                    return each, root
+            is_list = root == "servers" and isinstance(document[root], list)
+            return _CODEBUDDY if is_list else dialect, root
     raise ConfigError("missing: an object with one entry a server", file=file, field=wanted)
 
 
@@ -152,7 +158,7 @@ def entries_of(file: str, document: Mapping[str, Any], dialect: Dialect, root: s
     """
     if not isinstance(document[root], list | dict if dialect is _CODEBUDDY else dict):
         raise ConfigError("an object with one entry a server wanted", file=file, field=root)
-    entries = list(_entries(document, root))
+    entries = _entries(document, root)
     names: set[str] = set()
     for name, _ in entries:
         if name in names and name:
@@ -161,19 +167,12 @@ def entries_of(file: str, document: Mapping[str, Any], dialect: Dialect, root: s
     return entries
 
 
-def _entries(document: Mapping[str, Any], root: str) -> Iterator[tuple[str, Any]]:
-    if isinstance(document[root], list):
-        for entry in cast("list[object]", document[root]):
-            name = (as_object(entry) or {}).get("name")
-            yield name if isinstance(name, str) else "", entry
-        return
-    servers = as_object(document[root]) or {}
-    yield from (opencode.servers(servers) if root == "mcp" else servers).items()
-
-
-def _is_a_place_of(dialect: Dialect, file: str) -> bool:
-    parts = Path(file).absolute().parts
-    places = (PurePath(place).parts for place in (*dialect.project, *dialect.user))
-    return any(parts[-len(place) :] == place for place in places) or (
-        dialect is _CLAUDE and parts[-1:] == ("claude_desktop_config.json",)
-    )
+def _entries(document: Mapping[str, Any], root: str) -> list[tuple[str, Any]]:
+    servers = document[root]
+    if isinstance(servers, list):
+        named = [(as_object(entry) or {}, entry) for entry in cast("list[object]", servers)]
+        return [(name if isinstance(name := parts.get("name"), str) else "", entry) for parts, entry in named]
+    if not isinstance(servers, dict):
+        return []
+    found = cast("dict[str, Any]", servers)
+    return list((opencode.servers(found) if root == "mcp" else found).items())

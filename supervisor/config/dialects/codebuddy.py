@@ -25,8 +25,3 @@ def translate(written: dict[str, Any]) -> Translation:
             own[key] = value
             translation.words[key] = f"transport.{key}"
     return translation
-
-
-def marks(entry: dict[str, Any]) -> bool:
-    """Whether nobody else writes such an entry."""
-    return as_object(entry.get("transport")) is not None

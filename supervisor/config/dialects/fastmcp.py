@@ -31,8 +31,3 @@ def translate(written: dict[str, Any]) -> Translation:
         del own["auth"]
         own["headers"] = with_header(own.get("headers"), "Authorization", f"Bearer {words.auth}", key="auth")
     return translation
-
-
-def marks(entry: dict[str, Any]) -> bool:
-    """Whether nobody else writes such an entry."""
-    return isinstance(entry.get("transport"), str)

@@ -45,11 +45,6 @@ def translate(written: dict[str, Any]) -> Translation:
     return translation
 
 
-def marks(entry: dict[str, Any]) -> bool:
-    """Whether nobody else writes such an entry."""
-    return not {"httpUrl", "includeTools", "excludeTools"}.isdisjoint(entry)
-
-
 def is_off(document: Mapping[str, Any], server: str) -> bool:
     """Whether `mcp.allowed` or `mcp.excluded` switch a server off."""
     rules = as_object(document.get("mcp")) or {}

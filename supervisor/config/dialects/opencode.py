@@ -7,8 +7,8 @@ from typing import Any
 from attrs import field, frozen
 
 from mcp_nursery.supervisor.config.document import as_object
-from mcp_nursery.supervisor.config.trust import texts_of
 from mcp_nursery.supervisor.config.values import FieldError, Milliseconds, structurer
+from mcp_nursery.supervisor.config.variables import texts_of
 
 from .translation import Translation, each_text
 

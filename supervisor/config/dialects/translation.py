@@ -53,12 +53,8 @@ class Translation:
 
 
 Translate = Callable[[dict[str, Any]], Translation]
-"""An entry without its nulls to our words. Raises `FieldError` for a word of the dialect that cannot be taken."""
-
-
-def in_our_words(written: dict[str, Any]) -> Translation:
-    """An entry that needs no translation."""
-    return Translation(dict(written))
+"""An entry without its nulls to our words; `Translation` itself where they are ours already. Raises `FieldError` for a
+word of the dialect that cannot be taken."""
 
 
 def each_text(value: object, change: Callable[[str], str]) -> Any:

@@ -26,8 +26,3 @@ def translate(written: dict[str, Any]) -> Translation:
     translation.offer("deny", "disabledTools", words.disabled_tools)
     sse_by_path(translation)
     return translation
-
-
-def marks(entry: dict[str, Any]) -> bool:
-    """Whether nobody else writes such an entry."""
-    return "serverUrl" in entry

@@ -2,7 +2,8 @@
 
 import pytest
 
-from mcp_nursery.actors.transports.websocket_handshake import HEAD_LIMIT, is_decidable, judged, shown_url
+from mcp_nursery.actors.secrets import shown_url
+from mcp_nursery.actors.transports.websocket_handshake import HEAD_LIMIT, is_decidable, judged
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from mcp_nursery.actors.errors import StartFailed
 from mcp_nursery.actors.process.command import Shown
 from mcp_nursery.supervisor import discover_config, load_config
 from mcp_nursery.supervisor.config import load_project
-from mcp_nursery.supervisor.config.deferred import Resolver, ResolvingConnector
+from mcp_nursery.supervisor.config.deferred import DeferredConnector, Resolver
 
 SECRET = "hunter2-hunter2"
 OTHER = "swordfish-${GONE}"
@@ -58,7 +58,7 @@ async def test_what_the_client_of_a_container_says(tmp_path, monkeypatch):
     monkeypatch.setenv("PLANTED", SECRET)
     entry = {"image": "mcp/time", "args": ["${TOKEN}"], "env": {"TOKEN": "${PLANTED}"}}
     spec = only(tmp_path / "servers.json", {"mcpServers": {"s": entry}})
-    connector = await ResolvingConnector(spec.transport, close_grace=1)._resolved()
+    connector = await DeferredConnector(spec.transport, close_grace=1)._resolved()
     assert connector.client.args == ("run", "-i", "--rm", "--init", "--env=TOKEN", "--", "mcp/time", SECRET)
     assert connector.client.shown == Shown("docker", None, (SECRET,))
     assert SECRET not in repr(connector)
@@ -172,9 +172,10 @@ async def test_inputs(tmp_path):
 def test_what_a_project_has_to_ask_for(tmp_path, place, root, entry, reasons):
     """K7: whatever the words, for what it would do; and what is agreed to is what stands in the file."""
     spec = only(tmp_path / place, {root: {"s": entry}}, load_project_with_input)
-    assert (spec.consent and spec.consent.reasons) == (reasons and tuple(r.replace("httpUrl", "url") for r in reasons))
-    if spec.consent:
-        assert spec.consent.entry == entry
+    request = spec.trust_request
+    assert (request and request.reasons) == (reasons and tuple(r.replace("httpUrl", "url") for r in reasons))
+    if request:
+        assert request.entry == entry
 
 
 def load_project_with_input(file):
@@ -186,8 +187,8 @@ def test_an_environment_variable_of_a_project_in_toml(tmp_path):
     for line in ('bearer_token_env_var = "T"', 'env_http_headers = {"A" = "T"}'):
         text = f'[mcp_servers.s]\nurl = "https://x"\n{line}\nwhen = 2025-01-01'
         spec = only(tmp_path / ".codex" / "config.toml", text, load_project)
-        assert spec.consent.reasons == ("reads variables for env",)
-        assert spec.consent.entry["when"] == "2025-01-01"
+        assert spec.trust_request.reasons == ("reads variables for env",)
+        assert spec.trust_request.entry["when"] == "2025-01-01"
 
 
 def test_an_env_block_goes_before_the_environment(tmp_path):
@@ -196,10 +197,31 @@ def test_an_env_block_goes_before_the_environment(tmp_path):
     assert spec.transport.env == {"A": "block"}
 
 
-def test_what_a_command_is(tmp_path):
+@pytest.mark.parametrize(
+    ("place", "root", "entry", "argv"),
+    [
+        ("opencode.json", "mcp", {"command": ["npx", "-y"]}, ("npx", "-y")),
+        (
+            ".mcp.json",
+            "mcpServers",
+            {
+                "command": "npx",
+                "args": ["-y", "${X}"],
+            },
+            ("npx", "-y", "${X}"),
+        ),
+        (
+            ".mcp.json",
+            "mcpServers",
+            {"image": "mcp/time", "args": ["--utc"], "env": {"TOKEN": "x"}},
+            ("docker", "run", "-i", "--rm", "--init", "--env=TOKEN", "--", "mcp/time", "--utc"),
+        ),
+        (".mcp.json", "mcpServers", {"url": "https://x/${X}"}, ()),
+    ],
+)
+def test_what_a_command_is(tmp_path, place, root, entry, argv):
     """K7: whatever the words."""
-    spec = only(tmp_path / "opencode.json", {"mcp": {"s": {"command": ["npx", "-y"]}}}, load_project)
-    assert spec.consent.argv == ("npx", "-y")
+    assert only(tmp_path / place, {root: {"s": entry}}, load_project).trust_request.argv == argv
 
 
 def test_a_change_elsewhere_that_changes_what_words_mean_asks_again(tmp_path):
@@ -209,7 +231,7 @@ def test_a_change_elsewhere_that_changes_what_words_mean_asks_again(tmp_path):
     for other in ({"command": "y"}, {"httpUrl": "https://x"}):
         file = tmp_path / "some.json"
         file.write_text(json.dumps({"mcpServers": {"s": entry, "t": other}}))
-        digests.add(load_project(file).servers[0].consent.digest)
+        digests.add(load_project(file).servers[0].trust_request.digest)
     assert len(digests) == 2
 
 

@@ -9,8 +9,8 @@ import pytest
 from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.actors.liveness import Liveness
 from mcp_nursery.supervisor.config import Config, document, load_config, loader
+from mcp_nursery.supervisor.config.deferred import DeferredTransport
 from mcp_nursery.supervisor.config.environment import call_timeout, connect_timeout
-from mcp_nursery.supervisor.config.unresolved import Unresolved
 from mcp_nursery.supervisor.policy import RestartPolicy
 from mcp_nursery.supervisor.spec import ServerSpec
 from mcp_nursery.supervisor.transports import (
@@ -317,7 +317,7 @@ def test_remote_entry(file: Path, entry: Any, transport: Any) -> None:
     """K2: named or inferred; what is to be expanded stays as written."""
     config = load_config(write(file, {"far": entry}))
     (spec,) = config.servers
-    written = spec.transport.transport if isinstance(spec.transport, Unresolved) else spec.transport
+    written = spec.transport.transport if isinstance(spec.transport, DeferredTransport) else spec.transport
     assert (spec.name, spec.liveness, written) == ("far", Liveness(), transport)
     assert [warning.partition("'far': ")[2] for warning in config.warnings] == (
         ['field \'headers.C\': ${D} is not in its env, and so empty; "env": {"D": "${env:D}"} passes it on to ${D}']

@@ -14,9 +14,10 @@ import trio.testing
 from mcp_nursery.actors.errors import ServerDown, StartFailed
 from mcp_nursery.actors.states import ServerState
 from mcp_nursery.supervisor import MemoryStore, RestartPolicy, ServerSpec, load_config, open_supervisor
-from mcp_nursery.supervisor.config import deferred as resolving
-from mcp_nursery.supervisor.config.deferred import CommandFailed, Resolver, output_of
-from mcp_nursery.supervisor.config.unresolved import Origin, unresolved
+from mcp_nursery.supervisor.config import command_output as resolving
+from mcp_nursery.supervisor.config.command_output import CommandFailed, output_of
+from mcp_nursery.supervisor.config.deferred import Resolver, deferred
+from mcp_nursery.supervisor.config.discovery import Origin
 from mcp_nursery.supervisor.transports import StdioTransport
 
 from ...timely import Late, in_time, timely
@@ -181,7 +182,7 @@ def header_transport(headers, **env):
         kind = "http"
 
     origin = Origin("f.json")
-    return unresolved(Remote("https://x/${A:-}", headers), env=env, server="s", origin=origin)
+    return deferred(Remote("https://x/${A:-}", headers), env=env, server="s", origin=origin)
 
 
 async def test_headers_see_their_servers_block_alone(monkeypatch):
@@ -292,8 +293,8 @@ async def test_a_command_that_cannot_be_started():
 
 def test_specs_compare_by_what_is_written():
     """L18: the same text is the same server, whatever it stands for."""
-    one, same = (unresolved(StdioTransport("${A}"), env={}, server="s", origin=Origin(file)) for file in ("a", "b"))
-    other = unresolved(StdioTransport("${B}"), env={}, server="s", origin=Origin("a"))
+    one, same = (deferred(StdioTransport("${A}"), env={}, server="s", origin=Origin(file)) for file in ("a", "b"))
+    other = deferred(StdioTransport("${B}"), env={}, server="s", origin=Origin("a"))
     assert ServerSpec("s", one) == ServerSpec("s", same) != ServerSpec("s", other)
 
 

@@ -11,12 +11,13 @@ from attrs import fields
 
 from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.supervisor import Liveness, RestartPolicy, discover_config, load_config
+from mcp_nursery.supervisor.config.deferred import DeferredTransport
 from mcp_nursery.supervisor.config.dialects import DIALECTS, recognise
+from mcp_nursery.supervisor.config.discovery import Origin
 from mcp_nursery.supervisor.config.document import read_document
 from mcp_nursery.supervisor.config.entry import KEYS
 from mcp_nursery.supervisor.config.loader import read_file
 from mcp_nursery.supervisor.config.trust import _HARMLESS
-from mcp_nursery.supervisor.config.unresolved import Origin, Unresolved
 from mcp_nursery.supervisor.spec import ServerSpec
 from mcp_nursery.supervisor.transports import (
     DockerTransport,
@@ -34,7 +35,7 @@ KEY = {"perplexity-key": "hunter2-hunter2"}
 
 def unresolved(transport, env=None, env_file=None, inputs=None):
     own = getattr(transport, "env", {}) if env is None else env
-    return Unresolved(transport, own, None, server="", file="", env_file=env_file, inputs=inputs or {})
+    return DeferredTransport(transport, own, None, server="", file="", env_file=env_file, inputs=inputs or {})
 
 
 def spec(name, transport, **options):
@@ -284,7 +285,7 @@ KEYS_OF = {
     "description": {"description"},
 }
 """What a file says for each field of a spec."""
-NOT_SAID = {"name", "source", "extra", "consent"}
+NOT_SAID = {"name", "source", "extra", "trust_request"}
 """Fields that follow from where and how an entry stands."""
 
 

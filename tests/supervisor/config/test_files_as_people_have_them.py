@@ -8,7 +8,7 @@ import pytest
 from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.supervisor import load_config
 from mcp_nursery.supervisor.config import load_project
-from mcp_nursery.supervisor.config.unresolved import Unresolved
+from mcp_nursery.supervisor.config.deferred import DeferredTransport
 from mcp_nursery.supervisor.transports import HttpTransport, SseTransport, StdioTransport, UnusableTransport
 
 
@@ -204,7 +204,7 @@ def test_a_relative_folder_is_one_of_the_project(tmp_path):
     file.write_text(json.dumps({"servers": entries}))
     plain, variable, absolute, none, _ = load_project(file).servers
     assert [spec.transport.cwd for spec in (plain, absolute, none)] == [os.path.join(folder, "sub"), "/srv", None]
-    assert isinstance(variable.transport, Unresolved)
+    assert isinstance(variable.transport, DeferredTransport)
     assert (variable.transport.transport.cwd, variable.transport.workspace) == ("sub", str(folder))
     assert load_config(file).servers[0].transport.cwd == "sub"
 

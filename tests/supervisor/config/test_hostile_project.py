@@ -13,7 +13,7 @@ ENTRY = {"mcpServers": {"s": {"command": "${workspaceFolder}/run.sh"}}}
 
 def consent(folder, place):
     (spec,) = load_project(folder / place).servers
-    return spec.consent
+    return spec.trust_request
 
 
 @pytest.mark.parametrize("place", [".mcp.json", ".vscode/mcp.json"])
@@ -75,7 +75,7 @@ def test_what_words_mean_is_agreed_to(tmp_path):
     digests = set()
     for other in ({"command": "y"}, {"command": "z"}, {"httpUrl": "https://x"}):
         file.write_text(json.dumps({"mcpServers": {"s": entry, "other": other}}))
-        digests.add(load_project(file).servers[0].consent.digest)
+        digests.add(load_project(file).servers[0].trust_request.digest)
     assert len(digests) == 2
 
 
@@ -90,7 +90,7 @@ def test_what_the_host_answers_is_not_for_every_project(tmp_path):
     }
     (tmp_path / ".mcp.json").write_text(json.dumps({"mcpServers": wants}))
     config = discover_config(tmp_path, inputs={"key": "hunter2"})
-    reasons = {spec.name: spec.consent and spec.consent.reasons for spec in config.servers}
+    reasons = {spec.name: spec.trust_request and spec.trust_request.reasons for spec in config.servers}
     assert reasons == {
         "header": ("uses inputs for headers",),
         "default": ("uses inputs for headers",),

@@ -11,8 +11,8 @@ from mcp_nursery.actors.errors import ConfigError, ServerDown
 from mcp_nursery.actors.states import ServerState
 from mcp_nursery.supervisor import MemoryStore, ServerSpec, TrustRequest, discover_config, load_config, open_supervisor
 from mcp_nursery.supervisor.config import load_project
+from mcp_nursery.supervisor.config.deferred import DeferredTransport
 from mcp_nursery.supervisor.config.trust import trust_request
-from mcp_nursery.supervisor.config.unresolved import Unresolved
 from mcp_nursery.supervisor.storage.sqlite import SqliteStore
 from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual
 from mcp_nursery.supervisor.transports import StdioTransport
@@ -54,11 +54,8 @@ def test_every_command_asks():
     """K7."""
     request = ask({"command": "npx", "args": ["-y", "x"], "env": {"A": "${A}", "B": "!b"}})
     assert request.reasons == ("starts a process", "runs a command for env", "reads variables for env")
-    assert request.argv == ("npx", "-y", "x")
-    assert ask({"type": "docker"}).argv == ()
     container = ask({"image": "mcp/time", "args": ["--utc"], "env": {"TOKEN": "x"}}, known={*KNOWN, "image"})
     assert container.reasons == ("starts a process",)
-    assert container.argv == ("docker", "run", "-i", "--rm", "--init", "--env=TOKEN", "--", "mcp/time", "--utc")
 
 
 def test_any_change_is_another_request(tmp_path):
@@ -92,10 +89,10 @@ def test_specs_of_a_project(tmp_path):
     file = tmp_path / "f.json"
     file.write_text(json.dumps({"mcpServers": {"s": {"command": "x", "trustHints": True}, "bad": {}}}))
     spec, bad = load_project(file).servers
-    assert (spec.consent.server, spec.consent.file, spec.trust_hints) == ("s", str(file), False)
-    assert bad.consent is None
+    assert (spec.trust_request.server, spec.trust_request.file, spec.trust_hints) == ("s", str(file), False)
+    assert bad.trust_request is None
     (trusted, _) = load_config(file).servers
-    assert (trusted.consent, trusted.trust_hints) == (None, True)
+    assert (trusted.trust_request, trusted.trust_hints) == (None, True)
     assert trusted != spec
 
 
@@ -132,7 +129,7 @@ def test_the_users_entries_go_first(tmp_path, user_folders, monkeypatch):
     monkeypatch.chdir(tmp_path)
     config = discover_config()
     assert config.files == (project, own)
-    found = {spec.name: (spec.transport.command, spec.source, spec.consent is None) for spec in config.servers}
+    found = {spec.name: (spec.transport.command, spec.source, spec.trust_request is None) for spec in config.servers}
     assert found == {"both": ("mine", own, True), "theirs": ("x", project, False)}
     assert discover_config(user=False).files == (project,)
 
@@ -199,7 +196,7 @@ def test_only_what_needs_it_is_unresolved(tmp_path):
     )
     plain, *others = load_config(file).servers
     assert plain.transport == StdioTransport("x", ["$A", "!b"], env={"A": "b!"})
-    assert all(isinstance(spec.transport, Unresolved) and spec.transport.kind == "stdio" for spec in others)
+    assert all(isinstance(spec.transport, DeferredTransport) and spec.transport.kind == "stdio" for spec in others)
     assert load_config(file).servers == load_config(file).servers
 
 
@@ -231,7 +228,7 @@ REQUEST = TrustRequest("lab", "/p/.mcp.json", ("starts a process",), {"command":
 
 
 def blocked_spec(server, name="lab", **options):
-    return ServerSpec(name, server.transport, consent=REQUEST, **options)
+    return ServerSpec(name, server.transport, trust_request=REQUEST, **options)
 
 
 def state_of(supervisor, name="lab"):

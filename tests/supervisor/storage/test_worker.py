@@ -11,6 +11,7 @@ from attrs import frozen
 
 from mcp_nursery.actors.states import Era, ServerState
 from mcp_nursery.supervisor import MemoryStore, RestartPolicy, ServerSpec, TrustRequest, open_supervisor
+from mcp_nursery.supervisor.security.trust import TrustGate
 from mcp_nursery.supervisor.storage import worker as registrar_module
 from mcp_nursery.supervisor.storage.eras import EraNotes
 from mcp_nursery.supervisor.storage.store import StoreUnreadable, spec_digest
@@ -107,7 +108,7 @@ def test_a_store_that_fails_is_in_nobodys_way():
         registrar = Registrar(Failing())
         async with trio.open_nursery() as nursery:
             nursery.start_soon(registrar.run)
-            assert await registrar.permit(REQUEST) == "not trusted: broken"
+            assert await TrustGate(registrar, None, trio.Lock()).permit(REQUEST) == "not trusted: broken"
             await registrar.finish()
 
     run_virtual(main)
@@ -126,10 +127,10 @@ def test_consent_that_cannot_be_written_down_is_none():
         return True
 
     async def main():
-        registrar = Registrar(Refusing(), agree)
+        registrar = Registrar(Refusing())
         async with trio.open_nursery() as nursery:
             nursery.start_soon(registrar.run)
-            assert await registrar.permit(REQUEST) == "not trusted: read only"
+            assert await TrustGate(registrar, agree, trio.Lock()).permit(REQUEST) == "not trusted: read only"
             await registrar.finish()
 
     run_virtual(main)
@@ -142,7 +143,10 @@ def test_nobody_waits_for_long():
         registrar = Registrar(MemoryStore())  # nobody runs it
         assert (await recalled(registrar, Named("x"))).era is None
         assert trio.current_time() == PATIENCE
-        assert await registrar.permit(REQUEST) == "not trusted: the user's state file gives no answer"
+        assert (
+            await TrustGate(registrar, None, trio.Lock()).permit(REQUEST)
+            == "not trusted: the user's state file gives no answer"
+        )
         assert trio.current_time() == 2 * PATIENCE
         with trio.CancelScope() as scope:
             scope.cancel()
