@@ -108,15 +108,12 @@ class Ended:
 Report = Opened | Connected | Relisted | Ending | Ended
 """What an incarnation tells its keeper, in this order. `Ending` and `Ended` come once, unless it is cancelled."""
 
-RouteKey = str | tuple[str, str]
-"""A public tool name, or (server, the server's own name of the tool)."""
-
 
 @frozen(eq=False)
 class CallTool:
     """One tool call on its way to the owning actor. The answer goes to `slot`."""
 
-    key: RouteKey
+    server: str
     tool: str
     """The server's own name of the tool."""
     arguments: bytes | None = field(repr=False)

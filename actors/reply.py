@@ -56,7 +56,7 @@ class ToolCodec(Protocol):
         ...
 
 
-@define(eq=False, kw_only=True)
+@define(eq=False, repr=False, kw_only=True)
 class ReplySlot:
     """Where one caller waits. Decided once: by the outcome, by its time being over, or by the caller giving up.
 

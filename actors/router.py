@@ -1,12 +1,13 @@
-"""The router: from a public tool name to the mailbox of the incarnation that owns it. It never awaits an answer."""
+"""The router: from a server's name to the mailbox of its live incarnation. It never awaits an answer."""
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
+from typing import Protocol
 
 import trio
 
 from .mailbox import Mailbox, MailboxStatistics
-from .messages import Bulk, CallTool, Owner, RouteKey
+from .messages import Bulk, CallTool, Owner
 from .outcomes import Busy, Unrouted
 
 _CAPACITY = 256
@@ -16,18 +17,33 @@ _PASS = 128
 """Calls handed on in one pass: half a server's mailbox, as the router may pass twice before a woken server runs."""
 
 
+class Route(Protocol):
+    """What is routed of one server. Nothing of it changes any more."""
+
+    @property
+    def owner(self) -> Owner | None:
+        """Its live incarnation."""
+        ...
+
+    @property
+    def own(self) -> Container[str]:
+        """The tools that may be called, by the server's own names."""
+        ...
+
+
 class RouterActor:
     """Looks up and hands on. Callers wait for a place here; only the owner's mailbox refuses."""
 
     def __init__(self) -> None:
         self._mailbox: Mailbox[CallTool | Bulk] = Mailbox(_CAPACITY)
-        self._owners: Mapping[RouteKey, Owner] = {}
+        self._routes: Mapping[str, Route] = {}
         self._calls: deque[CallTool] = deque()
         """Taken from the mailbox and not handed on yet."""
 
-    def swap(self, owners: Mapping[RouteKey, Owner]) -> None:
-        """Route by `owners` from now on, calls that wait already included. The mapping must not change any more."""
-        self._owners = owners
+    def swap(self, routes: Mapping[str, Route]) -> None:
+        """Route by these from now on, by the servers' names, calls that wait already included. The mapping must not
+        change any more."""
+        self._routes = routes
 
     async def submit(self, call: CallTool | Bulk) -> None:
         """Hand calls to the router. Each outcome comes to the call's slot, also when nobody owns the tool.
@@ -45,7 +61,10 @@ class RouterActor:
         try:
             while True:
                 self._take(await self._mailbox.take(_PASS))
-                await self._hand_on_all()
+                self._hand_on()
+                while self._calls:
+                    await trio.lowlevel.checkpoint()
+                    self._hand_on()
         finally:
             self._take(self._mailbox.close())
             for call in self._calls:
@@ -59,24 +78,20 @@ class RouterActor:
         for message in messages:
             self._calls.extend(message.calls if isinstance(message, Bulk) else (message,))
 
-    async def _hand_on_all(self) -> None:
-        while self._calls:
-            for _ in range(min(_PASS, len(self._calls))):
-                self._hand_on(self._calls.popleft())
-            if self._calls:
-                await trio.lowlevel.checkpoint()
-
-    def _hand_on(self, call: CallTool) -> None:
-        if call.slot.decided:
-            return
-        owner = self._owners.get(call.key)
-        if owner is None:
-            call.slot.resolve(Unrouted())
-            return
-        call.slot.route(owner.incarnation, owner.control)
-        try:
-            owner.mailbox.put_nowait(call)
-        except trio.WouldBlock:
-            call.slot.resolve(Busy())
-        except trio.BrokenResourceError:
-            call.slot.resolve(Unrouted())
+    def _hand_on(self) -> None:
+        """One pass."""
+        for _ in range(min(_PASS, len(self._calls))):
+            call = self._calls.popleft()
+            slot, route = call.slot, self._routes.get(call.server)
+            if slot.decided:
+                continue
+            if route is None or route.owner is None or call.tool not in route.own:
+                slot.resolve(Unrouted())
+                continue
+            slot.route(route.owner.incarnation, route.owner.control)
+            try:
+                route.owner.mailbox.put_nowait(call)
+            except trio.WouldBlock:
+                slot.resolve(Busy())
+            except trio.BrokenResourceError:
+                slot.resolve(Unrouted())

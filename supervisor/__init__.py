@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from mcp_nursery.actors.liveness import Liveness
     from mcp_nursery.actors.states import Delivery, ServerState
 
-    from .calls.fan_out import Call, CallOutcome, FanOut
+    from .calls.call import Call
+    from .calls.fan_out import CallOutcome, FanOut
     from .config import Config, discover_config, load_config
     from .events import (
         DefinitionChanged,
@@ -96,7 +97,8 @@ _HOMES = {
         "StateChanged",
         "ToolsChanged",
     ),
-    ".calls.fan_out": ("Call", "CallOutcome", "FanOut"),
+    ".calls.call": ("Call",),
+    ".calls.fan_out": ("CallOutcome", "FanOut"),
     ".opening": ("open_supervisor",),
     ".policy": ("RestartPolicy",),
     ".spec": ("ServerSpec",),

@@ -128,16 +128,16 @@ async def open_supervisor(
         trust=trust,
     )
     await loaded()
-    from .calls.approval import Consent
+    from .calls.approval import Approvals
     from .supervisor import running
 
-    consent = Consent(approve, approval_rules or ApprovalRules(), drop_placeholders=drop_placeholders)
+    approvals = Approvals(approve, approval_rules or ApprovalRules(), drop_placeholders=drop_placeholders)
     raised: BaseException | None = None
     crashes: list[BaseException] = []
     try:
         async with open_service_nursery() as services:
             try:
-                async with running(settings, services, consent, specs, gate=gate, drain=drain) as supervisor:
+                async with running(settings, services, approvals, specs, gate=gate, drain=drain) as supervisor:
                     yield supervisor
             except BaseException as error:
                 raised = error  # comes out below: through the nursery it would come out in a group

@@ -11,10 +11,10 @@ from mcp_nursery.actors.errors import ConfigError, NurseryError, UnknownTool
 from mcp_nursery.actors.reply import ProgressCallback
 from mcp_nursery.actors.states import ServerState
 
-from .calls.approval import Consent
-from .calls.call import deliver
-from .calls.fan_out import Call, FanOut, Until, open_fan_out
-from .calls.request import Request, Resend, WhenDown, encode_arguments
+from .calls.approval import Approvals
+from .calls.attempts import Attempts
+from .calls.call import Call, Resend, WhenDown
+from .calls.fan_out import FanOut, Until, open_fan_out
 from .config import Config
 from .config.specs import Given, specs_of
 from .events import EventStream
@@ -131,11 +131,10 @@ class Supervisor:
                 and was refused, or asked too often.
             SupervisorClosed: The block was left.
         """
-        self._fleet.check_open()
-        key = name if server is None else (server, name)
-        request = Request(
-            key=key,
-            arguments=encode_arguments(arguments, key),
+        call = Call(
+            name,
+            arguments,
+            server=server,
             timeout=timeout,
             idle_timeout=idle_timeout,
             when_down=when_down,
@@ -143,7 +142,7 @@ class Supervisor:
             on_progress=on_progress,
             meta=meta,
         )
-        return await deliver(request, self._fleet)
+        return await Attempts(call, self._fleet).run()
 
     def fan_out(
         self, calls: Iterable[Call], *, until: Until = "all", limit: int | None = None
@@ -361,7 +360,7 @@ class Supervisor:
 async def running(
     settings: FleetSettings,
     nursery: trio.Nursery,
-    consent: Consent,
+    approvals: Approvals,
     specs: Iterable[ServerSpec],
     *,
     gate: float,
@@ -377,7 +376,7 @@ async def running(
         on_progress: ProgressCallback | None,
         meta: Mapping[str, Any] | None,
     ) -> ToolResult:
-        tool, arguments = await consent.to(tool, arguments, fleet)
+        tool, arguments = await approvals.approved(tool, arguments, fleet)
         return await supervisor.call_tool(
             tool.tool, arguments, server=tool.server, timeout=timeout, on_progress=on_progress, meta=meta
         )

@@ -9,10 +9,10 @@ from ..servers.servers import Fleet
 from ..tools.approval import Approval, ApprovalRequest, ApprovalRules, Approve
 from ..tools.arguments import without_placeholders
 from ..tools.tool import Tool
-from .request import encode_arguments
+from .call import encode_arguments
 
 
-class Consent:
+class Approvals:
     """Decides about the calls of models, and remembers what was allowed for good.
 
     Args:
@@ -27,8 +27,8 @@ class Consent:
         self._drop_placeholders = drop_placeholders
         self._allowed: set[tuple[str, str]] = set()
 
-    async def to(
-        self, tool: Tool, arguments: Mapping[str, Any] | None, fleet: Fleet
+    async def approved(
+        self, tool: Tool, arguments: Mapping[str, Any] | None, servers: Fleet
     ) -> tuple[Tool, Mapping[str, Any] | None]:
         """The tool as it is declared now, and the arguments as they are to be sent, both agreed to.
 
@@ -38,15 +38,15 @@ class Consent:
             TypeError: Who was asked gave no `Approval`.
             UnknownServer: Its server was removed: nobody is asked.
         """
-        encode_arguments(arguments, (tool.server, tool.tool))
-        fleet.cell(tool.server)
-        tool = _as_declared_now(tool, fleet)
+        encode_arguments(arguments, tool.tool, tool.server)
+        servers.cell(tool.server)
+        tool = _as_declared_now(tool, servers)
         if arguments and self._drop_placeholders:
             arguments = without_placeholders(arguments, tool.input_schema)
         decision = self._rules.decide(tool, remembered=(tool.server, tool.definition_hash) in self._allowed)
         if decision is None:
-            decision = await self._ask(tool, arguments, fleet)
-            if _as_declared_now(tool, fleet).definition_hash != tool.definition_hash:
+            decision = await self._ask(tool, arguments, servers)
+            if _as_declared_now(tool, servers).definition_hash != tool.definition_hash:
                 raise NotApproved(tool.server, tool.tool, "its definition changed while it was asked about")
         if decision is Approval.DENY:
             raise NotApproved(tool.server, tool.tool, "denied")
@@ -54,11 +54,11 @@ class Consent:
             self._allowed.add((tool.server, tool.definition_hash))
         return tool, arguments
 
-    async def _ask(self, tool: Tool, arguments: Mapping[str, Any] | None, fleet: Fleet) -> Approval:
+    async def _ask(self, tool: Tool, arguments: Mapping[str, Any] | None, servers: Fleet) -> Approval:
         if self._approve is None:
             raise NotApproved(tool.server, tool.tool, "nobody to ask: open_supervisor was given no approve=")
         given = dict(arguments or {})
-        shown = fleet.redactor(tool.server).value(given)
+        shown = servers.redactor(tool.server).value(given)
         answer = await self._approve(ApprovalRequest(tool, given, shown))
         try:
             return Approval(answer)
@@ -66,13 +66,13 @@ class Consent:
             raise TypeError(f"approve= returned {answer!r:.80}, not an Approval; nothing was called") from None
 
 
-def _as_declared_now(tool: Tool, fleet: Fleet) -> Tool:
+def _as_declared_now(tool: Tool, servers: Fleet) -> Tool:
     """What the server has under this name now: what would be called, and so what is asked about.
 
     Raises:
         NotApproved: It is held back.
     """
-    catalogue, key = fleet.catalogue.value, (tool.server, tool.tool)
-    if held := catalogue.held_back(key):
+    catalogue = servers.catalogue.value
+    if held := catalogue.held_back(tool.tool, tool.server):
         raise NotApproved(held.server, held.tool, held.why)
-    return catalogue.find(key) or tool
+    return catalogue.find(tool.tool, tool.server) or tool

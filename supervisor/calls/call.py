@@ -1,222 +1,248 @@
-"""One call from its name to its result, in the caller's task: find its tool, hand it on, judge, perhaps try again."""
+"""One tool call: what its caller asks for, and the same call under way: where it waits, what time it has, and whether
+a server may have acted on it.
 
-from collections.abc import Awaitable
-from functools import cached_property
+A call waits in a slot, and in a new one each time it is sent: again after a loss, or once more with what its server
+asked for. What an earlier slot knows counts on: once a server may have acted on the call, no later slot can say that
+it was not sent.
+"""
+
+import math
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final, Literal
 
 import trio
+from attrs import Factory, define, field, frozen
+from opentelemetry.context import get_current
+from opentelemetry.propagate import inject
 
-from mcp_nursery.actors.errors import CallError, CallTimeout, NurseryError
+from mcp_nursery.actors.choices import Check, chosen, function_or_none, one_of, seconds_or_none
+from mcp_nursery.actors.errors import CallTimeout, InvalidArguments, SupervisorClosed
+from mcp_nursery.actors.jsonrpc.codec import encode
 from mcp_nursery.actors.messages import CallTool
-from mcp_nursery.actors.outcomes import Answered, Dropped, Loss, Outcome, Rejected, Unrouted
-from mcp_nursery.actors.reply import ReplySlot
-from mcp_nursery.actors.session.tool_call import InputWanted
+from mcp_nursery.actors.outcomes import Outcome
+from mcp_nursery.actors.reply import IdleLimit, ProgressCallback, ReplySlot
 from mcp_nursery.actors.states import Delivery
 
+from ..security.redaction import Redactor
 from ..servers.servers import Fleet
-from ..tools.results import ToolResult
 from ..tools.tool import Tool
-from .attempt import Handover
-from .input_rounds import Asked, InputRounds, may_be_question, wants_a_visit
-from .request import Request
-from .result import judge, lost
-from .target import Destination
+
+WhenDown = Literal["wait", "fail"]
+Resend = Literal["safe", "always", "never"]
+
+_CHECKS: Final[Mapping[str, Check]] = {
+    "timeout": seconds_or_none,
+    "idle_timeout": seconds_or_none,
+    "when_down": one_of(WhenDown, optional=True),
+    "on_progress": function_or_none,
+}
+"""What the options may be that are None by default."""
+_RESEND: Final = one_of(Resend)
 
 
-async def deliver(request: Request, fleet: Fleet) -> ToolResult:
-    """Bring one call to its result.
+@frozen
+class Call:
+    """One tool call with its options. The fields mean what they mean for `Supervisor.call_tool`.
 
     Raises:
-        NurseryError: See `Supervisor.call_tool`.
-    """
-    return await CallDelivery(request, fleet).run()
-
-
-class CallDelivery:
-    """One call, attempt after attempt.
-
-    `run` is all of it, in the caller's task. Who has many calls and one task takes the steps apart: `start` what can be
-    sent at once, `conclude` when its slot is decided, and `resume` what needs another attempt.
+        ValueError: A time, `when_down`, `resend` or `on_progress` has a value that is not allowed.
     """
 
-    def __init__(self, request: Request, fleet: Fleet) -> None:
-        self._request = request
-        self._fleet = fleet
-        self._handover = Handover(request, fleet)
+    name: str
+    """The tool's public name; with `server`, the server's own name of it."""
+    arguments: Mapping[str, Any] | None = field(default=None, repr=False)
+    """A JSON object; None for an empty one."""
+    server: str | None = field(default=None, kw_only=True)
+    """Whose tool it is; None if `name` is public."""
+    timeout: float | None = field(default=None, kw_only=True)
+    """Seconds for all of it, from its beginning; None: the server's."""
+    idle_timeout: float | None = field(default=None, kw_only=True)
+    """Seconds without progress; None: no limit."""
+    when_down: WhenDown | None = field(default=None, kw_only=True)
+    """`"wait"`, `"fail"`, or None: wait while the server is `connecting` or `idle`."""
+    resend: Resend = field(default="safe", kw_only=True)
+    """`"safe"`, `"always"` or `"never"`."""
+    on_progress: ProgressCallback | None = field(default=None, kw_only=True, repr=False)
+    """`async (progress, total, message)`, called in order, before the result."""
+    meta: Mapping[str, Any] | None = field(default=None, kw_only=True, repr=False)
+    """More for the request's `_meta`."""
 
-    @cached_property
-    def _destination(self) -> Destination:
-        """Most calls are handed on at once and need none."""
-        return Destination(self._request, self._fleet)
+    def __attrs_post_init__(self) -> None:
+        for option, check in _CHECKS.items():
+            if (value := getattr(self, option)) is not None:
+                chosen(option, value, check)
+        if self.resend != "safe":
+            chosen("resend", self.resend, _RESEND)
 
-    async def run(self) -> ToolResult:
-        """Bring the call to its result.
 
-        Raises:
-            NurseryError: See `Supervisor.call_tool`.
-        """
-        await trio.lowlevel.checkpoint_if_cancelled()
-        fleet, handover = self._fleet, self._handover
-        fleet.check_open()
-        tool = fleet.catalogue.value.find(self._request.key) or await self._find()
-        handover.limit(fleet.cells[tool.server].value.spec.call_timeout)
-        handover.tool = tool
-        fleet.begin_call(tool.server)
-        return await self._counted(self._attempts(tool, None), tool.server)
+def encode_arguments(arguments: object, name: str, server: str | None) -> bytes | None:
+    """Arguments as they go over the wire, for the tool of this name; None for none.
 
-    async def _find(self) -> Tool:
-        """The tool that nobody knows now, if it comes in time."""
-        self._destination.find_in(self._fleet.catalogue.value)  # refuses, whatever the call's time, if it cannot come
-        self._handover.limit(None)
-        return await self._handover.in_time(self._destination.find())
+    Raises:
+        InvalidArguments: They are not a JSON object.
+    """
+    if arguments is None:
+        return None
+    try:
+        if isinstance(arguments, Mapping):
+            return encode(dict(arguments))  # pyright: ignore[reportUnknownArgumentType]
+        decode = ": decode the JSON first" if isinstance(arguments, str) else ""
+        problem = f"the arguments of a tool are an object, not {type(arguments).__name__}{decode}"
+    except (TypeError, ValueError, RecursionError) as error:
+        problem = f"the arguments cannot be sent as JSON: {error}"
+    raise InvalidArguments(problem, server=server, tool=name)
 
-    # -- attempts -------------------------------------------------------------------------------------------------
 
-    async def _attempts(self, tool: Tool, outcome: Outcome | None) -> ToolResult:
-        """Try, and once more if that is allowed; `outcome` is that of an attempt already handed on."""
-        error: CallError | None = None
-        while True:
-            if outcome is None and not tool.available:
-                tool = await self._ready(tool, error)
-            ended = await self._attempt(tool, outcome)
-            if isinstance(ended, ToolResult):
-                return ended
-            if isinstance(ended, Unrouted):
-                self._destination.leave(self._handover.slot.incarnation)
-            else:
-                error = await self._failed(tool, ended, final=error is not None)
-            tool, outcome = await self._ready(tool, error), None
+def _encoded(call: "ActiveCall") -> bytes | None:
+    return encode_arguments(call.asked.arguments, call.asked.name, call.asked.server)
 
-    async def _attempt(self, tool: Tool, outcome: Outcome | None) -> ToolResult | Unrouted | Loss | Dropped:
-        """One attempt, with all the rounds in which its server asks before it answers."""
-        handover, fleet = self._handover, self._fleet
-        rounds: InputRounds | None = None
-        if outcome is None:
-            outcome = await handover.submit(tool)
-        while True:
-            match outcome:
-                case Unrouted() | Loss() | Dropped():
-                    return outcome
-                case Rejected() if wants_a_visit(outcome):
-                    question: Asked = outcome
-                case _:
-                    try:
-                        return await judge(outcome, tool, handover, fleet)
-                    except InputWanted as asked:
-                        question = asked.wanted
-            rounds = rounds or InputRounds(tool, handover, fleet)
-            outcome = await handover.in_time(rounds.go_on(question))
 
-    async def _failed(self, tool: Tool, outcome: Loss | Dropped, *, final: bool) -> CallError:
-        """The error of a failed attempt after which there may be another.
+_NO_SLOT: Final = ReplySlot()
+"""Of a call that was not sent yet."""
 
-        Raises:
-            CallError: There may be none.
-        """
-        handover = self._handover
-        if isinstance(outcome, Loss):
-            incarnation = handover.slot.incarnation
-            await handover.in_time(self._destination.noticed(tool.server, incarnation))
-            self._destination.leave(incarnation)
-        error = lost(outcome, tool, handover, self._fleet)
-        if final or not self._may_resend(tool, outcome):
-            raise error
-        return error
 
-    def _may_resend(self, tool: Tool, outcome: Loss | Dropped) -> bool:
-        if self._request.resend == "never" or (isinstance(outcome, Dropped) and not outcome.again):
-            return False
-        if self._handover.delivery is Delivery.NOT_SENT:
-            return True
-        return self._request.resend == "always" or tool.hints.repeatable
+@define(eq=False, repr=False)
+class ActiveCall:
+    """One call under way, in its caller's task.
 
-    async def _ready(self, tool: Tool, error: CallError | None) -> Tool:
-        """Wait until a live incarnation can take the call, as long as the caller wants to wait."""
-        patient = error is not None and error.delivery is Delivery.UNKNOWN
-        try:
-            tool = await self._handover.in_time(self._destination.ready(tool, patient=patient))
-        except CallTimeout:
-            raise
-        except NurseryError:
-            if error is not None:
-                raise error from None  # what became of the call goes before where the server stands now
-            raise
-        self._handover.tool = tool
-        return tool
+    Raises:
+        InvalidArguments: `asked.arguments` is not a JSON object.
+    """
 
-    async def _counted(self, attempts: Awaitable[ToolResult], server: str) -> ToolResult:
-        failed = True
-        try:
-            result = await attempts
-            failed = False
-        finally:
-            self._fleet.finish_call(server, failed=failed)
-        return result
+    asked: Call
+    servers: Fleet
+    arguments: bytes | None = field(default=Factory(_encoded, takes_self=True), init=False)
+    """Encoded once."""
+    timeout: float = field(default=math.inf, init=False)
+    """Seconds for all of it."""
+    slot: ReplySlot = field(default=_NO_SLOT, init=False)
+    """Where it waits, or waited last."""
+    found: Tool | None = field(default=None, init=False)
+    """What is called; None until it is found."""
+    _started: float = field(factory=trio.current_time, init=False)
+    _acted_before: bool = field(default=False, init=False)
+    """Whether a server may have acted before the call came to its present slot."""
 
-    # -- its steps, for who has many calls ------------------------------------------------------------------------
+    # -- its tool -------------------------------------------------------------------------------------------------
 
-    def start(self, slot: ReplySlot) -> CallTool | None:
-        """The message to submit, if the call can be sent at once and needs no task of its own; None otherwise.
+    @property
+    def tool(self) -> Tool:
+        """What is called, since it was found."""
+        assert self.found is not None
+        return self.found
 
-        Raises:
-            ValueError: The call's timeout is negative.
-        """
-        request, fleet, handover = self._request, self._fleet, self._handover
-        attentive = request.on_progress is not None or request.idle_timeout is not None
-        tool = None if attentive or fleet.closed else fleet.catalogue.value.find(request.key)
-        if tool is None or not tool.available:
-            handover.limit(None)
-            return None
-        handover.limit(fleet.cells[tool.server].value.spec.call_timeout)
-        if handover.timeout == 0:
-            return None
-        message = handover.start(tool, slot)
-        fleet.begin_call(tool.server)
-        return message
+    def begin(self, tool: Tool) -> None:
+        """The tool is found, and with it what time the call has."""
+        self.found = tool
+        self.limit(self.servers.cells[tool.server].value.spec.call_timeout)
+
+    @property
+    def server_name(self) -> str:
+        """Whose tool it is; empty if that is not known."""
+        return self.asked.server or "" if self.found is None else self.found.server
+
+    @property
+    def tool_name(self) -> str:
+        """The server's own name of the tool, or how the caller named it."""
+        return self.asked.name if self.found is None else self.found.tool
+
+    @property
+    def redactor(self) -> Redactor:
+        """What takes its server's secrets out of what is told of it."""
+        return self.servers.redactor(self.tool.server)
+
+    # -- its time -------------------------------------------------------------------------------------------------
+
+    def limit(self, servers_own: float | None) -> None:
+        """Find out what time it has: its own limit goes before the server's, and that before the environment's."""
+        own = self.asked.timeout
+        self.timeout = self.servers.call_timeout(servers_own) if own is None else float(own)
 
     @property
     def elapsed(self) -> float:
         """Seconds since it began."""
-        return self._handover.elapsed
+        return trio.current_time() - self._started
+
+    @contextmanager
+    def in_time(self) -> Generator[None, None, None]:
+        """End the block when the call's time is over.
+
+        Raises:
+            CallTimeout: It was, before the block was done.
+        """
+        with trio.move_on_at(self._started + self.timeout) as scope:
+            yield
+        if scope.cancelled_caught:
+            raise self.timed_out()
+
+    def timed_out(self, idle: float | None = None) -> CallTimeout:
+        """The error of a call whose time is over, or that heard nothing for `idle` seconds."""
+        return CallTimeout(
+            server=self.server_name,
+            tool=self.tool_name,
+            incarnation=self.slot.incarnation,
+            delivery=self.delivery,
+            timeout=self.timeout if idle is None else idle,
+            idle=idle is not None,
+        )
+
+    # -- its slots ------------------------------------------------------------------------------------------------
 
     @property
-    def needs_more(self) -> bool:
-        """Whether the outcome of `start` may not be the last: `resume` brings that."""
-        outcome = self._handover.slot.outcome
-        return isinstance(outcome, (Unrouted, Loss, Dropped)) or may_be_question(outcome)
+    def delivery(self) -> Delivery:
+        """Whether a server may have acted on it, in this slot or an earlier one."""
+        delivery = self.slot.delivery
+        return Delivery.UNKNOWN if self._acted_before and delivery is Delivery.NOT_SENT else delivery
 
-    async def conclude(self) -> ToolResult:
-        """The result, now that the slot of `start` is decided and needs no more. Cancelled, it can be asked again.
+    def message(self, slot: ReplySlot) -> CallTool:
+        """The message that sends it. From now on it waits in this slot, as long as it has time."""
+        asked, tool, self.slot = self.asked, self.found, slot
+        assert tool is not None  # it was found
+        self.servers.timer.watch(slot, self._started + self.timeout)
+        meta = {key: value for key, value in asked.meta.items() if value is not None} if asked.meta else {}
+        if get_current():  # an empty context has nothing to inject, and finding that out takes the propagators longer
+            inject(meta)
+        limited = asked.idle_timeout is not None or self.timeout < math.inf
+        return CallTool(tool.server, tool.tool, self.arguments, meta, slot, limited)
+
+    async def submit(self, hand_on: Callable[[CallTool], None] | None = None) -> Outcome:
+        """Give it to `hand_on`, or else to the router, and wait in a new slot, as long as it has time.
 
         Raises:
-            NurseryError: The call failed. See `Supervisor.call_tool`.
+            CallTimeout: It has none, or there was no progress in time.
+            SupervisorClosed: The router has ended.
         """
-        tool, outcome = self._handover.tool, self._handover.slot.outcome
-        assert tool is not None  # `start` came first
-        assert outcome is not None  # and the slot is decided
-        assert not isinstance(outcome, (Unrouted, Loss, Dropped))  # or it would need more
+        self._acted_before = self._acted_before or self.slot.may_have_acted
+        if self.timeout == 0:
+            raise self.timed_out()
+        if self.asked.on_progress is None and self.asked.idle_timeout is None:
+            return await self._exchange(ReplySlot(), hand_on)
+        with self.in_time():  # the caller's callback runs on the call's time, and no timer could end that
+            return await self._listen(hand_on)
+
+    def renew_slot(self) -> None:
+        """After an answer that is a question: whether its server has acted is unknown until it gives another."""
+        before, self.slot = self.slot, ReplySlot()
+        self._acted_before = self._acted_before or before.sent
+        self.slot.follow(before)
+
+    async def _listen(self, hand_on: Callable[[CallTool], None] | None) -> Outcome:
+        """For a caller who hears of progress, or wants some."""
+        if self.asked.idle_timeout is None:
+            return await self._exchange(ReplySlot(wants_progress=True), hand_on)
+        idle = IdleLimit(self.asked.idle_timeout)
+        with idle.scope:
+            return await self._exchange(ReplySlot(wants_progress=True, idle=idle), hand_on)
+        raise self.timed_out(idle.seconds)
+
+    async def _exchange(self, slot: ReplySlot, hand_on: Callable[[CallTool], None] | None) -> Outcome:
+        message = self.message(slot)
+        if hand_on is not None:
+            hand_on(message)
+            return await slot.wait(self.asked.on_progress)
         try:
-            result = await judge(outcome, tool, self._handover, self._fleet)
-        except trio.Cancelled:
-            raise
-        except BaseException:
-            self._fleet.finish_call(tool.server, failed=True)
-            raise
-        self._fleet.finish_call(tool.server, failed=False)
-        return result
-
-    async def resume(self) -> ToolResult:
-        """Go on from an outcome that may not be the last.
-
-        Raises:
-            NurseryError: See `Supervisor.call_tool`.
-        """
-        tool, outcome = self._handover.tool, self._handover.slot.outcome
-        assert tool is not None  # `start` came first
-        return await self._counted(self._attempts(tool, outcome), tool.server)
-
-    def give_up(self) -> None:
-        """Take back what `start` began, or have the server told."""
-        tool, slot = self._handover.tool, self._handover.slot
-        assert tool is not None  # `start` came first
-        slot.abandon()
-        self._fleet.finish_call(tool.server, failed=not isinstance(slot.outcome, Answered))
+            await self.servers.router.submit(message)
+        except trio.BrokenResourceError:
+            raise SupervisorClosed from None
+        return await slot.wait(self.asked.on_progress)

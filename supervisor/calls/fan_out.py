@@ -2,80 +2,31 @@
 
 import math
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from contextvars import copy_context
 from functools import partial
-from typing import Any, Final, Literal, Self, final
+from typing import Final, Literal, Self, final
 
 import trio
-from attrs import define, field, frozen
+from attrs import define, frozen
 
-from mcp_nursery.actors.choices import choice, chosen, function_or_none, number, one_of, seconds_or_none
+from mcp_nursery.actors.choices import chosen, number
 from mcp_nursery.actors.errors import NurseryError
 from mcp_nursery.actors.messages import Bulk, CallTool
 from mcp_nursery.actors.outcomes import Unrouted
-from mcp_nursery.actors.reply import ProgressCallback, ReplySlot
+from mcp_nursery.actors.reply import ReplySlot
 
 from ..servers.servers import Fleet
 from ..tools.results import ToolResult
-from .call import CallDelivery
-from .request import Request, Resend, WhenDown, encode_arguments
+from .attempts import Attempts
+from .call import Call
 
 Until = Literal["all", "first"] | int
 """When a fan-out is over: with every outcome, with the first success, or with this many successes."""
 
 _BURST = 32
 """Outcomes handed out in a row before other tasks get a turn."""
-
-
-@frozen
-class Call:
-    """One call of a fan-out. The fields mean what they mean for `Supervisor.call_tool`.
-
-    Raises:
-        ValueError: A time, `when_down` or `resend` has a value that is not allowed.
-    """
-
-    name: str
-    """The tool's public name; with `server`, the server's own name of it."""
-    arguments: Mapping[str, Any] | None = field(default=None, repr=False)
-    """A JSON object; None for an empty one."""
-    server: str | None = field(default=None, kw_only=True)
-    """Whose tool it is; None if `name` is public."""
-    timeout: float | None = field(default=None, kw_only=True, validator=choice(seconds_or_none))
-    """Seconds for all of it, from its beginning; None: the server's."""
-    idle_timeout: float | None = field(default=None, kw_only=True, validator=choice(seconds_or_none))
-    """Seconds without progress; None: no limit."""
-    when_down: WhenDown | None = field(default=None, kw_only=True, validator=choice(one_of(WhenDown, optional=True)))
-    """`"wait"`, `"fail"`, or None: wait while the server is `connecting` or `idle`."""
-    resend: Resend = field(default="safe", kw_only=True, validator=choice(one_of(Resend)))
-    """`"safe"`, `"always"` or `"never"`."""
-    on_progress: ProgressCallback | None = field(
-        default=None, kw_only=True, repr=False, validator=choice(function_or_none)
-    )
-    """`async (progress, total, message)`, called in order, before the result."""
-    meta: Mapping[str, Any] | None = field(default=None, kw_only=True, repr=False)
-    """More for the request's `_meta`."""
-
-
-def _request(call: Call) -> Request:
-    """What delivery makes of it.
-
-    Raises:
-        InvalidArguments: `arguments` is not a JSON object.
-    """
-    key = call.name if call.server is None else (call.server, call.name)
-    return Request(
-        key=key,
-        arguments=encode_arguments(call.arguments, key),
-        timeout=call.timeout,
-        idle_timeout=call.idle_timeout,
-        when_down=call.when_down,
-        resend=call.resend,
-        on_progress=call.on_progress,
-        meta=call.meta,
-    )
 
 
 @frozen
@@ -105,7 +56,7 @@ class _Entry:
 
     index: int
     call: Call
-    delivery: CallDelivery
+    attempts: Attempts
     duration: float = 0.0
     """Set when its slot is decided."""
 
@@ -117,12 +68,12 @@ class _Sending:
     progress, to be asked about or to be sent again gets a task of its own.
     """
 
-    def __init__(self, fleet: Fleet, nursery: trio.Nursery, *, limit: float) -> None:
+    def __init__(self, servers: Fleet, nursery: trio.Nursery, *, limit: float) -> None:
         self.arrived: Final = deque[_Entry | CallOutcome]()
         """What nobody has read yet."""
         self.readers: Final = trio.lowlevel.ParkingLot()
         """Who waits for more to arrive."""
-        self._fleet = fleet
+        self._servers = servers
         self._nursery = nursery
         self._context = copy_context()
         self._limit = limit
@@ -143,7 +94,7 @@ class _Sending:
         """Take back every call that has no outcome; servers of calls that were sent are told."""
         unread = [arrived for arrived in self.arrived if isinstance(arrived, _Entry)]
         for entry in (*self._on_wire.values(), *unread):
-            entry.delivery.give_up()
+            entry.attempts.give_up()
         self._unbegun.clear()
         self._on_wire.clear()
         self.arrived.clear()
@@ -177,21 +128,21 @@ class _Sending:
                 bulk.append(message)
         if bulk:
             try:
-                await self._fleet.router.submit(Bulk(bulk))
+                await self._servers.router.submit(Bulk(bulk))
             except trio.BrokenResourceError:  # it has ended: as what it had not handed on by then
                 for message in bulk:
                     message.slot.resolve(Unrouted())
 
     def _begin(self, index: int, call: Call) -> CallTool | None:
         try:
-            delivery = CallDelivery(_request(call), self._fleet)
-            message = delivery.start(ReplySlot(listener=partial(self._decided, index)))
+            attempts = Attempts(call, self._servers)
+            message = attempts.start(ReplySlot(listener=partial(self._decided, index)))
         except NurseryError as error:
             self._arrive(CallOutcome(index, call, None, error, 0.0))
             return None
-        entry = _Entry(index, call, delivery)
+        entry = _Entry(index, call, attempts)
         if message is None:
-            self._spawn(entry, delivery.run)
+            self._spawn(entry, attempts.run)
         else:
             self._on_wire[index] = entry
         return message
@@ -199,10 +150,10 @@ class _Sending:
     def _decided(self, index: int) -> None:
         """A slot has its outcome: judged by whoever reads, in the reader's task."""
         entry = self._on_wire.pop(index)
-        if entry.delivery.needs_more:  # told by the owner, whose context says nothing of who called
-            self._context.run(self._spawn, entry, entry.delivery.resume)
+        if entry.attempts.needs_more:  # told by the owner, whose context says nothing of who called
+            self._context.run(self._spawn, entry, entry.attempts.resume)
             return
-        entry.duration = entry.delivery.elapsed
+        entry.duration = entry.attempts.elapsed
         self._arrive(entry)
 
     def _arrive(self, arrived: _Entry | CallOutcome) -> None:
@@ -212,20 +163,20 @@ class _Sending:
         if self._room:
             self._room.unpark_all()
 
-    def _spawn(self, entry: _Entry, deliver: Callable[[], Awaitable[ToolResult]]) -> None:
+    def _spawn(self, entry: _Entry, finish: Callable[[], Awaitable[ToolResult]]) -> None:
         self._in_tasks[entry.index] = trio.CancelScope()
-        self._nursery.start_soon(self._deliver, entry, deliver)
+        self._nursery.start_soon(self._deliver, entry, finish)
 
-    async def _deliver(self, entry: _Entry, deliver: Callable[[], Awaitable[ToolResult]]) -> None:
+    async def _deliver(self, entry: _Entry, finish: Callable[[], Awaitable[ToolResult]]) -> None:
         result, error = None, None
         with self._in_tasks[entry.index] as scope:
             try:
-                result = await deliver()
+                result = await finish()
             except NurseryError as raised:
                 error = raised
         del self._in_tasks[entry.index]
         if not scope.cancelled_caught:  # otherwise it was taken back
-            self._arrive(CallOutcome(entry.index, entry.call, result, error, entry.delivery.elapsed))
+            self._arrive(CallOutcome(entry.index, entry.call, result, error, entry.attempts.elapsed))
 
 
 @final
@@ -293,7 +244,7 @@ async def _outcome(arrived: _Entry | CallOutcome) -> CallOutcome:
         return arrived
     result, error = None, None
     try:
-        result = await arrived.delivery.conclude()
+        result = await arrived.attempts.conclude()
     except NurseryError as raised:
         error = raised
     return CallOutcome(arrived.index, arrived.call, result, error, arrived.duration)
@@ -301,7 +252,7 @@ async def _outcome(arrived: _Entry | CallOutcome) -> CallOutcome:
 
 @asynccontextmanager
 async def open_fan_out(
-    calls: Iterable[Call], fleet: Fleet, *, until: Until, limit: int | None
+    calls: Iterable[Call], servers: Fleet, *, until: Until, limit: int | None
 ) -> AsyncGenerator[FanOut, None]:
     """See `Supervisor.fan_out`."""
     failure: BaseException | None = None
@@ -309,7 +260,7 @@ async def open_fan_out(
     chosen("limit", limit, lambda value: None if value is None or number(value) else "a number of calls >= 1")
     try:
         async with trio.open_nursery() as nursery:
-            sending = _Sending(fleet, nursery, limit=math.inf if limit is None else limit)
+            sending = _Sending(servers, nursery, limit=math.inf if limit is None else limit)
             fan_out = FanOut(sending, wanted=wanted)
             try:
                 await sending.start(calls)

@@ -17,9 +17,7 @@ from mcp_nursery.actors.messages import CallTool, FollowUp, Owner, Question, Rou
 from mcp_nursery.actors.outcomes import Answered, Loss, Malformed, Outcome, Rejected
 from mcp_nursery.actors.steps import SMALL
 
-from ..servers.servers import Fleet
-from ..tools.tool import Tool
-from .attempt import Handover
+from .call import ActiveCall
 from .result import refused
 
 Asked = InputRequiredResult | Rejected
@@ -39,10 +37,8 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 0.25
 class InputRounds:
     """What one attempt has asked of its host so far. Everything happens in the caller's task, step after step."""
 
-    def __init__(self, tool: Tool, handover: Handover, fleet: Fleet) -> None:
-        self._tool = tool
-        self._handover = handover
-        self._fleet = fleet
+    def __init__(self, call: ActiveCall) -> None:
+        self._call = call
         self._rounds = 0
         self._visits = 0
         self._pause = _FIRST_PAUSE
@@ -54,7 +50,7 @@ class InputRounds:
             ServerError: The server's refusal stands.
             CallTimeout: The call's time is over.
         """
-        self._handover.renew_slot()
+        self._call.renew_slot()
         return await (self._visit(question) if isinstance(question, Rejected) else self._bring(question))
 
     async def _bring(self, wanted: InputRequiredResult) -> Outcome:
@@ -84,11 +80,11 @@ class InputRounds:
         pages = _pages(refusal)
         self._visits += 1
         if not pages or self._visits > MAX_VISITS:
-            raise await refused(refusal, self._tool, self._handover, self._fleet)
+            raise await refused(refusal, self._call)
         for page in pages:
             said = await self._ask(page.elicitation_id or "page", ElicitRequest(params=page))
             if isinstance(said, Rejected):
-                raise await refused(refusal, self._tool, self._handover, self._fleet)
+                raise await refused(refusal, self._call)
             if not isinstance(said, Answered):
                 return said
             if said.result["action"] != "accept":
@@ -100,24 +96,24 @@ class InputRounds:
 
         `Answered` with the answer as JSON, `Rejected` if the host refuses, or the loss of the connection.
         """
-        self._handover.renew_slot()
-        slot = self._handover.slot
-        follow_up(self._owner, Question(self._tool.tool, key, request, slot))
+        self._call.renew_slot()
+        slot = self._call.slot
+        follow_up(self._owner, Question(self._call.tool_name, key, request, slot))
         return await slot.wait()
 
     async def _send_again(self, responses: dict[str, Any] | None, state: str | None) -> Outcome:
         """Send the call once more with answers and the server's state: a part of the same attempt."""
-        asked = self._handover.slot
+        asked = self._call.slot
 
         def hand_on(call: CallTool) -> None:
             call.slot.follow(asked)
             follow_up(self._owner, Round(call, responses, state))
 
-        return await self._handover.submit(self._tool, hand_on)
+        return await self._call.submit(hand_on)
 
     @property
     def _owner(self) -> Owner | None:
-        cell = self._fleet.cells.get(self._tool.server)
+        cell = self._call.servers.cells.get(self._call.tool.server)
         return None if cell is None else cell.value.owner
 
 

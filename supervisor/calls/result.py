@@ -31,11 +31,9 @@ from mcp_nursery.actors.turns import by_turns
 
 from ..security.injection import scan, scan_in_pieces
 from ..security.redaction import MAX_SAID, Redactor
-from ..servers.servers import Fleet
 from ..tools.results import ToolResult, tool_result
-from ..tools.tool import Tool
 from ..tools.writing import write
-from .attempt import Handover
+from .call import ActiveCall
 
 T = TypeVar("T")
 
@@ -43,7 +41,7 @@ Final = Answered | Rejected | Malformed | Unsendable | Busy | Unlisted | Expired
 """What no other attempt could change."""
 
 
-async def judge(outcome: Final, tool: Tool, handover: Handover, fleet: Fleet) -> ToolResult:
+async def judge(outcome: Final, call: ActiveCall) -> ToolResult:
     """The result that the outcome means. What came in a large message is seen to in pieces, within the call's time.
 
     Raises:
@@ -54,65 +52,66 @@ async def judge(outcome: Final, tool: Tool, handover: Handover, fleet: Fleet) ->
     """
     match outcome:
         case Answered():
-            return await _in_pieces(_result(outcome, tool, handover, fleet), outcome.size, handover)
+            return await _in_pieces(_result(outcome, call), outcome.size, call)
         case Rejected():
-            raise await refused(outcome, tool, handover, fleet)
+            raise await refused(outcome, call)
         case Malformed():
-            raise _invalid(outcome.problem, tool, handover, fleet)
+            raise _invalid(outcome.problem, call)
         case Unsendable():
             problem = f"the call cannot be sent as JSON: {outcome.problem}"
-            raise InvalidArguments(problem, server=tool.server, tool=tool.tool)
+            raise InvalidArguments(problem, server=call.server_name, tool=call.tool_name)
         case Busy():
-            raise _busy(tool, handover)
+            raise _busy(call)
         case Unlisted():
-            raise UnknownTool(tool.tool, server=tool.server)
+            raise UnknownTool(call.tool_name, server=call.server_name)
         case Expired():
-            raise handover.timed_out()
+            raise call.timed_out()
         case _:
             assert_never(outcome)
 
 
-async def _in_pieces(work: Steps[T], size: int, handover: Handover) -> T:
+async def _in_pieces(work: Steps[T], size: int, call: ActiveCall) -> T:
     """What comes of the work on an answer that had so many bytes.
 
     Raises:
         CallTimeout: The call's time was over before that.
     """
-    return at_once(work) if size <= SMALL else await handover.in_time(by_turns(work))
+    if size <= SMALL:
+        return at_once(work)
+    with call.in_time():
+        return await by_turns(work)
 
 
-def lost(outcome: Loss | Dropped, tool: Tool, handover: Handover, fleet: Fleet) -> CallError:
+def lost(outcome: Loss | Dropped, call: ActiveCall) -> CallError:
     """The error of an attempt that got no answer, whether or not another may follow."""
     if isinstance(outcome, Loss):
-        return _connection_lost(outcome, tool, handover, fleet)
+        return _connection_lost(outcome, call)
     if outcome.status is None:
-        return _connection_lost(Loss(outcome.problem), tool, handover, fleet)
+        return _connection_lost(Loss(outcome.problem), call)
     refusal = Rejected(outcome.status, outcome.problem)
-    return at_once(_refused(refusal, tool, handover, fleet, delivery=handover.delivery))
+    return at_once(_refused(refusal, call, delivery=call.delivery))
 
 
-async def refused(refusal: Rejected, tool: Tool, handover: Handover, fleet: Fleet) -> ServerError:
+async def refused(refusal: Rejected, call: ActiveCall) -> ServerError:
     """The error of a call that its server answered with an error.
 
     Raises:
         CallTimeout: The call's time was over before it was known.
     """
-    return await _in_pieces(_refused(refusal, tool, handover, fleet), refusal.size, handover)
+    return await _in_pieces(_refused(refusal, call), refusal.size, call)
 
 
-def _refused(
-    refusal: Rejected, tool: Tool, handover: Handover, fleet: Fleet, *, delivery: Delivery = Delivery.ANSWERED
-) -> Steps[ServerError]:
+def _refused(refusal: Rejected, call: ActiveCall, *, delivery: Delivery = Delivery.ANSWERED) -> Steps[ServerError]:
     """`delivery`: unknown if it may be the word of a gateway."""
     written = _written(refusal.data) if refusal.size <= SMALL else (yield from write(refusal.data))
     signals = yield from scan_in_pieces(f"{refusal.message}\n{written}")
     if signals:
-        fleet.suspect(tool, signals)
-    redactor = fleet.redactor(tool.server)
+        call.servers.suspect(call.tool, signals)
+    redactor = call.redactor
     return ServerError(
-        server=tool.server,
-        tool=tool.tool,
-        incarnation=handover.slot.incarnation,
+        server=call.server_name,
+        tool=call.tool_name,
+        incarnation=call.slot.incarnation,
         code=refusal.code,
         message=(yield from redactor.said_in_pieces(refusal.message)),
         data=(yield from _shown(refusal.data, redactor)) if written is not None else "<what has no JSON form>",
@@ -135,10 +134,10 @@ def _shown(data: object, redactor: Redactor) -> Steps[Any]:
     return (yield from redactor.value_in_pieces(data))
 
 
-def _suspect(words: str, tool: Tool, fleet: Fleet) -> None:
+def _suspect(words: str, call: ActiveCall) -> None:
     """Errors quote servers too, and reach models as results do."""
     if signals := scan(words):
-        fleet.suspect(tool, signals)
+        call.servers.suspect(call.tool, signals)
 
 
 def _is_short(data: object) -> bool:
@@ -152,8 +151,8 @@ def _is_short(data: object) -> bool:
     return True
 
 
-def _result(answer: Answered, tool: Tool, handover: Handover, fleet: Fleet) -> Steps[ToolResult]:
-    slot = handover.slot
+def _result(answer: Answered, call: ActiveCall) -> Steps[ToolResult]:
+    slot, tool = call.slot, call.tool
     assert slot.tool is not None  # who answers
     assert slot.incarnation is not None  # has noted both
     small = answer.size <= SMALL
@@ -164,37 +163,37 @@ def _result(answer: Answered, tool: Tool, handover: Handover, fleet: Fleet) -> S
             server=tool.server,
             tool=tool.tool,
             max_chars=tool.max_result_chars,
-            duration=handover.elapsed,
+            duration=call.elapsed,
             incarnation=slot.incarnation,
             small=small,
         )
     except (BadResult, ValueError) as error:  # an object of this process may return integers too long to be written
-        raise _invalid(str(error), tool, handover, fleet) from None
+        raise _invalid(str(error), call) from None
     if given.signals:
-        fleet.suspect(tool, given.signals)
+        call.servers.suspect(tool, given.signals)
     return given
 
 
-def _invalid(problem: str, tool: Tool, handover: Handover, fleet: Fleet) -> InvalidResult:
-    _suspect(problem, tool, fleet)
-    problem = fleet.redactor(tool.server).said(problem)
-    return InvalidResult(problem, server=tool.server, tool=tool.tool, incarnation=handover.slot.incarnation)
+def _invalid(problem: str, call: ActiveCall) -> InvalidResult:
+    _suspect(problem, call)
+    problem = call.redactor.said(problem)
+    return InvalidResult(problem, server=call.server_name, tool=call.tool_name, incarnation=call.slot.incarnation)
 
 
-def _busy(tool: Tool, handover: Handover) -> ServerBusy:
-    incarnation, delivery = handover.slot.incarnation, handover.delivery
-    return ServerBusy(server=tool.server, tool=tool.tool, incarnation=incarnation, delivery=delivery)
+def _busy(call: ActiveCall) -> ServerBusy:
+    incarnation, delivery = call.slot.incarnation, call.delivery
+    return ServerBusy(server=call.server_name, tool=call.tool_name, incarnation=incarnation, delivery=delivery)
 
 
-def _connection_lost(loss: Loss, tool: Tool, handover: Handover, fleet: Fleet) -> ConnectionLost:
-    _suspect(f"{loss.message}\n{loss.stderr_tail}", tool, fleet)
-    redactor = fleet.redactor(tool.server)
+def _connection_lost(loss: Loss, call: ActiveCall) -> ConnectionLost:
+    _suspect(f"{loss.message}\n{loss.stderr_tail}", call)
+    redactor = call.redactor
     return ConnectionLost(
         redactor.said(loss.message),
-        server=tool.server,
-        tool=tool.tool,
-        incarnation=handover.slot.incarnation,
-        delivery=handover.delivery,
+        server=call.server_name,
+        tool=call.tool_name,
+        incarnation=call.slot.incarnation,
+        delivery=call.delivery,
         exit_code=loss.exit_code,
         stderr_tail=redactor.text(loss.stderr_tail),
     )

@@ -9,21 +9,19 @@ from mcp_nursery.actors.states import ServerState
 
 from ..catalogue.catalogue import Catalogue
 from ..lifecycle import CALLS_WAIT
-from ..servers.servers import Fleet
 from ..status import Snapshot, server_down
 from ..tools.tool import Tool
-from .request import Request
+from .call import ActiveCall
 
 
-class Destination:
+class Target:
     """What one call has found so far, and what it has seen of its server."""
 
-    def __init__(self, request: Request, fleet: Fleet) -> None:
-        self._request = request
-        self._fleet = fleet
-        self._tool: Tool | None = None
-        """As it is known since it was found."""
-        self._owner = request.server
+    def __init__(self, call: ActiveCall) -> None:
+        self._call = call
+        self._asked = call.asked
+        self._servers = call.servers
+        self._owner = call.asked.server
         """Whose tool it is, if that is known."""
         self._lost_incarnation = 0
         self._revived: int | None = None
@@ -38,11 +36,11 @@ class Destination:
             NurseryError: See `find_in`.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
-        while (tool := self.find_in(self._fleet.catalogue.value)) is None:
+        while (tool := self.find_in(self._servers.catalogue.value)) is None:
             if self._owner is None:
-                await self._fleet.arrivals.wait(self._request.name)
+                await self._servers.arrivals.wait(self._asked.name)
             else:
-                await self._fleet.cell(self._owner).changed()
+                await self._servers.cell(self._owner).changed()
         return tool
 
     def find_in(self, catalogue: Catalogue) -> Tool | None:
@@ -55,66 +53,63 @@ class Destination:
             UnknownServer: The server that was named is none.
             SupervisorClosed: The block is being left.
         """
-        self._fleet.check_open()
-        request = self._request
-        tool = catalogue.find(request.key)
+        self._servers.check_open()
+        asked = self._asked
+        tool = catalogue.find(asked.name, asked.server)
         if tool is not None:
-            self._tool = tool
             return tool
-        if held := catalogue.held_back(request.key):
+        if held := catalogue.held_back(asked.name, asked.server):
             raise NotApproved(held.server, held.tool, held.why)
-        self._owner = owner = request.server or catalogue.departed_from(request.key)
+        self._owner = owner = asked.server or catalogue.departed_from(asked.name)
         if owner is None and self._tools_may_come():
             return None
-        down = [] if owner else [name for name, cell in self._fleet.cells.items() if not _connected(cell.value)]
+        down = [] if owner else [name for name, cell in self._servers.cells.items() if not _connected(cell.value)]
         self._owner = owner = owner or self._never_heard_of(catalogue, down)
-        if owner is not None and not self._is_connected(self._fleet.cell(owner).value, self._waits(patient=False)):
+        if owner is not None and not self._is_connected(self._servers.cell(owner).value, self._waits(patient=False)):
             return None
-        near = catalogue.near(request.name, request.server)
-        raise UnknownTool(request.name, server=request.server, near=near, down=down)
+        near = catalogue.near(asked.name, asked.server)
+        raise UnknownTool(asked.name, server=asked.server, near=near, down=down)
 
     def _never_heard_of(self, catalogue: Catalogue, down: Sequence[str]) -> str | None:
         """The server that never told what it has, if the tool of this name can be no other's."""
         blank = {server for server in down if catalogue.parts[server].is_blank}
-        owners = self._fleet.owners_of(self._request.name, self._fleet.cells) if blank else ()
+        owners = self._servers.owners_of(self._asked.name, self._servers.cells) if blank else ()
         return owners[0] if len(owners) == 1 and owners[0] in blank else None
 
     def _tools_may_come(self) -> bool:
         """Whether a first attempt is under way, or was now begun, that may bring tools nobody knows yet."""
-        for server in self._fleet.arrivals.sleepers():
-            self._fleet.wake(server)
-        return self._fleet.arrivals.expected
+        for server in self._servers.arrivals.sleepers():
+            self._servers.wake(server)
+        return self._servers.arrivals.expected
 
     # -- its server -----------------------------------------------------------------------------------------------
 
-    async def ready(self, tool: Tool, *, patient: bool) -> Tool:
+    async def ready(self, *, patient: bool) -> Tool:
         """Wait until another incarnation than the one that was left is connected; the tool as it is known then.
 
         Args:
-            tool: As it was known before.
             patient: Whether to wait through the pause before a restart as well.
 
         Raises:
             NurseryError: See `find_in`.
         """
-        self._tool = tool
         waits = self._waits(patient=patient)
 
         def connected_anew(snapshot: Snapshot) -> bool | None:
-            self._fleet.check_open()
+            self._servers.check_open()
             connected = self._is_connected(snapshot, waits)
             return True if connected and snapshot.incarnation != self._lost_incarnation else None
 
-        await self._fleet.cell(tool.server).wait(connected_anew)
+        await self._servers.cell(self._call.tool.server).wait(connected_anew)
         return await self.find()
 
     def leave(self, incarnation: int | None) -> None:
         """The call is done with this incarnation: only another can take it."""
         self._lost_incarnation = incarnation or 0
 
-    async def noticed(self, server: str, lost: int | None) -> None:
+    async def noticed(self, lost: int | None) -> None:
         """Wait until the keeper knows of a loss too: who was told of it must not see the server as connected."""
-        cell = self._fleet.cells.get(server)
+        cell = self._servers.cells.get(self._call.tool.server)
         if cell is not None:
             await cell.wait(lambda snapshot: snapshot.incarnation != lost or not _connected(snapshot) or None)
 
@@ -126,7 +121,7 @@ class Destination:
         """
         if _connected(snapshot):
             return True
-        self._fleet.wake(snapshot.spec.name)
+        self._servers.wake(snapshot.spec.name)
         if waits and self._revives(snapshot):
             return False
         if snapshot.state not in waits or snapshot.abandoned:
@@ -139,22 +134,21 @@ class Destination:
             return False
         if self._revived is None:
             self._revived = snapshot.incarnation
-            self._fleet.revive(snapshot.spec.name)
+            self._servers.revive(snapshot.spec.name)
         return self._revived == snapshot.incarnation
 
     def _waits(self, *, patient: bool) -> frozenset[ServerState]:
         """The states in which this call waits for its server."""
-        if self._request.when_down == "fail":
+        if self._asked.when_down == "fail":
             return frozenset()
-        if self._request.when_down == "wait":
+        if self._asked.when_down == "wait":
             return CALLS_WAIT | {ServerState.WAITING, ServerState.FAILED}
         if patient:
             return CALLS_WAIT | {ServerState.WAITING}
         return CALLS_WAIT
 
     def _down(self, snapshot: Snapshot) -> ServerDown:
-        tool = self._request.name if self._tool is None else self._tool.tool
-        return server_down(snapshot, now=trio.current_time(), tool=tool)
+        return server_down(snapshot, now=trio.current_time(), tool=self._call.tool_name)
 
 
 def _connected(snapshot: Snapshot) -> bool:

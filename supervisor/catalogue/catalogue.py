@@ -1,51 +1,16 @@
 """The catalogue: all tools and routes at one moment. Pure: the same snapshots give the same catalogue, in any order."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable
 from collections.abc import Set as AbstractSet
 from functools import cached_property
 
 from attrs import frozen
 
-from mcp_nursery.actors.messages import Owner, RouteKey
-
 from ..tools.tool import Tool
 from .persistent_map import Table
 from .server_tools import HeldBack, ServerTools
 from .suggestions import NearNames, near_names
-
-
-def _part_with(key: RouteKey, parts: Table[str, ServerTools], homes: Table[str, str]) -> ServerTools | None:
-    server = homes.get(key) if isinstance(key, str) else key[0]
-    return None if server is None else parts.get(server)
-
-
-class Owners(Mapping[RouteKey, Owner]):
-    """The live incarnation behind each route: the router's table. Nothing is copied when a server's changes.
-
-    Args:
-        parts: The parts of all servers.
-        homes: The server behind each public name.
-    """
-
-    def __init__(self, parts: Table[str, ServerTools], homes: Table[str, str]) -> None:
-        self._parts = parts
-        self._homes = homes
-
-    def __getitem__(self, key: RouteKey) -> Owner:
-        part = _part_with(key, self._parts, self._homes)
-        if part is None or part.owner is None or part.find(key) is None:
-            raise KeyError(key)
-        return part.owner
-
-    def __iter__(self) -> Iterator[RouteKey]:
-        for part in self._parts.each():
-            if part.owner is not None:
-                yield from (name for name in part.names if self._homes.get(name) == part.server)
-                yield from ((part.server, own) for own in part.own)
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
 
 
 @frozen(slots=False, eq=False)
@@ -59,35 +24,36 @@ class Catalogue:
     contested: Collection[str] = frozenset()
     """Names that two tools would have: neither gets it, so that none can take over another's."""
 
-    @property
-    def owners(self) -> Mapping[RouteKey, Owner]:
-        """The live incarnation behind each route."""
-        return Owners(self.parts, self.homes)
-
     @cached_property
     def tools(self) -> tuple[Tool, ...]:
         """The tools that have a public name, sorted by it."""
         public = {tool.name: tool for part in self.parts.each() for tool in part.tools if tool.name}
         return tuple(public[name] for name in sorted(public) if name not in self.contested)
 
-    def find(self, key: RouteKey) -> Tool | None:
-        """The tool behind a public name or (server, tool)."""
-        part = _part_with(key, self.parts, self.homes)
-        return None if part is None else part.find(key)
+    def find(self, name: str, server: str | None = None) -> Tool | None:
+        """The tool of this public name; with `server`, of that server's own name."""
+        home = self.homes.get(name) if server is None else server
+        part = None if home is None else self.parts.get(home)
+        if part is None:
+            return None
+        place = (part.names if server is None else part.own).get(name)
+        return None if place is None else part.tools[place]
 
-    def departed_from(self, key: RouteKey) -> str | None:
-        """The server that offered this tool until it came to its present state."""
-        return min((part.server for part in self._about(key) if key in part.departed), default=None)
+    def departed_from(self, name: str, server: str | None = None) -> str | None:
+        """The server that offered this tool until it came to its present state. `name` and `server`: see `find`."""
+        key = name if server is None else (server, name)
+        return min((part.server for part in self._about(server) if key in part.departed), default=None)
 
-    def held_back(self, key: RouteKey) -> HeldBack | None:
-        """The tool of this name that is not shown until a person accepts how it has changed."""
-        return next((part.held[key] for part in self._about(key) if key in part.held), None)
+    def held_back(self, name: str, server: str | None = None) -> HeldBack | None:
+        """The tool of this name that is not shown until a person accepts how it has changed. See `find`."""
+        key = name if server is None else (server, name)
+        return next((part.held[key] for part in self._about(server) if key in part.held), None)
 
-    def _about(self, key: RouteKey) -> Iterable[ServerTools]:
-        """The parts that may know of this key: any a public name, one server's that of a tool of its."""
-        if isinstance(key, str):
+    def _about(self, server: str | None) -> Iterable[ServerTools]:
+        """The parts that may know of a tool: any of a public name, one server's of its own name."""
+        if server is None:
             return self.parts.each()
-        part = self.parts.get(key[0])
+        part = self.parts.get(server)
         return () if part is None else (part,)
 
     def near(self, name: str, server: str | None = None) -> list[str]:

@@ -5,7 +5,7 @@ from typing import TypeAlias
 
 from attrs import evolve, field, frozen
 
-from mcp_nursery.actors.messages import Owner, RouteKey
+from mcp_nursery.actors.messages import Owner
 from mcp_nursery.actors.states import ServerState
 from mcp_nursery.actors.steps import Steps
 
@@ -13,6 +13,9 @@ from ..lifecycle import KEEPS_TOOLS
 from ..status import Snapshot
 from ..tools.naming import naming_steps
 from ..tools.tool import Invoke, Tool
+
+ToolKey = str | tuple[str, str]
+"""A public tool name, or (server, the server's own name of the tool)."""
 
 
 @frozen
@@ -33,9 +36,9 @@ class ServerTools:
     server: str
     tools: tuple[Tool, ...] = ()
     """Empty in the states that show none."""
-    held: Mapping[RouteKey, HeldBack] = field(factory=dict[RouteKey, HeldBack])
+    held: Mapping[ToolKey, HeldBack] = field(factory=dict[ToolKey, HeldBack])
     """What is not shown until a person accepts how it has changed."""
-    departed: Collection[RouteKey] = frozenset()
+    departed: Collection[ToolKey] = frozenset()
     """What it offered before it came to a state that shows none: a call gets the server's state, not `UnknownTool`."""
     owner: Owner | None = field(default=None, repr=False)
     named_by: Collection[str] = field(default=frozenset(), repr=False, eq=False)
@@ -49,11 +52,6 @@ class ServerTools:
     def is_blank(self) -> bool:
         """Whether it never told of a tool."""
         return not (self.tools or self.held or self.departed)
-
-    def find(self, key: RouteKey) -> Tool | None:
-        """The tool of this public name or (server, the server's own name)."""
-        place = self.names.get(key) if isinstance(key, str) else self.own.get(key[1])
-        return None if place is None else self.tools[place]
 
 
 Before: TypeAlias = tuple[Snapshot, ServerTools]
@@ -131,7 +129,7 @@ def _new_part(
     spec, review = snapshot.spec, snapshot.review
     earlier = ServerTools(spec.name) if before is None else before[1]
     tools: list[Tool] = []
-    held: dict[RouteKey, HeldBack] = {}
+    held: dict[ToolKey, HeldBack] = {}
     for definition in snapshot.definitions:
         yield
         if not spec.offers(definition.name):
@@ -150,8 +148,8 @@ def _new_part(
         if tool.tool in review.held:
             held.update(dict.fromkeys(_keys(tool), HeldBack(tool.server, tool.tool, review.held[tool.tool])))
         else:
-            known = earlier.find((tool.server, tool.tool))
-            tools.append(known if known is not None and known == tool else tool)
+            place = earlier.own.get(tool.tool)
+            tools.append(earlier.tools[place] if place is not None and earlier.tools[place] == tool else tool)
     return ServerTools(
         spec.name,
         tools=_same(earlier.tools, tools),
@@ -177,6 +175,6 @@ def _as_available(tools: tuple[Tool, ...], *, available: bool) -> Steps[tuple[To
     return tuple(changed)
 
 
-def _keys(tool: Tool) -> Iterable[RouteKey]:
+def _keys(tool: Tool) -> Iterable[ToolKey]:
     raw = (tool.server, tool.tool)
     return (tool.name, raw) if tool.name else (raw,)

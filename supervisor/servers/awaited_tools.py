@@ -8,10 +8,9 @@ from collections.abc import Collection, Iterable
 
 import trio
 
-from mcp_nursery.actors.messages import RouteKey
 from mcp_nursery.actors.states import ServerState
 
-from ..catalogue.server_tools import ServerTools
+from ..catalogue.server_tools import ServerTools, ToolKey
 from ..status import Snapshot
 
 
@@ -72,7 +71,7 @@ class Arrivals:
         for callers in self._callers.values():
             callers.unpark_all()
 
-    def _tell(self, keys: Iterable[RouteKey]) -> None:
+    def _tell(self, keys: Iterable[ToolKey]) -> None:
         for key in keys:
             if isinstance(key, str) and key in self._callers:
                 self._callers[key].unpark_all()

@@ -244,5 +244,5 @@ class Board:
             cell.stir()
 
     def _show(self, catalogue: Catalogue) -> None:
-        self.router.swap(catalogue.owners)
+        self.router.swap(catalogue.parts)
         self.catalogue.set(catalogue)

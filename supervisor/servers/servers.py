@@ -133,14 +133,13 @@ class Fleet:
 
     # -- calls, and what may be told of them ----------------------------------------------------------------------
 
-    def call_timeout(self, call: float | None, server: float | None) -> float:
-        """The seconds that hold for a call: its own, the server's, the environment's, or none.
+    def call_timeout(self, server: float | None) -> float:
+        """The seconds that hold for a call without a limit of its own: the server's, the environment's, or none.
 
         Raises:
             ConfigError: `MCP_TOOL_TIMEOUT` is no number.
-            ValueError: The call's own is negative.
         """
-        return call_timeout(call, server, self._settings.environ)
+        return call_timeout(None, server, self._settings.environ)
 
     def redactor(self, server: str) -> Redactor:
         """What takes the server's secrets out of what is told of it; also after it was removed, while a call of it is
@@ -227,7 +226,7 @@ class Fleet:
         Raises:
             ConfigError: See `add`; or `MCP_TOOL_TIMEOUT` is no number.
         """
-        self.call_timeout(None, None)
+        self.call_timeout(None)
         self._start_soon(self.router.run, name="router")
         self._start_soon(self.timer.run, name="timer")
         self._start_soon(self._settings.registrar.run, name="registrar")

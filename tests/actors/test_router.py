@@ -5,19 +5,19 @@ No test sleeps to wait: `wait_all_tasks_blocked` says when the router has done a
 
 import itertools
 import math
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Container, Mapping
 from contextlib import asynccontextmanager
 
 import pytest
 import trio
 import trio.testing
-from attrs import define, field
+from attrs import define, field, frozen
 from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcp_nursery.actors.mailbox import Mailbox
-from mcp_nursery.actors.messages import CallTool, Owner, RouteKey
+from mcp_nursery.actors.messages import CallTool, Owner
 from mcp_nursery.actors.outcomes import Answered, Busy, Outcome, Unrouted
 from mcp_nursery.actors.reply import ReplySlot
 from mcp_nursery.actors.router import RouterActor
@@ -30,8 +30,8 @@ def make_owner(incarnation: int = 1, *, capacity: float = 256) -> Owner:
     return Owner(incarnation, Mailbox(capacity), Mailbox(math.inf))
 
 
-def make_call(key: RouteKey = "mcp_time_now") -> CallTool:
-    return CallTool(key=key, tool="now", arguments=None, meta={}, slot=ReplySlot())
+def make_call(server: str = "time", tool: str = "now") -> CallTool:
+    return CallTool(server=server, tool=tool, arguments=None, meta={}, slot=ReplySlot())
 
 
 def held(owner: Owner) -> list[CallTool]:
@@ -43,9 +43,21 @@ def told(owner: Owner) -> list[ReplySlot]:
     return owner.control.close()
 
 
-def router_for(owners: Mapping[RouteKey, Owner]) -> RouterActor:
+@frozen
+class Served:
+    """A server with one tool."""
+
+    owner: Owner | None
+    own: Container[str] = frozenset({"now"})
+
+
+def routes(owners: Mapping[str, Owner | None]) -> Mapping[str, Served]:
+    return {server: Served(owner) for server, owner in owners.items()}
+
+
+def router_for(owners: Mapping[str, Owner | None]) -> RouterActor:
     router = RouterActor()
-    router.swap(owners)
+    router.swap(routes(owners))
     return router
 
 
@@ -80,11 +92,9 @@ async def route(router: RouterActor, *calls: CallTool) -> None:
 # --- routing ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("key", ["mcp_time_now", ("time", "now")])
-async def test_a_call_reaches_the_owner_by_public_name_and_by_server_and_tool(key: RouteKey):
+async def test_a_call_reaches_the_incarnation_of_its_server():
     time, other = make_owner(3), make_owner(1)
-    router = router_for({"mcp_time_now": time, ("time", "now"): time, "mcp_git_log": other, ("git", "log"): other})
-    call = make_call(key)
+    router, call = router_for({"time": time, "git": other}), make_call()
     await route(router, call)
     assert (held(time), held(other)) == ([call], [])
     assert call.slot.incarnation == 3
@@ -94,13 +104,13 @@ async def test_a_call_reaches_the_owner_by_public_name_and_by_server_and_tool(ke
 
 
 @pytest.mark.parametrize(
-    "key", ["mcp_time_then", ("time", "then"), ("git", "now"), "time", "now", ("mcp_time_now", "")]
+    ("server", "tool"), [("time", "then"), ("git", "now"), ("idle", "now"), ("", "now"), ("time", ""), ("now", "time")]
 )
-async def test_a_name_that_nobody_owns_comes_back_unrouted(key: RouteKey):
-    """Routing never parses a name: neither half of one nor a join of both is a route."""
+async def test_a_call_for_what_nobody_has_comes_back_unrouted(server: str, tool: str):
+    """R1: no such server, one that is not connected, and a tool that its server has no more."""
     owner = make_owner()
-    call = make_call(key)
-    await route(router_for({"mcp_time_now": owner, ("time", "now"): owner}), call)
+    call = make_call(server, tool)
+    await route(router_for({"time": owner, "idle": None}), call)
     assert call.slot.outcome == Unrouted()
     assert call.slot.delivery is Delivery.NOT_SENT
     assert call.slot.owner is None
@@ -115,7 +125,7 @@ async def test_without_any_route_all_comes_back_unrouted():
 
 async def test_calls_of_one_caller_keep_their_order():
     owner = make_owner()
-    router, calls = router_for({"mcp_time_now": owner}), [make_call() for _ in range(100)]
+    router, calls = router_for({"time": owner}), [make_call() for _ in range(100)]
     async with running(router):
         for call in calls:
             await router.submit(call)
@@ -141,7 +151,7 @@ async def test_a_full_mailbox_refuses_and_the_other_servers_go_on():
 async def test_a_refused_call_that_is_given_up_tells_the_owner_nothing():
     owner = make_owner(capacity=0)
     call = make_call()
-    await route(router_for({"mcp_time_now": owner}), call)
+    await route(router_for({"time": owner}), call)
     assert call.slot.outcome == Busy()
     call.slot.abandon()
     assert told(owner) == []
@@ -152,7 +162,7 @@ async def test_a_dead_owner_is_no_owner():
     owner.mailbox.close()
     owner.control.close()
     call = make_call()
-    await route(router_for({"mcp_time_now": owner}), call)
+    await route(router_for({"time": owner}), call)
     assert call.slot.outcome == Unrouted()
     assert call.slot.delivery is Delivery.NOT_SENT
 
@@ -172,7 +182,7 @@ async def test_a_dead_owner_harms_no_other_call_of_the_pass():
 
 async def test_an_abandoned_call_is_not_handed_on():
     owner = make_owner()
-    router, given_up, wanted = router_for({"mcp_time_now": owner}), make_call(), make_call()
+    router, given_up, wanted = router_for({"time": owner}), make_call(), make_call()
     await router.submit(given_up)
     await router.submit(wanted)
     given_up.slot.abandon()
@@ -185,10 +195,10 @@ async def test_an_abandoned_call_is_not_handed_on():
 
 async def test_swap_applies_to_calls_that_wait():
     old, new = make_owner(1), make_owner(2)
-    router, call, removed = router_for({"mcp_time_now": old, "gone": old}), make_call(), make_call("gone")
+    router, call, removed = router_for({"time": old, "gone": old}), make_call(), make_call("gone")
     await router.submit(call)
     await router.submit(removed)
-    router.swap({"mcp_time_now": new})
+    router.swap(routes({"time": new}))
     await route(router)
     assert (held(old), held(new)) == ([], [call])
     assert call.slot.incarnation == 2
@@ -199,11 +209,11 @@ async def test_swap_applies_to_calls_that_wait():
 async def test_swap_leaves_calls_alone_that_were_handed_on():
     """A call of incarnation 1 stays one: its cancel goes to incarnation 1."""
     old, new = make_owner(1), make_owner(2)
-    router, call, later = router_for({"mcp_time_now": old}), make_call(), make_call()
+    router, call, later = router_for({"time": old}), make_call(), make_call()
     async with running(router):
         await router.submit(call)
         await wait_all_tasks_blocked()
-        router.swap({"mcp_time_now": new})
+        router.swap(routes({"time": new}))
         await router.submit(later)
         await wait_all_tasks_blocked()
     call.slot.abandon()
@@ -216,7 +226,7 @@ async def test_swap_leaves_calls_alone_that_were_handed_on():
 
 async def test_callers_wait_for_a_place_and_are_all_served():
     owner = make_owner(capacity=math.inf)
-    router, calls = router_for({"mcp_time_now": owner}), [make_call() for _ in range(300)]
+    router, calls = router_for({"time": owner}), [make_call() for _ in range(300)]
     async with tasks() as nursery:
         for call in calls:
             nursery.start_soon(router.submit, call)
@@ -232,7 +242,7 @@ async def test_callers_wait_for_a_place_and_are_all_served():
 
 async def test_a_caller_that_waits_for_a_place_can_be_cancelled():
     owner = make_owner(capacity=math.inf)
-    router, calls = router_for({"mcp_time_now": owner}), [make_call() for _ in range(256)]
+    router, calls = router_for({"time": owner}), [make_call() for _ in range(256)]
     with trio.fail_after(60):
         for call in calls:
             await router.submit(call)
@@ -256,7 +266,7 @@ def test_a_quiet_server_that_reads_serves_more_callers_than_its_mailbox_is_wide(
             while True:
                 taken.extend(await owner.mailbox.take())
 
-        router, calls = router_for({"mcp_time_now": owner}), [make_call() for _ in range(300)]
+        router, calls = router_for({"time": owner}), [make_call() for _ in range(300)]
         async with running(router) as nursery:
             nursery.start_soon(serve)
             await wait_all_tasks_blocked()
@@ -275,7 +285,7 @@ def test_a_quiet_server_that_reads_serves_more_callers_than_its_mailbox_is_wide(
 async def test_calls_that_wait_when_the_router_ends_come_back_unrouted():
     """Also those of callers that still waited for a place: their `submit` succeeds, and so has an outcome to follow."""
     owner = make_owner(capacity=math.inf)
-    router, calls = router_for({"mcp_time_now": owner}), [make_call() for _ in range(260)]
+    router, calls = router_for({"time": owner}), [make_call() for _ in range(260)]
     async with tasks() as nursery:
         for call in calls:
             nursery.start_soon(router.submit, call)
@@ -312,7 +322,7 @@ async def test_a_router_that_ended_takes_no_call():
 
 async def test_a_call_handed_on_is_not_touched_by_the_routers_end():
     owner, call = make_owner(), make_call()
-    await route(router_for({"mcp_time_now": owner}), call)
+    await route(router_for({"time": owner}), call)
     assert call.slot.outcome is None
 
 
@@ -345,7 +355,7 @@ class Conversation:
     cancelled: list[ReplySlot] = field(factory=list)
 
     def __attrs_post_init__(self) -> None:
-        self.router = router_for({"mcp_time_now": self.owner})
+        self.router = router_for({"time": self.owner})
 
     async def caller(self, number: int) -> None:
         """As a delivery does it: whatever happens from the submit on, the slot is decided."""

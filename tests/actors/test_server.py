@@ -59,7 +59,7 @@ class Seen:
         """A call by a caller of its own, whose outcome is kept under its name with the time and the delivery."""
         slot = ReplySlot()
         slot.route(1, self.owner.control)
-        call = CallTool(key="x", tool=tool, arguments=arguments, meta={}, slot=slot)
+        call = CallTool(server="x", tool=tool, arguments=arguments, meta={}, slot=slot)
         self.owner.mailbox.put_nowait(call)
         self.nursery.start_soon(self._wait, name, slot, scope := trio.CancelScope())
         return scope

@@ -187,9 +187,9 @@ def test_which_states_show_tools(one):
     shown = [(tool.name, tool.available) for tool in catalogue.tools]
     own = [("mcp_lab_echo", SHOWN[one])] if one in SHOWN else []
     assert shown == [*own, ("mcp_other_echo", True)]
-    for key in ("mcp_lab_echo", ("lab", "echo")):
-        assert (catalogue.find(key) is not None) is (one in SHOWN)
-        assert catalogue.departed_from(key) == (None if one in SHOWN else "lab")
+    for key in (("mcp_lab_echo",), ("echo", "lab")):
+        assert (catalogue.find(*key) is not None) is (one in SHOWN)
+        assert catalogue.departed_from(*key) == (None if one in SHOWN else "lab")
 
 
 async def test_tools_over_a_life(autojump_clock):

@@ -28,7 +28,7 @@ READY = {"server_discover": answers(discovery()), "tools_list": listing("echo", 
 
 def call(tool="echo", arguments=b"{}", meta=None, *, wants_progress=False):
     return CallTool(
-        key=f"mcp_lab_{tool}",
+        server="lab",
         tool=tool,
         arguments=arguments,
         meta=meta or {},

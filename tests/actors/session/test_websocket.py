@@ -47,7 +47,7 @@ def served(told):
 
 def call(tool, arguments=b"{}", *, wants_progress=False):
     slot = ReplySlot(wants_progress=wants_progress)
-    return CallTool(key=f"mcp_lab_{tool}", tool=tool, arguments=arguments, meta={}, slot=slot)
+    return CallTool(server="lab", tool=tool, arguments=arguments, meta={}, slot=slot)
 
 
 @pytest.mark.parametrize(

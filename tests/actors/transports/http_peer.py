@@ -190,7 +190,7 @@ def _length(head):
 
 def call(tool="once", *, limited=False, arguments=None):
     encoded = None if arguments is None else encode(arguments)
-    return CallTool(key=f"mcp_{tool}", tool=tool, arguments=encoded, meta={}, slot=ReplySlot(), limited=limited)
+    return CallTool(server="lab", tool=tool, arguments=encoded, meta={}, slot=ReplySlot(), limited=limited)
 
 
 @asynccontextmanager

@@ -31,7 +31,7 @@ CLOSED = Loss("the connection was closed", pending=1)
 def call(tool, arguments=None, meta=None, *, wants_progress=False):
     encoded = None if arguments is None else encode(arguments)
     slot = ReplySlot(wants_progress=wants_progress)
-    return CallTool(key=f"mcp_lab_{tool}", tool=tool, arguments=encoded, meta=meta or {}, slot=slot)
+    return CallTool(server="lab", tool=tool, arguments=encoded, meta=meta or {}, slot=slot)
 
 
 def open_object(server, *, close_grace):

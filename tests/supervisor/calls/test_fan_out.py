@@ -5,6 +5,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -928,13 +929,13 @@ async def test_one_fan_out_left_and_another_not(autojump_clock):
 
 
 def bulk(count: int) -> list[CallTool]:
-    return [CallTool(key="mcp_lab_nap", tool="nap", arguments=None, meta={}, slot=ReplySlot()) for _ in range(count)]
+    return [CallTool(server="lab", tool="nap", arguments=None, meta={}, slot=ReplySlot()) for _ in range(count)]
 
 
 async def test_a_bulk_is_one_message():
     """An abandoned call in it is not handed on; the others are, in their order."""
     router, owner = RouterActor(), Owner(1, Mailbox(9), Mailbox(math.inf))
-    router.swap({"mcp_lab_nap": owner})
+    router.swap({"lab": SimpleNamespace(owner=owner, own={"nap"})})
     calls = bulk(3)
     await router.submit(Bulk(calls))
     assert router.statistics().waiting == 1
@@ -951,7 +952,7 @@ async def test_a_bulk_that_nobody_routes_any_more():
     """However far the router was with it: every call comes back."""
     for steps in range(12):
         router, owner = RouterActor(), Owner(1, Mailbox(math.inf), Mailbox(math.inf))
-        router.swap({"mcp_lab_nap": owner})
+        router.swap({"lab": SimpleNamespace(owner=owner, own={"nap"})})
         calls = bulk(1000)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(router.run)

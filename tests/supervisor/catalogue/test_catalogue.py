@@ -49,7 +49,13 @@ def all_the_same(server, tools, *rest):
     return dict.fromkeys(tools, "same")
 
 
-ROUTES = ["same", ("a", "one"), ("b", "two"), ("b", "three")]
+ROUTES = [("same",), ("one", "a"), ("two", "b"), ("three", "b")]
+
+
+def routed(catalogue: Catalogue) -> dict[str, tuple[int, set[str]]]:
+    """What the router makes of it: the live incarnation of each server, and its tools."""
+    parts = catalogue.parts.items()
+    return {server: (part.owner.incarnation, set(part.own)) for server, part in parts if part.owner is not None}
 
 
 def names(catalogue: Catalogue) -> list[str]:
@@ -58,7 +64,7 @@ def names(catalogue: Catalogue) -> list[str]:
 
 def test_nothing():
     empty = build()
-    assert (empty.tools, dict(empty.homes), dict(empty.owners), empty.near("x")) == ((), {}, {}, [])
+    assert (empty.tools, dict(empty.homes), dict(empty.parts), empty.near("x")) == ((), {}, {}, [])
 
 
 def test_sorted_by_name_in_any_order():
@@ -94,7 +100,7 @@ def test_raw_names_reach_every_tool():
     long, odd = "x" * 200, "größe\n"
     catalogue = build(server("lab", long, odd, "a.b"))
     for raw in (long, odd, "a.b"):
-        tool = catalogue.find(("lab", raw))
+        tool = catalogue.find(raw, "lab")
         assert tool is not None
         assert tool.tool == raw
         assert len(tool.name) <= 64
@@ -114,9 +120,9 @@ def test_a_name_that_two_tools_would_have(monkeypatch):
     monkeypatch.setattr(parts, "naming_steps", all_the_same)
     catalogue = build(server("a", "one"), server("b", "two"))
     assert (catalogue.tools, catalogue.find("same")) == ((), None)
-    assert catalogue.find(("a", "one")).tool == "one"
-    assert catalogue.find(("b", "two")).tool == "two"
-    assert set(catalogue.owners) == {("a", "one"), ("b", "two")}
+    assert catalogue.find("one", "a").tool == "one"
+    assert catalogue.find("two", "b").tool == "two"
+    assert routed(catalogue) == {"a": (1, {"one"}), "b": (1, {"two"})}
 
 
 def test_a_name_that_is_contested_for_a_while(monkeypatch):
@@ -127,15 +133,15 @@ def test_a_name_that_is_contested_for_a_while(monkeypatch):
         catalogue = replace_parts(catalogue, [build_part(later, ["a", "b"], template=DEFAULT_TEMPLATE)])
         fresh = build(server("a", "one"), later)
         assert dict(catalogue.homes) == dict(fresh.homes)
-        assert {key: catalogue.find(key) for key in ROUTES} == {key: fresh.find(key) for key in ROUTES}
-        assert catalogue.owners.keys() == fresh.owners.keys()
+        assert [catalogue.find(*key) for key in ROUTES] == [fresh.find(*key) for key in ROUTES]
+        assert routed(catalogue) == routed(fresh)
         assert (catalogue.find("same") is None) is (later.state is S.CONNECTED)
 
 
 def test_owners_are_of_connected_servers_only():
     """G13: routes of others are known, and lead nowhere yet."""
     catalogue = build(server("a", "one", incarnation=4), server("b", "one", state=S.WAITING))
-    assert {key: owner.incarnation for key, owner in catalogue.owners.items()} == {"mcp_a_one": 4, ("a", "one"): 4}
+    assert routed(catalogue) == {"a": (4, {"one"})}
     assert catalogue.find("mcp_b_one") is not None
 
 
@@ -143,7 +149,7 @@ def test_owners_are_of_connected_servers_only():
 def test_departed_tools_are_remembered(state):
     """G13: so that a call hears of the server's state and not of an unknown tool."""
     catalogue = build(server("a", "one", state=state), server("b", "one"))
-    assert catalogue.departed_from("mcp_a_one") == catalogue.departed_from(("a", "one")) == "a"
+    assert catalogue.departed_from("mcp_a_one") == catalogue.departed_from("one", "a") == "a"
     assert catalogue.departed_from("mcp_b_one") is None
     assert catalogue.parts["a"].tools == ()
 

@@ -1,0 +1,209 @@
+"""One call from its name to its result, attempt after attempt: find its tool, send it, judge the outcome, and decide
+whether it may be sent again.
+
+A call is sent again at most once, and only if that cannot make its server act twice: it was not sent, or the tool may
+run twice and the connection was lost before an answer came. A timeout or a cancelled caller ends it.
+"""
+
+from functools import cached_property
+
+import trio
+
+from mcp_nursery.actors.errors import CallError, CallTimeout, NurseryError
+from mcp_nursery.actors.messages import CallTool
+from mcp_nursery.actors.outcomes import Answered, Dropped, Loss, Outcome, Rejected, Unrouted
+from mcp_nursery.actors.reply import ReplySlot
+from mcp_nursery.actors.session.tool_call import InputWanted
+from mcp_nursery.actors.states import Delivery
+
+from ..servers.servers import Fleet
+from ..tools.results import ToolResult
+from ..tools.tool import Tool
+from .call import ActiveCall, Call
+from .input_rounds import Asked, InputRounds, may_be_question, wants_a_visit
+from .result import judge, lost
+from .target import Target
+
+
+class Attempts:
+    """The attempts of one call.
+
+    `run` is all of it, in the caller's task. Who has many calls and one task takes the steps apart: `start` what can be
+    sent at once, `conclude` when its slot is decided, and `resume` what needs another attempt.
+
+    Raises:
+        InvalidArguments: The call's arguments are not a JSON object.
+    """
+
+    def __init__(self, call: Call, servers: Fleet) -> None:
+        self._call = ActiveCall(call, servers)
+        self._servers = servers
+
+    @cached_property
+    def _target(self) -> Target:
+        """Most calls are sent at once and need none."""
+        return Target(self._call)
+
+    async def run(self) -> ToolResult:
+        """Bring the call to its result.
+
+        Raises:
+            NurseryError: See `Supervisor.call_tool`.
+        """
+        await trio.lowlevel.checkpoint_if_cancelled()
+        call, servers = self._call, self._servers
+        servers.check_open()
+        tool = servers.catalogue.value.find(call.asked.name, call.asked.server) or await self._find()
+        call.begin(tool)
+        servers.begin_call(tool.server)
+        return await self._until_result(None)
+
+    async def _find(self) -> Tool:
+        """The tool that nobody knows now, if it comes in time."""
+        self._target.find_in(self._servers.catalogue.value)  # refuses, whatever the call's time, if it cannot come
+        self._call.limit(None)
+        with self._call.in_time():
+            return await self._target.find()
+
+    # -- attempts -------------------------------------------------------------------------------------------------
+
+    async def _until_result(self, outcome: Outcome | None) -> ToolResult:
+        """Try, and once more if that is allowed; `outcome` is that of an attempt already sent."""
+        call, server, failed = self._call, self._call.tool.server, True
+        error: CallError | None = None
+        try:
+            while True:
+                if outcome is None and not call.tool.available:
+                    await self._ready(error)
+                ended = await self._attempt(outcome)
+                if isinstance(ended, ToolResult):
+                    failed = False
+                    return ended
+                if isinstance(ended, Unrouted):
+                    self._target.leave(call.slot.incarnation)
+                else:
+                    error = await self._failed(ended, final=error is not None)
+                await self._ready(error)
+                outcome = None
+        finally:
+            self._servers.finish_call(server, failed=failed)
+
+    async def _attempt(self, outcome: Outcome | None) -> ToolResult | Unrouted | Loss | Dropped:
+        """One attempt, with all the rounds in which its server asks before it answers."""
+        call = self._call
+        rounds: InputRounds | None = None
+        if outcome is None:
+            outcome = await call.submit()
+        while True:
+            match outcome:
+                case Unrouted() | Loss() | Dropped():
+                    return outcome
+                case Rejected() if wants_a_visit(outcome):
+                    question: Asked = outcome
+                case _:
+                    try:
+                        return await judge(outcome, call)
+                    except InputWanted as asked:
+                        question = asked.wanted
+            rounds = rounds or InputRounds(call)
+            with call.in_time():
+                outcome = await rounds.go_on(question)
+
+    async def _failed(self, outcome: Loss | Dropped, *, final: bool) -> CallError:
+        """The error of a failed attempt after which there may be another.
+
+        Raises:
+            CallError: There may be none.
+        """
+        call = self._call
+        if isinstance(outcome, Loss):
+            incarnation = call.slot.incarnation
+            with call.in_time():
+                await self._target.noticed(incarnation)
+            self._target.leave(incarnation)
+        error = lost(outcome, call)
+        if final or not self._may_send_again(outcome):
+            raise error
+        return error
+
+    def _may_send_again(self, outcome: Loss | Dropped) -> bool:
+        resend = self._call.asked.resend
+        if resend == "never" or (isinstance(outcome, Dropped) and not outcome.again):
+            return False
+        if self._call.delivery is Delivery.NOT_SENT:
+            return True
+        return resend == "always" or self._call.tool.hints.repeatable
+
+    async def _ready(self, error: CallError | None) -> None:
+        """Wait until a live incarnation can take the call, as long as the caller wants to wait."""
+        patient = error is not None and error.delivery is Delivery.UNKNOWN
+        try:
+            with self._call.in_time():
+                tool = await self._target.ready(patient=patient)
+        except CallTimeout:
+            raise
+        except NurseryError:
+            if error is not None:
+                raise error from None  # what became of the call goes before where the server stands now
+            raise
+        self._call.found = tool
+
+    # -- its steps, for who has many calls ------------------------------------------------------------------------
+
+    def start(self, slot: ReplySlot) -> CallTool | None:
+        """The message to submit, if the call can be sent at once and needs no task of its own; None otherwise."""
+        call, servers = self._call, self._servers
+        asked = call.asked
+        attentive = asked.on_progress is not None or asked.idle_timeout is not None
+        tool = None if attentive or servers.closed else servers.catalogue.value.find(asked.name, asked.server)
+        if tool is None or not tool.available:
+            return None
+        call.begin(tool)
+        if call.timeout == 0:
+            return None
+        servers.begin_call(tool.server)
+        return call.message(slot)
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the call began."""
+        return self._call.elapsed
+
+    @property
+    def needs_more(self) -> bool:
+        """Whether the outcome of `start` may not be the last: `resume` brings that."""
+        outcome = self._call.slot.outcome
+        return isinstance(outcome, (Unrouted, Loss, Dropped)) or may_be_question(outcome)
+
+    async def conclude(self) -> ToolResult:
+        """The result, now that the slot of `start` is decided and needs no more. Cancelled, it can be asked again.
+
+        Raises:
+            NurseryError: The call failed. See `Supervisor.call_tool`.
+        """
+        call, outcome = self._call, self._call.slot.outcome
+        assert outcome is not None  # the slot is decided
+        assert not isinstance(outcome, (Unrouted, Loss, Dropped))  # or it would need more
+        try:
+            result = await judge(outcome, call)
+        except trio.Cancelled:
+            raise
+        except BaseException:
+            self._servers.finish_call(call.tool.server, failed=True)
+            raise
+        self._servers.finish_call(call.tool.server, failed=False)
+        return result
+
+    async def resume(self) -> ToolResult:
+        """Go on from an outcome that may not be the last.
+
+        Raises:
+            NurseryError: See `Supervisor.call_tool`.
+        """
+        return await self._until_result(self._call.slot.outcome)
+
+    def give_up(self) -> None:
+        """Take back what `start` began, or have the server told."""
+        slot = self._call.slot
+        slot.abandon()
+        self._servers.finish_call(self._call.tool.server, failed=not isinstance(slot.outcome, Answered))
