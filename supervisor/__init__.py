@@ -40,7 +40,7 @@ if TYPE_CHECKING:
         ToolsChanged,
     )
     from .opening import open_supervisor
-    from .policy import RestartPolicy
+    from .restart_policy import RestartPolicy
     from .security.redaction import Redactor
     from .security.trust import TrustRequest
     from .spec import ServerSpec
@@ -100,7 +100,7 @@ _HOMES = {
     ".calls.call": ("Call",),
     ".calls.fan_out": ("CallOutcome", "FanOut"),
     ".opening": ("open_supervisor",),
-    ".policy": ("RestartPolicy",),
+    ".restart_policy": ("RestartPolicy",),
     ".spec": ("ServerSpec",),
     ".status": ("CallCounts", "ServerStatus", "SupervisorStatistics"),
     ".storage.store": ("MemoryStore",),

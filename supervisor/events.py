@@ -12,7 +12,8 @@ from mcp_nursery.actors.states import ServerState
 from mcp_nursery.actors.steps import Steps
 
 from .catalogue.server_tools import ServerTools
-from .status import ServerStatus, Snapshot, retry_in
+from .state_machine import Snapshot
+from .status import ServerStatus
 from .tools.pins import DefinitionChange
 
 EVENT_BUFFER = 100
@@ -134,7 +135,7 @@ def state_event(old: Snapshot | None, new: Snapshot, now: float) -> StateChanged
         error=new.error,
         attempt=new.attempt,
         max_attempts=new.max_attempts,
-        retry_in=retry_in(new, now),
+        retry_in=new.retry_in(now),
         pid=new.pid,
         at=now,
     )

@@ -13,8 +13,8 @@ from mcp_nursery.actors.errors import NurseryError, leaves, one_line
 from mcp_nursery.actors.nurseries import open_service_nursery
 
 from .config.specs import Given, specs_of
-from .policy import RestartPolicy
 from .preload import load_unless_in_loop, loaded
+from .restart_policy import RestartPolicy
 from .security.trust import Trust
 from .servers.settings import FleetSettings
 from .storage.pins import PinMode

@@ -20,7 +20,7 @@ from mcp_nursery.actors.limits import MOST_KEPT, MOST_VALUES, Limits
 from mcp_nursery.actors.liveness import Liveness
 from mcp_nursery.actors.secrets import names_only
 
-from .policy import RestartMode, RestartPolicy, Revive
+from .restart_policy import RestartMode, RestartPolicy, Revive
 from .security.trust import TrustRequest
 from .tools.filters import is_offered
 from .tools.truncation import MAX_RESULT_CHARS

@@ -1,23 +1,16 @@
-"""Where a server stands: the snapshot its keeper writes, and the status a user reads. Pure."""
+"""The status of a server, as a user reads it, and what else is told of where servers stand. Pure."""
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-from attrs import Factory, field, frozen
+from attrs import field, frozen
 
 from mcp_nursery.actors.errors import ServerDown
-from mcp_nursery.actors.messages import Handshake, Owner
 from mcp_nursery.actors.states import ServerState
 
-from .lifecycle import LEFT_BY_NOBODY
-from .tools.pins import UNREVIEWED, Review
+from .state_machine import Snapshot
 
 if TYPE_CHECKING:
-    from mcp_types import Tool as Definition
-
     from mcp_nursery.actors.mailbox import MailboxStatistics
-
-    from .spec import ServerSpec
 
 
 @frozen
@@ -30,76 +23,6 @@ class CallCounts:
     """Calls the server answered with a result, `isError` included."""
     failed: int = 0
     """Calls that ended with an error."""
-
-
-@frozen
-class Introduction:
-    """What a server said of itself, without secrets."""
-
-    protocol_version: str
-    server_info: dict[str, Any] | None
-    """JSON."""
-    instructions: str | None
-
-    _flat: bool = field(
-        default=Factory(lambda self: _is_flat(self.server_info), takes_self=True), init=False, repr=False, eq=False
-    )
-    """Whether it is texts alone, and its copy one step: a third of the time that the status of all servers takes."""
-
-    def own_info(self) -> dict[str, Any] | None:
-        """A copy of it, for somebody who may change it."""
-        info = self.server_info
-        if info is None or self._flat:
-            return info and info.copy()
-        return cast("dict[str, Any]", _each_text(info, _as_it_is))
-
-
-def _is_flat(info: dict[str, Any] | None) -> bool:
-    return info is not None and all(type(each) is str for each in info.values())
-
-
-@frozen
-class Snapshot:
-    """All that is known of one server at one moment. Written by its keeper alone, as a whole."""
-
-    spec: "ServerSpec"
-    state: ServerState
-    incarnation: int = 0
-    """The latest connection, from 1; 0 before the first."""
-    attempt: int = 1
-    """Which start this is, or which one is due, since the ladder began; from 1."""
-    max_attempts: int = 1
-    due_at: float | None = None
-    """When the next start is due, on Trio's clock; set in `waiting`, and in `failed` if it is revived by time."""
-    revives_on_call: bool = False
-    """In `failed`: whether a call starts it afresh."""
-    woken: bool = False
-    """In `connecting`: whether a call or a list began this attempt, and waits for it as for a first one."""
-    connected_at: float | None = None
-    """When `connected` began, on Trio's clock."""
-    error: str | None = None
-    """The last failure, one line; None once connected."""
-    stderr_tail: str | None = field(default=None, repr=False)
-    """See `ServerStatus`."""
-    pid: int | None = None
-    introduction: Introduction | None = None
-    """What the server said of itself, last known."""
-    owner: Owner | None = field(default=None, repr=False)
-    """Where calls go; set in `connected` only."""
-    definitions: "tuple[Definition, ...]" = field(default=(), repr=False)
-    """The tools as the server declared them, last known; which states show them is the catalogue's affair."""
-    review: Review = field(default=UNREVIEWED, repr=False)
-    """How they compare with what they were when they were first used."""
-
-    @property
-    def settled(self) -> bool:
-        """Whether no first attempt is under way. One that somebody asked for counts as a first attempt."""
-        return not (self.state is ServerState.CONNECTING and (self.attempt == 1 or self.woken))
-
-    @property
-    def abandoned(self) -> bool:
-        """Whether nobody will bring it to `connected` by itself: waiting for that is vain."""
-        return self.state in LEFT_BY_NOBODY and self.due_at is None
 
 
 @frozen(slots=False)  # made three times as fast: of a thousand servers at once, and often
@@ -141,33 +64,6 @@ class ServerStatus:
     characters, without secrets."""
 
 
-def introduced(handshake: Handshake, redact: Callable[[str], str]) -> Introduction:
-    """What a server said of itself, without secrets. To be done once a connection: it takes a while."""
-    info, instructions = handshake.server_info, handshake.instructions
-    said = None if info is None else info.model_dump(by_alias=True, mode="json", exclude_none=True)
-    return Introduction(
-        handshake.protocol_version,
-        None if said is None else _each_text(said, redact),
-        None if instructions is None else redact(instructions),
-    )
-
-
-def _as_it_is(text: str) -> str:
-    return text
-
-
-def _each_text(value: object, change: Callable[[str], str]) -> Any:
-    match value:
-        case str():
-            return change(value)
-        case list():
-            return [_each_text(item, change) for item in cast("list[object]", value)]
-        case dict():
-            return {key: _each_text(part, change) for key, part in cast("dict[str, object]", value).items()}
-        case _:
-            return value
-
-
 @frozen
 class SupervisorStatistics:
     """A supervisor at one moment, for debugging and metrics."""
@@ -200,7 +96,7 @@ def status_of(snapshot: Snapshot, *, now: float, tool_count: int, calls: CallCou
         snapshot.incarnation,
         snapshot.attempt,
         snapshot.max_attempts,
-        retry_in(snapshot, now),
+        snapshot.retry_in(now),
         snapshot.pid,
         version,
         info,
@@ -210,18 +106,13 @@ def status_of(snapshot: Snapshot, *, now: float, tool_count: int, calls: CallCou
     )
 
 
-def retry_in(snapshot: Snapshot, now: float) -> float | None:
-    """Seconds from `now` until the next start; None if none is due."""
-    return None if snapshot.due_at is None else max(0.0, snapshot.due_at - now)
-
-
 def server_down(snapshot: Snapshot, *, now: float, tool: str | None = None) -> ServerDown:
     """The error of who wanted this server connected, for a call of `tool` perhaps; `now` is on Trio's clock."""
     return ServerDown(
         server=snapshot.spec.name,
         tool=tool,
         state=snapshot.state,
-        retry_in=retry_in(snapshot, now),
+        retry_in=snapshot.retry_in(now),
         error=snapshot.error,
         stderr_tail=snapshot.stderr_tail or "",
     )

@@ -18,12 +18,12 @@ from .calls.fan_out import FanOut, Until, open_fan_out
 from .config import Config
 from .config.specs import Given, specs_of
 from .events import EventStream
-from .lifecycle import LEFT_BY_NOBODY
-from .servers.commands import Order
+from .servers.commands import Reconnect, Start, Stop
 from .servers.servers import Fleet
 from .servers.settings import FleetSettings
 from .spec import ServerSpec
-from .status import CallCounts, ServerStatus, Snapshot, SupervisorStatistics, server_down
+from .state_machine import LEFT_BY_NOBODY, Snapshot
+from .status import CallCounts, ServerStatus, SupervisorStatistics, server_down
 from .tools.pins import DefinitionChange
 from .tools.results import ToolResult
 from .tools.tool import Tool
@@ -262,7 +262,7 @@ class Supervisor:
             UnknownServer: No server of that name.
             ServerDown: The attempt failed.
         """
-        command = await self._fleet.order(server, Order.RECONNECT)
+        command = await self._fleet.order(server, Reconnect())
         self._fleet.check_open()
         assert command.outcome is not None
         if command.outcome.state is not ServerState.CONNECTED:
@@ -274,7 +274,7 @@ class Supervisor:
         Raises:
             UnknownServer: No server of that name.
         """
-        await self._fleet.order(server, Order.START)
+        await self._fleet.order(server, Start())
 
     async def stop_server(self, server: str, *, drain: float = 0.0) -> None:
         """End it and leave it `stopped`. Returns when everything it owned is closed.
@@ -286,7 +286,7 @@ class Supervisor:
         Raises:
             UnknownServer: No server of that name.
         """
-        await self._fleet.order(server, Order.STOP, drain=drain)
+        await self._fleet.order(server, Stop(drain))
 
     async def add_server(self, spec: ServerSpec) -> None:
         """Keep one more server. Returns in `connecting`, or whatever state its spec begins in.

@@ -8,8 +8,8 @@ from mcp_nursery.actors.errors import NotApproved, ServerDown, UnknownTool
 from mcp_nursery.actors.states import ServerState
 
 from ..catalogue.catalogue import Catalogue
-from ..lifecycle import CALLS_WAIT
-from ..status import Snapshot, server_down
+from ..state_machine import CALLS_WAIT, Snapshot
+from ..status import server_down
 from ..tools.tool import Tool
 from .call import ActiveCall
 

@@ -9,8 +9,7 @@ from mcp_nursery.actors.messages import Owner
 from mcp_nursery.actors.states import ServerState
 from mcp_nursery.actors.steps import Steps
 
-from ..lifecycle import KEEPS_TOOLS
-from ..status import Snapshot
+from ..state_machine import KEEPS_TOOLS, Snapshot
 from ..tools.naming import naming_steps
 from ..tools.tool import Invoke, Tool
 

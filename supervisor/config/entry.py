@@ -7,7 +7,7 @@ from attrs import asdict, evolve, field, fields, frozen
 
 from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.actors.liveness import Liveness
-from mcp_nursery.supervisor.policy import RestartMode, RestartPolicy, Revive
+from mcp_nursery.supervisor.restart_policy import RestartMode, RestartPolicy, Revive
 from mcp_nursery.supervisor.spec import ServerSpec
 from mcp_nursery.supervisor.transports import (
     DockerTransport,

@@ -11,7 +11,7 @@ from cattrs import ClassValidationError, Converter
 from cattrs.gen import make_dict_structure_fn
 
 from mcp_nursery.actors.transports.http.headers import problem_with_header
-from mcp_nursery.supervisor.policy import RestartMode, Revive
+from mcp_nursery.supervisor.restart_policy import RestartMode, Revive
 
 from .document import as_object, is_unicode, json_type
 

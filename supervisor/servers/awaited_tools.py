@@ -11,7 +11,7 @@ import trio
 from mcp_nursery.actors.states import ServerState
 
 from ..catalogue.server_tools import ServerTools, ToolKey
-from ..status import Snapshot
+from ..state_machine import Snapshot
 
 
 class Arrivals:

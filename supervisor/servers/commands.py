@@ -1,50 +1,19 @@
-"""What a keeper can be told, where its answer appears, and who still waits for one."""
-
-from enum import Enum
+"""The commands that a keeper obeys, where its answers appear, and which commands still wait for one."""
 
 import trio
-from attrs import define, field, frozen
+from attrs import define, field
 
 from mcp_nursery.actors.states import ServerState
 
 from ..spec import ServerSpec
-from ..status import Snapshot
+from ..state_machine import Snapshot
 from ..tools.pins import DefinitionChange
 from .settings import KeeperSettings
 
 
-class Order(Enum):
-    """What a keeper can be told."""
-
-    START = "start"
-    """A person wants it running: a fresh start, unless it runs or is being started."""
-    WAKE = "wake"
-    """A call or list needs it: start it if it is idle, or failed and revived by calls. Shortens no ladder."""
-    RECONNECT = "reconnect"
-    """A fresh start now, whatever it does. Answered with the outcome of the attempt; many share one."""
-    RELIST = "relist"
-    """Fetch the tools again; what is idle is started for it. Answered when that is done; a connection that is lost
-    meanwhile leaves it to the next."""
-    RENEW = "renew"
-    """Keep it as this renewal says. If its spec has changed, the connection ends and it begins anew; otherwise only
-    what has failed, or lacks authorisation, is started afresh. Answered when what ends is closed."""
-    STOP = "stop"
-    """End it and leave it. Answered when everything it owned is closed."""
-    LEAVE = "leave"
-    """As `STOP`, and the keeper ends too."""
-
-
-@frozen
-class Renewal:
-    """How a server is to be kept from now on."""
-
-    spec: ServerSpec
-    settings: KeeperSettings
-
-
 @define(eq=False)
-class Request:
-    """What a keeper is asked, and where its answer appears."""
+class Command:
+    """What a keeper is told, and where its answer appears."""
 
     done: trio.Event = field(factory=trio.Event, init=False)
     outcome: Snapshot | None = field(default=None, init=False)
@@ -59,25 +28,54 @@ class Request:
         self.done.set()
 
 
-@define(eq=False)
-class Command(Request):
-    """An order to a keeper."""
+class Start(Command):
+    """A person wants it running: a fresh start, unless it runs or is being started."""
 
-    order: Order
+
+class Wake(Command):
+    """A call or list needs it: start it if it is idle, or failed and revived by calls. Shortens no ladder."""
+
+
+class Reconnect(Command):
+    """A fresh start now, whatever it does. Answered with the outcome of the attempt; many share one."""
+
+
+class Refresh(Command):
+    """Fetch the tools again; what is idle is started for it. Answered when that is done; a connection that is lost
+    meanwhile leaves it to the next."""
+
+
+@define(eq=False)
+class Stop(Command):
+    """End it, and start it no more. Answered when everything it owned is closed."""
+
     drain: float = 0.0
     """Seconds that calls already sent may still take."""
-    renewal: Renewal | None = None
-    """Of `RENEW`."""
+
+
+class Remove(Stop):
+    """As `Stop`, and the keeper ends too."""
 
 
 @define(eq=False)
-class Acceptance(Request):
-    """A person accepts how a tool has changed: it is pinned so, and the tools are looked at again."""
+class Reconfigure(Command):
+    """Keep it by another spec. If that differs from the one it had, the connection ends and it begins anew; otherwise
+    only what has failed, or lacks authorisation, is started afresh. Answered when what ends is closed."""
+
+    spec: ServerSpec
+    settings: KeeperSettings
+    drain: float
+    """Seconds that calls already sent may still take."""
+
+
+@define(eq=False)
+class AcceptChange(Command):
+    """A person accepts how a tool has changed: it is pinned so, and the tools are compared again."""
 
     change: DefinitionChange
 
 
-class Waiters:
+class PendingCommands:
     """Unanswered commands, by what answers them. Each event of the server's life is one method, and answers some."""
 
     def __init__(self) -> None:
@@ -92,43 +90,35 @@ class Waiters:
 
     def connected(self, now: Snapshot) -> None:
         """The attempt has succeeded, and brought tools."""
-        _answer(self.for_next_tools, now)
-        _answer(self.for_outcome, now)
+        _settle(now, self.for_next_tools, self.for_outcome)
 
-    def relisted(self, now: Snapshot) -> None:
+    def refreshed(self, now: Snapshot) -> None:
         """The tools were fetched again, or could not be."""
-        _answer(self.for_tools, now)
+        _settle(now, self.for_tools)
 
-    def begins_anew(self) -> None:
+    def replaced(self) -> None:
         """Another connection takes the place of this one, and fetches the tools anyway."""
         self.for_next_tools += self.for_tools
         self.for_tools.clear()
 
     def ended(self, now: Snapshot) -> None:
         """An incarnation has ended, and nobody had asked for that."""
-        _answer(self.for_next_tools, now)
+        _settle(now, self.for_next_tools)
         if now.state is ServerState.WAITING:
-            self.begins_anew()
-        _answer(self.for_tools, now)
-        _answer(self.for_outcome, now)
+            self.replaced()
+        _settle(now, self.for_tools, self.for_outcome)
 
     def stopped(self, now: Snapshot) -> None:
         """No attempt will bring what they wait for."""
-        _answer(self.for_tools, now)
-        _answer(self.for_next_tools, now)
-        _answer(self.for_outcome, now)
+        _settle(now, self.for_tools, self.for_next_tools, self.for_outcome)
 
     def closed(self, now: Snapshot) -> None:
         """Nothing of an earlier connection is left."""
-        _answer(self.for_closing, now)
-
-    def left(self, now: Snapshot) -> None:
-        """The keeper ends, and answers nobody any more."""
-        self.stopped(now)
-        self.closed(now)
+        _settle(now, self.for_closing)
 
 
-def _answer(commands: list[Command], now: Snapshot) -> None:
-    for command in commands:
-        command.settle(now)
-    commands.clear()
+def _settle(now: Snapshot, *pending: list[Command]) -> None:
+    for commands in pending:
+        for command in commands:
+            command.settle(now)
+        commands.clear()

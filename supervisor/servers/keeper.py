@@ -1,12 +1,13 @@
-"""The keeper: one task a server. It runs incarnations, one after the other, and hears their reports and its orders.
+"""The keeper: one task a server. It runs incarnations, one after the other, and hears their reports and its commands.
 
-From top to bottom: the life of a server, what its incarnations report, and the orders that change its course.
+From top to bottom: the life of a server, what its incarnations report, idleness, and the commands. What each of these
+makes of the server's state is decided in `state_machine`; what follows from that is prepared and shown by `registry`.
 """
 
 import logging
 import math
-from collections.abc import Awaitable, Callable
-from typing import Final, assert_never
+from collections.abc import Callable
+from typing import Final
 
 import trio
 from attrs import evolve
@@ -21,18 +22,29 @@ from mcp_nursery.actors.start_limiter import NO_POOL
 from mcp_nursery.actors.states import Era, ExitKind, ServerState
 
 from ..error_line import kept_tail
-from ..lifecycle import CALLS_WAIT
+from ..introduction import introduced
 from ..security.marks import clean_name
-from ..spec import ServerSpec
-from ..status import Snapshot, introduced
+from ..state_machine import CALLS_WAIT, Snapshot, StateMachine
 from ..storage.store import StoreUnreadable
-from .commands import Acceptance, Command, Order, Request, Waiters
+from .commands import (
+    AcceptChange,
+    Command,
+    PendingCommands,
+    Reconfigure,
+    Reconnect,
+    Refresh,
+    Remove,
+    Start,
+    Stop,
+    Wake,
+)
+from .publication import Publication
+from .registry import ServerRegistry
 from .settings import KeeperSettings
-from .state import Course, renewed_snapshot
 
 logger: Final = logging.getLogger(__name__)
 
-_LEFT = "the server was removed"
+_REMOVED = "the server was removed"
 
 _RUNNING = (ServerState.CONNECTING, ServerState.CONNECTED)
 _UNBLOCKED_BY_RELOAD = (ServerState.FAILED, ServerState.NEEDS_AUTH)
@@ -42,78 +54,86 @@ _UNBLOCKED_BY_RELOAD = (ServerState.FAILED, ServerState.NEEDS_AUTH)
 class Keeper:
     """Keeps one server as its policy says.
 
-    At rest it waits for an order or for the time the next start is due; while an incarnation lives it hears orders and
-    the incarnation's reports in one mailbox. An order that ends an incarnation sets at once what is due after it. That
-    begins when everything the incarnation owned is closed, so that never two transports of a server are alive.
+    At rest it waits for a command or for the time the next start is due; while an incarnation lives it hears commands
+    and the incarnation's reports in one mailbox. A command that ends an incarnation sets at once what is due after it.
+    That begins when everything the incarnation owned is closed, so that never two transports of a server are alive.
 
     Whether a server is idle for too long is decided here, in one step with the state cell: a call either began before,
     and then the server is in use, or it finds the server `idle` and has it started. None meets a connection that is
     being closed for idleness.
 
     Args:
-        snapshot: Where the server stands before anything was done.
-        settings: On what terms it is kept.
-        publish: Told of each change, old and new, in one step with it.
-        prepare: Told before of one that may take long to publish, old and new: it makes that short.
+        machine: The server before anything was done.
+        settings: How it is kept.
+        registry: Where each of its snapshots is published.
+        on_end: Called in the step in which the keeper ends, unless it was cancelled.
     """
 
     def __init__(
         self,
-        snapshot: Snapshot,
+        machine: StateMachine,
         settings: KeeperSettings,
-        publish: Callable[[Snapshot, Snapshot], None],
-        prepare: Callable[[Snapshot, Snapshot], Awaitable[None]],
+        registry: ServerRegistry,
+        on_end: Callable[[], None] = lambda: None,
     ) -> None:
+        self._machine = machine
         self._settings = settings
-        self._prepare = prepare
-        self._course = Course(snapshot, settings.policy, publish)
-        self._waiters = Waiters()
-        self._mailbox: Mailbox[Command | Acceptance | Report] = Mailbox(math.inf)
-        self._leaving = False
-        """Told to leave: after this incarnation comes no other."""
+        self._registry = registry
+        self._on_end = on_end
+        self._pending = PendingCommands()
+        self._mailbox: Mailbox[Command | Report] = Mailbox(math.inf)
+        self._life = trio.CancelScope()
+        self._removed = False
+        """Told to end: after this incarnation comes no other."""
         self._actor: ServerActor | None = None
         """The living incarnation, or one that is being closed."""
         self._overruled = False
-        """An order has ended that incarnation: what it still says changes nothing."""
+        """A command has ended that incarnation: what it still says changes nothing."""
 
     @property
     def _now(self) -> Snapshot:
         """Where the server stands."""
-        return self._course.snapshot
+        return self._machine.snapshot
 
-    def tell(self, request: Command | Acceptance) -> None:
-        """Leave an order. Never waits; one that comes after the keeper has left is answered at once."""
+    def send(self, command: Command) -> None:
+        """Leave a command. Never waits; one that comes after the keeper has ended is answered at once."""
         try:
-            self._mailbox.put_nowait(request)
+            self._mailbox.put_nowait(command)
         except trio.BrokenResourceError:
-            request.settle(self._now, _LEFT)
+            command.settle(self._now, _REMOVED)
+
+    def cancel(self) -> None:
+        """End it without waiting for what closes in its own time."""
+        self._life.cancel()
 
     # -- the life of a server -------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Keep the server until told to leave."""
-        try:
-            await self._settings.notes.recall()  # at any rate: it opens the store, which looks for orphans
-            while not self._leaving:
-                await self._rest()
-                if not self._leaving:
-                    await self._incarnate()
-        finally:
-            self._waiters.left(self._now)
-            for message in self._mailbox.close():
-                if isinstance(message, Request):
-                    message.settle(self._now, _LEFT)
+        """Keep the server until it is removed."""
+        with self._life:
+            try:
+                await self._settings.notes.recall()  # at any rate: it opens the store, which looks for orphans
+                while not self._removed:
+                    await self._rest()
+                    if not self._removed:
+                        await self._incarnate()
+            finally:
+                self._pending.stopped(self._now)
+                self._pending.closed(self._now)
+                for message in self._mailbox.close():
+                    if isinstance(message, Command):
+                        message.settle(self._now, _REMOVED)
+            self._on_end()
 
     async def _rest(self) -> None:
-        """Wait for the time of the next start; an order may set it, or unset it."""
-        while not self._leaving and trio.current_time() < self._course.due:
-            message = await self._next(until=self._course.due)
+        """Wait for the time of the next start; a command may set it, or unset it."""
+        while not self._removed and trio.current_time() < self._machine.due:
+            message = await self._next(until=self._machine.due)
             if message is not None:
-                assert isinstance(message, Request)  # no incarnation lives that could report
-                await self._heed(message)
+                assert isinstance(message, Command)  # no incarnation lives that could report
+                await self._obey(message)
         if self._now.state is ServerState.FAILED:
-            await self._prepare(self._now, evolve(self._now, state=ServerState.CONNECTING))
-            self._course.begin_afresh()  # revived: its time has come
+            await self._show(self._machine.started(trio.current_time()))  # revived: its time has come
 
     async def _incarnate(self) -> None:
         """Run one incarnation to its end, closed. What is due after it is found out on the way."""
@@ -121,34 +141,42 @@ class Keeper:
         try:
             connector = self._now.spec.transport.connector(close_grace=self._settings.close_grace)
         except ConfigError as error:
-            self._decide(ExitReason(ExitKind.UNUSABLE, Loss(str(error)), at=trio.current_time()))
+            await self._decide(ExitReason(ExitKind.UNUSABLE, Loss(str(error)), at=trio.current_time()))
             return
-        await self._settings.notes.recall()  # nothing, unless it was renewed
-        self._course.incarnate()
+        await self._settings.notes.recall()  # nothing, unless it was reconfigured
+        self._write(self._machine.incarnated())
         self._actor = self._new_actor(connector)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._actor.run)
             await self._attend()
         self._actor = None
-        self._waiters.closed(self._now)
+        self._pending.closed(self._now)
 
     async def _attend(self) -> None:
-        """Hear orders and reports while the incarnation lives, and do what is due meanwhile: end it when nobody uses it
-        any more, look at its tools again."""
+        """Hear commands and reports while the incarnation lives, and do what is due meanwhile: end it when nobody uses
+        it any more, compare its tools again with what they were."""
         while True:
             message = await self._next(until=min(self._idle_at(), self._review_at()))
             match message:
                 case None:
                     await self._review_again()
                     await self._stop_if_idle()
-                case Command() | Acceptance():
-                    await self._heed(message)
+                case Command():
+                    await self._obey(message)
+                case Ending():
+                    await self._hear_ending(message.reason)
                 case Ended():
                     return
-                case _:
-                    await self._hear(message)
+                case _ if self._overruled:
+                    continue
+                case Opened():
+                    self._write(self._machine.opened(message.pid))
+                case Connected():
+                    await self._hear_connected(message)
+                case Relisted():
+                    await self._hear_relisted(message)
 
-    async def _next(self, *, until: float) -> Command | Acceptance | Report | None:
+    async def _next(self, *, until: float) -> Command | Report | None:
         """The next message; None if none has come by then."""
         if until == math.inf:  # as for most servers most of the time: each would keep a scope
             return (await self._mailbox.take(1))[0]
@@ -171,69 +199,63 @@ class Keeper:
             report=self._mailbox.put_nowait,
         )
 
+    async def _show(self, machine: StateMachine) -> None:
+        """Take what follows an event, once what everybody will see of it is prepared."""
+        self._write(machine, await self._registry.prepare(self._now, machine.snapshot))
+
+    def _write(self, machine: StateMachine, publication: Publication | None = None) -> None:
+        old, self._machine = self._now, machine
+        if machine.snapshot is not old:
+            self._registry.publish(old, machine.snapshot, publication)
+
     # -- what an incarnation reports ------------------------------------------------------------------------------
 
-    async def _hear(self, report: Opened | Connected | Relisted | Ending) -> None:
-        match report:
-            case Ending():
-                self._settings.notes.learn(report.reason.era)
-                if not self._overruled:
-                    # Whatever follows, its tools will not be available.
-                    await self._prepare(self._now, evolve(self._now, state=ServerState.CONNECTING))
-                    self._decide(report.reason)
-            case _ if self._overruled:
-                return
-            case Opened():
-                self._course.opened(report.pid)
-            case Connected():
-                await self._hear_connected(report)
-            case Relisted():
-                await self._hear_relisted(report)
-            case _:
-                assert_never(report)
+    async def _hear_ending(self, reason: ExitReason) -> None:
+        era = reason.era
+        if not self._overruled:
+            await self._decide(reason)
+            era = Era.HANDSHAKE if reason.kind is ExitKind.PROBE_REFUSED else era
+        self._settings.notes.learn(era)
+
+    async def _decide(self, reason: ExitReason) -> None:
+        """What follows an end that nobody asked for."""
+        await self._show(self._machine.ended(reason, self._settings.redact))
+        if reason.kind is ExitKind.PROBE_REFUSED:
+            return
+        for line in (self._now.stderr_tail or "").splitlines():
+            logger.debug("%s: wrote to stderr: %s", clean_name(self._now.spec.name), line)
+        self._pending.ended(self._now)
 
     async def _hear_connected(self, report: Connected) -> None:
         self._settings.notes.learn(report.handshake.era)
+        redact = self._settings.redact
         review = await self._settings.pins.review(report.definitions)  # before anybody sees a tool
-        new = evolve(self._now, state=ServerState.CONNECTED, definitions=report.definitions, review=review)
-        await self._prepare(self._now, new)
-        tail = kept_tail(report.stderr_tail, self._settings.redact)
-        self._course.connected(report, introduced(report.handshake, self._settings.redact), review, tail)
-        self._waiters.connected(self._now)
+        introduction, tail = introduced(report.handshake, redact), kept_tail(report.stderr_tail, redact)
+        await self._show(
+            self._machine.connected(report, introduction, review, stderr_tail=tail, now=trio.current_time())
+        )
+        self._pending.connected(self._now)
 
     async def _hear_relisted(self, report: Relisted) -> None:
         if report.definitions is not None:
             review = await self._settings.pins.review(report.definitions)
-            await self._prepare(self._now, evolve(self._now, definitions=report.definitions, review=review))
-            self._course.relisted(report.definitions, review)
+            await self._show(self._machine.listed(report.definitions, review))
         elif report.error is not None:
             why = one_line(self._settings.redact(report.error))
             logger.info("%s: keeps its old tools: %s", clean_name(self._now.spec.name), why)
-        self._waiters.relisted(self._now)
+        self._pending.refreshed(self._now)
 
     async def _review_tools(self) -> None:
         review = await self._settings.pins.review(self._now.definitions)
-        await self._prepare(self._now, evolve(self._now, review=review))
-        self._course.reviewed(review)
+        await self._show(self._machine.listed(self._now.definitions, review))
 
     def _review_at(self) -> float:
-        """When its tools are to be held against their pins again because nobody could tell the last time."""
+        """When its tools are to be compared with their pins again because nobody could tell the last time."""
         return self._settings.pins.again_at if self._now.state is ServerState.CONNECTED else math.inf
 
     async def _review_again(self) -> None:
         if self._review_at() <= trio.current_time():
             await self._review_tools()
-
-    def _decide(self, reason: ExitReason) -> None:
-        """What follows an end that nobody asked for."""
-        if reason.kind is ExitKind.PROBE_REFUSED:
-            self._settings.notes.learn(Era.HANDSHAKE)
-            self._course.go_on()
-        else:
-            self._course.ended(reason, self._settings.redact)
-            for line in (self._now.stderr_tail or "").splitlines():
-                logger.debug("%s: wrote to stderr: %s", clean_name(self._now.spec.name), line)
-            self._waiters.ended(self._now)
 
     # -- idleness -------------------------------------------------------------------------------------------------
 
@@ -248,145 +270,110 @@ class Keeper:
 
     async def _stop_if_idle(self) -> None:
         """Nobody who uses it is cut off, and nobody waits for anything here: it stays at rest until it is wanted."""
+        if self._idle_at() > trio.current_time():
+            return
+        at_rest = self._machine.idle(trio.current_time())
+        publication = await self._registry.prepare(self._now, at_rest.snapshot)
         if self._idle_at() <= trio.current_time():
-            await self._prepare(self._now, evolve(self._now, state=ServerState.IDLE))
-        if self._idle_at() <= trio.current_time():
-            self._course.idle()
+            self._write(at_rest, publication)
             self._end()
 
-    # -- orders, at rest and while an incarnation lives -----------------------------------------------------------
+    # -- commands, at rest and while an incarnation lives ---------------------------------------------------------
 
-    async def _heed(self, request: Command | Acceptance) -> None:
-        match request:
-            case Acceptance():
-                await self._accept(request)
-            case Command():
-                new = self._after(request)
-                if new is not None:
-                    await self._prepare(self._now, new)
-                self._obey(request)
-            case _:
-                assert_never(request)
-
-    def _after(self, command: Command) -> Snapshot | None:
-        """Where an order leads, as far as its tools are concerned; None if they are as they were."""
-        match command.order:
-            case Order.RECONNECT:
-                return evolve(self._now, state=ServerState.CONNECTING)
-            case Order.START | Order.WAKE:
-                return None if self._now.state in _RUNNING else evolve(self._now, state=ServerState.CONNECTING)
-            case Order.STOP | Order.LEAVE:
-                return evolve(self._now, state=ServerState.STOPPED)
-            case Order.RENEW if command.renewal is not None and command.renewal.spec != self._now.spec:
-                return renewed_snapshot(self._now, command.renewal.spec, command.renewal.settings.policy)
-            case _:
-                return None
-
-    def _obey(self, command: Command) -> None:
-        match command.order:
-            case Order.START:
+    async def _obey(self, command: Command) -> None:
+        match command:
+            case Start():
                 if self._now.state not in _RUNNING:
-                    self._start()
+                    await self._begin(self._machine.started(trio.current_time()))
                 command.settle(self._now)
-            case Order.RECONNECT:
-                self._waiters.for_outcome.append(command)
-                self._reconnect()
-            case Order.WAKE:
-                self._wake()
-            case Order.RELIST:
-                self._relist(command)
-            case Order.RENEW:
-                self._renew(command)
-            case Order.STOP | Order.LEAVE:
-                self._waiters.for_closing.append(command)
-                self._leaving = self._leaving or command.order is Order.LEAVE
-                self._stop(command.drain)
+            case Wake():
+                await self._wake()
+            case Reconnect():
+                await self._reconnect(command)
+            case Refresh():
+                await self._refresh(command)
+            case Stop():
+                await self._stop(command)
+            case Reconfigure():
+                await self._reconfigure(command)
+            case AcceptChange():
+                await self._accept(command)
             case _:
-                assert_never(command.order)
+                raise NotImplementedError(command)
 
-    def _reconnect(self) -> None:
-        if self._now.state is ServerState.CONNECTING:
-            self._course.join()
-        else:
-            self._start()
-
-    def _start(self) -> None:
-        """A fresh start."""
-        if not self._leaving:
-            self._course.begin_afresh()
-            self._begin()
-
-    def _wake(self) -> None:
-        """Start for a call or a list, if those start it. After idleness it keeps its place on the ladder."""
-        if self._now.revives_on_call:
-            self._course.begin_afresh(woken=True)
-        elif self._now.state is ServerState.IDLE:
-            self._course.begin(woken=True)
-        else:
-            return
-        self._begin()
-
-    def _begin(self, drain: float = 0.0) -> None:
+    async def _begin(self, machine: StateMachine) -> None:
         """The next incarnation takes the place of the one that lives."""
-        self._waiters.begins_anew()
-        self._end(drain)
-
-    def _stop(self, drain: float) -> None:
-        self._course.stop()
-        self._waiters.stopped(self._now)
-        self._end(drain)
+        if self._removed:
+            return
+        await self._show(machine)
+        self._pending.replaced()
+        self._end()
 
     def _end(self, drain: float = 0.0) -> None:
         """End the incarnation, if one lives. What is due after it was said before."""
         if self._actor is None:
-            self._waiters.closed(self._now)
+            self._pending.closed(self._now)
         else:
             self._overruled = True
             self._actor.stop(drain)
 
-    def _relist(self, command: Command) -> None:
+    async def _wake(self) -> None:
+        machine = self._machine.woken(trio.current_time())
+        if machine is not None:
+            await self._begin(machine)
+
+    async def _reconnect(self, command: Reconnect) -> None:
+        self._pending.for_outcome.append(command)
+        machine = self._machine.reconnected(trio.current_time())
+        if self._now.state is ServerState.CONNECTING:
+            await self._show(machine)
+        else:
+            await self._begin(machine)
+
+    async def _refresh(self, command: Refresh) -> None:
         if self._now.state is ServerState.CONNECTED:
             assert self._actor is not None  # in this state
-            self._waiters.for_tools.append(command)
+            self._pending.for_tools.append(command)
             self._actor.relist()
         elif self._now.state in CALLS_WAIT:
-            self._waiters.for_next_tools.append(command)
-            self._wake()
+            self._pending.for_next_tools.append(command)
+            await self._wake()
         else:
             command.settle(self._now)
 
-    def _renew(self, command: Command) -> None:
-        """Keep it as its configuration says now."""
-        assert command.renewal is not None  # of this order
-        spec, settings = command.renewal.spec, command.renewal.settings
-        if spec != self._now.spec:
-            self._waiters.for_closing.append(command)
-            self._begin_anew(spec, settings, command.drain)
+    async def _stop(self, command: Stop) -> None:
+        await self._show(self._machine.stopped())
+        self._pending.for_closing.append(command)
+        self._removed = self._removed or isinstance(command, Remove)
+        self._pending.stopped(self._now)
+        self._end(command.drain)
+
+    async def _reconfigure(self, command: Reconfigure) -> None:
+        old, spec, settings = self._now.spec, command.spec, command.settings
+        machine = self._machine.reconfigured(spec, settings.policy, trio.current_time())
+        if spec == old:
+            self._write(machine)
+            if self._now.state in _UNBLOCKED_BY_RELOAD:
+                await self._begin(self._machine.started(trio.current_time()))
+            command.settle(self._now)
             return
-        self._course.renew(spec)
-        if self._now.state in _UNBLOCKED_BY_RELOAD:
-            self._start()
-        command.settle(self._now)
-
-    def _begin_anew(self, spec: ServerSpec, settings: KeeperSettings, drain: float) -> None:
-        """Begin as if it had just been configured."""
-        if spec.transport == self._now.spec.transport:  # what was found out about it still holds
+        if spec.transport == old.transport:  # what was found out about it still holds
             settings = evolve(settings, notes=self._settings.notes, pins=self._settings.pins.of(spec))
+        await self._show(machine)
         self._settings = settings
-        self._course.begin_anew(spec, settings.policy)
+        self._pending.for_closing.append(command)
         if self._now.state is ServerState.CONNECTING:
-            self._begin(drain)
+            self._pending.replaced()
         else:
-            self._waiters.stopped(self._now)
-            self._end(drain)
+            self._pending.stopped(self._now)
+        self._end(command.drain)
 
-    async def _accept(self, request: Acceptance) -> None:
-        """Pin a tool as a person has seen it, and look at all of them again."""
-        pins = self._settings.pins
+    async def _accept(self, command: AcceptChange) -> None:
+        """Pin a tool as a person has seen it, and compare all of them again."""
         try:
-            await pins.accept(request.change)
+            await self._settings.pins.accept(command.change)
         except StoreUnreadable as error:
-            request.settle(self._now, str(error))
+            command.settle(self._now, str(error))
             return
         await self._review_tools()
-        request.settle(self._now)
+        command.settle(self._now)

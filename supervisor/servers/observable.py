@@ -13,17 +13,13 @@ class Cell(Generic[T]):
     """Holds an immutable value. Waiters look at what it is, not at what it was: short-lived values may be missed."""
 
     def __init__(self, value: T) -> None:
-        self._value = value
+        self.value: T = value
+        """The value now; read only, but for its one writer by `set`."""
         self._waiters = trio.lowlevel.ParkingLot()
-
-    @property
-    def value(self) -> T:
-        """The value now."""
-        return self._value
 
     def set(self, value: T) -> None:
         """Replace the value; for its one writer."""
-        self._value = value
+        self.value = value
         self._waiters.unpark_all()
 
     def stir(self) -> None:
@@ -37,6 +33,6 @@ class Cell(Generic[T]):
     async def wait(self, find: Callable[[T], R | None]) -> R:
         """Wait until `find` finds something in the value, and return it. `find` may raise to end the wait."""
         await trio.lowlevel.checkpoint_if_cancelled()
-        while (found := find(self._value)) is None:
+        while (found := find(self.value)) is None:
             await self._waiters.park()
         return found

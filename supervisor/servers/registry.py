@@ -1,4 +1,5 @@
-"""The board: what everybody may read of all servers. Catalogue, routes and events follow from what keepers write."""
+"""The registry of servers: what everybody may read of them. Catalogue, routes and events follow from what keepers
+write."""
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -15,13 +16,14 @@ from ..catalogue.catalogue import NO_TOOLS, Catalogue, replace_parts
 from ..catalogue.server_tools import ServerTools, dismissed
 from ..events import DefinitionChanged, EventHub, ServerRemoved, state_event, tools_event_steps
 from ..security.marks import clean_name
-from ..status import CallCounts, ServerStatus, Snapshot, status_of
+from ..state_machine import Snapshot
+from ..status import CallCounts, ServerStatus, status_of
 from ..tools.tool import Invoke
 from ..transition_log import TransitionLog
 from .awaited_tools import Arrivals
 from .commands import Command
 from .observable import Cell
-from .publication import Draft, draft_steps
+from .publication import Publication, publication_steps
 from .settings import FleetSettings
 
 logger: Final = logging.getLogger(__name__)
@@ -32,11 +34,11 @@ _NAMED = 20
 _TRIES = 3
 """Times that what is about to be written is made ready in turns."""
 
-Drafts = Mapping[str, Draft]
+Publications = Mapping[str, Publication]
 """What servers show under other names, by their own."""
 
 
-class Board:
+class ServerRegistry:
     """The state cells of all servers, and what follows from them. Each change is one step: nobody sees a part of it.
 
     Args:
@@ -60,8 +62,6 @@ class Board:
         self._counts = counts
         self._configured = frozenset[str]()
         """The names that tools are named by; another object whenever they have changed."""
-        self._drafts: dict[str, Draft] = {}
-        """What keepers are about to write."""
 
     # -- reading --------------------------------------------------------------------------------------------------
 
@@ -84,7 +84,7 @@ class Board:
 
     # -- one server has changed -----------------------------------------------------------------------------------
 
-    async def prepare(self, old: Snapshot, new: Snapshot) -> None:
+    async def prepare(self, old: Snapshot, new: Snapshot) -> Publication | None:
         """A keeper is about to write this: make ready in turns what `publish` will show. Nothing is changed by it.
 
         What a change of the configured servers, to which names owe much, has overtaken is made again; who reconfigures
@@ -93,45 +93,50 @@ class Board:
         name = new.spec.name
         for _ in range(_TRIES):
             if name in self.leaving:
-                return
-            draft = await by_turns(self._draft(old, new, self._configured))
-            if self._fits(draft, old, new):
-                self._drafts[name] = draft
-                return
+                return None
+            publication = await by_turns(self._publication(old, new, self._configured))
+            if self._fits(publication, old, new):
+                return publication
+        return None
 
-    def publish(self, old: Snapshot, new: Snapshot) -> None:
-        """A keeper wrote: catalogue, router, cell and events follow, before anybody else runs."""
-        name = new.spec.name
-        before = self.catalogue.value.parts[name]
-        draft = None if name in self.leaving else self._draft_of(old, new)
-        part = before if draft is None else draft.part_of(new)
+    def publish(self, old: Snapshot, new: Snapshot, prepared: Publication | None = None) -> None:
+        """A keeper wrote: catalogue, router, cell and events follow, before anybody else runs.
+
+        Args:
+            old: Where the server stood.
+            new: Where it stands.
+            prepared: What `prepare` has made of them. If it does not hold any more, it is made again, in one go.
+        """
+        name, part = new.spec.name, self.catalogue.value.parts[new.spec.name]
+        before, publication = part, None
+        if name not in self.leaving:
+            fits = prepared is not None and self._fits(prepared, old, new)
+            publication = prepared if fits else at_once(self._publication(old, new, self._configured))
+            assert publication is not None
+            part = publication.part
         if part != before:
             self._show(replace_parts(self.catalogue.value, [part]))
         self.cells[name].set(new)
         self.arrivals.note(new, before, part)
         change = state_event(old, new, trio.current_time())
-        self.events.publish(change)
-        self._log.note(change)
-        if draft is not None:
-            self.events.publish(draft.told)
-            self._tell_review(old, new, draft.differing)
+        if change is not None:
+            self.events.publish(change)
+            self._log.note(change)
+        if publication is not None:
+            self.events.publish(publication.told)
+            self._tell_review(old, new, publication.differing)
 
-    def _draft_of(self, old: Snapshot, new: Snapshot) -> Draft:
-        """The one that was made ready, if it still holds."""
-        draft = self._drafts.pop(new.spec.name, None)
-        if draft is not None and self._fits(draft, old, new):
-            return draft
-        return at_once(self._draft(old, new, self._configured))
-
-    def _draft(self, old: Snapshot, new: Snapshot, servers: frozenset[str]) -> Steps[Draft]:
+    def _publication(self, old: Snapshot, new: Snapshot, servers: frozenset[str]) -> Steps[Publication]:
         before = self.catalogue.value.parts.get(new.spec.name)
         if before is None:  # nobody has seen anything of it
             old, before = Snapshot(new.spec, new.state), ServerTools(new.spec.name)
         settings, now = self._settings, trio.current_time()
-        return draft_steps(old, new, before, servers, settings=settings, invoke=self._invoke, now=now)
+        return publication_steps(old, new, before, servers, settings=settings, invoke=self._invoke, now=now)
 
-    def _fits(self, draft: Draft, old: Snapshot, new: Snapshot) -> bool:
-        return draft.fits(old, new, self.catalogue.value.parts.get(new.spec.name), self._configured)
+    def _fits(self, publication: Publication, old: Snapshot, new: Snapshot) -> bool:
+        """Whether it is what these lead to: nothing that it was made of has changed meanwhile."""
+        same = publication.old is old and publication.new is new and publication.servers is self._configured
+        return same and publication.before is self.catalogue.value.parts.get(new.spec.name)
 
     def _tell_review(self, old: Snapshot, new: Snapshot, differing: Sequence[DefinitionChanged]) -> None:
         """Tell which tools are not what they were; a server's words stand in the events alone, not in the log."""
@@ -151,7 +156,7 @@ class Board:
 
     # -- the set of servers has changed ---------------------------------------------------------------------------
 
-    async def foresee(self, change: Callable[[frozenset[str]], Collection[str]]) -> Drafts:
+    async def foresee(self, change: Callable[[frozenset[str]], Collection[str]]) -> Publications:
         """The set of servers is about to change: what `rebuild` will show is made ready in turns.
 
         What has changed meanwhile is made again; after some times, by `rebuild` in one go.
@@ -159,22 +164,24 @@ class Board:
         Args:
             change: The names of all configured servers, by what they are now.
         """
-        drafts: Drafts = {}
+        publications: Publications = {}
         for _ in range(_TRIES):
             servers = self._same(frozenset(change(self._named_servers())))
-            drafts = await by_turns(self._redraft(servers))
+            if servers is self._configured:
+                return {}
+            publications = await by_turns(self._named_steps(servers))
             if change(self._named_servers()) == servers:
                 break
-        return drafts
+        return publications
 
-    def _redraft(self, servers: frozenset[str]) -> Steps[Drafts]:
-        drafts: dict[str, Draft] = {}
+    def _named_steps(self, servers: frozenset[str]) -> Steps[Publications]:
+        publications: dict[str, Publication] = {}
         for name in servers:
             yield
             if name in self.cells and not self._stands(name, servers):
                 snapshot = self.cells[name].value
-                drafts[name] = yield from self._draft(snapshot, snapshot, servers)
-        return drafts
+                publications[name] = yield from self._publication(snapshot, snapshot, servers)
+        return publications
 
     def _named_servers(self) -> frozenset[str]:
         return frozenset(self.cells.keys() - self.leaving.keys())
@@ -187,9 +194,9 @@ class Board:
         """Whether its part is as it is named by these."""
         return (part := self.catalogue.value.parts.get(server)) is not None and part.named_by is servers
 
-    def announce(self, servers: Iterable[str], drafts: Drafts) -> None:
-        """These are new; their cells are there already. For `drafts` see `rebuild`."""
-        self.rebuild(drafts)
+    def announce(self, servers: Iterable[str], publications: Publications) -> None:
+        """These are new; their cells are there already. For `publications` see `rebuild`."""
+        self.rebuild(publications)
         for name in servers:
             self.arrivals.note(self.cells[name].value)
             self.events.publish(state_event(None, self.cells[name].value, trio.current_time()))
@@ -199,37 +206,36 @@ class Board:
         for name in servers:
             self.cells[name] = self.cells.pop(name)
 
-    def rebuild(self, drafts: Drafts) -> None:
+    def rebuild(self, publications: Publications) -> None:
         """The set of servers changed, and with it perhaps any name. Those that leave have no tools any more.
 
         Args:
-            drafts: What `foresee` has made ready. What of it does not hold any more is made again, in one go.
+            publications: What `foresee` has made ready. What of it does not hold any more is made again, in one go.
         """
         now, before = trio.current_time(), self.catalogue.value.parts
         configured = self._named_servers()
-        ready = (draft.servers for draft in drafts.values() if draft.servers == configured)
+        ready = (publication.servers for publication in publications.values() if publication.servers == configured)
         self._configured = self._same(next(ready, configured))
-        moved = [self._renamed(name, drafts) for name in configured if not self._stands(name, self._configured)]
+        moved = [self._renamed(name, publications) for name in configured if not self._stands(name, self._configured)]
         left = [dismissed(before[name]) for name in self.leaving]
-        told = [draft.told for draft in moved]
+        told = [publication.told for publication in moved]
         told += [at_once(tools_event_steps(before[part.server], part, now)) for part in left]
-        parts = [*(draft.part for draft in moved), *left]
+        parts = [*(publication.part for publication in moved), *left]
         self._show(replace_parts(self.catalogue.value, parts, before.keys() - self.cells.keys()))
         self.arrivals.stir()
         for event in sorted((event for event in told if event is not None), key=lambda event: event.server):
             self.events.publish(event)
 
-    def _renamed(self, server: str, drafts: Drafts) -> Draft:
-        snapshot, draft = self.cells[server].value, drafts.get(server)
-        if draft is not None and self._fits(draft, snapshot, snapshot):
-            return draft
-        return at_once(self._draft(snapshot, snapshot, self._configured))
+    def _renamed(self, server: str, publications: Publications) -> Publication:
+        snapshot, publication = self.cells[server].value, publications.get(server)
+        if publication is not None and self._fits(publication, snapshot, snapshot):
+            return publication
+        return at_once(self._publication(snapshot, snapshot, self._configured))
 
     def forget(self, server: str) -> None:
         """Everything that a server which was leaving has owned is closed."""
         cell = self.cells.pop(server)
         del self.leaving[server]
-        self._drafts.pop(server, None)
         self.arrivals.forget(server)
         self.rebuild({})
         cell.stir()

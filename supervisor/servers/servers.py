@@ -1,7 +1,7 @@
 """All servers together: which there are, who keeps them, and what their keepers are told."""
 
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextvars import copy_context
 from functools import partial
 from typing import Final
@@ -21,17 +21,16 @@ from ..events import InjectionSuspected
 from ..security.marks import clean_name
 from ..security.redaction import PLAIN, Redactor
 from ..spec import ServerSpec
-from ..status import Snapshot
+from ..state_machine import Snapshot, StateMachine
 from ..storage.store import StoreUnreadable
 from ..tools.naming import possible_owners
 from ..tools.pins import DefinitionChange
 from ..tools.tool import Invoke, Tool
-from .commands import Acceptance, Command, Order, Renewal
+from .commands import AcceptChange, Command, Reconfigure, Refresh, Remove, Wake
 from .keeper import Keeper
 from .observable import Cell
-from .registry import Board, Drafts
+from .registry import Publications, ServerRegistry
 from .settings import FleetSettings, KeeperSettings, Terms
-from .state import initial_snapshot
 from .usage import Usage
 
 logger: Final = logging.getLogger(__name__)
@@ -60,26 +59,27 @@ class Fleet:
         self._settings = settings
         self._nursery = nursery
         self._context = copy_context()
-        """Of who opened the block."""
+        """Of who opened the block, for what lasts as long as the block may: a task copies the context of whoever starts
+        it, and the trace, request or call in which somebody adds a server is not the server's."""
         self._keepers: dict[str, Keeper] = {}
         self._usage = usage = Usage(self._forget_secrets)
-        self._board = board = Board(settings, invoke, usage.counts)
+        self._registry = registry = ServerRegistry(settings, invoke, usage.counts)
         # Not methods of its own: every call goes through these.
         self.counts: Final = usage.counts
         self.begin_call: Final = usage.begin_call
         self.finish_call: Final = usage.finish_call
         self.in_use: Final = usage.in_use
-        self.cells: Final = board.cells
-        self.catalogue: Final = board.catalogue
-        self.router: Final = board.router
-        self.events: Final = board.events
-        self.arrivals: Final = board.arrivals
-        self.status: Final = board.status
-        self.status_of: Final = board.status_of
+        self.cells: Final = registry.cells
+        self.catalogue: Final = registry.catalogue
+        self.router: Final = registry.router
+        self.events: Final = registry.events
+        self.arrivals: Final = registry.arrivals
+        self.status: Final = registry.status
+        self.status_of: Final = registry.status_of
         self._reloading = trio.Lock()
         self._leaving = Leaving()
-        self._keeping: dict[str, trio.CancelScope] = {}
-        """Each keeper's run."""
+        self._context.run(LEDGER.set, settings.registrar)
+        self._context.run(LEAVING.set, self._leaving)
         self._redactors: dict[str, Redactor] = {}
         self._terms = Terms(settings, self._usage, self._redact)
 
@@ -164,15 +164,15 @@ class Fleet:
 
     # -- orders ---------------------------------------------------------------------------------------------------
 
-    async def order(self, server: str, order: Order, *, drain: float = 0.0) -> Command:
-        """Tell a server's keeper, and wait for its answer.
+    async def order(self, server: str, command: Command) -> Command:
+        """Send a server's keeper this command, and wait for its answer.
 
         Raises:
             UnknownServer: No server of that name.
             SupervisorClosed: The block was left.
         """
         self.cell(server)
-        command = self._tell(server, Command(order, drain))
+        self._keepers[server].send(command)
         await command.done.wait()
         return command
 
@@ -184,39 +184,36 @@ class Fleet:
             SupervisorClosed: The block was left.
             StoreUnreadable: It cannot be written down.
         """
-        self.cell(change.server)
-        request = Acceptance(change)
-        self._keepers[change.server].tell(request)
-        await request.done.wait()
-        if request.error is not None:
-            raise StoreUnreadable(request.error)
+        command = await self.order(change.server, AcceptChange(change))
+        if command.error is not None:
+            raise StoreUnreadable(command.error)
 
     async def relist(self, servers: Iterable[str]) -> None:
         """Have servers asked for their tools again, all at once. One that has gone meanwhile is passed over."""
         commands: list[Command] = []
         for name in servers:
             if name in self._keepers:
-                commands.append(self._tell(name, Command(Order.RELIST)))
+                commands.append(self._send(name, Refresh()))
             if len(commands) % _TOLD_AT_ONCE == 0:
                 await trio.lowlevel.checkpoint()
         for command in commands:
             await command.done.wait()
 
-    def _tell(self, server: str, command: Command) -> Command:
-        self._keepers[server].tell(command)
+    def _send(self, server: str, command: Command) -> Command:
+        self._keepers[server].send(command)
         return command
 
     def wake(self, server: str) -> None:
         """Start a server if it is idle. Never waits. One that has gone meanwhile is passed over."""
         cell = self.cells.get(server)
         if cell is not None and cell.value.state is ServerState.IDLE and self.arrivals.rouse(server):
-            self._tell(server, Command(Order.WAKE))
+            self._send(server, Wake())
 
     def revive(self, server: str) -> None:
         """Start a server that failed, for a call, if its spec says so. Never waits; many callers share one start."""
         cell = self.cells.get(server)
         if cell is not None and cell.value.revives_on_call:
-            self._tell(server, Command(Order.WAKE))
+            self._send(server, Wake())
 
     # -- which servers there are ----------------------------------------------------------------------------------
 
@@ -227,9 +224,8 @@ class Fleet:
             ConfigError: See `add`; or `MCP_TOOL_TIMEOUT` is no number.
         """
         self.call_timeout(None)
-        self._start_soon(self.router.run, name="router")
-        self._start_soon(self.timer.run, name="timer")
-        self._start_soon(self._settings.registrar.run, name="registrar")
+        for task in (self.router.run, self.timer.run, self._settings.registrar.run):
+            self._context.run(self._nursery.start_soon, task)
         self._add_all(list(specs), {})
 
     async def add(self, spec: ServerSpec) -> None:
@@ -239,9 +235,9 @@ class Fleet:
             ConfigError: There is a server of that name, or `MCP_TIMEOUT` is no number.
             SupervisorClosed: The block was left.
         """
-        drafts = await self._board.foresee(lambda servers: servers | {spec.name})
+        publications = await self._registry.foresee(lambda servers: servers | {spec.name})
         self.check_open()
-        self._add_all([spec], drafts)
+        self._add_all([spec], publications)
 
     async def remove(self, server: str, *, drain: float) -> None:
         """Keep this server no more. It is configured no more at once; returns when all it owned is closed.
@@ -250,10 +246,10 @@ class Fleet:
             UnknownServer: No server of that name.
             SupervisorClosed: The block was left.
         """
-        drafts = await self._board.foresee(lambda servers: servers - {server})
+        publications = await self._registry.foresee(lambda servers: servers - {server})
         self.cell(server)
         command = self._dismiss(server, drain)
-        self._board.rebuild(drafts)
+        self._registry.rebuild(publications)
         await command.done.wait()
 
     async def reload(self, specs: Sequence[ServerSpec], *, drain: float) -> None:
@@ -262,65 +258,64 @@ class Fleet:
         async with self._reloading:
             self.check_open()
             names = frozenset(spec.name for spec in specs)
-            drafts = await self._board.foresee(lambda _: names)
+            publications = await self._registry.foresee(lambda _: names)
             await self._gone(names)
-            for command in self._change_to(specs, drain, drafts):
+            for command in self._change_to(specs, drain, publications):
                 await command.done.wait()
         self.check_open()
 
     async def _gone(self, servers: Collection[str]) -> None:
         """Wait until none of these is being removed: one that comes again must find nothing of itself alive."""
-        while leaving := self._board.leaving.keys() & servers:
-            await self._board.leaving[leaving.pop()].done.wait()
+        while leaving := self._registry.leaving.keys() & servers:
+            await self._registry.leaving[leaving.pop()].done.wait()
             self.check_open()
 
-    def _change_to(self, specs: Sequence[ServerSpec], drain: float, drafts: Drafts) -> list[Command]:
+    def _change_to(self, specs: Sequence[ServerSpec], drain: float, publications: Publications) -> list[Command]:
         """In one step, so that nobody sees a part of it; what is still to be waited for."""
         settings = self._terms.of_all(specs)  # what is wrong is found before anything has changed
         new = [spec for spec in specs if spec.name not in self.cells]
         kept = [spec for spec in specs if spec.name in self.cells]
-        commands = [self._dismiss(name, drain) for name in self.cells if name not in settings]
-        commands += [self._renew(spec, settings[spec.name], drain) for spec in kept]
+        removed = [self._dismiss(name, drain) for name in self.cells if name not in settings]
+        changed = [self._renew(spec, settings[spec.name], drain) for spec in kept]
         for spec in new:
             self._enrol(spec, settings[spec.name])
-        self._board.arrange((*settings, *self._board.leaving))
-        self._begin(new, drafts)
-        return commands
+        self._registry.arrange((*settings, *self._registry.leaving))
+        if new or removed:
+            self._begin(new, publications)
+        return removed + changed
 
     def _dismiss(self, server: str, drain: float) -> Command:
-        command = self._tell(server, Command(Order.LEAVE, drain))
-        self._board.leaving[server] = command
+        command = self._send(server, Remove(drain))
+        self._registry.leaving[server] = command
         return command
 
     def _renew(self, spec: ServerSpec, settings: KeeperSettings, drain: float) -> Command:
         self._note(spec)
-        return self._tell(spec.name, Command(Order.RENEW, drain, Renewal(spec, settings)))
+        return self._send(spec.name, Reconfigure(spec, settings, drain))
 
-    def _add_all(self, specs: Sequence[ServerSpec], drafts: Drafts) -> None:
+    def _add_all(self, specs: Sequence[ServerSpec], publications: Publications) -> None:
         settings = self._terms.of_all(specs)
         for spec in specs:
             if spec.name in self.cells:
                 raise ConfigError("a server of that name exists already", server=spec.name)
         for spec in specs:
             self._enrol(spec, settings[spec.name])
-        self._begin(specs, drafts)
+        self._begin(specs, publications)
 
-    def _begin(self, specs: Sequence[ServerSpec], drafts: Drafts) -> None:
+    def _begin(self, specs: Sequence[ServerSpec], publications: Publications) -> None:
         names = [spec.name for spec in specs]
-        self._board.announce(names, drafts)
+        self._registry.announce(names, publications)
         for name in names:
-            self._start_soon(partial(self._keep, self._keepers[name], name), name=f"keeper of {name}")
-
-    def _start_soon(self, task: Callable[[], Awaitable[None]], *, name: str) -> None:
-        """Start what lasts as long as the block may, in the block's own context: a task copies the context of whoever
-        starts it, and the trace, request or call in which somebody adds a server is not the server's."""
-        self._context.run(partial(self._nursery.start_soon, task, name=name))
+            context = self._context.copy()
+            context.run(TELL_SECRETS.set, partial(self._learn_secrets, name))
+            context.run(HIDE_SECRETS.set, partial(self._redact, name))
+            context.run(partial(self._nursery.start_soon, self._keepers[name].run, name=f"keeper of {name}"))
 
     def _enrol(self, spec: ServerSpec, settings: KeeperSettings) -> None:
         self._note(spec)
-        snapshot = initial_snapshot(spec, self._settings.policy)
-        self.cells[spec.name] = Cell(snapshot)
-        self._keepers[spec.name] = Keeper(snapshot, settings, self._board.publish, self._board.prepare)
+        machine = StateMachine.configured(spec, self._settings.policy, trio.current_time())
+        self.cells[spec.name] = Cell(machine.snapshot)
+        self._keepers[spec.name] = Keeper(machine, settings, self._registry, partial(self._forget, spec.name))
 
     def _note(self, spec: ServerSpec) -> None:
         """What has to be known of a server beside its keeper. Secrets of an earlier spec are still looked for."""
@@ -331,12 +326,12 @@ class Fleet:
         """End every server, all at once, also when cancelled; returns within `drain` plus the shutdown timeout."""
         self.closed = True
         self._leaving.since = trio.current_time() + drain
-        self._board.stir()
+        self._registry.stir()
         commands: dict[str, Command] = {}
         with trio.CancelScope(shield=True) as bound:
             bound.deadline = trio.current_time() + drain + self._settings.shutdown_timeout
             for name in self._keepers:
-                commands[name] = self._tell(name, Command(Order.LEAVE, drain))
+                commands[name] = self._send(name, Remove(drain))
                 if len(commands) % _TOLD_AT_ONCE == 0:
                     await trio.lowlevel.cancel_shielded_checkpoint()
             for command in commands.values():
@@ -352,20 +347,15 @@ class Fleet:
 
     async def _cut_short(self, closing: Sequence[Command]) -> None:
         """Cancel those that still close. What must be done to the end is, and written down before the store closes."""
-        for scope in self._keeping.values():
-            scope.cancel()
+        for keeper in self._keepers.values():
+            keeper.cancel()
         with trio.CancelScope(shield=True):  # bounded: nothing but bounded steps is left of them
             for command in closing:
                 await command.done.wait()
 
-    async def _keep(self, keeper: Keeper, name: str) -> None:
-        LEDGER.set(self._settings.registrar)
-        LEAVING.set(self._leaving)
-        TELL_SECRETS.set(partial(self._learn_secrets, name))
-        HIDE_SECRETS.set(partial(self._redact, name))
-        with trio.CancelScope() as self._keeping[name]:
-            await keeper.run()
+    def _forget(self, server: str) -> None:
+        """Its keeper has ended: everything it owned is closed."""
         if not self.closed:
-            del self._keepers[name], self._keeping[name]
-            self._board.forget(name)
-            self._usage.forget(name)
+            del self._keepers[server]
+            self._registry.forget(server)
+            self._usage.forget(server)

@@ -12,7 +12,7 @@ from mcp_nursery.actors.server import Permit
 from mcp_nursery.actors.start_limiter import NO_POOL, StartPool
 
 from ..config.environment import connect_timeout
-from ..policy import RestartPolicy
+from ..restart_policy import RestartPolicy
 from ..security.trust import Trust, TrustGate
 from ..spec import ServerSpec
 from ..storage.eras import EraNotes

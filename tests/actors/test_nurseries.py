@@ -12,13 +12,12 @@ import trio.testing
 from mcp_nursery.actors.errors import ConfigError, ConnectionLost, NurseryError, SupervisorClosed
 from mcp_nursery.actors.nurseries import open_service_nursery
 from mcp_nursery.actors.states import ServerState
-from mcp_nursery.supervisor import MemoryStore, lifecycle, open_supervisor
-from mcp_nursery.supervisor.lifecycle import IllegalTransition
-from mcp_nursery.supervisor.policy import RestartPolicy
+from mcp_nursery.supervisor import MemoryStore, open_supervisor, state_machine
+from mcp_nursery.supervisor.restart_policy import RestartPolicy
 from mcp_nursery.supervisor.servers.keeper import Keeper
 from mcp_nursery.supervisor.servers.settings import FleetSettings, Terms
-from mcp_nursery.supervisor.servers.state import initial_snapshot
 from mcp_nursery.supervisor.servers.usage import Usage
+from mcp_nursery.supervisor.state_machine import IllegalTransition, StateMachine
 from mcp_nursery.supervisor.storage.worker import Registrar
 from mcp_nursery.supervisor.testing import Life, ScriptedServer
 
@@ -219,8 +218,8 @@ def test_cancelled_at_any_moment(code):
 @pytest.fixture
 def broken_table(monkeypatch):
     """A table of transitions that lacks the way to `connected`: the keeper crashes when a handshake succeeds."""
-    table = {**lifecycle.TRANSITIONS, S.CONNECTING: frozenset({S.WAITING, S.FAILED, S.STOPPED})}
-    monkeypatch.setattr(lifecycle, "TRANSITIONS", table)
+    table = {**state_machine.TRANSITIONS, S.CONNECTING: frozenset({S.WAITING, S.FAILED, S.STOPPED})}
+    monkeypatch.setattr(state_machine, "TRANSITIONS", table)
 
 
 async def test_a_crashed_keeper_ends_the_block(autojump_clock, broken_table):
@@ -291,8 +290,8 @@ async def test_waiters_of_a_crashed_supervisor(autojump_clock, monkeypatch, act)
             with pytest.raises(NurseryError, match="please report"):
                 async with open_supervisor([spec(server), spec(other, "other")], gate=0) as supervisor:
                     await trio.sleep(2)
-                    broken = {**lifecycle.TRANSITIONS, S.CONNECTING: frozenset({S.WAITING, S.FAILED, S.STOPPED})}
-                    monkeypatch.setattr(lifecycle, "TRANSITIONS", broken)
+                    broken = {**state_machine.TRANSITIONS, S.CONNECTING: frozenset({S.WAITING, S.FAILED, S.STOPPED})}
+                    monkeypatch.setattr(state_machine, "TRANSITIONS", broken)
                     nursery.start_soon(outside, supervisor)
                     await trio.sleep_forever()
     assert ended == [3]
@@ -302,17 +301,18 @@ async def test_a_publisher_that_raises_ends_the_keeper(autojump_clock):
     """The keeper does not swallow it, and closes what it had opened."""
     server = ScriptedServer()
 
-    def publish(old, new):
-        if new.state is S.CONNECTED:
-            raise Boom
+    class Raising:
+        async def prepare(self, old, new):
+            pass
 
-    async def prepare(old, new):
-        pass
+        def publish(self, old, new, prepared):
+            if new.state is S.CONNECTED:
+                raise Boom
 
     one = spec(server, connect_timeout=0)
     settings = FleetSettings(RestartPolicy(), "{tool}", (), 5, {}, Registrar(MemoryStore()))
     terms = Terms(settings, Usage(lambda _server: None), redact=lambda _server, text: text).of_all([one])
-    keeper = Keeper(initial_snapshot(one, RestartPolicy()), terms["lab"], publish, prepare)
+    keeper = Keeper(StateMachine.configured(one, RestartPolicy(), trio.current_time()), terms["lab"], Raising())
     with pytest.raises(ExceptionGroup) as caught:
         await keeper.run()
     assert caught.group_contains(Boom)

@@ -32,7 +32,7 @@ from mcp_nursery.supervisor import (
     events,
     open_supervisor,
 )
-from mcp_nursery.supervisor.lifecycle import LEFT_BY_NOBODY
+from mcp_nursery.supervisor.state_machine import LEFT_BY_NOBODY
 from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual
 
 from ._world import (

@@ -17,7 +17,7 @@ from mcp_nursery.supervisor import (
     ToolsChanged,
     open_supervisor,
 )
-from mcp_nursery.supervisor.status import Snapshot
+from mcp_nursery.supervisor.state_machine import Snapshot
 from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual
 from tests.supervisor.catalogue.test_catalogue import build
 

@@ -13,7 +13,7 @@ from mcp_nursery.supervisor.catalogue import server_tools as parts
 from mcp_nursery.supervisor.catalogue.catalogue import NO_TOOLS, Catalogue, replace_parts
 from mcp_nursery.supervisor.catalogue.server_tools import ServerTools, part_steps
 from mcp_nursery.supervisor.spec import ServerSpec
-from mcp_nursery.supervisor.status import Snapshot
+from mcp_nursery.supervisor.state_machine import Snapshot
 from mcp_nursery.supervisor.tools.naming import DEFAULT_TEMPLATE, public_names
 
 S = ServerState

@@ -9,13 +9,14 @@ from trio.testing import wait_all_tasks_blocked
 
 from mcp_nursery.actors import turns
 from mcp_nursery.supervisor import ServerSpec, ToolsChanged, open_supervisor
-from mcp_nursery.supervisor.policy import RestartPolicy
-from mcp_nursery.supervisor.servers import registry as boards
+from mcp_nursery.supervisor.restart_policy import RestartPolicy
+from mcp_nursery.supervisor.servers import registry as registries
 from mcp_nursery.supervisor.servers.observable import Cell
-from mcp_nursery.supervisor.servers.publication import draft_steps
-from mcp_nursery.supervisor.servers.registry import Board
+from mcp_nursery.supervisor.servers.publication import publication_steps
+from mcp_nursery.supervisor.servers.registry import ServerRegistry
 from mcp_nursery.supervisor.servers.settings import FleetSettings
-from mcp_nursery.supervisor.status import CallCounts, Snapshot
+from mcp_nursery.supervisor.state_machine import Snapshot
+from mcp_nursery.supervisor.status import CallCounts
 from mcp_nursery.supervisor.storage import pins as pinning
 from mcp_nursery.supervisor.storage.store import MemoryStore
 from mcp_nursery.supervisor.storage.worker import Registrar
@@ -43,20 +44,20 @@ def smallest_pieces(monkeypatch):
 # -- turns --------------------------------------------------------------------------------------------------------
 
 
-def a_board(*snapshots: Snapshot) -> Board:
+def a_registry(*snapshots: Snapshot) -> ServerRegistry:
     settings = FleetSettings(RestartPolicy(), "mcp_{server}_{tool}", (), 5, {}, Registrar(MemoryStore()))
-    board = Board(settings, work, lambda _server: CallCounts())
+    registry = ServerRegistry(settings, work, lambda _server: CallCounts())
     for each in snapshots:
-        board.cells[each.spec.name] = Cell(each)
-    board.rebuild({})
-    return board
+        registry.cells[each.spec.name] = Cell(each)
+    registry.rebuild({})
+    return registry
 
 
 async def test_others_run_while_ten_thousand_tools_are_made_ready():
     """One turn of the loop was 0.46 s long."""
     old = server("a")
     new = server("a", *(f"tool_{at}" for at in range(10_000)))
-    board = a_board(old)
+    registry = a_registry(old)
     others, seen = 0, set[int]()
     ready = False
 
@@ -64,17 +65,17 @@ async def test_others_run_while_ten_thousand_tools_are_made_ready():
         nonlocal others
         while not ready:
             others += 1
-            seen.add(len(board.catalogue.value.tools))
+            seen.add(len(registry.catalogue.value.tools))
             await trio.lowlevel.checkpoint()
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(count)
-        await board.prepare(old, new)
+        prepared = await registry.prepare(old, new)
         ready = True
-        board.publish(old, new)
+        registry.publish(old, new, prepared)
     assert others > 10_000
     assert seen == {0}
-    assert len(board.catalogue.value.tools) == 10_000
+    assert len(registry.catalogue.value.tools) == 10_000
 
 
 class _Turns(trio.abc.Instrument):
@@ -190,14 +191,14 @@ async def add_many(supervisor) -> None:
 
 
 class _Watched:
-    """Says when a draft has come to a certain step; it goes on as without it."""
+    """Says when a publication has come to a certain step; it goes on as without it."""
 
     def __init__(self, after: int) -> None:
         self._after = after
         self.there: trio.Event | None = None
 
     def steps(self, *args, **options):
-        for taken, each in enumerate(work := _Outcome(draft_steps(*args, **options)), start=1):
+        for taken, each in enumerate(work := _Outcome(publication_steps(*args, **options)), start=1):
             if taken == self._after and self.there is not None:
                 self.there.set()
             yield each
@@ -246,7 +247,7 @@ BEFORE, NOW = numbered(0, 40), numbered(10, 50)
 def test_what_happens_meanwhile_leaves_a_right_catalogue(monkeypatch, meanwhile, after):
     """Tools are there as before or as they are now, never some of each."""
     watched = _Watched(after)
-    monkeypatch.setattr(boards, "draft_steps", watched.steps)
+    monkeypatch.setattr(registries, "publication_steps", watched.steps)
 
     async def look(supervisor) -> None:
         while True:

@@ -5,7 +5,7 @@ import math
 import attrs
 import pytest
 
-from mcp_nursery.supervisor.policy import Finished, GiveUp, Restart, RestartPolicy, RestartTracker
+from mcp_nursery.supervisor.restart_policy import Finished, GiveUp, Restart, RestartPolicy, RestartTracker
 
 EPSILON = 2**-30
 NAN, INF = math.nan, math.inf

@@ -3,7 +3,7 @@
 import pytest
 
 from mcp_nursery.actors.states import ServerState
-from mcp_nursery.supervisor.lifecycle import (
+from mcp_nursery.supervisor.state_machine import (
     BEGINNINGS,
     CALLS_WAIT,
     KEEPS_TOOLS,

@@ -1,0 +1,320 @@
+"""The state machine of one server: its states, the legal ways between them, and what each event makes of it. Pure.
+
+The table says which state may follow which; the code, the tests and the figure in the documentation read it. A
+`Snapshot` is all that is known of a server at one moment. A `StateMachine` is a snapshot with the server's place on
+the restart ladder and the time of its next start. Its methods are the events of a server's life: the keeper
+(`servers/keeper.py`) hears of one, takes the machine that follows it, and publishes that one's snapshot.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, assert_never
+
+from attrs import evolve, field, frozen
+
+from mcp_nursery.actors.errors import one_line
+from mcp_nursery.actors.messages import Connected, ExitReason, Owner
+from mcp_nursery.actors.states import ExitKind, ServerState
+
+from .error_line import kept_tail, telling_line
+from .introduction import Introduction
+from .restart_policy import Finished, GiveUp, Restart, RestartPolicy, RestartTracker
+from .tools.pins import UNREVIEWED, Review
+
+if TYPE_CHECKING:
+    from mcp_types import Tool as Definition
+
+    from .spec import ServerSpec
+
+_S = ServerState
+
+TRANSITIONS: Mapping[ServerState, frozenset[ServerState]] = MappingProxyType(
+    {
+        _S.DISABLED: frozenset({_S.CONNECTING, _S.STOPPED}),
+        _S.BLOCKED: frozenset({_S.CONNECTING, _S.STOPPED}),
+        _S.IDLE: frozenset({_S.CONNECTING, _S.STOPPED}),
+        _S.CONNECTING: frozenset({_S.CONNECTED, _S.WAITING, _S.FAILED, _S.STOPPED, _S.NEEDS_AUTH, _S.BLOCKED}),
+        _S.CONNECTED: frozenset({_S.CONNECTING, _S.WAITING, _S.FAILED, _S.STOPPED, _S.IDLE, _S.NEEDS_AUTH}),
+        _S.NEEDS_AUTH: frozenset({_S.CONNECTING, _S.STOPPED}),
+        _S.WAITING: frozenset({_S.CONNECTING, _S.STOPPED}),
+        _S.FAILED: frozenset({_S.CONNECTING, _S.STOPPED}),
+        _S.STOPPED: frozenset({_S.CONNECTING}),
+    }
+)
+"""From each state, the states that may follow it. A state may always follow itself: the same state with new facts."""
+
+BEGINNINGS = frozenset({_S.DISABLED, _S.IDLE, _S.CONNECTING})
+"""Where a server stands when its configuration is new, whatever it did before: a changed one begins again."""
+
+KEEPS_TOOLS = frozenset({_S.CONNECTED, _S.CONNECTING, _S.WAITING, _S.IDLE, _S.NEEDS_AUTH})
+"""States in which a server's last known tools stay visible and routed; in all others it has none."""
+
+CALLS_WAIT = frozenset({_S.CONNECTING, _S.IDLE})
+"""States in which a call waits for the server unless it says otherwise."""
+
+LEFT_BY_NOBODY = frozenset({_S.DISABLED, _S.BLOCKED, _S.NEEDS_AUTH, _S.FAILED, _S.STOPPED})
+"""States that only a person's act ends, unless `revive` ends `failed`. In `needs_auth` nothing is tried again on its
+own, however long it lasts: somebody authorises, and reconnects."""
+
+
+class IllegalTransition(AssertionError):
+    """A keeper tried a way that the table does not have: a bug of ours."""
+
+
+def check_beginning(new: ServerState) -> None:
+    """Refuse a state in which no configuration begins.
+
+    Raises:
+        IllegalTransition: The state is not in `BEGINNINGS`.
+    """
+    if new not in BEGINNINGS:
+        raise IllegalTransition(f"begins in {new}")
+
+
+def check_transition(old: ServerState, new: ServerState) -> None:
+    """Refuse a way between states that the table does not have.
+
+    Raises:
+        IllegalTransition: The way is not in `TRANSITIONS`.
+    """
+    if new is not old and new not in TRANSITIONS[old]:
+        raise IllegalTransition(f"{old} -> {new}")
+
+
+@frozen
+class Snapshot:
+    """All that is known of one server at one moment. Written by its keeper alone, as a whole."""
+
+    spec: "ServerSpec"
+    state: ServerState
+    incarnation: int = 0
+    """The latest connection, from 1; 0 before the first."""
+    attempt: int = 1
+    """Which start this is, or which one is due, since the ladder began; from 1."""
+    max_attempts: int = 1
+    due_at: float | None = None
+    """When the next start is due, on Trio's clock; set in `waiting`, and in `failed` if it is revived by time."""
+    revives_on_call: bool = False
+    """In `failed`: whether a call starts it afresh."""
+    woken: bool = False
+    """In `connecting`: whether a call or a list began this attempt, and waits for it as for a first one."""
+    connected_at: float | None = None
+    """When `connected` began, on Trio's clock."""
+    error: str | None = None
+    """The last failure, one line; None once connected."""
+    stderr_tail: str | None = field(default=None, repr=False)
+    """See `ServerStatus`."""
+    pid: int | None = None
+    introduction: Introduction | None = None
+    """What the server said of itself, last known."""
+    owner: Owner | None = field(default=None, repr=False)
+    """Where calls go; set in `connected` only."""
+    definitions: "tuple[Definition, ...]" = field(default=(), repr=False)
+    """The tools as the server declared them, last known; which states show them is the catalogue's affair."""
+    review: Review = field(default=UNREVIEWED, repr=False)
+    """How they compare with what they were when they were first used."""
+
+    @property
+    def settled(self) -> bool:
+        """Whether no first attempt is under way. One that somebody asked for counts as a first attempt."""
+        return not (self.state is ServerState.CONNECTING and (self.attempt == 1 or self.woken))
+
+    @property
+    def abandoned(self) -> bool:
+        """Whether nobody will bring it to `connected` by itself: waiting for that is vain."""
+        return self.state in LEFT_BY_NOBODY and self.due_at is None
+
+    def retry_in(self, now: float) -> float | None:
+        """Seconds from `now` until the next start; None if none is due."""
+        return None if self.due_at is None else max(0.0, self.due_at - now)
+
+
+_NEVER = math.inf
+
+_NOT_RETRIED = frozenset({ExitKind.UNUSABLE, ExitKind.NEEDS_AUTH, ExitKind.REFUSED})
+"""Ends that another start cannot mend."""
+
+
+@frozen
+class StateMachine:
+    """One server between two events. Nothing here changes: each event is a method that returns what follows it.
+
+    Raises:
+        IllegalTransition: By every event: it leads where `TRANSITIONS` has no way.
+    """
+
+    snapshot: Snapshot
+    """Where the server stands."""
+    due: float
+    """When the next incarnation is to begin, on Trio's clock; `inf` for never."""
+    _tracker: RestartTracker
+    """Its place on the restart ladder."""
+
+    @classmethod
+    def configured(cls, spec: "ServerSpec", policy: RestartPolicy, now: float) -> "StateMachine":
+        """The server has just been configured; `policy` is for one that brings none."""
+        ladder = spec.policy or policy
+        state = ServerState.CONNECTING
+        if not spec.enabled:
+            state = ServerState.DISABLED
+        elif spec.lazy:
+            state = ServerState.IDLE
+        snapshot = Snapshot(spec, state, max_attempts=ladder.max_attempts)
+        due = now if state is ServerState.CONNECTING else _NEVER
+        return cls(snapshot, due, RestartTracker(ladder, spec.restart))
+
+    # -- on its way to a connection -------------------------------------------------------------------------------
+
+    def started(self, now: float, *, woken: bool = False) -> "StateMachine":
+        """It is to be started now, with a whole ladder; `woken`: a call or a list waits for it."""
+        return self._resumed(now, self._tracker.reset(), woken=woken)
+
+    def woken(self, now: float) -> "StateMachine | None":
+        """A call or a list needs it; None if those do not start it in this state.
+
+        After idleness it keeps its place on the ladder.
+        """
+        if self.snapshot.revives_on_call:
+            return self.started(now, woken=True)
+        return self._resumed(now, self._tracker, woken=True) if self.snapshot.state is ServerState.IDLE else None
+
+    def _resumed(self, now: float, tracker: RestartTracker, *, woken: bool) -> "StateMachine":
+        return self._to(evolve(self._connecting(tracker), pid=None, woken=woken), due=now, tracker=tracker)
+
+    def reconnected(self, now: float) -> "StateMachine":
+        """Somebody wants a fresh start. An attempt under way is as good as one, from now on."""
+        if self.snapshot.state is not ServerState.CONNECTING:
+            return self.started(now)
+        fresh = self._tracker.reset()
+        return self._to(self._connecting(fresh), tracker=fresh)
+
+    def incarnated(self) -> "StateMachine":
+        """The next incarnation begins. Its end will say what is due after it."""
+        return self._to(evolve(self._connecting(self._tracker), incarnation=self.snapshot.incarnation + 1), due=_NEVER)
+
+    def opened(self, pid: int | None) -> "StateMachine":
+        """There is a transport."""
+        return self._to(evolve(self.snapshot, pid=pid))
+
+    def connected(
+        self, report: Connected, introduction: Introduction, review: Review, *, stderr_tail: str | None, now: float
+    ) -> "StateMachine":
+        """It is ready for calls; with what it said of itself, and on standard error, without secrets."""
+        snapshot = evolve(
+            self.snapshot,
+            state=ServerState.CONNECTED,
+            connected_at=now,
+            error=None,
+            stderr_tail=stderr_tail,
+            introduction=introduction,
+            owner=report.owner,
+            definitions=report.definitions,
+            review=review,
+        )
+        return self._to(snapshot, tracker=self._tracker.on_connected(now))
+
+    # -- connected ------------------------------------------------------------------------------------------------
+
+    def listed(self, definitions: "tuple[Definition, ...]", review: Review) -> "StateMachine":
+        """Its tools were fetched again, or compared again with what they were."""
+        return self._to(evolve(self.snapshot, definitions=definitions, review=review))
+
+    def idle(self, now: float) -> "StateMachine":
+        """Nobody has used it for long: it stays at rest until it is wanted."""
+        tracker = self._tracker.on_idle(now)
+        return self._to(
+            evolve(self._connecting(tracker), state=ServerState.IDLE, pid=None), due=_NEVER, tracker=tracker
+        )
+
+    # -- ends -----------------------------------------------------------------------------------------------------
+
+    def ended(self, reason: ExitReason, redact: Callable[[str], str]) -> "StateMachine":
+        """An incarnation has ended, and nobody had asked for that: the policy decides what follows.
+
+        A refused probe is no failure: the next incarnation belongs to the same attempt.
+        """
+        if reason.kind is ExitKind.PROBE_REFUSED:
+            return evolve(self, due=reason.at)
+        clean = reason.loss.exit_code == 0 and not reason.loss.pending
+        tracker, decision = self._tracker.on_exit(reason.at, clean=clean, retriable=reason.kind not in _NOT_RETRIED)
+        ended = _disconnected(self.snapshot, reason, redact)
+        match decision:
+            case Restart():
+                ended = evolve(ended, state=ServerState.WAITING, due_at=decision.at, attempt=decision.attempt)
+            case GiveUp():
+                ended = _given_up(ended, reason)
+            case Finished():
+                ended = evolve(ended, state=ServerState.STOPPED)
+            case _:
+                assert_never(decision)
+        return self._to(ended, due=_NEVER if ended.due_at is None else ended.due_at, tracker=tracker)
+
+    def stopped(self) -> "StateMachine":
+        """A person wants it down, and has seen what was wrong with it."""
+        if self.snapshot.state is ServerState.STOPPED:
+            return evolve(self, due=_NEVER)
+        snapshot = evolve(self._connecting(self._tracker), state=ServerState.STOPPED, attempt=1, pid=None, error=None)
+        return self._to(snapshot, due=_NEVER)
+
+    # -- another configuration ------------------------------------------------------------------------------------
+
+    def reconfigured(self, spec: "ServerSpec", policy: RestartPolicy, now: float) -> "StateMachine":
+        """Its spec is another: it begins as if it had just been configured, with incarnations counted on.
+
+        A spec that equals the one it had changes nothing: what does not count in comparing may differ. What the server
+        said of itself and its tools are known as before if it is reached in the same way; otherwise it may be quite
+        another server, and they are forgotten.
+        """
+        old = self.snapshot
+        if spec == old.spec:
+            return evolve(self, snapshot=evolve(old, spec=spec))
+        machine = self.configured(spec, policy, now)
+        snapshot = evolve(machine.snapshot, incarnation=old.incarnation)
+        if spec.transport == old.spec.transport:
+            known = old.definitions, old.review, old.introduction
+            snapshot = evolve(snapshot, definitions=known[0], review=known[1], introduction=known[2])
+        check_beginning(snapshot.state)
+        return evolve(machine, snapshot=snapshot)
+
+    # -- the snapshot that follows --------------------------------------------------------------------------------
+
+    def _connecting(self, tracker: RestartTracker) -> Snapshot:
+        return evolve(
+            self.snapshot,
+            state=ServerState.CONNECTING,
+            attempt=tracker.attempt,
+            due_at=None,
+            revives_on_call=False,
+            connected_at=None,
+            owner=None,
+        )
+
+    def _to(
+        self, snapshot: Snapshot, *, due: float | None = None, tracker: RestartTracker | None = None
+    ) -> "StateMachine":
+        check_transition(self.snapshot.state, snapshot.state)
+        return StateMachine(snapshot, self.due if due is None else due, tracker or self._tracker)
+
+
+def _disconnected(snapshot: Snapshot, reason: ExitReason, redact: Callable[[str], str]) -> Snapshot:
+    """The snapshot without the connection, and with its error: one line without secrets, the process's own included."""
+    tail = kept_tail(reason.loss.stderr_tail, redact)
+    said = telling_line(tail or "")
+    error = ": ".join([one_line(redact(reason.loss.message)), *([said[:200]] if said else [])])
+    return evolve(snapshot, owner=None, connected_at=None, pid=None, woken=False, error=error, stderr_tail=tail)
+
+
+def _given_up(ended: Snapshot, reason: ExitReason) -> Snapshot:
+    """Started no more but by a person, or by what its spec says revives it."""
+    if reason.kind is ExitKind.NEEDS_AUTH:
+        return evolve(ended, state=ServerState.NEEDS_AUTH)
+    if reason.kind is ExitKind.REFUSED:
+        return evolve(ended, state=ServerState.BLOCKED)
+    failed = evolve(ended, state=ServerState.FAILED)
+    revive = ended.spec.revive
+    if revive is None or reason.kind is ExitKind.UNUSABLE:
+        return failed
+    if revive == "on_call":
+        return evolve(failed, revives_on_call=True)
+    return evolve(failed, due_at=reason.at + float(revive))
