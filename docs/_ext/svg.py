@@ -130,7 +130,7 @@ def sequence(title: str, names: Sequence[str], steps: Sequence[Step], *, gap: fl
     drawn: list[str] = []
     for step in steps:
         lines = step.text.count("\n") + 1
-        y += 14 + LINE * lines
+        y += 17 + LINE * lines
         here = places[step.sender]
         if not step.receiver:
             drawn.append(box(Box(here, y - LINE * lines / 2 + 8, step.text, "note", gap - 14, LINE * lines + 10)))
@@ -139,7 +139,7 @@ def sequence(title: str, names: Sequence[str], steps: Sequence[Step], *, gap: fl
         there = places[step.receiver]
         way = math.copysign(1, there - here)
         drawn.append(line(here + 2 * way, y, there - 2 * way, y, kind=step.kind))
-        drawn.append(text((here + there) / 2, y - 8 - LINE * (lines - 1) / 2, step.text, "label"))
+        drawn.append(text((here + there) / 2, y - 11 - LINE * (lines - 1) / 2, step.text, "label"))
     height = y + 26
     parts += [f'<line class="life" x1="{x:g}" y1="52" x2="{x:g}" y2="{height - 6:g}"/>' for x in places.values()]
     return figure(gap * len(names), height, title, parts + drawn)
