@@ -50,6 +50,7 @@ def distributions(packages):
     return {package: {re.sub(r"[-_.]+", "-", name).lower() for name in known.get(package, ())} for package in packages}
 
 
+@pytest.mark.slow
 def test_what_is_imported_is_declared():
     missing = {
         package: owners
@@ -59,6 +60,7 @@ def test_what_is_imported_is_declared():
     assert missing == {}
 
 
+@pytest.mark.slow
 def test_what_is_declared_is_imported():
     """A dependency that nobody uses any more is none."""
     used = set().union(*distributions(imported("actors", "supervisor")).values())
@@ -71,6 +73,7 @@ OWN = {path.stem for path in (ROOT / "tests").rglob("*.py")} | {
 """What scripts import from their own folder."""
 
 
+@pytest.mark.slow
 def test_what_tests_import_is_declared():
     found = distributions(imported("tests") - OWN - {"tests"})
     missing = {package: owners for package, owners in found.items() if not owners & (RUNTIME | EXTRAS["test"]).keys()}

@@ -60,6 +60,7 @@ async def test_sometimes():
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, 1])
 def test_every_retry_is_told(tmp_path, workers):
     (tmp_path / "tests").symlink_to(TESTS)

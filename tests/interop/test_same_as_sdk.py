@@ -149,6 +149,7 @@ def test_a_change_that_is_told_in_the_middle_of_a_call(tmp_path, era):
     assert len(ours.frames) == 1
 
 
+@pytest.mark.slow
 def test_with_a_server_of_the_sdk(tmp_path):
     """R5, R6, P7: its own `MCPServer`; all it reads from us, it reads from the SDK's client, and answers alike."""
     runs, heard = [], []

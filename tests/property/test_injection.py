@@ -60,6 +60,7 @@ def test_the_quick_search_finds_what_the_plain_one_finds(text: str, data: st.Dat
     assert scan(text) == plainly(text)
 
 
+@pytest.mark.slow
 @given(st.sampled_from(PLAIN).flatmap(lambda one: st.tuples(st.just(one[0]), st.from_regex(one[1]).map(dotted))))
 def test_every_sign_is_found(sign: tuple[str, str]) -> None:
     """T12: whatever the sentence."""

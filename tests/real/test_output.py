@@ -74,6 +74,7 @@ async def test_a_big_integer_arrives_as_it_was_sent():
         assert result.structured == {"big": 2**70 + 1}
 
 
+@pytest.mark.slow
 async def test_a_huge_result_is_whole_and_its_cost_is_linear():
     """Q31: 32 MB are all there, a model gets the beginning, and it takes about four times the work of 8 MB, from the
     pipe to the typed result."""

@@ -16,6 +16,8 @@ from mcp_nursery.supervisor.storage.sqlite import SqliteStore
 
 from .harness import AT_ONCE, status_of, supervised
 
+pytestmark = pytest.mark.slow
+
 SCRIPTED = Path(__file__).parents[1] / "servers" / "stdio_scripted.py"
 DONE = '{"jsonrpc":"2.0","id":$ID,"result":{"content":[{"type":"text","text":"3"}]}}'
 

@@ -14,6 +14,8 @@ from ..timely import Late, in_time, timely
 from .harness import eventually, outcome_of, status_of, supervised
 from .remote import IN_SESSION
 
+pytestmark = pytest.mark.slow
+
 VERSIONS = {"modern": "2026-07-28", "handshake": "2025-11-25", "json": "2025-11-25", "sse": "2025-11-25"}
 CALL = {"method": "tools/call"}
 

@@ -25,6 +25,8 @@ from mcp_nursery.supervisor import (
 from .harness import eventually, lab, status_of, supervised
 from .remote import IN_SESSION, KINDS, free_port
 
+pytestmark = pytest.mark.slow
+
 ONCE = RestartPolicy(delays=[])
 SECRETS = {"Authorization": "Bearer tok-5ecret", "X-Key": "key-5ecret"}
 ANY = {"times": 1000}

@@ -70,8 +70,8 @@ async def test_a_loss_is_noticed_although_somebody_holds_the_pipe():
 
 
 async def test_a_server_that_always_fails_is_tried_four_times(journal):
-    """L3: by a ladder of the default's shape, a fifth of its height, then never again."""
-    delays = [0.4, 1, 3]
+    """L3: by a ladder of the default's shape, a twentieth of its height, then never again."""
+    delays = [0.1, 0.25, 0.75]
     spec = lab(journal=journal, flags={"exit": 1}, policy=RestartPolicy(delays=delays), lazy=True)
     with trio.fail_after(60):
         async with open_supervisor([spec]) as supervisor, supervisor.events() as events:
@@ -118,6 +118,7 @@ async def test_a_program_that_exits_at_once_is_started_once_an_attempt(journal):
     assert journal.count("start") == len(specs)
 
 
+@pytest.mark.slow
 async def test_many_crashes_leave_nothing_behind(journal):
     """Q2: 50 cycles; no zombie, no second process, and as many open files as before."""
     others = {child.pid for child in psutil.Process().children()}  # servers of other tests

@@ -14,6 +14,8 @@ from mcp_nursery.supervisor import MemoryStore, ServerDown, ServerSpec, StdioTra
 
 from .harness import LAB, lab, status_of, supervised
 
+pytestmark = pytest.mark.slow
+
 SECRET = "hunter2-hunter2"
 COMMAND = [sys.executable, "-c", "from mcp_nursery.supervisor.cli import main; main()"]
 

@@ -124,6 +124,7 @@ async def test_a_lag_shows_what_is_true_when_it_is_read(autojump_clock):
             raise AssertionError(await events.receive())
 
 
+@pytest.mark.slow
 async def test_more_servers_than_a_reader_may_fall_behind(autojump_clock):
     """P2: after a storm it hears what happens live again within one catch-up, however many servers there are."""
     specs = [spec(ScriptedServer(), f"s{number}") for number in range(EVENT_BUFFER + 50)]

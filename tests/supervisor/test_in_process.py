@@ -464,6 +464,7 @@ async def test_one_object_under_two_names(autojump_clock):
         assert (await supervisor.call_tool("mcp_b_shout", {"text": "hey"})).full_text == "HEY"
 
 
+@pytest.mark.slow
 def test_cancelled_at_every_step():
     """Q30: cancelled at any moment of a start, a call and a reconnect: no error, nothing left."""
     for steps in range(15, 200, 7):

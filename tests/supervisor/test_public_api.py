@@ -66,10 +66,12 @@ def test_an_unknown_name():
         mcp_nursery.supervisor.nonsense  # noqa: B018
 
 
+@pytest.mark.slow
 def test_star_import():
     assert python("from mcp_nursery.supervisor import *; print(open_supervisor.__name__)") == "open_supervisor"
 
 
+@pytest.mark.slow
 def test_the_accepted_imports():
     """ACCEPTANCE.md's import lines work in a fresh interpreter."""
     assert python(ACCEPTED + "print(ServerDown.__mro__[1].__name__)") == "CallError"
@@ -102,6 +104,7 @@ def test_every_module_imports(module):
     importlib.import_module(module)
 
 
+@pytest.mark.slow
 def test_the_ground_floor_stands_alone():
     """House rule 1: actors never import supervisor."""
     imports = ", ".join(name for name in MODULES if name.startswith("mcp_nursery.actors"))

@@ -50,6 +50,7 @@ async def test_who_ends_a_server_is_not_warned(autojump_clock, caplog):
     assert ("INFO", "lab: connecting -> waiting: not yet; start 2 of 2 in 2 s") in told(caplog)
 
 
+@pytest.mark.slow
 async def test_a_server_that_comes_and_goes_without_end(autojump_clock, caplog):
     """Q7: so many lines a minute and no more; how many were left out is told."""
     caplog.set_level(logging.INFO, LOG)

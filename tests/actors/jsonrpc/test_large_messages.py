@@ -144,6 +144,7 @@ def test_what_is_no_json_is_a_value_error():
             read(value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", [b"abcd\xff", rb"\ud800", rb"\n\ud800", b"x,", b"9"])
 def test_every_piece_is_bounded(text):
     """Twice the frame, twice the pieces: none grows with it but the parser's own."""

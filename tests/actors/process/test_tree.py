@@ -208,6 +208,7 @@ async def test_a_host_that_is_stopped_in_one_step_takes_the_others_all_the_same(
 # many
 
 
+@pytest.mark.slow
 @timely
 async def test_twenty_stubborn_children_close_in_one_grace_period(child):
     async def one(opening, task_status=trio.TASK_STATUS_IGNORED):

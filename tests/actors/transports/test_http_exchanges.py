@@ -94,6 +94,7 @@ async def test_a_connect_that_hangs_sends_nothing(wire, monkeypatch):
     assert sent.slot.delivery is Delivery.NOT_SENT
 
 
+@pytest.mark.slow
 @anyhow
 async def test_the_end_of_a_call_is_the_end_of_its_exchange(wire):
     """200 calls that are over leave no connection that waits for them, and no task."""
@@ -435,6 +436,7 @@ def _big(asked, size, *, id_first):
     return json.dumps(ordered).encode()
 
 
+@pytest.mark.slow
 @anyhow
 @pytest.mark.parametrize("streams", [False, True])
 async def test_twelve_megabytes_are_an_answer(wire, streams):

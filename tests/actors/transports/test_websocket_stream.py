@@ -382,6 +382,7 @@ async def test_a_batch_that_a_close_overtook_is_told_to_be_broken():
         assert not (await duplex.loss()).unheard  # it might have left
 
 
+@pytest.mark.slow
 async def test_fragments_of_nothing_hold_up_nobody_and_end():
     """They stopped the loop for half a second each time it read, and were kept without end."""
     passed = 0

@@ -46,6 +46,7 @@ def test_nothing_has_changed(cli, server):
     assert (cli("pins").code, cli("pins", "--json").json) == (0, {"changes": []})
 
 
+@pytest.mark.slow
 def test_it_is_told_each_time_it_is_seen(changed):
     with process("tools", "--config", changed) as command:
         _, err = command.communicate()

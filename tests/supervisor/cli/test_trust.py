@@ -69,6 +69,7 @@ def test_a_cloned_repository_runs_nothing(cli, spied, command):
         assert states == {"plain": "blocked", "lazy": "blocked", "said": "blocked", "lab": "blocked"}
 
 
+@pytest.mark.slow
 def test_run_runs_nothing_either(spied):
     """Q28: until it is ended."""
     _, trace = spied
@@ -328,6 +329,7 @@ def test_no_variable_of_the_process_leaves_by_a_remote_entry(cli, curious, comma
         assert reached >= {f"{kind}{number}" for kind, numbers in kinds for number in numbers} | {"helped"}
 
 
+@pytest.mark.slow
 def test_none_leaves_while_servers_are_kept_running_either(curious):
     """Q28, K5: `run`, until it is ended."""
     with process("run") as running:

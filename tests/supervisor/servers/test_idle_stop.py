@@ -396,6 +396,7 @@ async def test_lost_in_the_moment_of_the_stop(autojump_clock):
 # -- a call in the very moment of the stop ------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hand_over", ["call", "fan_out", "by server"])
 def test_a_call_at_every_step_of_the_stop(hand_over):
     """G8: one answer each, executed once. In the same step of the clock either may come first."""

@@ -125,6 +125,7 @@ def test_no_turn_of_a_keeper_grows_with_the_tools_of_its_server(event):
     run_virtual(main)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("event", ["reconnect", "stop", "start", "add", "remove", "reload"])
 def test_no_turn_grows_with_the_tools_of_a_server_when_the_host_changes_what_there_is(event):
     """Under this template every tool has another name when a second server comes or goes."""
@@ -242,6 +243,7 @@ async def follow(supervisor, shown, task_status) -> None:
 BEFORE, NOW = numbered(0, 40), numbered(10, 50)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [1, 60, 110])
 @pytest.mark.parametrize("meanwhile", [nothing, stop, remove, add, add_and_remove, add_many])
 def test_what_happens_meanwhile_leaves_a_right_catalogue(monkeypatch, meanwhile, after):

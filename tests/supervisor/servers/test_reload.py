@@ -804,6 +804,7 @@ async def test_leaving_the_block_ends_a_reload(autojump_clock):
     assert server.most_alive == 2  # of two names
 
 
+@pytest.mark.slow
 def test_reload_at_every_step_of_a_start():
     """L7, L18: no step of a start is too late or too early to change it."""
     for steps in range(60):

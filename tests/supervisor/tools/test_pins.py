@@ -228,6 +228,7 @@ LONG = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("long", LONG.values(), ids=LONG)
 def test_what_is_long_counts_by_its_digest(long):
     """A text of bounded length, made in small steps; any difference makes another, and the order of keys makes none."""

@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,6 +17,7 @@ values = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(values, st.integers(1, 4))
 def test_it_is_what_json_writes(value, in_a_row):
     given_length, writing._IN_A_ROW = writing._IN_A_ROW, in_a_row
