@@ -29,7 +29,7 @@ from .messages import (
 from .outcomes import Loss
 from .reply import ReplySlot
 from .session.base import Connection, HandshakeFailed
-from .start_limiter import NO_POOL, Place, StartPool
+from .start_limiter import UNLIMITED, Place, StartLimiter
 from .states import Era, ExitKind
 from .tool_refresh import Relisting
 
@@ -66,8 +66,8 @@ class ServerActor:
         mailbox_size: Calls that may wait.
         max_in_flight: Calls that may be with the server at once.
         permit: Asked before anything else, in time that does not count: None, or why it may not start.
-        pool: Where the start waits for a place, in time that does not count; the place is free again when the server
-            has answered, or has ended.
+        limiter: Where the start waits for a place, in time that does not count; the place is free again when the
+            server has answered, or has ended.
         host: What the server may ask of the host.
         liveness: How a connection that is silent is found to be dead; None: only its end ends it.
         report: Told of each step, synchronously.
@@ -83,7 +83,7 @@ class ServerActor:
         mailbox_size: int,
         max_in_flight: int,
         permit: Permit | None = None,
-        pool: StartPool = NO_POOL,
+        limiter: StartLimiter = UNLIMITED,
         host: Host = NO_HOST,
         liveness: Liveness | None = None,
         report: Callable[[Report], None],
@@ -94,7 +94,7 @@ class ServerActor:
         self._era = era
         self._max_in_flight = max_in_flight
         self._permit = permit
-        self._pool = pool
+        self._limiter = limiter
         self._host = host
         self._liveness = liveness
         self._report = report
@@ -133,7 +133,7 @@ class ServerActor:
         try:
             try:
                 with self._life:
-                    await self._start()
+                    await self._live()
             except Exception as crash:
                 logger.exception("an incarnation crashed, please report it")
                 if self._reason is None:
@@ -144,32 +144,37 @@ class ServerActor:
             self._refuse_all()
         self._report(Ended(self.incarnation))
 
-    async def _start(self) -> None:
-        """Wait for permission and for a place, in time that does not count."""
+    async def _live(self) -> None:
+        """Wait for permission and for a place, then hold a connection open for as long as there is life in it.
+
+        The time to connect counts from when there is a place.
+        """
         refusal = None if self._permit is None else await self._permit()
         if refusal is not None:
             self._end(self._ended(ExitKind.REFUSED, Loss(refusal)))
             return
-        place = await self._pool.enter()
-        try:
+        with await self._limiter.enter() as place:
             self._life.deadline = trio.current_time() + self._connect_timeout
-            await self._open_and_live(place)
-        finally:
-            self._pool.leave(place)
+            try:
+                async with self._connector.connect(self._host) as connection, open_asking(connection) as self._asking:
+                    await self._use(connection, place)
+            except StartFailed as failure:
+                kind = ExitKind.CONNECT_FAILED if failure.retriable else ExitKind.UNUSABLE
+                self._end(self._ended(kind, Loss(str(failure), needs_auth=failure.needs_auth)))
 
-    async def _open_and_live(self, place: Place) -> None:
-        """Hold the connection open for as long as there is life in it."""
+    async def _use(self, connection: Connection, place: Place) -> None:
+        """Get to know the server, then serve calls with it. The reason is told before the connection is closed."""
+        self._report(Opened(self.incarnation, connection.pid))
         try:
-            async with self._connector.connect(self._host) as connection, open_asking(connection) as self._asking:
-                try:
-                    self._end(await self._live(connection, place))
-                finally:
-                    if self._reason is None and self._life.cancel_called:
-                        # told now: the close that follows may take its time
-                        self._end(self._cancelled(connection.stderr_tail))
-        except StartFailed as failure:
-            kind = ExitKind.CONNECT_FAILED if failure.retriable else ExitKind.UNUSABLE
-            self._end(self._ended(kind, Loss(str(failure), needs_auth=failure.needs_auth)))
+            await self._introduce(connection, place)
+            self._end(await self._serve(connection))
+        except HandshakeFailed as failure:
+            self._era = self._era or failure.era
+            kind = ExitKind.PROBE_REFUSED if failure.probe_refused else ExitKind.CONNECT_FAILED
+            self._end(self._ended(kind, failure.loss))
+        finally:
+            if self._reason is None and self._life.cancel_called:
+                self._end(self._cancelled(connection.stderr_tail))  # the close that follows may take its time
 
     def _end(self, reason: ExitReason) -> None:
         self._reason = reason
@@ -183,18 +188,6 @@ class ServerActor:
         loss = Loss(f"not connected within {self._connect_timeout:g} s", stderr_tail=said)
         return ExitReason(ExitKind.CONNECT_FAILED, loss, at=self._life.deadline, era=self._era)
 
-    async def _live(self, connection: Connection, place: Place) -> ExitReason:
-        """Get to know the server, then serve calls with it. How it ended."""
-        self._report(Opened(self.incarnation, connection.pid))
-        try:
-            await self._introduce(connection, place)
-        except HandshakeFailed as failure:
-            self._era = self._era or failure.era
-            return self._ended(
-                ExitKind.PROBE_REFUSED if failure.probe_refused else ExitKind.CONNECT_FAILED, failure.loss
-            )
-        return await self._serve(connection)
-
     async def _introduce(self, connection: Connection, place: Place) -> None:
         """From the first word to `connected`. Nothing that is learnt stays here: the keeper has it.
 
@@ -203,7 +196,7 @@ class ServerActor:
         """
         handshake = await connection.handshake(self._era)
         self._era = handshake.era
-        self._pool.leave(place)
+        place.leave()
         definitions = await connection.list_tools() if _has_tools(handshake) else ()
         await trio.lowlevel.checkpoint_if_cancelled()  # out of time in this very step, it has not connected
         self._life.deadline = math.inf
@@ -217,7 +210,7 @@ class ServerActor:
         async with trio.open_nursery() as nursery:
             self._relisting.open(connection, nursery)
             nursery.start_soon(self._work, connection)
-            nursery.start_soon(self._heed_control, connection, asking)
+            nursery.start_soon(self._follow_control, connection, asking)
             nursery.start_soon(connection.watch_tools, self._relisting.tools_changed)
             if self._liveness is not None:
                 nursery.start_soon(keep_watch, connection, self._liveness)
@@ -245,7 +238,7 @@ class ServerActor:
         else:
             connection.submit([call for call in batch if not call.slot.decided])
 
-    async def _heed_control(self, connection: Connection, asking: Asking) -> None:
+    async def _follow_control(self, connection: Connection, asking: Asking) -> None:
         """Give up calls, and go on with those that the server has answered with a question."""
         while True:
             for message in await self._owner.control.take():

@@ -1,6 +1,8 @@
 """How many first starts may be under way at once: thirty servers that load at the same moment all time out."""
 
 import math
+from types import TracebackType
+from typing import Self
 
 import trio
 from attrs import frozen
@@ -9,16 +11,8 @@ PATIENCE = 2.0
 """Seconds after which a start that is still mute gives up its place: a hung server must not hold up the others."""
 
 
-@frozen(eq=False)
-class Place:
-    """A place in a pool."""
-
-    until: float
-    """When it is free again at the latest, on Trio's clock."""
-
-
-class StartPool:
-    """Places for starts. One is free again when its holder leaves, or after `PATIENCE` seconds."""
+class StartLimiter:
+    """Places for starts. One is free again when its holder leaves it, or after `PATIENCE` seconds."""
 
     def __init__(self, size: float) -> None:
         self._size = size
@@ -28,34 +22,51 @@ class StartPool:
         """Held by who is next. The others wait for it, with no time of their own: thousands would all wake at once."""
         self._left = trio.lowlevel.ParkingLot()
 
-    async def enter(self) -> Place:
+    async def enter(self) -> "Place":
         """Wait for a place."""
         await trio.lowlevel.checkpoint_if_cancelled()
-        if self._line.locked() or self._taken() >= self._size:
+        if self._line.locked() or self._is_full():
             async with self._line:
-                await self._room()
-        place = Place(trio.current_time() + PATIENCE)
+                while self._is_full():
+                    with trio.move_on_at(next(iter(self._places)).until):
+                        await self._left.park()
+        place = Place(self, trio.current_time() + PATIENCE)
         self._places[place] = None
         return place
 
-    async def _room(self) -> None:
-        while self._taken() >= self._size:
-            with trio.move_on_at(next(iter(self._places)).until):
-                await self._left.park()
-
-    def leave(self, place: Place) -> None:
+    def leave(self, place: "Place") -> None:
         """Free the place, unless it is free."""
         if place in self._places:
             del self._places[place]
             self._left.unpark()
 
-    def _taken(self) -> int:
-        """How many places are not free now."""
+    def _is_full(self) -> bool:
         now = trio.current_time()
         while self._places and (first := next(iter(self._places))).until <= now:
             del self._places[first]
-        return len(self._places)
+        return len(self._places) >= self._size
 
 
-NO_POOL = StartPool(math.inf)
+@frozen(eq=False)
+class Place:
+    """A place of a start: free again when it is left, or at the end of its `with` block."""
+
+    _limiter: StartLimiter
+    until: float
+    """When it is free again at the latest, on Trio's clock."""
+
+    def leave(self) -> None:
+        """Free it, unless it is free."""
+        self._limiter.leave(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.leave()
+
+
+UNLIMITED = StartLimiter(math.inf)
 """For starts that need not wait."""

@@ -9,6 +9,7 @@ from typing import Final, cast
 
 import trio
 
+from .command import Shown, child_environment, find_program, start_failed
 from .ledger import LEDGER, Ledger
 from .marks import VARIABLE, mark
 from .pipes import Tail, pump
@@ -193,47 +194,44 @@ class ProcessTree:
 
 
 async def start_process(
-    command: str,
-    args: Sequence[str],
-    *,
-    executable: str,
-    env: Mapping[str, str],
-    cwd: str | None,
-    secrets: Sequence[str] = (),
+    command: str, args: Sequence[str], *, env: Mapping[str, str], cwd: str | None, shown: Shown | None = None
 ) -> ProcessTree:
-    """Start a process in a session of its own, with pipes on all three streams.
+    """Start a program in a session of its own, with pipes on all three streams.
 
     Args:
-        command: What the process sees as its own name.
+        command: The program, which sees it as its own name; see `find_program`.
         args: Its arguments.
-        executable: Path of the program.
-        env: Its whole environment, but for the marker.
+        env: Variables added to the few that it inherits.
         cwd: Its working directory; the caller's if None.
-        secrets: Values that are taken out of what is remembered of its stderr.
+        shown: What errors show of it; None: command and cwd themselves.
 
     Raises:
-        OSError: It could not be started.
-        ValueError: A string that no process can be given.
+        StartFailed: There is no such program, or it could not be started.
     """
-    ledger = LEDGER.get()
-    marker = token_hex(16)
-    await ledger.starting(marker)  # before: whatever becomes of this host, its mark tells whose the process is
+    shown = shown or Shown(command, cwd)
+    ledger, marker = LEDGER.get(), token_hex(16)
+    whole = {**child_environment(env), VARIABLE: marker}
     try:
-        process = await trio.lowlevel.open_process(
-            [command, *args],
-            executable=executable,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env={**env, VARIABLE: marker},
-            cwd=cwd,
-            start_new_session=True,
-        )
-    except BaseException:
-        ledger.ended(marker)
-        raise
+        program = await trio.to_thread.run_sync(find_program, command, whole, cwd, shown)
+        await ledger.starting(marker)  # before: whatever becomes of this host, its mark tells whose the process is
+        try:
+            process = await trio.lowlevel.open_process(
+                [command, *args],
+                executable=program,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=whole,
+                cwd=cwd,
+                start_new_session=True,
+            )
+        except BaseException:
+            ledger.ended(marker)
+            raise
+    except (OSError, ValueError, RuntimeError) as error:
+        raise start_failed(shown, error, cwd) from error
     mark(process.pid, marker)
-    return ProcessTree(process, marker, ledger=ledger, secrets=secrets)
+    return ProcessTree(process, marker, ledger=ledger, secrets=shown.secrets)
 
 
 def _drop(data: bytes) -> None:

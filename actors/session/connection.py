@@ -1,7 +1,7 @@
 """A connection on a wire of our own: calls go straight to the endpoint, the rest through the SDK's session over it."""
 
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from functools import partial
 
 from mcp.client import ClientSession
@@ -13,8 +13,6 @@ from ..errors import folded
 from ..jsonrpc import codec
 from ..jsonrpc.carrier import Carrier
 from ..jsonrpc.dispatcher import Endpoint, Post
-from ..jsonrpc.stream import Duplex
-from ..jsonrpc.stream_carrier import DuplexCarrier
 from ..limits import Limits
 from ..messages import CallTool, Handshake, Question, Round
 from ..outcomes import Loss, Outcome, Unlisted
@@ -29,25 +27,7 @@ from .tool_list import list_tools, raw_page
 
 
 @asynccontextmanager
-async def open_wired(
-    opening: AbstractAsyncContextManager[Duplex], host: Host = NO_HOST
-) -> AsyncGenerator[Connection, None]:
-    """Open the duplex and speak MCP on it, until the block is left. The server may ask what `host` offers.
-
-    Raises:
-        StartFailed: The duplex could not be opened.
-    """
-    async with opening as duplex:
-
-        def stderr_tail() -> str:
-            return getattr(duplex, "stderr_tail", "")  # only what has a process has one
-
-        async with open_carried(DuplexCarrier(duplex), host, stderr_tail) as connection:
-            yield connection
-
-
-@asynccontextmanager
-async def open_carried(
+async def open_connection(
     carrier: Carrier, host: Host = NO_HOST, stderr_tail: Callable[[], str] = str
 ) -> AsyncGenerator[Connection, None]:
     """Speak MCP on what carries its frames, until the block is left. The server may ask what `host` offers."""

@@ -14,7 +14,7 @@ from attrs import evolve, frozen
 from ..jsonrpc.stream import Duplex
 from ..process.command import child_environment
 from ..process.table import ProcessId, signal_group
-from .base import WireConnector
+from .base import StreamConnector
 from .stdio import StdioConnector
 
 logger: Final = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ _GONE = ("no such container", "is already in progress")
 
 
 @frozen
-class DockerConnector(WireConnector):
+class DockerConnector(StreamConnector):
     """Runs a container of its own for every `open` or `connect`.
 
     The end of its input ends a container, as does SIGTERM, which the client passes on. Not so the end of the client

@@ -5,7 +5,7 @@ Its carrier has no stream and no frames: each request is a task that calls the s
 
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from typing import Any, Final
 
 import anyio
@@ -39,25 +39,22 @@ class InProcessConnector:
     close_grace: float
     """Seconds its lifespan may take to end before it is cancelled."""
 
-    def connect(self, host: Host = NO_HOST) -> AbstractAsyncContextManager[Connection]:
+    @asynccontextmanager
+    async def connect(self, host: Host = NO_HOST) -> AsyncGenerator[Connection, None]:
         """Open one connection. The server may ask what `host` offers.
 
         Raises:
-            StartFailed: `server` is no server object.
+            StartFailed: On entering: `server` is no server object.
         """
         server: object = self.server
         if not isinstance(server, (Server, MCPServer)):
             problem = f"an MCPServer or a low-level Server of the MCP SDK is wanted, not {type(server).__name__}"
             raise StartFailed(problem, retriable=False)
-        return self._connected(host)
-
-    @asynccontextmanager
-    async def _connected(self, host: Host) -> AsyncGenerator[Connection, None]:
-        from ..session.connection import open_carried
+        from ..session.connection import open_connection
 
         async with (
             open_object(served(self.server), close_grace=self.close_grace) as carrier,
-            open_carried(carrier, host) as connection,
+            open_connection(carrier, host) as connection,
         ):
             yield connection
 

@@ -1,7 +1,7 @@
 """HTTP with server-sent events, the transport of 2024-11-05: frames leave as POSTs, and a stream brings all answers."""
 
 from collections.abc import AsyncGenerator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 
 import httpx2
 from attrs import field, frozen
@@ -9,7 +9,7 @@ from attrs import field, frozen
 from ..callbacks import NO_HOST, Host
 from ..jsonrpc.stream import FRAME_LIMIT
 from ..session.base import Connection
-from ..session.connection import open_carried
+from ..session.connection import open_connection
 from .http.address import Address
 from .http.client import open_client
 from .http.headers import Headers, resolve
@@ -29,19 +29,16 @@ class SseConnector:
     frame_limit: int = FRAME_LIMIT
     """Bytes of one event before its call fails."""
 
-    def connect(self, host: Host = NO_HOST) -> AbstractAsyncContextManager[Connection]:
+    @asynccontextmanager
+    async def connect(self, host: Host = NO_HOST) -> AsyncGenerator[Connection, None]:
         """Open one connection. The server may ask what `host` offers.
 
         Raises:
             StartFailed: On entering: the URL or the headers are none.
         """
-        return self._connected(host)
-
-    @asynccontextmanager
-    async def _connected(self, host: Host) -> AsyncGenerator[Connection, None]:
         address = Address.of(self.url, self.auth)
         async with (
             open_client(address, await resolve(self.headers)) as client,
-            open_carried(SseCarrier(client, frame_limit=self.frame_limit), host) as connection,
+            open_connection(SseCarrier(client, frame_limit=self.frame_limit), host) as connection,
         ):
             yield connection

@@ -3,20 +3,19 @@
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 
-import trio
 from attrs import field, frozen
 
 from ..jsonrpc.stream import FRAME_LIMIT, Duplex
 from ..nurseries import run_alongside
-from ..process.command import Shown, child_environment, find_program, start_failed
-from ..process.tree import ProcessTree, start_process
+from ..process.command import Shown
+from ..process.tree import start_process
 from ..secrets import names_only
-from .base import WireConnector
+from .base import StreamConnector
 from .stdio_stream import StdioDuplex
 
 
 @frozen
-class StdioConnector(WireConnector):
+class StdioConnector(StreamConnector):
     """Starts a server as a subprocess, once for every `open` or `connect`."""
 
     command: str
@@ -43,7 +42,7 @@ class StdioConnector(WireConnector):
         Raises:
             StartFailed: On entering: the process could not be started.
         """
-        tree = await self._start()
+        tree = await start_process(self.command, self.args, env=self.env, cwd=self.cwd, shown=self.shown)
         duplex = StdioDuplex(tree, frame_limit=self.frame_limit)
         try:
             async with run_alongside(tree.stderr.pump, duplex.end_reading):
@@ -51,14 +50,3 @@ class StdioConnector(WireConnector):
         finally:
             duplex.retire()
             await tree.end(self.close_grace)
-
-    async def _start(self) -> ProcessTree:
-        env = child_environment(self.env)
-        shown = self.shown or Shown(self.command, self.cwd)
-        try:
-            program = await trio.to_thread.run_sync(find_program, self.command, env, self.cwd, shown)
-            return await start_process(
-                self.command, self.args, executable=program, env=env, cwd=self.cwd, secrets=shown.secrets
-            )
-        except (OSError, ValueError, RuntimeError) as error:
-            raise start_failed(shown, error, self.cwd) from error

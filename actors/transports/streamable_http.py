@@ -1,7 +1,7 @@
 """Streamable HTTP: each frame a POST, answered for itself."""
 
 from collections.abc import AsyncGenerator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 
 import httpx2
 import trio
@@ -10,7 +10,7 @@ from attrs import field, frozen
 from ..callbacks import NO_HOST, Host
 from ..jsonrpc.stream import FRAME_LIMIT
 from ..session.base import Connection
-from ..session.connection import open_carried
+from ..session.connection import open_connection
 from .http.address import Address
 from .http.carrier import StreamableCarrier
 from .http.client import open_client
@@ -30,21 +30,18 @@ class StreamableHttpConnector:
     frame_limit: int = FRAME_LIMIT
     """Bytes of one answer, and of one event, before its call fails."""
 
-    def connect(self, host: Host = NO_HOST) -> AbstractAsyncContextManager[Connection]:
+    @asynccontextmanager
+    async def connect(self, host: Host = NO_HOST) -> AsyncGenerator[Connection, None]:
         """Open one connection. The server may ask what `host` offers.
 
         Raises:
             StartFailed: On entering: the URL or the headers are none.
         """
-        return self._connected(host)
-
-    @asynccontextmanager
-    async def _connected(self, host: Host) -> AsyncGenerator[Connection, None]:
         address = Address.of(self.url, self.auth)
         async with open_client(address, await resolve(self.headers)) as client:
             carrier = StreamableCarrier(client, frame_limit=self.frame_limit)
             try:
-                async with open_carried(carrier, host) as connection:
+                async with open_connection(carrier, host) as connection:
                     yield connection
             finally:
                 with trio.move_on_after(self.close_grace, shield=True):

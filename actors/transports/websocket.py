@@ -16,7 +16,7 @@ from attrs import field, frozen
 from ..errors import leaves, one_line
 from ..jsonrpc.stream import FRAME_LIMIT, Duplex
 from ..secrets import shown_url
-from .base import WireConnector
+from .base import StreamConnector
 from .tls import authorities
 from .websocket_handshake import Refusal
 from .websocket_stream import NoWebSocket, Request, open_duplex
@@ -36,7 +36,7 @@ class _Target:
 
 
 @frozen
-class WebSocketConnector(WireConnector):
+class WebSocketConnector(StreamConnector):
     """Reaches a server by a WebSocket, one for every `open` or `connect`."""
 
     url: str = field(repr=shown_url)

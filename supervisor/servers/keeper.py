@@ -18,7 +18,7 @@ from mcp_nursery.actors.mailbox import Mailbox
 from mcp_nursery.actors.messages import Connected, Ended, Ending, ExitReason, Opened, Relisted, Report
 from mcp_nursery.actors.outcomes import Loss
 from mcp_nursery.actors.server import Connector, ServerActor
-from mcp_nursery.actors.start_limiter import NO_POOL
+from mcp_nursery.actors.start_limiter import UNLIMITED
 from mcp_nursery.actors.states import Era, ExitKind, ServerState
 
 from ..error_line import kept_tail
@@ -193,7 +193,7 @@ class Keeper:
             mailbox_size=self._now.spec.mailbox_size,
             max_in_flight=self._now.spec.max_in_flight,
             permit=self._settings.permit,
-            pool=self._settings.pool if self._now.attempt == 1 else NO_POOL,
+            limiter=self._settings.limiter if self._now.attempt == 1 else UNLIMITED,
             host=Host(self._now.spec.name, self._settings.callbacks, self._now.spec.limits),
             liveness=self._now.spec.liveness,
             report=self._mailbox.put_nowait,

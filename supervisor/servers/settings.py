@@ -9,7 +9,7 @@ from attrs import field, frozen
 from mcp_nursery.actors.callbacks import NO_CALLBACKS, Callbacks
 from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.actors.server import Permit
-from mcp_nursery.actors.start_limiter import NO_POOL, StartPool
+from mcp_nursery.actors.start_limiter import UNLIMITED, StartLimiter
 
 from ..config.environment import connect_timeout
 from ..restart_policy import RestartPolicy
@@ -71,7 +71,7 @@ class KeeperSettings:
     """Seconds at each step of closing a transport."""
     redact: Callable[[str], str]
     """Takes secrets out of what is told of the server."""
-    pool: StartPool
+    limiter: StartLimiter
     """Where a fresh start waits for its turn; restarts never wait."""
     callbacks: Callbacks
     """What the server may ask of the host."""
@@ -99,11 +99,11 @@ class Terms:
         self._usage = usage
         self._redact = redact
         self._gate = TrustGate(settings.registrar, settings.trust, trio.Lock())
-        local, remote = StartPool(LOCAL_STARTS), StartPool(REMOTE_STARTS)
-        self._pools: dict[str | None, StartPool] = {
+        local, remote = StartLimiter(LOCAL_STARTS), StartLimiter(REMOTE_STARTS)
+        self._limiters: dict[str | None, StartLimiter] = {
             **dict.fromkeys(LOCAL_KINDS, local),
             **dict.fromkeys(REMOTE_KINDS, remote),
-            "in-process": StartPool(IN_PROCESS_STARTS),
+            "in-process": StartLimiter(IN_PROCESS_STARTS),
         }
 
     def of_all(self, specs: Iterable[ServerSpec]) -> dict[str, KeeperSettings]:
@@ -127,7 +127,7 @@ class Terms:
             redact=partial(self._redact, spec.name),
             connect_timeout=connect_timeout(spec.connect_timeout, settings.environ),
             close_grace=settings.shutdown_timeout / _GRACE_SHARE,
-            pool=self._pools.get(spec.transport.kind, NO_POOL),
+            limiter=self._limiters.get(spec.transport.kind, UNLIMITED),
             callbacks=settings.callbacks,
             permit=None if spec.trust_request is None else partial(self._gate.permit, spec.trust_request),
             notes=EraNotes(settings.registrar, spec.name, digest),

@@ -17,7 +17,7 @@ from attrs import define, field, frozen
 from mcp_nursery.actors.errors import StartFailed
 from mcp_nursery.actors.jsonrpc.stream import Duplex
 from mcp_nursery.actors.outcomes import Loss
-from mcp_nursery.actors.transports.base import WireConnector
+from mcp_nursery.actors.transports.base import StreamConnector
 
 from .life import Ask, Life, Refusal, ToolFunction, tell_progress
 
@@ -148,7 +148,7 @@ class ScriptedTransport:
 
 
 @frozen
-class _ScriptedConnector(WireConnector):
+class _ScriptedConnector(StreamConnector):
     server: ScriptedServer
 
     def open(self) -> AbstractAsyncContextManager[Duplex]:

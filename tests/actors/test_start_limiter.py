@@ -2,7 +2,7 @@
 
 import trio
 
-from mcp_nursery.actors.start_limiter import PATIENCE, StartPool
+from mcp_nursery.actors.start_limiter import PATIENCE, StartLimiter
 from mcp_nursery.supervisor import DockerTransport, ServerSpec, ServerState, StdioTransport, open_supervisor
 from mcp_nursery.supervisor.testing import Life, ScriptedServer
 
@@ -32,14 +32,14 @@ def local(name: str, server: ScriptedServer, **options) -> ServerSpec:
 
 
 async def test_a_place_is_free_when_it_is_left(autojump_clock):
-    pool, entered = StartPool(2), []
+    limiter, entered = StartLimiter(2), []
 
     async def start(number: int) -> None:
-        place = await pool.enter()
+        place = await limiter.enter()
         entered.append((number, trio.current_time()))
         await trio.sleep(1)
-        pool.leave(place)
-        pool.leave(place)
+        limiter.leave(place)
+        limiter.leave(place)
 
     async with trio.open_nursery() as nursery:
         for number in range(5):
@@ -48,23 +48,23 @@ async def test_a_place_is_free_when_it_is_left(autojump_clock):
 
 
 async def test_a_place_is_free_after_its_time(autojump_clock):
-    pool = StartPool(1)
-    hung = await pool.enter()
-    await pool.enter()
+    limiter = StartLimiter(1)
+    hung = await limiter.enter()
+    await limiter.enter()
     assert trio.current_time() == PATIENCE
-    pool.leave(hung)
+    limiter.leave(hung)
     with trio.move_on_after(1) as waiting:
-        await pool.enter()
+        await limiter.enter()
     assert waiting.cancelled_caught
 
 
 async def test_who_stops_waiting_takes_no_place(autojump_clock):
-    pool = StartPool(1)
-    place = await pool.enter()
+    limiter = StartLimiter(1)
+    place = await limiter.enter()
     with trio.move_on_after(1):
-        await pool.enter()
-    pool.leave(place)
-    await pool.enter()
+        await limiter.enter()
+    limiter.leave(place)
+    await limiter.enter()
     assert trio.current_time() == 1
 
 
@@ -147,7 +147,7 @@ async def test_remote_servers_start_twenty_at_a_time(autojump_clock):
 
 async def test_those_in_line_sleep_until_it_is_their_turn(autojump_clock):
     """Each woke whenever a place was free, or could be: a thousand in line, a thousand times."""
-    pool, steps = StartPool(1), 0
+    limiter, steps = StartLimiter(1), 0
 
     class Steps(trio.abc.Instrument):
         def before_task_step(self, task: trio.lowlevel.Task) -> None:
@@ -158,7 +158,7 @@ async def test_those_in_line_sleep_until_it_is_their_turn(autojump_clock):
     try:
         async with trio.open_nursery() as nursery:
             for _ in range(100):
-                nursery.start_soon(pool.enter, name="in line")
+                nursery.start_soon(limiter.enter, name="in line")
     finally:
         trio.lowlevel.remove_instrument(instrument)
     assert trio.current_time() == 99 * PATIENCE

@@ -11,7 +11,7 @@ from typing import Any
 from attrs import define, field, frozen
 from hypothesis import strategies as st
 
-from mcp_nursery.actors.transports.base import WireConnector
+from mcp_nursery.actors.transports.base import StreamConnector
 
 from ..talker import Talker
 from ._hostile_words import (
@@ -192,7 +192,7 @@ class Speaker:
 
 
 @define(eq=False)
-class HostileServer(WireConnector):
+class HostileServer(StreamConnector):
     """A transport of a `ServerSpec`, and the server behind it."""
 
     plan: Plan

@@ -3,7 +3,7 @@
 import inspect
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, cast
 
 from attrs import field, frozen
@@ -74,16 +74,13 @@ class WithHeaders:
     headers: Headers = field(repr=False)
     make: Callable[[Mapping[str, str]], "Connector"] = field(repr=False)
 
-    def connect(self, host: Host = NO_HOST) -> AbstractAsyncContextManager[Connection]:
+    @asynccontextmanager
+    async def connect(self, host: Host = NO_HOST) -> AsyncGenerator[Connection, None]:
         """Open one connection. The server may ask what `host` offers.
 
         Raises:
             StartFailed: On entering: the headers could not be computed, or it cannot be opened.
         """
-        return self._connected(host)
-
-    @asynccontextmanager
-    async def _connected(self, host: Host) -> AsyncGenerator[Connection, None]:
         connector = self.make(await resolve(self.headers))
         async with connector.connect(host) as connection:
             yield connection

@@ -83,7 +83,7 @@ async def test_a_child_blocked_on_its_output_is_heard_out(child):
 
 
 async def test_the_tail_has_what_nobody_pumped_yet():
-    tree = await start_process("sh", ("-c", "echo oops >&2"), executable="/bin/sh", env={}, cwd=None)
+    tree = await start_process("sh", ("-c", "echo oops >&2"), env={}, cwd=None)
     await tree.wait()
     assert tree.stderr.text == "oops"
     await tree.end(1)

@@ -10,7 +10,7 @@ from mcp_nursery.actors.callbacks import NO_HOST
 from mcp_nursery.actors.jsonrpc.dispatcher import Endpoint
 from mcp_nursery.actors.jsonrpc.stream_carrier import DuplexCarrier
 from mcp_nursery.actors.outcomes import Loss
-from mcp_nursery.actors.session.connection import open_wired
+from mcp_nursery.actors.session.connection import open_connection
 from mcp_nursery.actors.session.handshake import CLIENT_INFO
 
 from ..jsonrpc.peer import GONE, Peer, error, result
@@ -123,12 +123,8 @@ async def session(**script):
 async def connection(host=NO_HOST, **script):
     """A whole connection, and the server under it."""
 
-    @asynccontextmanager
-    async def opening():
-        yield lab
-
     async with trio.open_nursery() as nursery:
         lab = Lab(nursery, **script)
-        async with open_wired(opening(), host) as opened:
+        async with open_connection(DuplexCarrier(lab), host) as opened:
             yield lab, opened
         nursery.cancel_scope.cancel()

@@ -2,7 +2,6 @@
 
 import json
 import math
-from contextlib import asynccontextmanager
 
 import pytest
 import trio
@@ -10,11 +9,12 @@ from mcp_types import Tool
 from trio.testing import wait_all_tasks_blocked
 
 from mcp_nursery.actors.callbacks import NO_CALLBACKS, Host
+from mcp_nursery.actors.jsonrpc.stream_carrier import DuplexCarrier
 from mcp_nursery.actors.messages import CallTool
 from mcp_nursery.actors.outcomes import Answered, Loss, Rejected, Unlisted, Unsendable
 from mcp_nursery.actors.reply import ReplySlot
 from mcp_nursery.actors.session.base import HandshakeFailed
-from mcp_nursery.actors.session.connection import open_wired
+from mcp_nursery.actors.session.connection import open_connection
 from mcp_nursery.actors.states import Delivery, Era
 from mcp_nursery.actors.steps import at_once
 
@@ -308,28 +308,22 @@ async def test_the_whole_of_it_against_a_real_server(era):
     async def on_progress(*step):
         steps.append(step)
 
-    async with bridged() as bridge:
-
-        @asynccontextmanager
-        async def opening():
-            yield bridge
-
-        async with open_wired(opening()) as wired:
-            assert (await wired.handshake(era)).era is era
-            await wired.list_tools()
-            add = call("add", b'{"terms":[1,2]}')
-            count = call("count", b'{"to":20}', wants_progress=True)
-            refuse, hang = call("refuse"), call("hang", None)
-            wired.submit([add, count, refuse, hang])
-            answered = await add.slot.wait(no_progress)
-            assert at_once(add.slot.tool.result(answered.result)).structured_content == {"sum": 3}
-            assert isinstance(await count.slot.wait(on_progress), Answered)
-            assert steps == [(float(n), 20.0, f"step {n}") for n in range(20)]
-            assert await refuse.slot.wait(no_progress) == Rejected(-32000, "not today", {"when": "tomorrow"})
-            wired.cancel(hang.slot)
-            await wait_all_tasks_blocked()
-            assert bridge.cancelled == [hang.slot.request_id]
-            assert await wired.room(math.inf) == math.inf
+    async with bridged() as bridge, open_connection(DuplexCarrier(bridge)) as wired:
+        assert (await wired.handshake(era)).era is era
+        await wired.list_tools()
+        add = call("add", b'{"terms":[1,2]}')
+        count = call("count", b'{"to":20}', wants_progress=True)
+        refuse, hang = call("refuse"), call("hang", None)
+        wired.submit([add, count, refuse, hang])
+        answered = await add.slot.wait(no_progress)
+        assert at_once(add.slot.tool.result(answered.result)).structured_content == {"sum": 3}
+        assert isinstance(await count.slot.wait(on_progress), Answered)
+        assert steps == [(float(n), 20.0, f"step {n}") for n in range(20)]
+        assert await refuse.slot.wait(no_progress) == Rejected(-32000, "not today", {"when": "tomorrow"})
+        wired.cancel(hang.slot)
+        await wait_all_tasks_blocked()
+        assert bridge.cancelled == [hang.slot.request_id]
+        assert await wired.room(math.inf) == math.inf
     stamps = [
         STAMP + "protocolVersion" in json.loads(frame)["params"].get("_meta", {}) for frame in bridge.frames[-5:-1]
     ]

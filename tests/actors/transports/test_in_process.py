@@ -374,9 +374,10 @@ async def test_a_result_is_judged_as_on_a_wire():
 
 
 @pytest.mark.parametrize("thing", [None, "server.py", Server, object()])
-def test_what_is_no_server_object_is_not_worth_a_second_try(thing):
+async def test_what_is_no_server_object_is_not_worth_a_second_try(thing):
     with pytest.raises(StartFailed, match=type(thing).__name__) as caught:
-        InProcessConnector(thing, close_grace=1).connect()
+        async with InProcessConnector(thing, close_grace=1).connect():
+            raise AssertionError
     assert not caught.value.retriable
 
 

@@ -28,7 +28,7 @@ from mcp_nursery.actors.errors import (
     UnknownTool,
 )
 from mcp_nursery.actors.states import ServerState
-from mcp_nursery.actors.transports.base import WireConnector
+from mcp_nursery.actors.transports.base import StreamConnector
 from mcp_nursery.supervisor import RestartPolicy, ServerSpec, Supervisor, open_supervisor
 from mcp_nursery.supervisor.testing import Life, Refusal, ScriptedServer, run_virtual
 
@@ -45,7 +45,7 @@ async def nap(arguments) -> object:
     return "rested"
 
 
-class Peer(Talker, WireConnector):
+class Peer(Talker, StreamConnector):
     """A server frame by frame: `handle(peer, message)` sends what it likes. Also its own transport and connector."""
 
     kind = "peer"
