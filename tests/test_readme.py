@@ -43,15 +43,15 @@ def test_the_embedding_example_runs(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("answer", ["y", "n"])
 def test_the_host_example_runs(tmp_path: Path, answer: str) -> None:
-    """List, ask at the terminal, call, show what the model gets."""
+    """The model wants a call, a person is asked at the terminal, and the model gets the result or the refusal."""
     script = tmp_path / "host.py"
     script.write_text(next(example for example in EXAMPLES if "as_toolset" in example))
     done = run(script, given=f"{answer}\n")
     assert done.stderr == ""
     assert done.returncode == 0
-    listed, asked_and_shown = done.stdout.split("mcp_lab_echo {", 1)
-    assert [line.split(" - [MCP: lab] ")[0] for line in listed.splitlines()] == ["mcp_lab_echo", "mcp_lab_now"]
-    shown = asked_and_shown.removeprefix('"text": "hello"}: call it? [y/N] ')
+    question = 'mcp_lab_echo {"text": "hello"}: call it? [y/N] '
+    assert done.stdout.startswith(question)
+    shown = done.stdout.removeprefix(question)
     opening = '<mcp_tool_output server="lab" tool="echo" trust="untrusted">'
     if answer == "y":
         assert shown == f"{opening}\nhello\n</mcp_tool_output>\n"
