@@ -125,7 +125,7 @@ Event = StateChanged | ToolsChanged | ServerRemoved | InjectionSuspected | Defin
 
 def state_event(old: Snapshot | None, new: Snapshot, now: float) -> StateChanged | None:
     """The event that tells one snapshot from the next, if a user would care."""
-    if old is not None and _position(old) == _position(new):
+    if old is not None and (old.state, old.incarnation, old.attempt) == (new.state, new.incarnation, new.attempt):
         return None
     return StateChanged(
         server=new.spec.name,
@@ -139,10 +139,6 @@ def state_event(old: Snapshot | None, new: Snapshot, now: float) -> StateChanged
         pid=new.pid,
         at=now,
     )
-
-
-def _position(snapshot: Snapshot) -> tuple[ServerState, int, int]:
-    return snapshot.state, snapshot.incarnation, snapshot.attempt
 
 
 def tools_event_steps(old: ServerTools | None, new: ServerTools, now: float) -> Steps[ToolsChanged | None]:
@@ -273,11 +269,10 @@ class EventHub:
             with trio.CancelScope(shield=True):  # bounded: closing is one checkpoint
                 await stream.aclose()
 
-    def publish(self, event: Event | None) -> None:
-        """Give an event to everyone; None is no event."""
-        if event is not None:
-            for backlog in self._backlogs:
-                backlog.add(event)
+    def publish(self, event: Event) -> None:
+        """Give an event to everyone."""
+        for backlog in self._backlogs:
+            backlog.add(event)
 
     def finish(self) -> None:
         """End every stream after what it has."""

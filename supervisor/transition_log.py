@@ -33,9 +33,9 @@ class TransitionLog:
         """When the last lines about each server were written, on Trio's clock."""
         self._left_out: dict[str, int] = {}
 
-    def note(self, event: StateChanged | None) -> None:
+    def note(self, event: StateChanged) -> None:
         """Write what has happened, if it is more than another step on the way to a connection."""
-        if event is None or event.old is event.new:
+        if event.old is event.new:
             return
         if not self._has_room(event):
             self._left_out[event.server] = self._left_out.get(event.server, 0) + 1

@@ -51,8 +51,9 @@ class Arrivals:
         """A server stands here now; `parts` are what the catalogue had of it before, and has now."""
         server, expected = snapshot.spec.name, self.expected
         self._roused.discard(server)
-        _put(self._unsettled, server, not snapshot.settled)
-        _put(self._unlisted, server, snapshot.state is ServerState.IDLE and not snapshot.definitions)
+        (self._unsettled.discard if snapshot.settled else self._unsettled.add)(server)
+        unlisted = snapshot.state is ServerState.IDLE and not snapshot.definitions
+        (self._unlisted.add if unlisted else self._unlisted.discard)(server)
         if expected and not self.expected:
             self.stir()
         elif self._callers:
@@ -86,10 +87,3 @@ class Arrivals:
         finally:
             if not callers and self._callers.get(name) is callers:
                 del self._callers[name]
-
-
-def _put(servers: set[str], server: str, inside: bool) -> None:  # noqa: FBT001 - what it is told is what it says
-    if inside:
-        servers.add(server)
-    else:
-        servers.discard(server)

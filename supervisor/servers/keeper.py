@@ -24,7 +24,7 @@ from mcp_nursery.actors.states import Era, ExitKind, ServerState
 from ..error_line import kept_tail
 from ..introduction import introduced
 from ..security.marks import clean_name
-from ..state_machine import CALLS_WAIT, Snapshot, StateMachine
+from ..state_machine import CALLS_WAIT, StateMachine
 from ..storage.store import StoreUnreadable
 from .commands import (
     AcceptChange,
@@ -38,8 +38,7 @@ from .commands import (
     Stop,
     Wake,
 )
-from .publication import Publication
-from .registry import ServerRegistry
+from .registry import Publication, ServerRegistry
 from .settings import KeeperSettings
 
 logger: Final = logging.getLogger(__name__)
@@ -77,6 +76,8 @@ class Keeper:
         on_end: Callable[[], None] = lambda: None,
     ) -> None:
         self._machine = machine
+        self._now = machine.snapshot
+        """Where the server stands."""
         self._settings = settings
         self._registry = registry
         self._on_end = on_end
@@ -89,11 +90,6 @@ class Keeper:
         """The living incarnation, or one that is being closed."""
         self._overruled = False
         """A command has ended that incarnation: what it still says changes nothing."""
-
-    @property
-    def _now(self) -> Snapshot:
-        """Where the server stands."""
-        return self._machine.snapshot
 
     def send(self, command: Command) -> None:
         """Leave a command. Never waits; one that comes after the keeper has ended is answered at once."""
@@ -204,9 +200,9 @@ class Keeper:
         self._write(machine, await self._registry.prepare(self._now, machine.snapshot))
 
     def _write(self, machine: StateMachine, publication: Publication | None = None) -> None:
-        old, self._machine = self._now, machine
-        if machine.snapshot is not old:
-            self._registry.publish(old, machine.snapshot, publication)
+        old, self._now, self._machine = self._now, machine.snapshot, machine
+        if self._now is not old:
+            self._registry.publish(old, self._now, publication)
 
     # -- what an incarnation reports ------------------------------------------------------------------------------
 

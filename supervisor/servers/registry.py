@@ -1,11 +1,16 @@
 """The registry of servers: what everybody may read of them. Catalogue, routes and events follow from what keepers
-write."""
+write.
+
+What follows from a snapshot is prepared in pieces before it is written: a server with ten thousand tools holds up
+nobody while they are named and compared, and what was prepared is shown by one assignment.
+"""
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 import trio
+from attrs import frozen
 
 from mcp_nursery.actors.router import RouterActor
 from mcp_nursery.actors.secrets import HIDE_SECRETS
@@ -13,8 +18,16 @@ from mcp_nursery.actors.steps import Steps, at_once
 from mcp_nursery.actors.turns import by_turns
 
 from ..catalogue.catalogue import NO_TOOLS, Catalogue, replace_parts
-from ..catalogue.server_tools import ServerTools, dismissed
-from ..events import DefinitionChanged, EventHub, ServerRemoved, state_event, tools_event_steps
+from ..catalogue.server_tools import ServerTools, dismissed, part_steps
+from ..events import (
+    DefinitionChanged,
+    EventHub,
+    ServerRemoved,
+    ToolsChanged,
+    definition_events,
+    state_event,
+    tools_event_steps,
+)
 from ..security.marks import clean_name
 from ..state_machine import Snapshot
 from ..status import CallCounts, ServerStatus, status_of
@@ -23,7 +36,6 @@ from ..transition_log import TransitionLog
 from .awaited_tools import Arrivals
 from .commands import Command
 from .observable import Cell
-from .publication import Publication, publication_steps
 from .settings import FleetSettings
 
 logger: Final = logging.getLogger(__name__)
@@ -33,6 +45,25 @@ _NAMED = 20
 
 _TRIES = 3
 """Times that what is about to be written is made ready in turns."""
+
+
+@frozen(eq=False)
+class Publication:
+    """The part of the catalogue that a snapshot leads to, and what is told of it."""
+
+    old: Snapshot
+    before: ServerTools
+    """The part that it replaces."""
+    servers: frozenset[str]
+    """The names of all servers by which its tools are named."""
+    part: ServerTools
+    told: ToolsChanged | None
+    differing: Sequence[DefinitionChanged]
+
+    def is_of(self, old: Snapshot, before: ServerTools | None, servers: frozenset[str]) -> bool:
+        """Whether it was made of these."""
+        return self.old is old and self.before is before and self.servers is servers
+
 
 Publications = Mapping[str, Publication]
 """What servers show under other names, by their own."""
@@ -95,7 +126,7 @@ class ServerRegistry:
             if name in self.leaving:
                 return None
             publication = await by_turns(self._publication(old, new, self._configured))
-            if self._fits(publication, old, new):
+            if publication.servers is self._configured:
                 return publication
         return None
 
@@ -105,15 +136,15 @@ class ServerRegistry:
         Args:
             old: Where the server stood.
             new: Where it stands.
-            prepared: What `prepare` has made of them. If it does not hold any more, it is made again, in one go.
+            prepared: What `prepare` has made of them. If the set of servers has changed since, it is made again, in
+                one go.
         """
-        name, part = new.spec.name, self.catalogue.value.parts[new.spec.name]
-        before, publication = part, None
-        if name not in self.leaving:
-            fits = prepared is not None and self._fits(prepared, old, new)
-            publication = prepared if fits else at_once(self._publication(old, new, self._configured))
-            assert publication is not None
-            part = publication.part
+        name, before = new.spec.name, self.catalogue.value.parts[new.spec.name]
+        if name in self.leaving:
+            prepared = None
+        elif prepared is None or prepared.servers is not self._configured:
+            prepared = at_once(self._publication(old, new, self._configured))
+        part = before if prepared is None else prepared.part
         if part != before:
             self._show(replace_parts(self.catalogue.value, [part]))
         self.cells[name].set(new)
@@ -122,24 +153,33 @@ class ServerRegistry:
         if change is not None:
             self.events.publish(change)
             self._log.note(change)
-        if publication is not None:
-            self.events.publish(publication.told)
-            self._tell_review(old, new, publication.differing)
+        if prepared is not None:
+            self._tell_tools(old, new, prepared)
 
     def _publication(self, old: Snapshot, new: Snapshot, servers: frozenset[str]) -> Steps[Publication]:
+        """What one snapshot leads to after another, with tools named by these servers."""
+        settings, now = self._settings, trio.current_time()
         before = self.catalogue.value.parts.get(new.spec.name)
         if before is None:  # nobody has seen anything of it
             old, before = Snapshot(new.spec, new.state), ServerTools(new.spec.name)
-        settings, now = self._settings, trio.current_time()
-        return publication_steps(old, new, before, servers, settings=settings, invoke=self._invoke, now=now)
+        part = yield from part_steps(
+            new,
+            servers,
+            template=settings.template,
+            reserved=settings.reserved,
+            invoke=self._invoke,
+            before=(old, before),
+        )
+        told = yield from tools_event_steps(before, part, now)
+        differing = yield from definition_events(old, new, now)
+        return Publication(old, before, servers, part, told, differing)
 
-    def _fits(self, publication: Publication, old: Snapshot, new: Snapshot) -> bool:
-        """Whether it is what these lead to: nothing that it was made of has changed meanwhile."""
-        same = publication.old is old and publication.new is new and publication.servers is self._configured
-        return same and publication.before is self.catalogue.value.parts.get(new.spec.name)
-
-    def _tell_review(self, old: Snapshot, new: Snapshot, differing: Sequence[DefinitionChanged]) -> None:
-        """Tell which tools are not what they were; a server's words stand in the events alone, not in the log."""
+    def _tell_tools(self, old: Snapshot, new: Snapshot, publication: Publication) -> None:
+        """Tell which tools are others, and which are not what they were when they were first used; a server's words
+        stand in the events alone, not in the log."""
+        differing = publication.differing
+        if publication.told is not None:
+            self.events.publish(publication.told)
         for event in differing:
             self.events.publish(event)
         if differing:
@@ -199,7 +239,9 @@ class ServerRegistry:
         self.rebuild(publications)
         for name in servers:
             self.arrivals.note(self.cells[name].value)
-            self.events.publish(state_event(None, self.cells[name].value, trio.current_time()))
+            event = state_event(None, self.cells[name].value, trio.current_time())
+            assert event is not None  # of a server that is new
+            self.events.publish(event)
 
     def arrange(self, servers: Iterable[str]) -> None:
         """All there are, in the order in which they are configured now."""
@@ -228,7 +270,8 @@ class ServerRegistry:
 
     def _renamed(self, server: str, publications: Publications) -> Publication:
         snapshot, publication = self.cells[server].value, publications.get(server)
-        if publication is not None and self._fits(publication, snapshot, snapshot):
+        before = self.catalogue.value.parts.get(server)
+        if publication is not None and publication.is_of(snapshot, before, self._configured):
             return publication
         return at_once(self._publication(snapshot, snapshot, self._configured))
 

@@ -10,9 +10,7 @@ from trio.testing import wait_all_tasks_blocked
 from mcp_nursery.actors import turns
 from mcp_nursery.supervisor import ServerSpec, ToolsChanged, open_supervisor
 from mcp_nursery.supervisor.restart_policy import RestartPolicy
-from mcp_nursery.supervisor.servers import registry as registries
 from mcp_nursery.supervisor.servers.observable import Cell
-from mcp_nursery.supervisor.servers.publication import publication_steps
 from mcp_nursery.supervisor.servers.registry import ServerRegistry
 from mcp_nursery.supervisor.servers.settings import FleetSettings
 from mcp_nursery.supervisor.state_machine import Snapshot
@@ -191,6 +189,9 @@ async def add_many(supervisor) -> None:
         await supervisor.add_server(ServerSpec(f"another_{at}", ScriptedServer(tools={}).transport))
 
 
+prepared_in_steps = ServerRegistry._publication
+
+
 class _Watched:
     """Says when a publication has come to a certain step; it goes on as without it."""
 
@@ -198,8 +199,8 @@ class _Watched:
         self._after = after
         self.there: trio.Event | None = None
 
-    def steps(self, *args, **options):
-        for taken, each in enumerate(work := _Outcome(publication_steps(*args, **options)), start=1):
+    def steps(self, *args):
+        for taken, each in enumerate(work := _Outcome(prepared_in_steps(*args)), start=1):
             if taken == self._after and self.there is not None:
                 self.there.set()
             yield each
@@ -249,7 +250,7 @@ BEFORE, NOW = numbered(0, 40), numbered(10, 50)
 def test_what_happens_meanwhile_leaves_a_right_catalogue(monkeypatch, meanwhile, after):
     """Tools are there as before or as they are now, never some of each."""
     watched = _Watched(after)
-    monkeypatch.setattr(registries, "publication_steps", watched.steps)
+    monkeypatch.setattr(ServerRegistry, "_publication", lambda *args: watched.steps(*args))  # noqa: PLW0108 - binds
 
     async def look(supervisor) -> None:
         while True:
