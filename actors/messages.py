@@ -1,6 +1,5 @@
 """What crosses a mailbox: reports of an incarnation, calls on their way to it. Values only, no I/O."""
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from attrs import field, frozen
@@ -123,13 +122,6 @@ class CallTool:
     slot: "ReplySlot"
     limited: bool = False
     """The caller set a time limit: it rules, and no transport has one of its own."""
-
-
-@frozen(eq=False)
-class Bulk:
-    """Many calls as one message: a fan-out."""
-
-    calls: Sequence[CallTool]
 
 
 @frozen(eq=False)

@@ -70,6 +70,8 @@ class ReplySlot:
     """Whether the caller listens for progress."""
     _idle: IdleLimit | None = field(default=None, alias="idle")
     _listener: Callable[[], None] | None = field(default=None, alias="listener")
+    decided: bool = field(default=False, init=False)
+    """There is an outcome, or nobody waits for one any more. Written by `resolve` and `abandon`."""
     outcome: Outcome | None = field(default=None, init=False)
     """Written by `resolve` and `expire`."""
     abandoned: bool = field(default=False, init=False)
@@ -108,11 +110,6 @@ class ReplySlot:
         self.sent = True
 
     @property
-    def decided(self) -> bool:
-        """Whether there is an outcome, or nobody waits for one any more."""
-        return self.abandoned or self.outcome is not None
-
-    @property
     def delivery(self) -> Delivery:
         """Whether the server may have acted, as known now."""
         if isinstance(self.outcome, (Answered, Rejected, Malformed)):
@@ -126,8 +123,8 @@ class ReplySlot:
 
     def resolve(self, outcome: Outcome) -> None:
         """Decide the slot, unless it is decided."""
-        if self.outcome is None and not self.abandoned:
-            self.outcome = outcome
+        if not self.decided:
+            self.decided, self.outcome = True, outcome
             if self._idle is not None:
                 self._idle.stop()
             self._wake()
@@ -172,7 +169,7 @@ class ReplySlot:
         """Nobody waits any more: take the call back, or have the server told. Never waits."""
         if self.decided:
             return
-        self.abandoned = True
+        self.decided = self.abandoned = True
         if self.owner is not None:
             try:
                 self.owner.put_nowait(self)

@@ -1,13 +1,13 @@
 """The router: from a server's name to the mailbox of its live incarnation. It never awaits an answer."""
 
 from collections import deque
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Mapping, Sequence
 from typing import Protocol
 
 import trio
 
 from .mailbox import Mailbox, MailboxStatistics
-from .messages import Bulk, CallTool, Owner
+from .messages import CallTool, Owner
 from .outcomes import Busy, Unrouted
 
 _CAPACITY = 256
@@ -35,7 +35,7 @@ class RouterActor:
     """Looks up and hands on. Callers wait for a place here; only the owner's mailbox refuses."""
 
     def __init__(self) -> None:
-        self._mailbox: Mailbox[CallTool | Bulk] = Mailbox(_CAPACITY)
+        self._mailbox: Mailbox[Sequence[CallTool]] = Mailbox(_CAPACITY)
         self._routes: Mapping[str, Route] = {}
         self._calls: deque[CallTool] = deque()
         """Taken from the mailbox and not handed on yet."""
@@ -45,41 +45,38 @@ class RouterActor:
         change any more."""
         self._routes = routes
 
-    async def submit(self, call: CallTool | Bulk) -> None:
-        """Hand calls to the router. Each outcome comes to the call's slot, also when nobody owns the tool.
+    async def submit(self, calls: Sequence[CallTool]) -> None:
+        """Hand calls to the router, as one message. Each outcome comes to its slot, also when nobody owns the tool.
 
         Raises:
             trio.BrokenResourceError: The router has ended.
         """
         try:
-            self._mailbox.put_nowait(call)  # no checkpoint: the one that follows is the wait for the outcome
+            self._mailbox.put_nowait(calls)  # no checkpoint: the one that follows is the wait for the outcome
         except trio.WouldBlock:
-            await self._mailbox.put(call)
+            await self._mailbox.put(calls)
 
     async def run(self) -> None:
         """Route until cancelled. Calls that wait then come back unrouted."""
         try:
             while True:
-                self._take(await self._mailbox.take(_PASS))
-                self._hand_on()
+                self._hand_on(await self._mailbox.take(_PASS))
                 while self._calls:
                     await trio.lowlevel.checkpoint()
-                    self._hand_on()
+                    self._hand_on(())
         finally:
-            self._take(self._mailbox.close())
-            for call in self._calls:
-                call.slot.resolve(Unrouted())
+            for calls in (self._calls, *self._mailbox.close()):
+                for call in calls:
+                    call.slot.resolve(Unrouted())
 
     def statistics(self) -> MailboxStatistics:
         """How full the router's mailbox is."""
         return self._mailbox.statistics()
 
-    def _take(self, messages: Iterable[CallTool | Bulk]) -> None:
-        for message in messages:
-            self._calls.extend(message.calls if isinstance(message, Bulk) else (message,))
-
-    def _hand_on(self) -> None:
+    def _hand_on(self, messages: Sequence[Sequence[CallTool]]) -> None:
         """One pass."""
+        for calls in messages:
+            self._calls.extend(calls)
         for _ in range(min(_PASS, len(self._calls))):
             call = self._calls.popleft()
             slot, route = call.slot, self._routes.get(call.server)

@@ -230,13 +230,11 @@ class ServerActor:
         with self._working:
             while True:
                 room = await connection.room(self._max_in_flight)
-                self._begin(connection, await self._mailbox.take(room))
-
-    def _begin(self, connection: Connection, batch: Sequence[CallTool]) -> None:
-        if self._stopping:  # handed over in the moment of the stop
-            self._refuse(batch)
-        else:
-            connection.submit([call for call in batch if not call.slot.decided])
+                batch = await self._mailbox.take(room)
+                if self._stopping:  # handed over in the moment of the stop
+                    self._refuse(batch)
+                else:
+                    connection.submit([call for call in batch if not call.slot.decided])
 
     async def _follow_control(self, connection: Connection, asking: Asking) -> None:
         """Give up calls, and go on with those that the server has answered with a question."""

@@ -4,7 +4,7 @@ The endpoint numbers, frames and correlates; a carrier knows when bytes leave, w
 failure on the way means.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import trio
@@ -33,6 +33,8 @@ class Outgoing:
     """What goes with it where frames have headers."""
     limited: bool = False
     """Whoever waits has set a time limit: it rules, and no carrier has one of its own."""
+    bounded: bool = False
+    """Of a call, which can be refused where too much waits already. Others are few, and must not be lost."""
 
 
 class Origin:
@@ -105,16 +107,8 @@ class Carrier(Protocol):
         """The process behind it, where there is one."""
         ...
 
-    def has_room(self, frame: bytes) -> bool:
-        """Whether the frame of a call may be sent now."""
-        ...
-
-    def send(self, outgoing: Outgoing) -> None:
-        """Take a frame: it is written at the next `flush` or later. Never waits."""
-        ...
-
-    def flush(self) -> None:
-        """Write what can be written now. Never waits."""
+    def send(self, batch: Sequence[Outgoing]) -> Sequence[Outgoing]:
+        """Take frames, and write at once what can be written. Never waits. Bounded ones that find no room come back."""
         ...
 
     async def tell(self, outgoing: Outgoing) -> None:

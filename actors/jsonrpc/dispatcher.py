@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, cast
 
 import trio
-from attrs import evolve, frozen
+from attrs import frozen
 from mcp.shared.dispatcher import (
     CallOptions,
     OnNotify,
@@ -24,7 +24,7 @@ from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, INVALID_REQUEST, REQUES
 from opentelemetry.propagate import inject
 
 from ..limits import USUAL, Limits
-from ..outcomes import Answered, Busy, Dropped, Loss, Malformed, Outcome, Rejected, Unsendable
+from ..outcomes import Answered, Dropped, Malformed, Outcome, Rejected
 from ..reply import ReplySlot
 from ..secrets import HIDE_SECRETS
 from ..steps import SMALL
@@ -32,11 +32,10 @@ from ..turns import Pace, by_turns
 from . import codec, large_messages
 from .carrier import Carrier, Origin, Outgoing, no_headers
 from .incoming import Inbound, Notices, PeerRequest, PeerRequests
-from .pending import CallTable, outcome_of
+from .pending import CLOSED, Requests, outcome_of
 
 logger: Final = logging.getLogger(__name__)
 
-_CLOSED = Loss("the connection was closed")
 _STAMP_PREFIX = "io.modelcontextprotocol/"
 
 
@@ -56,111 +55,32 @@ class RequestTimedOut(MCPError):
     """For the session: the request's own timeout elapsed, its write included."""
 
 
-class Endpoint:
-    """Numbers, frames and correlates.
+class Endpoint(Requests):
+    """Reads what the peer says, and carries the session's own requests beside the calls.
 
     Calls come by `post` and are answered in their slots; everything else is the session's, which runs this as its
     dispatcher. The log calls the peer by the name of its `server`.
     """
 
     def __init__(self, carrier: Carrier, limits: Limits = USUAL, *, server: str = "a server") -> None:
+        super().__init__(carrier)
         self.stamp: dict[str, Any] = {}
         """What the session puts into every request's `_meta`, learnt from its last `tools/list`."""
         self._server = server
         self.noise: int = 0
         """Frames that were no JSON-RPC message."""
-        self.lost: trio.Event = trio.Event()
-        """Set once the connection is gone and every waiting slot is decided."""
-        self.loss: Loss = _CLOSED
-        """How it was lost."""
         self.heard_at: float = -math.inf
         """When the peer was last heard of, on Trio's clock."""
         self.page: Page | None = None
         """While it is not None, an answer to `tools/list` leaves its tools here as they came, and the session gets the
         rest: it would look at all of them in one go."""
-        self._carrier = carrier
         self._limits = limits
         self._pace = Pace()
-        self._table = CallTable()
-        self._calls: set[ReplySlot] = set()
-        self._settled = trio.lowlevel.ParkingLot()
         self._notices: Notices | None = None
         """Made for the first one: many servers never send any."""
         self._requests = PeerRequests(self, limits.kept)
         self._session: _Session | None = None
         """Who runs it; None until then."""
-
-    # -- calls ----------------------------------------------------------------------------------------------------
-
-    @property
-    def in_flight(self) -> int:
-        """Calls that wait for an answer; the session's own requests do not count."""
-        return len(self._calls)
-
-    async def settled(self) -> None:
-        """Wait until a call leaves `in_flight`."""
-        await self._settled.park()
-
-    def post(self, batch: "Sequence[Post]") -> None:
-        """Number, frame and write calls with one write. A slot whose frame finds no room is `Busy`."""
-        if self.lost.is_set():
-            for post in batch:
-                post.slot.resolve(self.loss)
-            return
-        for post in batch:
-            refusal = self._queue(post)
-            if refusal is not None:
-                self._table.forget(post.slot)
-                post.slot.resolve(refusal)
-        self._carrier.flush()
-
-    def _queue(self, post: "Post") -> Unsendable | Busy | None:
-        slot = post.slot
-        try:
-            frame = post.encode(self._table.open(slot))
-        except TypeError as error:
-            return Unsendable(str(error))
-        if not self._carrier.has_room(frame):
-            return Busy()
-        self._calls.add(slot)
-        self._carrier.send(Outgoing(frame, slot, "tools/call", post.headers, post.limited))
-        return None
-
-    def cancel(self, slot: ReplySlot, reason: str = "the caller gave up") -> None:
-        """Nobody waits for this request any more: take it back, or tell the peer."""
-        self._drop(slot, reason)
-
-    def _drop(self, slot: ReplySlot, reason: str | None) -> None:
-        self._table.forget(slot)
-        self._settle(slot)
-        self._carrier.drop(slot, reason)
-
-    def withdraw_unsent(self) -> None:
-        """Give up every call of which no byte has left."""
-        for slot in [slot for slot in self._calls if not slot.sent]:
-            self._drop(slot, None)
-            slot.resolve(_CLOSED)
-
-    def conclude(self, slot: ReplySlot, outcome: Outcome) -> None:
-        """Decide a request: no answer to it counts any more."""
-        self._table.forget(slot)
-        self._settle(slot)
-        slot.resolve(outcome)
-
-    def lose(self, loss: Loss) -> None:
-        """The connection is lost, even if the peer has not ended it: every waiting slot is decided, once."""
-        if self.lost.is_set():
-            return
-        self.loss = evolve(loss, pending=len(self._calls))
-        self.lost.set()
-        self._table.fail_all(self.loss)
-        self._calls.clear()
-        self._settled.unpark_all()
-
-    def _settle(self, slot: ReplySlot) -> None:
-        self._calls.discard(slot)
-        if self._settled:
-            self._settled.unpark_all()
 
     # -- the SDK's Dispatcher: outbound ---------------------------------------------------------------------------
 
@@ -183,8 +103,7 @@ class Endpoint:
         slot = ReplySlot(wants_progress=opts.get("on_progress") is not None)
         request_id = self._table.open(slot, opts.get("request_id"))
         frame = codec.request(request_id, method, self._prepared(method, params, request_id, slot))
-        self._carrier.send(Outgoing(frame, slot, method, _headers_of(opts), "timeout" in opts))
-        self._carrier.flush()
+        self._carrier.send([Outgoing(frame, slot, method, _headers_of(opts), "timeout" in opts)])
         return await self._reply(slot, method, opts)
 
     async def notify(self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None) -> None:
@@ -214,7 +133,7 @@ class Endpoint:
         finally:
             if outcome is None:
                 tell = opts.get("cancel_on_abandon", True) and method != "initialize"  # the protocol forbids it
-                self._drop(slot, "the caller gave up" if tell else None)
+                self.drop(slot, "the caller gave up" if tell else None)
         if outcome is None:
             raise RequestTimedOut(REQUEST_TIMEOUT, f"{method} timed out after {timeout:g} s")
         raw = self._raw(outcome)
@@ -262,7 +181,7 @@ class Endpoint:
                 # Now: a callback that serves the peer may take its time to end.
                 self.lose(await self._carrier.run(self, nursery))
             finally:
-                self.lose(_CLOSED)  # unless it was lost before; nothing is written any more
+                self.lose(CLOSED)  # unless it was lost before; nothing is written any more
             nursery.cancel_scope.cancel()
 
     def hear(self) -> None:
@@ -378,18 +297,6 @@ class Page:
 
 NO_PAGE = Page([], 0)
 """Before it came."""
-
-
-@frozen(eq=False)
-class Post:
-    """A call for the endpoint: its slot, and its frame for a given id."""
-
-    slot: ReplySlot
-    encode: Callable[[RequestId], bytes]
-    headers: Callable[[], Mapping[str, str]] = no_headers
-    """What goes with it where frames have headers."""
-    limited: bool = False
-    """Its caller has set a time limit."""
 
 
 @frozen

@@ -1,13 +1,18 @@
-"""Requests in flight, by id: whose answer is this?"""
+"""Requests in flight: numbered, sent, and decided once. By its id: whose answer is this?"""
 
-from collections.abc import Mapping
-from typing import Any, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, cast
 
+import trio
+from attrs import evolve, frozen
 from mcp.shared.dispatcher import as_request_id, coerce_request_id
 from mcp_types import INTERNAL_ERROR, RequestId
 
-from ..outcomes import Answered, Loss, Rejected
+from ..outcomes import Answered, Busy, Loss, Outcome, Rejected, Unsendable
 from ..reply import ReplySlot
+from .carrier import Carrier, Outgoing, no_headers
+
+CLOSED: Final = Loss("the connection was closed")
 
 _MESSAGE = 10_000
 """Characters of a progress message: a thousand may wait for a slow callback."""
@@ -30,7 +35,10 @@ class CallTable:
             ValueError: `request_id` is in flight already.
         """
         if request_id is None:
-            request_id = self._next_id()
+            self._last_id += 1
+            while self._last_id in self._waiting:
+                self._last_id += 1
+            request_id = self._last_id
         key = coerce_request_id(request_id)
         if key in self._waiting:
             raise ValueError(f"request id {request_id!r} is already in flight")
@@ -65,11 +73,97 @@ class CallTable:
         for slot in waiting.values():
             slot.resolve(loss)
 
-    def _next_id(self) -> int:
-        self._last_id += 1
-        while self._last_id in self._waiting:
-            self._last_id += 1
-        return self._last_id
+
+@frozen(eq=False)
+class Post:
+    """A call to be sent: its slot, and its frame for a given id."""
+
+    slot: ReplySlot
+    encode: Callable[[RequestId], bytes]
+    headers: Callable[[], Mapping[str, str]] = no_headers
+    """What goes with it where frames have headers."""
+    limited: bool = False
+    """Its caller has set a time limit."""
+
+
+class Requests:
+    """The requests of one connection that wait for an answer, and among them the calls, which alone are counted."""
+
+    def __init__(self, carrier: Carrier) -> None:
+        self.lost: trio.Event = trio.Event()
+        """Set once the connection is gone and every waiting slot is decided."""
+        self.loss: Loss = CLOSED
+        """How it was lost."""
+        self._carrier = carrier
+        self._table = CallTable()
+        self._calls: set[ReplySlot] = set()
+        self._settled = trio.lowlevel.ParkingLot()
+
+    @property
+    def in_flight(self) -> int:
+        """Calls that wait for an answer; the session's own requests do not count."""
+        return len(self._calls)
+
+    async def settled(self) -> None:
+        """Wait until a call leaves `in_flight`."""
+        await self._settled.park()
+
+    def post(self, batch: Sequence[Post]) -> None:
+        """Number, frame and write calls with one write. A slot whose frame finds no room is `Busy`."""
+        if self.lost.is_set():
+            for post in batch:
+                post.slot.resolve(self.loss)
+            return
+        outgoing: list[Outgoing] = []
+        for post in batch:
+            slot = post.slot
+            try:
+                frame = post.encode(self._table.open(slot))
+            except TypeError as error:
+                self.conclude(slot, Unsendable(str(error)))
+                continue
+            self._calls.add(slot)
+            outgoing.append(Outgoing(frame, slot, "tools/call", post.headers, post.limited, bounded=True))
+        for refused in self._carrier.send(outgoing):
+            assert refused.slot is not None  # a call's
+            self.conclude(refused.slot, Busy())
+
+    def cancel(self, slot: ReplySlot) -> None:
+        """The caller gave up: take the call back, or tell the peer."""
+        self.drop(slot, "the caller gave up")
+
+    def drop(self, slot: ReplySlot, reason: str | None) -> None:
+        """Nobody waits for this request any more. See `Carrier.drop`."""
+        self._table.forget(slot)
+        self._settle(slot)
+        self._carrier.drop(slot, reason)
+
+    def withdraw_unsent(self) -> None:
+        """Give up every call of which no byte has left."""
+        for slot in [slot for slot in self._calls if not slot.sent]:
+            self.drop(slot, None)
+            slot.resolve(CLOSED)
+
+    def conclude(self, slot: ReplySlot, outcome: Outcome) -> None:
+        """Decide a request: no answer to it counts any more."""
+        self._table.forget(slot)
+        self._settle(slot)
+        slot.resolve(outcome)
+
+    def lose(self, loss: Loss) -> None:
+        """The connection is lost, even if the peer has not ended it: every waiting slot is decided, once."""
+        if self.lost.is_set():
+            return
+        self.loss = evolve(loss, pending=len(self._calls))
+        self.lost.set()
+        self._table.fail_all(self.loss)
+        self._calls.clear()
+        self._settled.unpark_all()
+
+    def _settle(self, slot: ReplySlot) -> None:
+        self._calls.discard(slot)
+        if self._settled:
+            self._settled.unpark_all()
 
 
 def outcome_of(message: Mapping[str, Any], size: int = 0) -> Answered | Rejected:

@@ -27,14 +27,13 @@ class Outbox:
         """Whether the peer did not take all at once, so that `run` has something to do."""
         return self._blocked.is_set()
 
-    def push(self, frame: bytes, slot: ReplySlot | None = None) -> None:
-        """Queue a frame; `flush` sends it."""
+    def push(self, frame: bytes, slot: ReplySlot | None = None, *, bounded: bool = False) -> bool:
+        """Queue a frame; `flush` sends it. False if it is bounded and there is no room for it."""
+        if bounded and self._queue and self.size + len(frame) > self._limit:
+            return False
         self._queue[object() if slot is None else slot] = frame
         self.size += len(frame)
-
-    def has_room(self, frame: bytes) -> bool:
-        """Whether a call's frame may be queued. Others are few, and no peer that has stopped reading may lose them."""
-        return not self._queue or self.size + len(frame) <= self._limit
+        return True
 
     def flush(self) -> None:
         """Write as much as the peer takes now; `run` sees to the rest. Never waits."""

@@ -1,7 +1,7 @@
 """The carrier on a duplex: one stream of whole frames each way, as over stdio and WebSocket."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import trio
@@ -40,25 +40,19 @@ class DuplexCarrier(Origin):
 
     # -- out ------------------------------------------------------------------------------------------------------
 
-    def has_room(self, frame: bytes) -> bool:
+    def send(self, batch: Sequence[Outgoing]) -> Sequence[Outgoing]:
         """See `Carrier`."""
-        return self.outbox.has_room(frame)
-
-    def send(self, outgoing: Outgoing) -> None:
-        """See `Carrier`."""
-        self.outbox.push(outgoing.frame, outgoing.slot)
-
-    def flush(self) -> None:
-        """See `Carrier`."""
+        push = self.outbox.push
+        refused = [each for each in batch if not push(each.frame, each.slot, bounded=each.bounded)]
         self.outbox.flush()
         if self.outbox.is_blocked and not self._writing and self._nursery is not None:
             self._writing = True
             self._nursery.start_soon(self.outbox.run)
+        return refused
 
     async def tell(self, outgoing: Outgoing) -> None:
         """See `Carrier`."""
-        self.send(outgoing)
-        self.flush()
+        self.send([outgoing])
 
     async def taken(self) -> None:
         """See `Carrier`."""
@@ -68,8 +62,7 @@ class DuplexCarrier(Origin):
         """Withdraw the frame of which no byte has left, or tell the peer."""
         if not self.outbox.withdraw(slot) and slot.sent and reason is not None and not self._is_lost:
             told = {"requestId": slot.request_id, "reason": reason}
-            self.outbox.push(codec.notification("notifications/cancelled", told))
-            self.flush()
+            self.send([Outgoing(codec.notification("notifications/cancelled", told))])
 
     def opened(self) -> None:
         """See `Carrier`."""
@@ -84,7 +77,7 @@ class DuplexCarrier(Origin):
     async def run(self, hub: Hub, nursery: trio.Nursery) -> Loss:
         """See `Carrier`."""
         self._hub, self._nursery = hub, nursery
-        self.flush()  # what was told before
+        self.send([])  # what was told before
         while await self._take_in(hub):
             pass  # nothing of a message, which may be large, is kept here until the next one comes
         return await self._duplex.loss()
@@ -115,8 +108,7 @@ class DuplexCarrier(Origin):
         if self._hub is not None and self.outbox.size > FRAME_LIMIT:
             self._hub.lose(Loss(f"asked for more than {FRAME_LIMIT >> 20} MiB and did not read it"))
         if not self._is_lost:
-            self.outbox.push(frame)
-            self.flush()
+            self.send([Outgoing(frame)])
 
     @property
     def _is_lost(self) -> bool:

@@ -5,18 +5,19 @@ from contextlib import asynccontextmanager
 from functools import partial
 
 from mcp.client import ClientSession
-from mcp_types import RequestId, Tool
+from mcp_types import Tool
 from pydantic import ValidationError
 
 from ..callbacks import NO_HOST, Host
 from ..errors import folded
 from ..jsonrpc import codec
 from ..jsonrpc.carrier import Carrier
-from ..jsonrpc.dispatcher import Endpoint, Post
+from ..jsonrpc.dispatcher import Endpoint
+from ..jsonrpc.pending import Post
 from ..limits import Limits
 from ..messages import CallTool, Handshake, Question, Round
 from ..outcomes import Loss, Outcome, Unlisted
-from ..reply import ReplySlot, ToolCodec
+from ..reply import ReplySlot
 from ..states import Era
 from .base import Connection, HandshakeFailed
 from .handshake import BAD_ANSWER, CLIENT_INFO, negotiate, probe
@@ -105,7 +106,16 @@ class WiredConnection:
 
     def submit(self, calls: Sequence[CallTool]) -> None:
         """Start calls with one write. See `Connection`."""
-        self._endpoint.post([post for call in calls if (post := self._post(call)) is not None])
+        posts: list[Post] = []
+        for call in calls:
+            slot, tool = call.slot, self._tools.get(call.tool)
+            if tool is None:
+                slot.resolve(Unlisted())
+                continue
+            slot.assign(tool)
+            encode = partial(tool.frame, arguments=call.arguments, meta=call.meta, wants_progress=slot.wants_progress)
+            posts.append(Post(slot, encode, partial(tool.headers, call.arguments), call.limited))
+        self._endpoint.post(posts)
 
     async def answer(self, question: Question) -> Outcome:
         """Have the host answer a question. See `Connection`."""
@@ -121,10 +131,10 @@ class WiredConnection:
         call.slot.assign(tool)
 
         def encode(request_id: int | str) -> bytes:
-            meta = tool.params_meta(_meta(call, request_id))
-            return codec.request(request_id, "tools/call", round_params(again, meta))
+            meta = {**call.meta, "progressToken": request_id} if call.slot.wants_progress else call.meta
+            return codec.request(request_id, "tools/call", round_params(again, tool.params_meta(meta)))
 
-        self._endpoint.post([_post(call, tool, encode)])
+        self._endpoint.post([Post(call.slot, encode, partial(tool.headers, call.arguments), call.limited)])
 
     def cancel(self, slot: ReplySlot) -> None:
         """Take a call back, or tell the server. See `Connection`."""
@@ -166,14 +176,6 @@ class WiredConnection:
         await self._endpoint.lost.wait()
         return self._endpoint.loss
 
-    def _post(self, call: CallTool) -> Post | None:
-        tool = self._tools.get(call.tool)
-        if tool is None:
-            call.slot.resolve(Unlisted())
-            return None
-        call.slot.assign(tool)
-        return _post(call, tool, lambda request_id: tool.frame(request_id, call.arguments, _meta(call, request_id)))
-
     def _failed(self, what: str, error: Exception, *, probing: bool = False) -> HandshakeFailed:
         if not self._endpoint.lost.is_set():
             loss = self._carrier.explain(error, f"{what} failed: {_told(error)}")
@@ -181,14 +183,6 @@ class WiredConnection:
         loss = self._endpoint.loss
         refused = probing and self._carrier.dies_of_a_probe and not loss.unheard
         return HandshakeFailed(loss, era=self._era, probe_refused=refused, lost=True)
-
-
-def _post(call: CallTool, tool: ToolCodec, encode: Callable[[RequestId], bytes]) -> Post:
-    return Post(call.slot, encode, partial(tool.headers, call.arguments), call.limited)
-
-
-def _meta(call: CallTool, request_id: int | str) -> dict[str, object]:
-    return {**call.meta, "progressToken": request_id} if call.slot.wants_progress else call.meta
 
 
 def _told(error: Exception) -> str:

@@ -54,6 +54,7 @@ class PreparedTool:
         self._output_schema = definition.output_schema
         self._compiled: OutputSchema | None = None
         self._stamp = stamp
+        self._encoded_stamp = encode(stamp) if stamp else b""
         self._version = protocol_version
         self._schema = definition.input_schema
         self._headers: tuple[dict[str, str], HeaderMap] | None = None
@@ -63,14 +64,19 @@ class PreparedTool:
         """The `_meta` of a request: the call's own, and the stamp of the era, which it cannot forge."""
         return {**meta, **self._stamp}
 
-    def frame(self, request_id: int | str, arguments: bytes | None, meta: Mapping[str, Any]) -> bytes:
+    def frame(
+        self, request_id: int | str, arguments: bytes | None, meta: Mapping[str, Any], *, wants_progress: bool = False
+    ) -> bytes:
         """The whole request."""
-        stamped = self.params_meta(meta)
-        parts = [b'{"jsonrpc":"2.0","id":', encode(request_id), self._head]
+        if wants_progress:
+            meta = {**meta, "progressToken": request_id}
+        stamped = encode(self.params_meta(meta)) if meta else self._encoded_stamp
+        encoded_id = b"%d" % request_id if isinstance(request_id, int) else encode(request_id)
+        parts = [b'{"jsonrpc":"2.0","id":', encoded_id, self._head]
         if arguments is not None:
             parts += (b',"arguments":', arguments)
         if stamped:
-            parts += (b',"_meta":', encode(stamped))
+            parts += (b',"_meta":', stamped)
         parts.append(b"}}")
         return b"".join(parts)
 

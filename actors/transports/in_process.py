@@ -4,7 +4,7 @@ Its carrier has no stream and no frames: each request is a task that calls the s
 """
 
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
@@ -148,25 +148,18 @@ class ObjectCarrier:
 
     # -- out ------------------------------------------------------------------------------------------------------
 
-    def has_room(self, frame: bytes) -> bool:
+    def send(self, batch: Sequence[Outgoing]) -> Sequence[Outgoing]:
         """See `Carrier`: each request has a task of its own, as many as there may be calls."""
-        del frame
-        return True
-
-    def send(self, outgoing: Outgoing) -> None:
-        """See `Carrier`."""
-        if outgoing.slot is None:
-            return  # a server of this era hears nothing but requests
-        assert self._nursery is not None  # nothing is asked before it runs
-        self._scopes[outgoing.slot] = trio.CancelScope()
-        self._nursery.start_soon(self._ask, outgoing, outgoing.slot)
-
-    def flush(self) -> None:
-        """See `Carrier`."""
+        for outgoing in batch:
+            if outgoing.slot is not None:  # a server of this era hears nothing but requests
+                assert self._nursery is not None  # nothing is asked before it runs
+                self._scopes[outgoing.slot] = trio.CancelScope()
+                self._nursery.start_soon(self._ask, outgoing, outgoing.slot)
+        return ()
 
     async def tell(self, outgoing: Outgoing) -> None:
         """See `Carrier`."""
-        self.send(outgoing)
+        self.send([outgoing])
         await trio.lowlevel.checkpoint()
 
     async def taken(self) -> None:

@@ -242,7 +242,7 @@ class ActiveCall:
             hand_on(message)
             return await slot.wait(self.asked.on_progress)
         try:
-            await self.servers.router.submit(message)
+            await self.servers.router.submit([message])
         except trio.BrokenResourceError:
             raise SupervisorClosed from None
         return await slot.wait(self.asked.on_progress)

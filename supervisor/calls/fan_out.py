@@ -13,7 +13,7 @@ from attrs import define, frozen
 
 from mcp_nursery.actors.choices import chosen, number
 from mcp_nursery.actors.errors import NurseryError
-from mcp_nursery.actors.messages import Bulk, CallTool
+from mcp_nursery.actors.messages import CallTool
 from mcp_nursery.actors.outcomes import Unrouted
 from mcp_nursery.actors.reply import ReplySlot
 
@@ -128,7 +128,7 @@ class _Sending:
                 bulk.append(message)
         if bulk:
             try:
-                await self._servers.router.submit(Bulk(bulk))
+                await self._servers.router.submit(bulk)
             except trio.BrokenResourceError:  # it has ended: as what it had not handed on by then
                 for message in bulk:
                     message.slot.resolve(Unrouted())

@@ -85,7 +85,7 @@ async def route(router: RouterActor, *calls: CallTool) -> None:
     """Submit the calls and let the router do all it can."""
     async with running(router) as nursery:
         for call in calls:
-            nursery.start_soon(router.submit, call)
+            nursery.start_soon(router.submit, [call])
         await wait_all_tasks_blocked()
 
 
@@ -128,7 +128,7 @@ async def test_calls_of_one_caller_keep_their_order():
     router, calls = router_for({"time": owner}), [make_call() for _ in range(100)]
     async with running(router):
         for call in calls:
-            await router.submit(call)
+            await router.submit([call])
         await wait_all_tasks_blocked()
     assert held(owner) == calls
 
@@ -140,7 +140,7 @@ async def test_a_full_mailbox_refuses_and_the_other_servers_go_on():
     others = [make_call("free") for _ in range(2)]
     async with running(router):
         for call in stalled + others:
-            await router.submit(call)
+            await router.submit([call])
         await wait_all_tasks_blocked()
     assert [call.slot.outcome for call in stalled] == [None, None, Busy()]
     assert stalled[2].slot.delivery is Delivery.NOT_SENT
@@ -174,7 +174,7 @@ async def test_a_dead_owner_harms_no_other_call_of_the_pass():
     router = router_for({"dead": dead, "alive": alive})
     async with running(router):
         for call in calls:
-            await router.submit(call)
+            await router.submit([call])
         await wait_all_tasks_blocked()
     assert held(alive) == [calls[0], calls[2]]
     assert calls[1].slot.outcome == Unrouted()
@@ -183,8 +183,8 @@ async def test_a_dead_owner_harms_no_other_call_of_the_pass():
 async def test_an_abandoned_call_is_not_handed_on():
     owner = make_owner()
     router, given_up, wanted = router_for({"time": owner}), make_call(), make_call()
-    await router.submit(given_up)
-    await router.submit(wanted)
+    await router.submit([given_up])
+    await router.submit([wanted])
     given_up.slot.abandon()
     await route(router)
     assert held(owner) == [wanted]
@@ -196,8 +196,8 @@ async def test_an_abandoned_call_is_not_handed_on():
 async def test_swap_applies_to_calls_that_wait():
     old, new = make_owner(1), make_owner(2)
     router, call, removed = router_for({"time": old, "gone": old}), make_call(), make_call("gone")
-    await router.submit(call)
-    await router.submit(removed)
+    await router.submit([call])
+    await router.submit([removed])
     router.swap(routes({"time": new}))
     await route(router)
     assert (held(old), held(new)) == ([], [call])
@@ -211,10 +211,10 @@ async def test_swap_leaves_calls_alone_that_were_handed_on():
     old, new = make_owner(1), make_owner(2)
     router, call, later = router_for({"time": old}), make_call(), make_call()
     async with running(router):
-        await router.submit(call)
+        await router.submit([call])
         await wait_all_tasks_blocked()
         router.swap(routes({"time": new}))
-        await router.submit(later)
+        await router.submit([later])
         await wait_all_tasks_blocked()
     call.slot.abandon()
     assert (call.slot.incarnation, later.slot.incarnation) == (1, 2)
@@ -229,7 +229,7 @@ async def test_callers_wait_for_a_place_and_are_all_served():
     router, calls = router_for({"time": owner}), [make_call() for _ in range(300)]
     async with tasks() as nursery:
         for call in calls:
-            nursery.start_soon(router.submit, call)
+            nursery.start_soon(router.submit, [call])
         await wait_all_tasks_blocked()
         statistics = router.statistics()
         assert (statistics.waiting, statistics.capacity, statistics.senders_blocked) == (256, 256, 44)
@@ -245,10 +245,10 @@ async def test_a_caller_that_waits_for_a_place_can_be_cancelled():
     router, calls = router_for({"time": owner}), [make_call() for _ in range(256)]
     with trio.fail_after(60):
         for call in calls:
-            await router.submit(call)
+            await router.submit([call])
     late = make_call()
     with trio.move_on_after(0) as scope:
-        await router.submit(late)
+        await router.submit([late])
     assert scope.cancelled_caught
     await route(router)
     assert held(owner) == calls
@@ -271,7 +271,7 @@ def test_a_quiet_server_that_reads_serves_more_callers_than_its_mailbox_is_wide(
             nursery.start_soon(serve)
             await wait_all_tasks_blocked()
             for call in calls:
-                nursery.start_soon(router.submit, call)
+                nursery.start_soon(router.submit, [call])
             await wait_all_tasks_blocked()
         assert [call.slot.outcome for call in calls].count(Busy()) == 0
         assert len(taken) == 300
@@ -288,7 +288,7 @@ async def test_calls_that_wait_when_the_router_ends_come_back_unrouted():
     router, calls = router_for({"time": owner}), [make_call() for _ in range(260)]
     async with tasks() as nursery:
         for call in calls:
-            nursery.start_soon(router.submit, call)
+            nursery.start_soon(router.submit, [call])
         await wait_all_tasks_blocked()
         with trio.CancelScope() as scope:
             scope.cancel()
@@ -299,7 +299,7 @@ async def test_calls_that_wait_when_the_router_ends_come_back_unrouted():
 
 async def test_a_waiting_caller_is_woken_when_the_router_ends():
     router, call, outcomes = RouterActor(), make_call(), []
-    await router.submit(call)
+    await router.submit([call])
 
     async def wait() -> None:
         outcomes.append(await call.slot.wait(unwanted))
@@ -317,7 +317,7 @@ async def test_a_router_that_ended_takes_no_call():
     router = RouterActor()
     await route(router)
     with pytest.raises(trio.BrokenResourceError):
-        await router.submit(make_call())
+        await router.submit([make_call()])
 
 
 async def test_a_call_handed_on_is_not_touched_by_the_routers_end():
@@ -361,7 +361,7 @@ class Conversation:
         """As a delivery does it: whatever happens from the submit on, the slot is decided."""
         slot = self.calls[number].slot
         try:
-            await self.router.submit(self.calls[number])
+            await self.router.submit([self.calls[number]])
             self.outcomes[number] = await slot.wait(unwanted)
         except trio.BrokenResourceError:
             self.outcomes[number] = Unrouted()

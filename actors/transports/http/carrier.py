@@ -1,6 +1,7 @@
 """The carrier over HTTP: where a stream has an outbox and a reader, HTTP has exchanges, each in a task of its own."""
 
 import logging
+from collections.abc import Sequence
 from typing import Final
 
 import httpx2
@@ -71,17 +72,11 @@ class HttpCarrier:
 
     # -- out ------------------------------------------------------------------------------------------------------
 
-    def has_room(self, frame: bytes) -> bool:
+    def send(self, batch: Sequence[Outgoing]) -> Sequence[Outgoing]:
         """See `Carrier`: each frame has an exchange of its own, as many as there may be calls."""
-        del frame
-        return True
-
-    def send(self, outgoing: Outgoing) -> None:
-        """See `Carrier`."""
-        self.begin(self._exchange(outgoing))
-
-    def flush(self) -> None:
-        """See `Carrier`."""
+        for outgoing in batch:
+            self.begin(self._exchange(outgoing))
+        return ()
 
     async def tell(self, outgoing: Outgoing) -> None:
         """See `Carrier`: the first request must not overtake `initialized`."""

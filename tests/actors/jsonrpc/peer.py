@@ -8,7 +8,8 @@ from contextlib import asynccontextmanager
 import trio
 
 from mcp_nursery.actors.jsonrpc import codec
-from mcp_nursery.actors.jsonrpc.dispatcher import Endpoint, Post
+from mcp_nursery.actors.jsonrpc.dispatcher import Endpoint
+from mcp_nursery.actors.jsonrpc.pending import Post
 from mcp_nursery.actors.jsonrpc.stream_carrier import DuplexCarrier
 from mcp_nursery.actors.outcomes import Loss
 from mcp_nursery.actors.reply import ReplySlot

@@ -113,7 +113,7 @@ async def test_a_call_that_was_sent_is_cancelled_by_its_id_and_a_late_answer_is_
     peer, slots = Peer(), [ReplySlot() for _ in range(3)]
     async with running(peer) as endpoint:
         endpoint.post([post(slot) for slot in slots])
-        endpoint.cancel(slots[1], "bored")
+        endpoint.drop(slots[1], "bored")
         assert peer.heard[-1] == notice("notifications/cancelled", {"requestId": 2, "reason": "bored"})
         assert endpoint.in_flight == 2
         peer.say(result(2), result(1), result(3))

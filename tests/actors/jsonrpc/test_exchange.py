@@ -14,7 +14,8 @@ from mcp.shared.exceptions import MCPError
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcp_nursery.actors.jsonrpc import codec
-from mcp_nursery.actors.jsonrpc.dispatcher import ConnectionClosed, Endpoint, Post, RequestTimedOut
+from mcp_nursery.actors.jsonrpc.dispatcher import ConnectionClosed, Endpoint, RequestTimedOut
+from mcp_nursery.actors.jsonrpc.pending import Post
 from mcp_nursery.actors.jsonrpc.stream_carrier import DuplexCarrier
 from mcp_nursery.actors.mailbox import Mailbox
 from mcp_nursery.actors.outcomes import Answered, Busy, Loss, Rejected

@@ -14,7 +14,7 @@ import trio.testing
 
 from mcp_nursery.actors import turns
 from mcp_nursery.actors.mailbox import Mailbox
-from mcp_nursery.actors.messages import Bulk, CallTool, Owner
+from mcp_nursery.actors.messages import CallTool, Owner
 from mcp_nursery.actors.outcomes import Unrouted
 from mcp_nursery.actors.reply import ReplySlot
 from mcp_nursery.actors.router import RouterActor
@@ -937,7 +937,7 @@ async def test_a_bulk_is_one_message():
     router, owner = RouterActor(), Owner(1, Mailbox(9), Mailbox(math.inf))
     router.swap({"lab": SimpleNamespace(owner=owner, own={"nap"})})
     calls = bulk(3)
-    await router.submit(Bulk(calls))
+    await router.submit(calls)
     assert router.statistics().waiting == 1
     calls[1].slot.abandon()
     async with trio.open_nursery() as nursery:
@@ -956,7 +956,7 @@ async def test_a_bulk_that_nobody_routes_any_more():
         calls = bulk(1000)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(router.run)
-            await router.submit(Bulk(calls))
+            await router.submit(calls)
             for _ in range(steps):
                 await trio.lowlevel.checkpoint()
             nursery.cancel_scope.cancel()
