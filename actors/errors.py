@@ -176,15 +176,6 @@ class ServerBusy(CallError):
         super().__init__(problem, server=server, tool=tool, incarnation=incarnation, delivery=delivery)
 
 
-class BreakerOpen(CallError):
-    """Calls of this server failed too often in a row; the server is left alone for a while."""
-
-    def __init__(self, *, server: str, tool: str, retry_in: float) -> None:
-        self.retry_in = retry_in
-        """Seconds until one call is let through again."""
-        super().__init__(f"calls are suspended for {retry_in:.1f} s after repeated failures", server=server, tool=tool)
-
-
 class ConnectionLost(CallError):
     """The connection ended before the answer."""
 

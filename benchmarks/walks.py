@@ -33,12 +33,12 @@ from mcp_nursery.supervisor import (
     MemoryStore,
     RestartPolicy,
     ServerSpec,
-    StateChanged,
     StdioTransport,
     Supervisor,
     load_config,
     open_supervisor,
 )
+from mcp_nursery.supervisor.events import StateChanged
 
 PEER = str(Path(__file__).parent / "peers" / "echo_server.py")
 ROUNDS = 5

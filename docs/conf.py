@@ -5,6 +5,7 @@ import inspect
 import re
 import sys
 import textwrap
+from importlib import import_module
 from importlib.metadata import version as installed
 from pathlib import Path
 
@@ -43,6 +44,12 @@ autodoc_default_options = {"members": True, "undoc-members": True}
 toc_object_entries_show_parents = "hide"
 
 
+_HOMES = {
+    name: f"mcp_nursery.supervisor{home}"
+    for home in ("", ".approval", ".calls.fan_out", ".errors", ".events", ".status", ".toolset")
+    for name in import_module(f"mcp_nursery.supervisor{home}").__all__
+}
+"""Where public names are described, of which one stands in the text of another."""
 _NAME = re.compile(r"[A-Za-z_]\w*(\.\w+)*(\(\))?")
 _MADE_FOR_USERS = {"Supervisor", "Toolset", "FanOut", "EventStream"}
 """Classes that users get, and never make."""
@@ -61,6 +68,8 @@ def setup(app):
 def _name(_role, rawtext, text, *rest):
     """`name` in a docstring: a link if it is a public name, plain code if not."""
     if _NAME.fullmatch(text):
+        if home := _HOMES.get(text.partition(".")[0]):
+            text = f"{text} <{home}.{text}>"
         return PyXRefRole()("py:obj", rawtext, text, *rest)
     return [nodes.literal(rawtext, text, classes=["code"])], []
 

@@ -16,6 +16,19 @@ from .state_machine import Snapshot
 from .status import ServerStatus
 from .tools.pins import DefinitionChange
 
+__all__ = [
+    "DefinitionChange",
+    "DefinitionChanged",
+    "Event",
+    "EventStream",
+    "InjectionSuspected",
+    "Lagged",
+    "ServerRemoved",
+    "SnapshotEvent",
+    "StateChanged",
+    "ToolsChanged",
+]
+
 EVENT_BUFFER = 100
 """Events a reader may fall behind before it gets `Lagged` and snapshots instead; the snapshots do not count."""
 

@@ -26,6 +26,8 @@ from .tools.filters import is_offered
 from .tools.truncation import MAX_RESULT_CHARS
 from .transports import REMOTE_KINDS, Transport
 
+__all__ = ["Liveness", "ServerSpec"]
+
 IDLE_LIMIT = 300.0
 """Seconds without a call or list after which a lazy server is stopped."""
 

@@ -12,6 +12,8 @@ from .state_machine import Snapshot
 if TYPE_CHECKING:
     from mcp_nursery.actors.mailbox import MailboxStatistics
 
+__all__ = ["CallCounts", "ServerState", "ServerStatus", "SupervisorStatistics"]
+
 
 @frozen
 class CallCounts:

@@ -11,6 +11,8 @@ from .servers.servers import Fleet
 from .tools.outcome import ToolOutcome, outcome_of_error, outcome_of_result
 from .tools.tool import Tool
 
+__all__ = ["ToolOutcome", "Toolset"]
+
 
 class Toolset:
     """All tools, always as they are now. Made by `Supervisor.as_toolset`.

@@ -5,16 +5,18 @@ import inspect
 import json
 import re
 import textwrap
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
-from mcp_nursery import supervisor
-from mcp_nursery.supervisor import Supervisor, load_config, testing
+from mcp_nursery.supervisor import Supervisor, load_config
+
+from .supervisor.test_public_api import PUBLIC_MODULES
 
 DOCS = Path(__file__).parent.parent / "docs"
 PAGES = {str(page.relative_to(DOCS)): page.read_text() for page in DOCS.rglob("*.md")}
-PUBLIC = {name: getattr(module, name) for module in (supervisor, testing) for name in module.__all__}
+PUBLIC = {name: getattr(module, name) for module in map(import_module, PUBLIC_MODULES) for name in module.__all__}
 CLASSES = {name: it for name, it in PUBLIC.items() if inspect.isclass(it)}
 
 

@@ -22,6 +22,8 @@ from ..tools.results import ToolResult
 from .attempts import Attempts
 from .call import Call
 
+__all__ = ["CallOutcome", "FanOut"]
+
 Until = Literal["all", "first"] | int
 """When a fan-out is over: with every outcome, with the first success, or with this many successes."""
 

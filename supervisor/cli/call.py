@@ -10,7 +10,9 @@ from attrs import evolve, frozen
 
 from mcp_nursery.actors.errors import NurseryError, ServerDown, UnknownServer, UnknownTool
 from mcp_nursery.actors.states import ServerState
-from mcp_nursery.supervisor import Config, ServerStatus, Supervisor, Tool, ToolResult, open_supervisor
+from mcp_nursery.supervisor import Supervisor, Tool, ToolResult, open_supervisor
+from mcp_nursery.supervisor.config import Config
+from mcp_nursery.supervisor.status import ServerStatus
 from mcp_nursery.supervisor.tools.naming import DEFAULT_TEMPLATE, clean, possible_owners
 
 from .calling import approve, can_ask, parse_arguments, result_document

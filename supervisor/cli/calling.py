@@ -10,7 +10,8 @@ from typing import Any, NoReturn, cast
 import trio
 
 from mcp_nursery.actors.errors import InvalidArguments, NotApproved
-from mcp_nursery.supervisor import DefinitionChange, Tool, ToolResult
+from mcp_nursery.supervisor import Tool, ToolResult
+from mcp_nursery.supervisor.events import DefinitionChange
 from mcp_nursery.supervisor.security.marks import visible
 
 from .output import safe_line

@@ -6,7 +6,8 @@ from importlib.resources import files
 from typing import Any
 
 from mcp_nursery.actors.errors import ConfigError
-from mcp_nursery.supervisor import Config, ServerSpec, load_config
+from mcp_nursery.supervisor import ServerSpec, load_config
+from mcp_nursery.supervisor.config import Config
 from mcp_nursery.supervisor.config.preflight import problem_with
 from mcp_nursery.supervisor.storage.sqlite import SqliteStore
 from mcp_nursery.supervisor.storage.store import StoreUnreadable

@@ -16,17 +16,9 @@ from rich.text import Text
 from mcp_nursery.actors.errors import ConnectionLost, NurseryError
 from mcp_nursery.actors.nurseries import run_alongside
 from mcp_nursery.actors.states import ServerState
-from mcp_nursery.supervisor import (
-    Call,
-    Event,
-    InProcessTransport,
-    ServerSpec,
-    ServerStatus,
-    StateChanged,
-    StdioTransport,
-    Supervisor,
-    open_supervisor,
-)
+from mcp_nursery.supervisor import Call, InProcessTransport, ServerSpec, StdioTransport, Supervisor, open_supervisor
+from mcp_nursery.supervisor.events import Event, StateChanged
+from mcp_nursery.supervisor.status import ServerStatus
 
 from .demo_server import CRASH_CODE
 from .event_lines import line_of_event

@@ -3,17 +3,17 @@
 from typing import assert_never
 
 from mcp_nursery.actors.states import ServerState
-from mcp_nursery.supervisor import (
+from mcp_nursery.supervisor.events import (
     DefinitionChanged,
     Event,
     InjectionSuspected,
     Lagged,
     ServerRemoved,
-    ServerStatus,
     SnapshotEvent,
     StateChanged,
     ToolsChanged,
 )
+from mcp_nursery.supervisor.status import ServerStatus
 
 
 def line_of_status(status: ServerStatus) -> str:

@@ -7,8 +7,9 @@ from typing import Any
 from attrs import frozen
 
 from mcp_nursery.actors.errors import NurseryError, ServerDown, UnknownTool
-from mcp_nursery.supervisor import Call, CallOutcome, ServerStatus, Supervisor, Tool
-from mcp_nursery.supervisor.calls.fan_out import Until
+from mcp_nursery.supervisor import Call, Supervisor, Tool
+from mcp_nursery.supervisor.calls.fan_out import CallOutcome, Until
+from mcp_nursery.supervisor.status import ServerStatus
 
 from .calling import approve, parse_arguments, result_document
 from .failures import OK, TOOL_ERROR, UNAVAILABLE, document_of, exit_code, message_of

@@ -3,8 +3,9 @@
 from attrs import evolve
 
 from mcp_nursery.actors.errors import UnknownServer
-from mcp_nursery.supervisor import Config, ServerStatus
 from mcp_nursery.supervisor.catalogue.suggestions import near_names
+from mcp_nursery.supervisor.config import Config
+from mcp_nursery.supervisor.status import ServerStatus
 
 from .output import safe_text, warn, write_json, write_line
 from .runtime import Options, load, run_async, servers_of

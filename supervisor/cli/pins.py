@@ -5,7 +5,7 @@ from typing import Any
 
 from attrs import frozen
 
-from mcp_nursery.supervisor import DefinitionChange
+from mcp_nursery.supervisor.events import DefinitionChange
 from mcp_nursery.supervisor.security.marks import visible
 from mcp_nursery.supervisor.storage.sqlite import SqliteStore
 

@@ -5,7 +5,8 @@ import time
 import trio
 from rich.live import Live
 
-from mcp_nursery.supervisor import Config, Supervisor, open_supervisor
+from mcp_nursery.supervisor import Supervisor, open_supervisor
+from mcp_nursery.supervisor.config import Config
 
 from .event_lines import line_of_event, line_of_status
 from .failures import OK

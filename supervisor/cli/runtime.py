@@ -13,8 +13,8 @@ from attrs import evolve, frozen
 
 from mcp_nursery.actors.errors import ConfigError, NurseryError
 from mcp_nursery.actors.nurseries import run_alongside
-from mcp_nursery.supervisor import Config, Supervisor, discover_config, load_config, open_supervisor, transition_log
-from mcp_nursery.supervisor.config import loader
+from mcp_nursery.supervisor import Supervisor, discover_config, load_config, open_supervisor, transition_log
+from mcp_nursery.supervisor.config import Config, loader
 
 from .failures import SIGNAL_BASE, document_of, exit_code, message_of
 from .output import StdoutClosed, safe_text, warn, write_json

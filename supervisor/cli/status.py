@@ -1,6 +1,6 @@
 """`mcp-nursery status`: where each server stands."""
 
-from mcp_nursery.supervisor import ServerStatus
+from mcp_nursery.supervisor.status import ServerStatus
 
 from .output import safe_line, stdout_is_terminal, terminal, write_json, write_line, write_rows
 from .runtime import Options, load, run_async, servers_of

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mcp_nursery.actors.states import ServerState
-from mcp_nursery.supervisor import ServerStatus
+from mcp_nursery.supervisor.status import ServerStatus
 
 from .failures import NOT_APPROVED, OK, UNAVAILABLE
 from .output import safe_line

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from mcp_nursery.supervisor import ServerStatus, Tool
+from mcp_nursery.supervisor import Tool
+from mcp_nursery.supervisor.status import ServerStatus
 
 from .output import warn, write_json, write_rows
 from .runtime import Options, load, run_async, servers_of

@@ -8,8 +8,8 @@ from typing import Any
 from attrs import frozen
 
 from mcp_nursery.actors.errors import ConfigError, NotApproved
-from mcp_nursery.supervisor import Config, TrustRequest
-from mcp_nursery.supervisor.config import discover_config, load_project
+from mcp_nursery.supervisor.config import Config, TrustRequest, discover_config
+from mcp_nursery.supervisor.config.loader import load_project
 from mcp_nursery.supervisor.security.marks import visible
 from mcp_nursery.supervisor.storage.sqlite import SqliteStore
 

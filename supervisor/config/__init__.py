@@ -1,5 +1,6 @@
 """Reading configuration files: which servers to run and how."""
 
-from .loader import Config, discover_config, load_config, load_project
+from ..security.trust import TrustRequest
+from .loader import Config, discover_config, load_config
 
-__all__ = ["Config", "discover_config", "load_config", "load_project"]
+__all__ = ["Config", "TrustRequest", "discover_config", "load_config"]

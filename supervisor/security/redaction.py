@@ -19,6 +19,8 @@ from mcp_nursery.actors.steps import Steps
 from .secret_patterns import KEYS, PLACES
 from .secret_values import is_secret_name, secrets_of
 
+__all__ = ["Redactor"]
+
 MIN_VALUE: Final = 6
 """Characters of a configured value below which it is not looked for: `1` or `true` would be found everywhere."""
 MIN_LINE: Final = 16

@@ -3,7 +3,8 @@
 import trio
 
 from mcp_nursery.actors.start_limiter import PATIENCE, StartLimiter
-from mcp_nursery.supervisor import DockerTransport, ServerSpec, ServerState, StdioTransport, open_supervisor
+from mcp_nursery.supervisor import DockerTransport, ServerSpec, StdioTransport, open_supervisor
+from mcp_nursery.supervisor.status import ServerState
 from mcp_nursery.supervisor.testing import Life, ScriptedServer
 
 

@@ -9,7 +9,7 @@ from attrs import frozen
 from hypothesis import HealthCheck, Phase, Verbosity, given, settings
 from hypothesis import strategies as st
 
-from mcp_nursery.supervisor import Callbacks
+from mcp_nursery.supervisor.callbacks import Callbacks
 from mcp_nursery.supervisor.testing import run_virtual
 
 from ..property._hostile import HostileServer, Plan, plans

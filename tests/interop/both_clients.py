@@ -21,7 +21,6 @@ from mcp_nursery.actors.session.handshake import CLIENT_INFO
 from mcp_nursery.supervisor import (
     Call,
     CallTimeout,
-    InvalidArguments,
     InvalidResult,
     NurseryError,
     ServerError,
@@ -31,6 +30,7 @@ from mcp_nursery.supervisor import (
     UnknownTool,
     open_supervisor,
 )
+from mcp_nursery.supervisor.errors import InvalidArguments
 
 from .exchanges import MODERN, Exchange
 

@@ -9,7 +9,8 @@ import psutil
 import pytest
 import trio
 
-from mcp_nursery.supervisor import ServerSpec, ServerState, StdioTransport, open_supervisor
+from mcp_nursery.supervisor import ServerSpec, StdioTransport, open_supervisor
+from mcp_nursery.supervisor.status import ServerState
 
 from ..timely import in_time, timely
 from .cases import CASES

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import trio
 
-from mcp_nursery.supervisor import RestartPolicy, ServerState, open_supervisor
+from mcp_nursery.supervisor import RestartPolicy, open_supervisor
+from mcp_nursery.supervisor.status import ServerState
 
 from ..real.websockets import at
 from ..timely import in_time, timely

@@ -18,17 +18,14 @@ from hypothesis import strategies as st
 
 from mcp_nursery.supervisor import (
     ConfigError,
-    Event,
     NurseryError,
     RestartPolicy,
-    ServerRemoved,
     ServerSpec,
-    SnapshotEvent,
-    StateChanged,
     Supervisor,
     ToolResult,
     open_supervisor,
 )
+from mcp_nursery.supervisor.events import Event, ServerRemoved, SnapshotEvent, StateChanged
 from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual
 
 CONNECT_TIMEOUT = 5.5

@@ -18,16 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mcp_types import ElicitRequestParams, ElicitResult
 
-from mcp_nursery.supervisor import (
-    Callbacks,
-    NurseryError,
-    RestartPolicy,
-    ServerMessage,
-    ServerSpec,
-    Supervisor,
-    ToolResult,
-    open_supervisor,
-)
+from mcp_nursery.supervisor import NurseryError, RestartPolicy, ServerSpec, Supervisor, ToolResult, open_supervisor
+from mcp_nursery.supervisor.callbacks import Callbacks, ServerMessage
 from mcp_nursery.supervisor.testing import Ask, Life, Refusal, ScriptedServer, run_virtual
 
 from ._world import all_tasks

@@ -10,10 +10,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mcp_nursery.actors.errors import ConfigError
-from mcp_nursery.supervisor.config import discover_config, load_config, load_project
+from mcp_nursery.supervisor.config import discover_config, load_config
 from mcp_nursery.supervisor.config.dialects import DIALECTS
 from mcp_nursery.supervisor.config.discovery import SETTINGS
 from mcp_nursery.supervisor.config.document import read_document
+from mcp_nursery.supervisor.config.loader import load_project
 from mcp_nursery.supervisor.transports import UnusableTransport
 
 pytestmark = pytest.mark.slow

@@ -11,18 +11,9 @@ from attrs import frozen
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_nursery.supervisor import (
-    Call,
-    CallOutcome,
-    FanOut,
-    RestartPolicy,
-    ServerSpec,
-    ServerStatus,
-    Supervisor,
-    ToolResult,
-    open_supervisor,
-)
-from mcp_nursery.supervisor.calls.fan_out import Until
+from mcp_nursery.supervisor import Call, RestartPolicy, ServerSpec, Supervisor, ToolResult, open_supervisor
+from mcp_nursery.supervisor.calls.fan_out import CallOutcome, FanOut, Until
+from mcp_nursery.supervisor.status import ServerStatus
 from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual
 
 from ._world import all_tasks

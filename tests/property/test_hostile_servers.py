@@ -13,7 +13,6 @@ from mcp_types import CreateMessageResult, ElicitResult, TextContent
 
 from mcp_nursery.supervisor import (
     Approval,
-    Callbacks,
     NurseryError,
     RestartPolicy,
     ServerSpec,
@@ -21,6 +20,7 @@ from mcp_nursery.supervisor import (
     ToolResult,
     open_supervisor,
 )
+from mcp_nursery.supervisor.callbacks import Callbacks
 from mcp_nursery.supervisor.storage.store import MemoryStore
 from mcp_nursery.supervisor.testing import ScriptedServer, run_virtual
 from mcp_nursery.supervisor.tools.error_content import error_content

@@ -8,7 +8,8 @@ from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_nursery.supervisor import ServerDown, ServerState, ToolResult
+from mcp_nursery.supervisor import ServerDown, ToolResult
+from mcp_nursery.supervisor.status import ServerState
 from mcp_nursery.supervisor.testing import Life
 
 from ._world import ENDERS, Act, Call, Script, Step, Trace, calls, run_world, scripts, steps, worlds

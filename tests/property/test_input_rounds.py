@@ -8,7 +8,8 @@ import trio
 from attrs import define, field
 
 from mcp_nursery.actors.errors import CallError
-from mcp_nursery.supervisor import Callbacks, ConnectionLost, ServerDown, Supervisor, ToolResult, open_supervisor
+from mcp_nursery.supervisor import ConnectionLost, ServerDown, Supervisor, ToolResult, open_supervisor
+from mcp_nursery.supervisor.callbacks import Callbacks
 
 from ._world import all_tasks
 from .test_cancellation import TOKEN, User, lab, lab_spec, steadily

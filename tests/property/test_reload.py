@@ -18,18 +18,16 @@ from hypothesis import strategies as st
 
 from mcp_nursery.supervisor import (
     ConfigError,
-    Delivery,
     NurseryError,
     RestartPolicy,
-    ServerRemoved,
     ServerSpec,
-    ServerState,
-    ServerStatus,
-    StateChanged,
     Supervisor,
     ToolResult,
     open_supervisor,
 )
+from mcp_nursery.supervisor.errors import Delivery
+from mcp_nursery.supervisor.events import ServerRemoved, StateChanged
+from mcp_nursery.supervisor.status import ServerState, ServerStatus
 from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual
 
 from ._world import Mirror, Noting, all_tasks, stands

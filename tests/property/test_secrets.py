@@ -8,9 +8,9 @@ from urllib.parse import quote, quote_plus
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mcp_nursery.supervisor import Redactor
 from mcp_nursery.supervisor.config.discovery import Origin
 from mcp_nursery.supervisor.config.entry import read_entry
+from mcp_nursery.supervisor.security.redaction import Redactor
 
 secrets = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=8, max_size=40).map(lambda s: f"Zq{s}Zq")
 

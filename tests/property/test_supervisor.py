@@ -18,21 +18,20 @@ from hypothesis import strategies as st
 
 from mcp_nursery.supervisor import (
     CallTimeout,
-    Delivery,
     InvalidResult,
     NurseryError,
     ServerDown,
     ServerError,
     ServerSpec,
-    ServerState,
-    StateChanged,
     ToolResult,
-    UnknownServer,
     UnknownTool,
     events,
     open_supervisor,
 )
+from mcp_nursery.supervisor.errors import Delivery, UnknownServer
+from mcp_nursery.supervisor.events import StateChanged
 from mcp_nursery.supervisor.state_machine import LEFT_BY_NOBODY
+from mcp_nursery.supervisor.status import ServerState
 from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual
 
 from ._world import (

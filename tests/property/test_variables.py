@@ -8,7 +8,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from mcp_nursery.actors.errors import ConfigError
-from mcp_nursery.supervisor.config import discover_config, load_config, load_project
+from mcp_nursery.supervisor.config import discover_config, load_config
+from mcp_nursery.supervisor.config.loader import load_project
 from mcp_nursery.supervisor.config.variables import (
     Surroundings,
     UnresolvedVariable,

@@ -7,7 +7,8 @@ import pytest
 import trio
 from mcp_types import CreateMessageResult, ElicitResult, TextContent
 
-from mcp_nursery.supervisor import Callbacks, ServerError, ServerSpec, StdioTransport
+from mcp_nursery.supervisor import ServerError, ServerSpec, StdioTransport
+from mcp_nursery.supervisor.callbacks import Callbacks
 
 from .harness import supervised
 

@@ -8,7 +8,8 @@ import pytest
 import trio
 import trio.testing
 
-from mcp_nursery.supervisor import CallTimeout, ConnectionLost, Delivery, ServerBusy
+from mcp_nursery.supervisor import CallTimeout, ConnectionLost, ServerBusy
+from mcp_nursery.supervisor.errors import Delivery
 
 from ..timely import in_time, timely
 from .harness import eventually, lab, outcome_of, status_of, supervised

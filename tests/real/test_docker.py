@@ -17,11 +17,11 @@ from mcp_nursery.supervisor import (
     DockerTransport,
     RestartPolicy,
     ServerSpec,
-    ServerState,
     load_config,
     open_supervisor,
 )
-from mcp_nursery.supervisor.config import load_project
+from mcp_nursery.supervisor.config.loader import load_project
+from mcp_nursery.supervisor.status import ServerState
 
 from ..timely import in_time, timely
 from .harness import AT_ONCE, eventually, is_alive, next_state, removed_in_time, status_of, supervised

@@ -6,7 +6,9 @@ import time
 import pytest
 import trio
 
-from mcp_nursery.supervisor import CallTimeout, ConnectionLost, Delivery, ServerState, SupervisorClosed, open_supervisor
+from mcp_nursery.supervisor import CallTimeout, ConnectionLost, open_supervisor
+from mcp_nursery.supervisor.errors import Delivery, SupervisorClosed
+from mcp_nursery.supervisor.status import ServerState
 
 from ..timely import in_time, timely
 from .harness import Tree, eventually, is_alive, lab, next_state, status_of, supervised

@@ -6,7 +6,8 @@ import pytest
 import trio
 import trio.testing
 
-from mcp_nursery.supervisor import CallTimeout, ConnectionLost, Delivery, NurseryError, RestartPolicy, open_supervisor
+from mcp_nursery.supervisor import CallTimeout, ConnectionLost, NurseryError, RestartPolicy, open_supervisor
+from mcp_nursery.supervisor.errors import Delivery
 
 from ..timely import in_time, timely
 from .harness import eventually, lab, outcome_of, status_of, supervised

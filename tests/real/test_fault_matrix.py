@@ -4,15 +4,9 @@ import pytest
 import trio
 import trio.testing
 
-from mcp_nursery.supervisor import (
-    CallError,
-    CallTimeout,
-    Delivery,
-    Liveness,
-    RestartPolicy,
-    ServerError,
-    open_supervisor,
-)
+from mcp_nursery.supervisor import CallError, CallTimeout, RestartPolicy, ServerError, open_supervisor
+from mcp_nursery.supervisor.errors import Delivery
+from mcp_nursery.supervisor.spec import Liveness
 
 from ..timely import Late, in_time, timely
 from . import fault_matrix as matrix

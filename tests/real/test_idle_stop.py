@@ -2,7 +2,7 @@
 
 import trio
 
-from mcp_nursery.supervisor import ServerState
+from mcp_nursery.supervisor.status import ServerState
 
 from .harness import Tree, eventually, is_alive, lab, next_state, status_of, supervised
 

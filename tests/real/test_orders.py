@@ -6,7 +6,8 @@ import pytest
 import trio
 import trio.testing
 
-from mcp_nursery.supervisor import ConnectionLost, ServerDown, ServerState, open_supervisor
+from mcp_nursery.supervisor import ConnectionLost, ServerDown, open_supervisor
+from mcp_nursery.supervisor.status import ServerState
 
 from ..timely import in_time, timely
 from .harness import eventually, is_alive, lab, next_state, outcome_of, status_of, supervised

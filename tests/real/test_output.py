@@ -8,7 +8,8 @@ import psutil
 import pytest
 import trio
 
-from mcp_nursery.supervisor import ConnectionLost, ServerState
+from mcp_nursery.supervisor import ConnectionLost
+from mcp_nursery.supervisor.status import ServerState
 
 from .harness import lab, next_state, outcome_of, status_of, supervised
 

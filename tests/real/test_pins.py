@@ -11,7 +11,9 @@ import pytest
 import trio
 from attrs import evolve
 
-from mcp_nursery.supervisor import DefinitionChanged, NotApproved, ServerSpec, StdioTransport, TrustRequest
+from mcp_nursery.supervisor import NotApproved, ServerSpec, StdioTransport
+from mcp_nursery.supervisor.config import TrustRequest
+from mcp_nursery.supervisor.events import DefinitionChanged
 from mcp_nursery.supervisor.storage.sqlite import SqliteStore
 
 from .harness import AT_ONCE, status_of, supervised

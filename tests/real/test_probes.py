@@ -5,7 +5,8 @@ import time
 import pytest
 import trio
 
-from mcp_nursery.supervisor import RestartPolicy, ServerState, open_supervisor
+from mcp_nursery.supervisor import RestartPolicy, open_supervisor
+from mcp_nursery.supervisor.status import ServerState
 
 from ..timely import in_time, timely
 from .harness import lab, next_state, status_of, supervised

@@ -2,15 +2,8 @@
 
 import pytest
 
-from mcp_nursery.supervisor import (
-    CallError,
-    Delivery,
-    HttpTransport,
-    RestartPolicy,
-    ServerSpec,
-    SseTransport,
-    open_supervisor,
-)
+from mcp_nursery.supervisor import CallError, HttpTransport, RestartPolicy, ServerSpec, SseTransport, open_supervisor
+from mcp_nursery.supervisor.errors import Delivery
 
 from ..actors.transports.http_peer import MODERN, response, serving
 

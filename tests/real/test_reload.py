@@ -7,8 +7,9 @@ import pytest
 import trio
 import trio.testing
 
-from mcp_nursery.supervisor import ConfigError, ServerState, discover_config, load_config, open_supervisor
+from mcp_nursery.supervisor import ConfigError, discover_config, load_config, open_supervisor
 from mcp_nursery.supervisor.config import Config
+from mcp_nursery.supervisor.status import ServerState
 
 from .harness import LAB, eventually, is_alive, lab, status_of, supervised
 

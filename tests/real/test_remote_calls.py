@@ -8,7 +8,9 @@ import trio.testing
 
 from mcp_nursery.actors.errors import InvalidArguments
 from mcp_nursery.actors.transports.http import limits
-from mcp_nursery.supervisor import Call, CallTimeout, ConnectionLost, Delivery, ServerError, ServerState
+from mcp_nursery.supervisor import Call, CallTimeout, ConnectionLost, ServerError
+from mcp_nursery.supervisor.errors import Delivery
+from mcp_nursery.supervisor.status import ServerState
 
 from ..timely import Late, in_time, timely
 from .harness import eventually, outcome_of, status_of, supervised

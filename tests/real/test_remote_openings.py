@@ -16,11 +16,11 @@ from mcp_nursery.supervisor import (
     RestartPolicy,
     ServerDown,
     ServerSpec,
-    ServerState,
     SseTransport,
     StdioTransport,
     open_supervisor,
 )
+from mcp_nursery.supervisor.status import ServerState
 
 from .harness import eventually, lab, status_of, supervised
 from .remote import IN_SESSION, KINDS, free_port

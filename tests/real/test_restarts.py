@@ -14,10 +14,10 @@ from mcp_nursery.supervisor import (
     RestartPolicy,
     ServerDown,
     ServerSpec,
-    ServerState,
     StdioTransport,
     open_supervisor,
 )
+from mcp_nursery.supervisor.status import ServerState
 
 from ..timely import in_time, timely
 from .harness import AT_ONCE, lab, next_state, status_of, supervised

@@ -20,14 +20,14 @@ from mcp_nursery.supervisor import (
     Call,
     CallTimeout,
     ConnectionLost,
-    Delivery,
     HttpTransport,
     NurseryError,
     RestartPolicy,
     ServerSpec,
-    ServerState,
     open_supervisor,
 )
+from mcp_nursery.supervisor.errors import Delivery
+from mcp_nursery.supervisor.status import ServerState
 
 from .harness import LAB, eventually, is_alive, lab, next_state, status_of
 from .remote import free_port

@@ -8,7 +8,9 @@ import pytest
 import trio
 import trio.testing
 
-from mcp_nursery.supervisor import CallTimeout, ConnectionLost, Delivery, RestartPolicy, ServerState, open_supervisor
+from mcp_nursery.supervisor import CallTimeout, ConnectionLost, RestartPolicy, open_supervisor
+from mcp_nursery.supervisor.errors import Delivery
+from mcp_nursery.supervisor.status import ServerState
 
 from ..timely import in_time, timely
 from .harness import next_state, outcome_of, status_of, supervised

@@ -4,7 +4,8 @@ from typing import Any
 
 import trio
 
-from mcp_nursery.supervisor import ServerSpec, ServerStatus, Supervisor
+from mcp_nursery.supervisor import ServerSpec, Supervisor
+from mcp_nursery.supervisor.status import ServerStatus
 from mcp_nursery.supervisor.testing import ScriptedServer
 
 

@@ -12,7 +12,6 @@ import mcp_nursery.supervisor as public
 from mcp_nursery.actors import callbacks as host
 from mcp_nursery.supervisor import (
     Call,
-    Callbacks,
     ConfigError,
     ServerSpec,
     StdioTransport,
@@ -21,6 +20,7 @@ from mcp_nursery.supervisor import (
     load_config,
     open_supervisor,
 )
+from mcp_nursery.supervisor.callbacks import Callbacks
 from mcp_nursery.supervisor.calls.fan_out import Until
 from mcp_nursery.supervisor.testing import ScriptedServer
 

@@ -4,21 +4,18 @@ import pytest
 import trio
 
 from mcp_nursery.actors.states import ServerState
-from mcp_nursery.supervisor import (
+from mcp_nursery.supervisor import RestartPolicy, ServerSpec, Supervisor, open_supervisor
+from mcp_nursery.supervisor.events import (
+    EVENT_BUFFER,
     Event,
     EventStream,
     Lagged,
-    RestartPolicy,
     ServerRemoved,
-    ServerSpec,
-    ServerStatus,
     SnapshotEvent,
     StateChanged,
-    Supervisor,
     ToolsChanged,
-    open_supervisor,
 )
-from mcp_nursery.supervisor.events import EVENT_BUFFER
+from mcp_nursery.supervisor.status import ServerStatus
 from mcp_nursery.supervisor.testing import Life, ScriptedServer
 
 from .specs import nothing, spec

@@ -8,15 +8,8 @@ from mcp_types import Tool as Definition
 
 from mcp_nursery.actors.errors import ServerDown, UnknownServer, UnknownTool
 from mcp_nursery.actors.states import ServerState
-from mcp_nursery.supervisor import (
-    DefinitionChanged,
-    MemoryStore,
-    RestartPolicy,
-    ServerSpec,
-    Supervisor,
-    ToolsChanged,
-    open_supervisor,
-)
+from mcp_nursery.supervisor import MemoryStore, RestartPolicy, ServerSpec, Supervisor, open_supervisor
+from mcp_nursery.supervisor.events import DefinitionChanged, ToolsChanged
 from mcp_nursery.supervisor.state_machine import Snapshot
 from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual
 from tests.supervisor.catalogue.test_catalogue import build

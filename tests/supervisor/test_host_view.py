@@ -12,22 +12,21 @@ from attrs import field, frozen
 from mcp_nursery.actors.transports.http.headers import WithHeaders
 from mcp_nursery.supervisor import (
     Approval,
-    ApprovalRequest,
     ConnectionLost,
-    InjectionSuspected,
     InvalidResult,
     RestartPolicy,
     ServerDown,
     ServerError,
     ServerSpec,
-    StateChanged,
-    SupervisorClosed,
     Tool,
     ToolResult,
     UnknownTool,
     open_supervisor,
 )
+from mcp_nursery.supervisor.approval import ApprovalRequest
 from mcp_nursery.supervisor.config.deferred import DeferredTransport
+from mcp_nursery.supervisor.errors import SupervisorClosed
+from mcp_nursery.supervisor.events import InjectionSuspected, StateChanged
 from mcp_nursery.supervisor.testing import Life, Refusal, ScriptedServer
 
 KEY = "ghp_" + "a1B2" * 9

@@ -22,7 +22,8 @@ from mcp_nursery.actors.errors import (
     ServerError,
 )
 from mcp_nursery.actors.states import ServerState
-from mcp_nursery.supervisor import ApprovalRules, InProcessTransport, RestartPolicy, ServerSpec, open_supervisor
+from mcp_nursery.supervisor import InProcessTransport, RestartPolicy, ServerSpec, open_supervisor
+from mcp_nursery.supervisor.approval import ApprovalRules
 
 S = ServerState
 

@@ -6,7 +6,8 @@ from mcp_types import Implementation
 
 from mcp_nursery.actors.messages import Handshake
 from mcp_nursery.actors.states import Era
-from mcp_nursery.supervisor import MemoryStore, ServerSpec, UnknownServer, open_supervisor
+from mcp_nursery.supervisor import MemoryStore, ServerSpec, open_supervisor
+from mcp_nursery.supervisor.errors import UnknownServer
 from mcp_nursery.supervisor.introduction import introduced
 from mcp_nursery.supervisor.servers.usage import Usage
 from mcp_nursery.supervisor.testing import ScriptedServer, run_virtual

@@ -10,7 +10,6 @@ from mcp_types import Tool as Definition
 
 from mcp_nursery.supervisor import (
     Approval,
-    ApprovalRequest,
     CallTimeout,
     InProcessTransport,
     NotApproved,
@@ -18,6 +17,7 @@ from mcp_nursery.supervisor import (
     UnknownTool,
     open_supervisor,
 )
+from mcp_nursery.supervisor.approval import ApprovalRequest
 
 OPENING = '<mcp_tool_output server="lab" tool="{}" trust="untrusted">'
 PICTURE = ImageContent(type="image", data="aGVsbG8=", mime_type="image/png")

@@ -17,7 +17,6 @@ from mcp_types import ToolAnnotations
 from mcp_nursery.supervisor import (
     Call,
     CallError,
-    Delivery,
     InProcessTransport,
     MemoryStore,
     NurseryError,
@@ -27,6 +26,7 @@ from mcp_nursery.supervisor import (
     ToolResult,
     open_supervisor,
 )
+from mcp_nursery.supervisor.errors import Delivery
 
 from ..property._world import all_tasks
 from ..property.test_cancellation import steadily

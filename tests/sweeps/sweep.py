@@ -21,16 +21,16 @@ from mcp_nursery.supervisor import (
     CallError,
     CallTimeout,
     ConnectionLost,
-    Delivery,
     MemoryStore,
     NurseryError,
     RestartPolicy,
     ServerSpec,
-    ServerState,
     Supervisor,
     ToolResult,
     open_supervisor,
 )
+from mcp_nursery.supervisor.errors import Delivery
+from mcp_nursery.supervisor.status import ServerState
 
 from .faults import AT_EVERY_BYTE, OTHER_ANSWERS, WEBSOCKET, Fault, Place
 from .http_faults import HTTP

@@ -20,24 +20,21 @@ from mcp_nursery.actors.reply import ReplySlot
 from mcp_nursery.actors.router import RouterActor
 from mcp_nursery.supervisor import (
     Call,
-    CallCounts,
-    CallOutcome,
     CallTimeout,
     ConnectionLost,
-    FanOut,
-    InvalidArguments,
     NurseryError,
     ServerBusy,
     ServerDown,
     ServerError,
     ServerSpec,
     Supervisor,
-    SupervisorClosed,
     ToolResult,
-    UnknownServer,
     UnknownTool,
     open_supervisor,
 )
+from mcp_nursery.supervisor.calls.fan_out import CallOutcome, FanOut
+from mcp_nursery.supervisor.errors import InvalidArguments, SupervisorClosed, UnknownServer
+from mcp_nursery.supervisor.status import CallCounts
 from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual
 
 from ..specs import spec

@@ -26,7 +26,6 @@ from mcp_nursery.actors.outcomes import Loss
 from mcp_nursery.actors.reply import ReplySlot
 from mcp_nursery.supervisor import (
     Call,
-    Callbacks,
     CallError,
     CallTimeout,
     ConnectionLost,
@@ -37,6 +36,7 @@ from mcp_nursery.supervisor import (
     ToolResult,
     open_supervisor,
 )
+from mcp_nursery.supervisor.callbacks import Callbacks
 from mcp_nursery.supervisor.calls.input_rounds import follow_up
 from mcp_nursery.supervisor.testing import Ask, Life, Refusal, ScriptedServer, run_virtual
 

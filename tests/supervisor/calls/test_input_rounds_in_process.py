@@ -23,15 +23,8 @@ from mcp_types import (
 )
 from pydantic import BaseModel
 
-from mcp_nursery.supervisor import (
-    Call,
-    Callbacks,
-    ConnectionLost,
-    InProcessTransport,
-    ServerError,
-    ServerSpec,
-    open_supervisor,
-)
+from mcp_nursery.supervisor import Call, ConnectionLost, InProcessTransport, ServerError, ServerSpec, open_supervisor
+from mcp_nursery.supervisor.callbacks import Callbacks
 
 from .test_input_rounds import ACCEPT, DECLINE, User, form
 

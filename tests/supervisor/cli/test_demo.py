@@ -6,8 +6,8 @@ import trio
 
 from mcp_nursery.actors.errors import UnknownTool
 from mcp_nursery.actors.states import ServerState
-from mcp_nursery.supervisor import StateChanged
 from mcp_nursery.supervisor.cli import demo
+from mcp_nursery.supervisor.events import StateChanged
 
 from .harness import process
 

@@ -1,20 +1,19 @@
 import pytest
 
 from mcp_nursery.actors.states import ServerState
-from mcp_nursery.supervisor import (
-    CallCounts,
+from mcp_nursery.supervisor.cli.event_lines import line_of_event
+from mcp_nursery.supervisor.cli.statuses import error_of, row
+from mcp_nursery.supervisor.events import (
     DefinitionChange,
     DefinitionChanged,
     InjectionSuspected,
     Lagged,
     ServerRemoved,
-    ServerStatus,
     SnapshotEvent,
     StateChanged,
     ToolsChanged,
 )
-from mcp_nursery.supervisor.cli.event_lines import line_of_event
-from mcp_nursery.supervisor.cli.statuses import error_of, row
+from mcp_nursery.supervisor.status import CallCounts, ServerStatus
 
 
 def changed(new, **facts):

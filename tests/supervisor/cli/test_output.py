@@ -20,7 +20,6 @@ CODES = [
     (errors.SupervisorClosed(), 3),
     (errors.ServerDown(server="s", tool="t", state=ServerState.FAILED), 3),
     (errors.ServerBusy(**WHERE), 3),
-    (errors.BreakerOpen(server="s", tool="t", retry_in=1), 3),
     (errors.ConnectionLost("x", **WHERE, delivery=Delivery.UNKNOWN), 3),
     (errors.CallTimeout(**WHERE, delivery=Delivery.UNKNOWN, timeout=1), 3),
     (errors.ServerError(**WHERE, code=-1, message="x"), 1),

@@ -9,8 +9,8 @@ import trio
 from mcp_nursery.actors.errors import StartFailed
 from mcp_nursery.actors.process.command import Shown
 from mcp_nursery.supervisor import discover_config, load_config
-from mcp_nursery.supervisor.config import load_project
 from mcp_nursery.supervisor.config.deferred import DeferredConnector, Resolver
+from mcp_nursery.supervisor.config.loader import load_project
 
 SECRET = "hunter2-hunter2"
 OTHER = "swordfish-${GONE}"

@@ -10,7 +10,7 @@ import pytest
 from attrs import fields
 
 from mcp_nursery.actors.errors import ConfigError
-from mcp_nursery.supervisor import Liveness, RestartPolicy, discover_config, load_config
+from mcp_nursery.supervisor import RestartPolicy, discover_config, load_config
 from mcp_nursery.supervisor.config.deferred import DeferredTransport
 from mcp_nursery.supervisor.config.dialects import DIALECTS, recognise
 from mcp_nursery.supervisor.config.discovery import Origin
@@ -18,7 +18,7 @@ from mcp_nursery.supervisor.config.document import read_document
 from mcp_nursery.supervisor.config.entry import KEYS
 from mcp_nursery.supervisor.config.loader import read_file
 from mcp_nursery.supervisor.config.trust import _HARMLESS
-from mcp_nursery.supervisor.spec import ServerSpec
+from mcp_nursery.supervisor.spec import Liveness, ServerSpec
 from mcp_nursery.supervisor.transports import (
     DockerTransport,
     HttpTransport,

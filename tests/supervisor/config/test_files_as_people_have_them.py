@@ -7,8 +7,8 @@ import pytest
 
 from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.supervisor import load_config
-from mcp_nursery.supervisor.config import load_project
 from mcp_nursery.supervisor.config.deferred import DeferredTransport
+from mcp_nursery.supervisor.config.loader import load_project
 from mcp_nursery.supervisor.transports import HttpTransport, SseTransport, StdioTransport, UnusableTransport
 
 

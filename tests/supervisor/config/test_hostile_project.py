@@ -6,7 +6,7 @@ import os
 import pytest
 
 from mcp_nursery.supervisor import MemoryStore, discover_config, open_supervisor
-from mcp_nursery.supervisor.config import load_project
+from mcp_nursery.supervisor.config.loader import load_project
 
 ENTRY = {"mcpServers": {"s": {"command": "${workspaceFolder}/run.sh"}}}
 

@@ -6,8 +6,8 @@ import logging
 import pytest
 
 from mcp_nursery.supervisor import ServerSpec, StdioTransport, discover_config, load_config
-from mcp_nursery.supervisor.config import load_project
 from mcp_nursery.supervisor.config.dialects import DIALECTS
+from mcp_nursery.supervisor.config.loader import load_project
 
 ROOTS = {"VS Code": "servers", "OpenCode": "mcp", "SideCar": "sidecar.mcpServers"}
 

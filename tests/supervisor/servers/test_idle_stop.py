@@ -11,14 +11,9 @@ from mcp_types import ElicitResult
 from mcp_nursery.actors.errors import CallTimeout, ConfigError, ServerDown
 from mcp_nursery.actors.liveness import Liveness
 from mcp_nursery.actors.states import ServerState
-from mcp_nursery.supervisor import (
-    Call,
-    Callbacks,
-    RestartPolicy,
-    ServerSpec,
-    StateChanged,
-    open_supervisor,
-)
+from mcp_nursery.supervisor import Call, RestartPolicy, ServerSpec, open_supervisor
+from mcp_nursery.supervisor.callbacks import Callbacks
+from mcp_nursery.supervisor.events import StateChanged
 from mcp_nursery.supervisor.servers.usage import Usage
 from mcp_nursery.supervisor.testing import Ask, Life, ScriptedServer, run_virtual
 

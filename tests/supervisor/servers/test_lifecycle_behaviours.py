@@ -10,7 +10,8 @@ import trio.testing
 
 from mcp_nursery.actors.errors import ConfigError, ServerDown, SupervisorClosed, UnknownServer
 from mcp_nursery.actors.states import ServerState
-from mcp_nursery.supervisor import RestartPolicy, ServerSpec, StateChanged, Supervisor, open_supervisor
+from mcp_nursery.supervisor import RestartPolicy, ServerSpec, Supervisor, open_supervisor
+from mcp_nursery.supervisor.events import StateChanged
 from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual
 from mcp_nursery.supervisor.transports import UnusableTransport
 

@@ -8,7 +8,8 @@ from attrs import frozen
 
 from mcp_nursery.actors.errors import ConnectionLost, ServerDown
 from mcp_nursery.actors.states import ServerState
-from mcp_nursery.supervisor import ServerSpec, StateChanged, open_supervisor
+from mcp_nursery.supervisor import ServerSpec, open_supervisor
+from mcp_nursery.supervisor.events import StateChanged
 from mcp_nursery.supervisor.state_machine import LEFT_BY_NOBODY
 from mcp_nursery.supervisor.testing import Life, ScriptedServer
 

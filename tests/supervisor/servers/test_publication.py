@@ -8,7 +8,8 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from mcp_nursery.actors import turns
-from mcp_nursery.supervisor import ServerSpec, ToolsChanged, open_supervisor
+from mcp_nursery.supervisor import ServerSpec, open_supervisor
+from mcp_nursery.supervisor.events import ToolsChanged
 from mcp_nursery.supervisor.restart_policy import RestartPolicy
 from mcp_nursery.supervisor.servers.observable import Cell
 from mcp_nursery.supervisor.servers.registry import ServerRegistry

@@ -15,15 +15,13 @@ from mcp_nursery.supervisor import (
     HttpTransport,
     MemoryStore,
     RestartPolicy,
-    ServerRemoved,
     ServerSpec,
-    StateChanged,
     Supervisor,
-    ToolsChanged,
     load_config,
     open_supervisor,
 )
 from mcp_nursery.supervisor.config import Config
+from mcp_nursery.supervisor.events import ServerRemoved, StateChanged, ToolsChanged
 from mcp_nursery.supervisor.security.redaction import Redactor
 from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual
 from mcp_nursery.supervisor.transports import UnusableTransport

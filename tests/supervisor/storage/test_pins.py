@@ -13,17 +13,17 @@ from mcp_nursery.supervisor import (
     Approval,
     Call,
     ConfigError,
-    DefinitionChanged,
     MemoryStore,
     NotApproved,
     NurseryError,
     RestartPolicy,
     ServerDown,
     ServerSpec,
-    UnknownServer,
     UnknownTool,
     open_supervisor,
 )
+from mcp_nursery.supervisor.errors import UnknownServer
+from mcp_nursery.supervisor.events import DefinitionChanged
 from mcp_nursery.supervisor.storage.store import StoreUnreadable
 from mcp_nursery.supervisor.storage.worker import PATIENCE
 from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual

@@ -11,7 +11,8 @@ import pytest
 from mcp_nursery.actors.process.orphans import Host, this_host
 from mcp_nursery.actors.process.table import ProcessId
 from mcp_nursery.actors.states import Era
-from mcp_nursery.supervisor import DefinitionChange, TrustRequest
+from mcp_nursery.supervisor.config import TrustRequest
+from mcp_nursery.supervisor.events import DefinitionChange
 from mcp_nursery.supervisor.storage import state_file as state_file_module
 from mcp_nursery.supervisor.storage.sqlite import SqliteStore
 from mcp_nursery.supervisor.storage.state_file import UnusableFile, open_state_file

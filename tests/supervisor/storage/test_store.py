@@ -17,15 +17,9 @@ from mcp_nursery.actors.process import orphans
 from mcp_nursery.actors.process.orphans import Host, Orphan, this_host
 from mcp_nursery.actors.process.table import ProcessId, identify
 from mcp_nursery.actors.states import Era
-from mcp_nursery.supervisor import (
-    DefinitionChange,
-    HttpTransport,
-    InProcessTransport,
-    MemoryStore,
-    ServerSpec,
-    StdioTransport,
-    TrustRequest,
-)
+from mcp_nursery.supervisor import HttpTransport, InProcessTransport, MemoryStore, ServerSpec, StdioTransport
+from mcp_nursery.supervisor.config import TrustRequest
+from mcp_nursery.supervisor.events import DefinitionChange
 from mcp_nursery.supervisor.storage import sqlite as store_module
 from mcp_nursery.supervisor.storage.sqlite import SqliteStore
 from mcp_nursery.supervisor.storage.store import StoreUnreadable, spec_digest
@@ -375,7 +369,7 @@ WRITER = """
 import sys
 from mcp_nursery.actors.messages import Era
 from mcp_nursery.actors.process.orphans import Host
-from mcp_nursery.supervisor import TrustRequest
+from mcp_nursery.supervisor.config import TrustRequest
 from mcp_nursery.supervisor.storage.sqlite import SqliteStore
 
 path, number = sys.argv[1:]

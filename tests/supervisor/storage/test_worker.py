@@ -10,7 +10,8 @@ import trio.testing
 from attrs import frozen
 
 from mcp_nursery.actors.states import Era, ServerState
-from mcp_nursery.supervisor import MemoryStore, RestartPolicy, ServerSpec, TrustRequest, open_supervisor
+from mcp_nursery.supervisor import MemoryStore, RestartPolicy, ServerSpec, open_supervisor
+from mcp_nursery.supervisor.config import TrustRequest
 from mcp_nursery.supervisor.security.trust import TrustGate
 from mcp_nursery.supervisor.storage import worker as registrar_module
 from mcp_nursery.supervisor.storage.eras import EraNotes

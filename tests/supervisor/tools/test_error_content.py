@@ -7,24 +7,19 @@ import trio
 
 from mcp_nursery.actors.errors import StartFailed
 from mcp_nursery.supervisor import (
-    BreakerOpen,
     CallTimeout,
     ConfigError,
     ConnectionLost,
-    Delivery,
-    InvalidArguments,
     InvalidResult,
     NotApproved,
     NurseryError,
     ServerBusy,
     ServerDown,
     ServerError,
-    ServerState,
-    SupervisorClosed,
-    UnknownServer,
     UnknownTool,
-    error_content,
 )
+from mcp_nursery.supervisor.errors import Delivery, InvalidArguments, SupervisorClosed, UnknownServer, error_content
+from mcp_nursery.supervisor.status import ServerState
 
 WHERE = {"server": "lab", "tool": "do it", "incarnation": 1}
 
@@ -68,7 +63,6 @@ def test_a_server_error():
         (ServerDown(server="lab", state=ServerState.WAITING, retry_in=4), "connect", "yes"),
         (ServerBusy(**WHERE), "send", "yes"),
         (ServerBusy(**WHERE, delivery=Delivery.UNKNOWN), "answer", "no"),
-        (BreakerOpen(server="lab", tool="x", retry_in=5), "send", "yes"),
         (ConnectionLost("gone", **WHERE, delivery=Delivery.NOT_SENT), "send", "yes"),
         (ConnectionLost("gone", **WHERE, delivery=Delivery.UNKNOWN), "answer", "no"),
         (CallTimeout(**WHERE, delivery=Delivery.UNKNOWN, timeout=1), "answer", "no"),

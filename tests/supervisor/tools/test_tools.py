@@ -10,14 +10,8 @@ from mcp.server import Server
 from mcp_types import CallToolResult, ListToolsResult, TextContent, Tool
 
 from mcp_nursery.actors.errors import ConfigError, InvalidArguments, NotApproved, UnknownTool
-from mcp_nursery.supervisor import (
-    Approval,
-    ApprovalRequest,
-    ApprovalRules,
-    InProcessTransport,
-    ServerSpec,
-    open_supervisor,
-)
+from mcp_nursery.supervisor import Approval, InProcessTransport, ServerSpec, open_supervisor
+from mcp_nursery.supervisor.approval import ApprovalRequest, ApprovalRules
 from mcp_nursery.supervisor.testing import Life, ScriptedServer
 
 from ..specs import nothing, spec

@@ -1,0 +1,62 @@
+from .calls.call import Call
+from .config import discover_config, load_config
+from .errors import (
+    CallError,
+    CallTimeout,
+    ConfigError,
+    ConnectionLost,
+    InvalidResult,
+    NotApproved,
+    NurseryError,
+    ServerBusy,
+    ServerDown,
+    ServerError,
+    UnknownTool,
+)
+from .opening import open_supervisor
+from .restart_policy import RestartPolicy
+from .spec import ServerSpec
+from .storage.store import MemoryStore
+from .supervisor import Supervisor
+from .tools.approval import Approval
+from .tools.results import ToolResult
+from .tools.tool import Tool
+from .transports import (
+    DockerTransport,
+    HttpTransport,
+    InProcessTransport,
+    SseTransport,
+    StdioTransport,
+    WebSocketTransport,
+)
+
+__all__ = [
+    "Approval",
+    "Call",
+    "CallError",
+    "CallTimeout",
+    "ConfigError",
+    "ConnectionLost",
+    "DockerTransport",
+    "HttpTransport",
+    "InProcessTransport",
+    "InvalidResult",
+    "MemoryStore",
+    "NotApproved",
+    "NurseryError",
+    "RestartPolicy",
+    "ServerBusy",
+    "ServerDown",
+    "ServerError",
+    "ServerSpec",
+    "SseTransport",
+    "StdioTransport",
+    "Supervisor",
+    "Tool",
+    "ToolResult",
+    "UnknownTool",
+    "WebSocketTransport",
+    "discover_config",
+    "load_config",
+    "open_supervisor",
+]

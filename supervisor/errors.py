@@ -1,0 +1,40 @@
+"""All errors that are raised on purpose, and what a model is told of one."""
+
+from mcp_nursery.actors.errors import (
+    CallError,
+    CallTimeout,
+    ConfigError,
+    ConnectionLost,
+    InvalidArguments,
+    InvalidResult,
+    NotApproved,
+    NurseryError,
+    ServerBusy,
+    ServerDown,
+    ServerError,
+    SupervisorClosed,
+    UnknownServer,
+    UnknownTool,
+)
+from mcp_nursery.actors.states import Delivery
+
+from .tools.error_content import error_content
+
+__all__ = [
+    "CallError",
+    "CallTimeout",
+    "ConfigError",
+    "ConnectionLost",
+    "Delivery",
+    "InvalidArguments",
+    "InvalidResult",
+    "NotApproved",
+    "NurseryError",
+    "ServerBusy",
+    "ServerDown",
+    "ServerError",
+    "SupervisorClosed",
+    "UnknownServer",
+    "UnknownTool",
+    "error_content",
+]
