@@ -81,7 +81,7 @@ class Opened:
 
 
 @frozen
-class Relisted:
+class ToolsRefreshed:
     """Report of an incarnation to its keeper: its tools were fetched again, or that failed."""
 
     incarnation: int
@@ -104,7 +104,7 @@ class Ended:
     incarnation: int
 
 
-Report = Opened | Connected | Relisted | Ending | Ended
+Report = Opened | Connected | ToolsRefreshed | Ending | Ended
 """What an incarnation tells its keeper, in this order. `Ending` and `Ended` come once, unless it is cancelled."""
 
 

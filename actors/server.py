@@ -9,7 +9,6 @@ from typing import Final, Protocol
 import trio
 
 from .callbacks import NO_HOST, Host
-from .elicitation import Asking, open_asking
 from .errors import StartFailed, leaves, one_line
 from .liveness import Liveness, keep_watch
 from .mailbox import Mailbox
@@ -31,11 +30,12 @@ from .reply import ReplySlot
 from .session.base import Connection, HandshakeFailed
 from .start_limiter import UNLIMITED, Place, StartLimiter
 from .states import Era, ExitKind
-from .tool_refresh import Relisting
+from .tool_refresh import ToolRefresh
 
 logger: Final = logging.getLogger(__name__)
 
 _STOPPED = Loss("stopped")
+_CLOSED = Loss("the connection was closed")
 
 Permit = Callable[[], Awaitable[str | None]]
 """Whether a server may start: None, or why not, in one line."""
@@ -99,9 +99,10 @@ class ServerActor:
         self._liveness = liveness
         self._report = report
         self._mailbox: Mailbox[CallTool] = Mailbox(mailbox_size)
-        self._relisting = Relisting(incarnation, timeout=connect_timeout, report=report)
+        self._refresh = ToolRefresh(incarnation, timeout=connect_timeout, report=report)
         self._owner = Owner(incarnation, self._mailbox, Mailbox(math.inf))
-        self._asking: Asking | None = None
+        self._questions: dict[ReplySlot, trio.CancelScope] = {}
+        """Callbacks of the host that are under way, by the slots in which callers wait for what they say."""
         self._life = trio.CancelScope()
         """All of it; its deadline is that of connecting."""
         self._working = trio.CancelScope()
@@ -112,6 +113,8 @@ class ServerActor:
         self._wind_down: Callable[[float], None] | None = None
         """Starts the task that ends the serving, in so many seconds at most; None while nothing is served."""
         self._reason: ExitReason | None = None
+        self._why = _STOPPED
+        """What calls that are not begun any more are told."""
 
     def stop(self, drain: float = 0.0) -> None:
         """End it: calls that were not sent fail at once, sent ones get `drain` seconds. Returns at once."""
@@ -121,9 +124,10 @@ class ServerActor:
         elif first and self._wind_down is not None:
             self._wind_down(drain)
 
-    def relist(self) -> None:
+    def refresh_tools(self) -> None:
         """Fetch the tools again and report them. Requests that come while one waits are one."""
-        self._relisting.ask()
+        if self._wind_down is not None or not self._serving:
+            self._refresh.ask()
 
     async def run(self) -> None:
         """Live. The exit reason is reported when the end is noticed, `Ended` when everything it owned is closed.
@@ -156,18 +160,19 @@ class ServerActor:
         with await self._limiter.enter() as place:
             self._life.deadline = trio.current_time() + self._connect_timeout
             try:
-                async with self._connector.connect(self._host) as connection, open_asking(connection) as self._asking:
-                    await self._use(connection, place)
+                async with self._connector.connect(self._host) as connection, trio.open_nursery() as callbacks:
+                    await self._use(connection, callbacks, place)
+                    callbacks.cancel_scope.cancel()
             except StartFailed as failure:
                 kind = ExitKind.CONNECT_FAILED if failure.retriable else ExitKind.UNUSABLE
                 self._end(self._ended(kind, Loss(str(failure), needs_auth=failure.needs_auth)))
 
-    async def _use(self, connection: Connection, place: Place) -> None:
+    async def _use(self, connection: Connection, callbacks: trio.Nursery, place: Place) -> None:
         """Get to know the server, then serve calls with it. The reason is told before the connection is closed."""
         self._report(Opened(self.incarnation, connection.pid))
         try:
             await self._introduce(connection, place)
-            self._end(await self._serve(connection))
+            await self._serve(connection, callbacks)
         except HandshakeFailed as failure:
             self._era = self._era or failure.era
             kind = ExitKind.PROBE_REFUSED if failure.probe_refused else ExitKind.CONNECT_FAILED
@@ -177,7 +182,7 @@ class ServerActor:
                 self._end(self._cancelled(connection.stderr_tail))  # the close that follows may take its time
 
     def _end(self, reason: ExitReason) -> None:
-        self._reason = reason
+        self._reason, self._why = reason, reason.loss
         self._refuse_all()
         self._report(Ending(self.incarnation, reason))
 
@@ -203,15 +208,13 @@ class ServerActor:
         self._serving = True
         self._report(Connected(self._owner, handshake, definitions, connection.stderr_tail))
 
-    async def _serve(self, connection: Connection) -> ExitReason:
+    async def _serve(self, connection: Connection, callbacks: trio.Nursery) -> None:
         """Do all that a connected server does, each in a task of its own, until it is lost or ended."""
-        asking = self._asking
-        assert asking is not None  # as long as there is a connection
         async with trio.open_nursery() as nursery:
-            self._relisting.open(connection, nursery)
+            self._refresh.open(connection, nursery)
             nursery.start_soon(self._work, connection)
-            nursery.start_soon(self._follow_control, connection, asking)
-            nursery.start_soon(connection.watch_tools, self._relisting.tools_changed)
+            nursery.start_soon(self._follow_control, connection, callbacks)
+            nursery.start_soon(connection.watch_tools, self._refresh.tools_changed)
             if self._liveness is not None:
                 nursery.start_soon(keep_watch, connection, self._liveness)
             serving = nursery.cancel_scope
@@ -220,10 +223,10 @@ class ServerActor:
                 loss = await connection.lost()
             finally:
                 self._wind_down = None  # also when a task has crashed: nothing can be started here any more
-                self._relisting.close()
-            nursery.cancel_scope.cancel()
-            return self._ended(ExitKind.LOST, loss)
-        return self._ended(ExitKind.STOPPED, _STOPPED)
+            nursery.cancel_scope.cancel()  # before anything is closed that its tasks read from
+            self._end(self._ended(ExitKind.LOST, loss))
+            return
+        self._end(self._ended(ExitKind.STOPPED, _STOPPED))
 
     async def _work(self, connection: Connection) -> None:
         """Start calls as there is room for them, as many at once as there are."""
@@ -236,24 +239,38 @@ class ServerActor:
                 else:
                     connection.submit([call for call in batch if not call.slot.decided])
 
-    async def _follow_control(self, connection: Connection, asking: Asking) -> None:
-        """Give up calls, and go on with those that the server has answered with a question."""
+    async def _follow_control(self, connection: Connection, callbacks: trio.Nursery) -> None:
+        """Give up calls, and go on with those that the server has answered with a question: these had their room."""
         while True:
             for message in await self._owner.control.take():
                 if isinstance(message, ReplySlot):
-                    if not asking.cancel(message):
-                        connection.cancel(message)
-                elif self._stopping:
+                    self._give_up(message, connection)
+                elif self._stopping or self._reason is not None:
                     self._refuse([message])
-                elif not message.slot.decided:
-                    self._follow_up(message, connection, asking)
+                elif message.slot.decided:
+                    continue
+                elif isinstance(message, Question):
+                    self._questions[message.slot] = trio.CancelScope()
+                    callbacks.start_soon(self._ask_host, message, connection)
+                else:
+                    connection.send_round(message)
 
-    def _follow_up(self, message: FollowUp, connection: Connection, asking: Asking) -> None:
-        """What a call needs that was begun before: it does not wait for room, it had its own."""
-        if isinstance(message, Question):
-            asking.begin(message)
+    def _give_up(self, slot: ReplySlot, connection: Connection) -> None:
+        """The caller gave up, and so does the callback that it waits for."""
+        if slot in self._questions:
+            self._questions[slot].cancel()
         else:
-            connection.send_round(message)
+            connection.cancel(slot)
+
+    async def _ask_host(self, question: Question, connection: Connection) -> None:
+        """One task for each question, for as long as somebody waits for the call."""
+        slot = question.slot
+        try:
+            with self._questions[slot]:
+                slot.resolve(await connection.answer(question))
+        finally:
+            del self._questions[slot]
+            slot.resolve(_CLOSED)
 
     async def _end_serving(self, connection: Connection, serving: trio.CancelScope, drain: float) -> None:
         self._working.cancel()
@@ -266,8 +283,9 @@ class ServerActor:
     def _refuse_new(self) -> None:
         """Begin no call any more, and have no use for what the host would answer."""
         self._refuse(self._mailbox.close())
-        if self._asking is not None:
-            self._asking.refuse(self._why())
+        for slot, scope in self._questions.items():
+            slot.resolve(self._why)
+            scope.cancel()
 
     def _refuse_all(self) -> None:
         """Nobody is left who could hear of anything."""
@@ -276,10 +294,7 @@ class ServerActor:
 
     def _refuse(self, messages: Sequence[CallTool | FollowUp]) -> None:
         for message in messages:
-            message.slot.resolve(self._why())
-
-    def _why(self) -> Loss:
-        return _STOPPED if self._reason is None else self._reason.loss
+            message.slot.resolve(self._why)
 
     def _ended(self, kind: ExitKind, loss: Loss) -> ExitReason:
         if loss.needs_auth or loss.unusable:

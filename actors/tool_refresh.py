@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import trio
 
-from .messages import Relisted
+from .messages import ToolsRefreshed
 from .session.base import Connection, HandshakeFailed
 
 _SETTLING = 0.1
@@ -16,7 +16,7 @@ without such a list the first applies again."""
 _UNHINDERED = 5
 
 
-class Relisting:
+class ToolRefresh:
     """Lists again, one list at a time: what comes while one is still to begin is answered by it.
 
     Args:
@@ -25,7 +25,7 @@ class Relisting:
         report: Told of each outcome.
     """
 
-    def __init__(self, incarnation: int, *, timeout: float, report: Callable[[Relisted], None]) -> None:
+    def __init__(self, incarnation: int, *, timeout: float, report: Callable[[ToolsRefreshed], None]) -> None:
         self._incarnation = incarnation
         self._timeout = timeout
         self._report = report
@@ -48,10 +48,6 @@ class Relisting:
         self._start = lambda: nursery.start_soon(self._list_all, connection)
         if self._wanted:
             self._want()
-
-    def close(self) -> None:
-        """Nothing can be started any more."""
-        self._start = None
 
     def ask(self) -> None:
         """A list is wanted now."""
@@ -93,7 +89,7 @@ class Relisting:
         with trio.move_on_after(pause) as self._settling:
             await trio.sleep_forever()
 
-    async def _list(self, connection: Connection) -> Relisted:
+    async def _list(self, connection: Connection) -> ToolsRefreshed:
         """The outcome of one list.
 
         Raises:
@@ -101,9 +97,9 @@ class Relisting:
         """
         with trio.move_on_after(self._timeout):
             try:
-                return Relisted(self._incarnation, await connection.list_tools())
+                return ToolsRefreshed(self._incarnation, await connection.list_tools())
             except HandshakeFailed as failure:
                 if failure.lost:
                     raise
-                return Relisted(self._incarnation, error=failure.loss.message)
-        return Relisted(self._incarnation, error=f"tools/list got no answer within {self._timeout:g} s")
+                return ToolsRefreshed(self._incarnation, error=failure.loss.message)
+        return ToolsRefreshed(self._incarnation, error=f"tools/list got no answer within {self._timeout:g} s")

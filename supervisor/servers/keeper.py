@@ -15,7 +15,7 @@ from attrs import evolve
 from mcp_nursery.actors.callbacks import Host
 from mcp_nursery.actors.errors import ConfigError, one_line
 from mcp_nursery.actors.mailbox import Mailbox
-from mcp_nursery.actors.messages import Connected, Ended, Ending, ExitReason, Opened, Relisted, Report
+from mcp_nursery.actors.messages import Connected, Ended, Ending, ExitReason, Opened, Report, ToolsRefreshed
 from mcp_nursery.actors.outcomes import Loss
 from mcp_nursery.actors.server import Connector, ServerActor
 from mcp_nursery.actors.start_limiter import UNLIMITED
@@ -169,8 +169,8 @@ class Keeper:
                     self._write(self._machine.opened(message.pid))
                 case Connected():
                     await self._hear_connected(message)
-                case Relisted():
-                    await self._hear_relisted(message)
+                case ToolsRefreshed():
+                    await self._hear_refreshed(message)
 
     async def _next(self, *, until: float) -> Command | Report | None:
         """The next message; None if none has come by then."""
@@ -232,7 +232,7 @@ class Keeper:
         )
         self._pending.connected(self._now)
 
-    async def _hear_relisted(self, report: Relisted) -> None:
+    async def _hear_refreshed(self, report: ToolsRefreshed) -> None:
         if report.definitions is not None:
             review = await self._settings.pins.review(report.definitions)
             await self._show(self._machine.listed(report.definitions, review))
@@ -330,7 +330,7 @@ class Keeper:
         if self._now.state is ServerState.CONNECTED:
             assert self._actor is not None  # in this state
             self._pending.for_tools.append(command)
-            self._actor.relist()
+            self._actor.refresh_tools()
         elif self._now.state in CALLS_WAIT:
             self._pending.for_next_tools.append(command)
             await self._wake()

@@ -13,7 +13,7 @@ from attrs import define, field
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcp_nursery.actors.errors import StartFailed
-from mcp_nursery.actors.messages import CallTool, Connected, Ended, Ending, ExitReason, Opened, Relisted
+from mcp_nursery.actors.messages import CallTool, Connected, Ended, Ending, ExitReason, Opened, ToolsRefreshed
 from mcp_nursery.actors.outcomes import Answered, Loss, Unlisted
 from mcp_nursery.actors.reply import ReplySlot
 from mcp_nursery.actors.server import ServerActor
@@ -587,7 +587,7 @@ async def interrupted(step, interrupt):
         async def use():
             nonlocal asked
             await seen.connected.wait()
-            seen.actor.relist()
+            seen.actor.refresh_tools()
             for number in range(3):
                 try:
                     seen.send(number, "one")
@@ -631,7 +631,7 @@ def interrupted_at_every_step(interrupt):
     return stories
 
 
-STORIES = ([], [Opened], [Opened, Connected], [Opened, Connected, Relisted])
+STORIES = ([], [Opened], [Opened, Connected], [Opened, Connected, ToolsRefreshed])
 
 
 @pytest.mark.parametrize("drain", [0, 0.5, 10])
@@ -664,7 +664,7 @@ async def test_the_tools_are_fetched_again_when_told(autojump_clock):
         await seen.connected.wait()
         await trio.sleep(1)
         server.tools = {"a": ignore, "b": sleeps(0)}
-        seen.actor.relist()
+        seen.actor.refresh_tools()
         await wait_all_tasks_blocked()
         at, report = seen.reports[-1]
         assert (at, [tool.name for tool in report.definitions], report.error) == (1, ["a", "b"], None)
@@ -684,14 +684,14 @@ def running(task=None):
 async def test_a_server_that_is_only_connected_has_no_task_for_what_it_may_never_do(autojump_clock):
     """A hundred idle servers: each task that waits for nothing costs 4 KB."""
     server = ScriptedServer()
-    rare = {"Relisting._list_all", "Endpoint._deliver", "Outbox.run"}
+    rare = {"ToolRefresh._list_all", "Endpoint._deliver", "Outbox.run"}
     async with living(server) as seen:
         await seen.connected.wait()
         await trio.sleep(1)
         assert not rare & running()
         await server.notify("notifications/tools/list_changed")
         await wait_all_tasks_blocked()
-        assert rare & running() == {"Relisting._list_all", "Endpoint._deliver"}
+        assert rare & running() == {"ToolRefresh._list_all", "Endpoint._deliver"}
         await trio.sleep(1)
         assert rare & running() == {"Endpoint._deliver"}
 
@@ -701,17 +701,17 @@ async def test_requests_to_list_again_that_wait_are_one(autojump_clock):
         await seen.connected.wait()
         await wait_all_tasks_blocked()
         for _ in range(10):
-            seen.actor.relist()
+            seen.actor.refresh_tools()
         await wait_all_tasks_blocked()
-        relisted = [kind for _, kind in seen.story].count(Relisted)
+        relisted = [kind for _, kind in seen.story].count(ToolsRefreshed)
         assert 1 <= relisted <= 2
 
 
 async def test_a_request_to_list_again_before_it_is_connected_is_kept(autojump_clock):
     async with living(ScriptedServer(Life(connects_after=5))) as seen:
-        seen.actor.relist()
+        seen.actor.refresh_tools()
         await trio.sleep(6)
-        assert [kind for _, kind in seen.story] == [Opened, Connected, Relisted]
+        assert [kind for _, kind in seen.story] == [Opened, Connected, ToolsRefreshed]
 
 
 async def test_a_request_to_list_again_after_the_end_is_passed_over(autojump_clock):
@@ -721,7 +721,7 @@ async def test_a_request_to_list_again_after_the_end_is_passed_over(autojump_clo
         await seen.connected.wait()
         server.crash()
         await trio.sleep(1)
-        seen.actor.relist()
+        seen.actor.refresh_tools()
         await seen.ended.wait()
         assert [kind for _, kind in seen.story] == [Opened, Connected, Ending, Ended]
 
@@ -730,9 +730,9 @@ async def test_listing_again_in_vain_is_told_and_is_not_the_end(autojump_clock):
     server = ScriptedServer(Life(deaf_after=2), tools={"ignore": ignore})
     async with living(server, connect_timeout=7) as seen:
         await seen.connected.wait()
-        seen.actor.relist()
+        seen.actor.refresh_tools()
         await trio.sleep(20)
-        assert seen.reports[-1] == (7, Relisted(3, error="tools/list got no answer within 7 s"))
+        assert seen.reports[-1] == (7, ToolsRefreshed(3, error="tools/list got no answer within 7 s"))
         assert Ending not in [kind for _, kind in seen.story]
 
 
@@ -741,7 +741,7 @@ async def test_calls_go_on_while_it_lists_again(autojump_clock):
     async with living(server) as seen:
         await seen.connected.wait()
         seen.send("early", "two")
-        seen.actor.relist()
+        seen.actor.refresh_tools()
         seen.send("late", "two")
         await trio.sleep(3)
         assert [type(outcome) for _, outcome, _ in seen.outcomes.values()] == [Answered, Answered]
@@ -779,7 +779,7 @@ async def test_changes_without_end_are_listed_ever_more_rarely(autojump_clock):
         # The host does not wait for that, and after a rest all is as before.
         count, now = len(seen.reports), trio.current_time()
         await server.notify("notifications/tools/list_changed")
-        seen.actor.relist()
+        seen.actor.refresh_tools()
         await trio.sleep(0.5)
         assert len(seen.reports) > count
         await trio.sleep(100)
