@@ -118,6 +118,7 @@ def test_a_fan_out_is_no_different(recorded, tmp_path_factory):
         assert written(asdict(bulk.seen[name])) == written(asdict(seen)), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("exchange", ENDING, ids=lambda exchange: exchange.name)
 def test_what_ends_the_sdks_connection_does_not_end_ours(tmp_path, exchange):
     """Q25: one server's odd number, or a caller's odd text, is nobody else's affair; the next call is answered."""

@@ -170,6 +170,7 @@ async def test_one_cancel_ends_one_call():
         assert status_of(supervisor).incarnation == 1
 
 
+@pytest.mark.slow
 async def test_progress_keeps_a_call_alive_and_the_hard_cap_ends_it():
     """Q18, R4: reports every 0.5 s for 4 s: an idle timeout of 3 s never fires, a timeout of 1 s does."""
     reports, outcomes = [], {}
@@ -317,6 +318,7 @@ async def test_a_full_mailbox_refuses():
         assert (await supervisor.call_tool("echo", {"text": "room"}, server="lab")).full_text == "room"
 
 
+@pytest.mark.slow
 @timely
 async def test_a_wedged_server_is_stopped_in_bounded_time():
     """Q32: with megabytes waiting for it; its callers learn of the end at once."""

@@ -11,7 +11,10 @@ from mcp_nursery.supervisor import ServerSpec, StdioTransport
 
 from .harness import LAB, eventually, supervised
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has a mark that nobody loses")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform != "linux", reason="only Linux has a mark that nobody loses"),
+]
 
 
 def sleepers(length):

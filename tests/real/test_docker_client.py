@@ -20,7 +20,10 @@ DAEMON = Path(__file__).parents[1] / "servers" / "docker_daemon.py"
 SECRET = "hunter2-hunter2"
 STUBBORN = ["ignore=eof,term"]
 
-pytestmark = pytest.mark.skipif(shutil.which("docker") is None, reason="there is no docker client")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(shutil.which("docker") is None, reason="there is no docker client"),
+]
 
 
 @pytest.fixture

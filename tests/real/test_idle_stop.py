@@ -1,5 +1,6 @@
 """Processes that are stopped because nobody uses them."""
 
+import pytest
 import trio
 
 from mcp_nursery.supervisor.status import ServerState
@@ -26,6 +27,7 @@ async def test_an_idle_process_is_gone_and_the_next_call_starts_another(journal)
     assert not is_alive(second)
 
 
+@pytest.mark.slow
 async def test_calls_at_the_moment_of_the_stop(journal):
     """G8: one answer each, executed once, however the call and the stop of a real process fall together."""
     async with supervised(lab(journal=journal, stop_idle_after=0.1)) as supervisor:

@@ -14,6 +14,7 @@ from mcp_nursery.supervisor.status import ServerState
 from .harness import lab, next_state, outcome_of, status_of, supervised
 
 
+@pytest.mark.slow
 async def test_output_without_newline_ends_at_the_line_cap():
     """Q25: 64 MiB of a line are taken, not more; the server is lost and started again."""
     async with supervised(lab()) as supervisor, supervisor.events() as events:

@@ -302,6 +302,7 @@ async def test_many_stubborn_children_are_told_and_struck_out_though_looks_are_l
     assert not caplog.records
 
 
+@pytest.mark.slow
 @linux_only
 async def test_a_host_that_stands_still_after_the_kill_reaches_those_outside_the_group(
     child, gone, book, caplog, monkeypatch
@@ -373,6 +374,7 @@ async def test_a_tree_that_outlives_sigkill_is_left_behind_and_reported(child, m
     in_time(took, 2 * 0.2 + 0.5 + 0.1)
 
 
+@pytest.mark.slow
 @timely
 async def test_a_look_that_hangs_saves_nobody(child, book, caplog, monkeypatch):
     book.rows.clear()
@@ -388,6 +390,7 @@ async def test_a_look_that_hangs_saves_nobody(child, book, caplog, monkeypatch):
     in_time(took, 2 * 0.2 + 2.5 + 0.1)
 
 
+@pytest.mark.slow
 async def test_who_is_gone_is_not_said_to_outlive_because_a_look_is_late(child, monkeypatch, caplog):
     """Where a thousand trees end at once, the look after the kill takes longer than the dead are waited for."""
     looks = []

@@ -39,6 +39,7 @@ def test_it_ends_by_itself_and_leaves_no_process():
     assert not [child for child in seen if child.is_running()]
 
 
+@pytest.mark.slow
 def test_as_json(cli):
     ran = cli("demo", "--json")
     assert (ran.code, ran.err) == (0, "")
@@ -56,6 +57,7 @@ def test_as_json(cli):
     assert servers["fragile"]["incarnation"] == 2
 
 
+@pytest.mark.slow
 def test_on_a_terminal(tty):
     ran = tty("demo")
     assert ran.code == 0
@@ -94,6 +96,7 @@ def test_another_error(fails):
     assert "'x'" in fails("_script", script)
 
 
+@pytest.mark.slow
 def test_a_process_left_behind(fails):
     assert "left behind" in fails("_exists", lambda _pid: True)
 

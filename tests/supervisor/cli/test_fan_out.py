@@ -72,7 +72,7 @@ def test_a_quorum_that_is_never_reached(cli, two):
     [
         (["refuse"], 1, "ServerError"),
         (["crash"], 3, "ConnectionLost"),
-        (["slow", "--args", '{"seconds": 2}', "--timeout", "0.2"], 3, "CallTimeout"),
+        (["slow", "--args", '{"seconds": 1}', "--timeout", "0.2"], 3, "CallTimeout"),
     ],
 )
 def test_errors(cli, two, args, code, kind):

@@ -471,6 +471,7 @@ def test_acceptance_of_what_is_gone():
     run_virtual(main)
 
 
+@pytest.mark.slow
 def test_a_store_that_hangs_delays_a_connect_by_its_patience_at_most():
     """The block is left in time too."""
 
