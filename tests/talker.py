@@ -11,7 +11,7 @@ from mcp_nursery.actors.outcomes import Loss
 
 
 class Talker:
-    """A `Duplex` whose peer takes each message when it is written, says frames when it likes, and never ends."""
+    """A `FrameStream` whose peer takes each message when it is written, says frames when it likes, and never ends."""
 
     pid = None
     unfinished = False

@@ -1,1 +1,1 @@
-"""A JSON-RPC endpoint on a duplex: the hot path of a tool call, and the SDK's `Dispatcher` for everything else."""
+"""A JSON-RPC endpoint on a stream: the hot path of a tool call, and the SDK's `Dispatcher` for everything else."""

@@ -3,7 +3,7 @@
 import trio
 
 from ..reply import ReplySlot
-from .stream import Duplex
+from .stream import FrameStream
 
 OUTBOX_LIMIT = 4 << 20
 """Bytes that may wait for a peer that has stopped reading. A single larger frame is taken when nothing else waits."""
@@ -12,8 +12,8 @@ OUTBOX_LIMIT = 4 << 20
 class Outbox:
     """Writes at once what the peer takes, keeps the rest in order, and lets a frame be withdrawn until it is begun."""
 
-    def __init__(self, duplex: Duplex, limit: int = OUTBOX_LIMIT) -> None:
-        self._duplex = duplex
+    def __init__(self, stream: FrameStream, limit: int = OUTBOX_LIMIT) -> None:
+        self._stream = stream
         self._limit = limit
         self._queue: dict[object, bytes] = {}
         """The frames that wait, in order, each by its call's slot, or by something of its own: thousands may be
@@ -40,7 +40,7 @@ class Outbox:
         if not self._queue or self._blocked.is_set():
             return
         try:
-            begun = self._duplex.write_nowait(list(self._queue.values()))
+            begun = self._stream.write_nowait(list(self._queue.values()))
         except trio.BrokenResourceError:
             self._blocked.set()  # for good: what is queued was not sent, and the reader will see the end
             return
@@ -50,7 +50,7 @@ class Outbox:
             if isinstance(key, ReplySlot):
                 key.mark_sent()
         self._queue = dict(queue[begun:])
-        if self._queue or self._duplex.unfinished:
+        if self._queue or self._stream.unfinished:
             self._blocked.set()
 
     def withdraw(self, slot: ReplySlot) -> bool:
@@ -66,7 +66,7 @@ class Outbox:
         while True:
             await self._blocked.wait()
             try:
-                await self._duplex.writable()
+                await self._stream.writable()
             except trio.BrokenResourceError:
                 return
             self._blocked = trio.Event()

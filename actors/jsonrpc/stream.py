@@ -1,4 +1,4 @@
-"""What a wire needs of a transport: whole frames in and out, and a report of how it ended."""
+"""What a transport opens that MCP is talked on: whole frames in and out, and a report of how it ended."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -9,7 +9,7 @@ FRAME_LIMIT = 64 << 20
 """Bytes of one frame before the connection counts as lost: a server that never ends a line must not eat the memory."""
 
 
-class Duplex(Protocol):
+class FrameStream(Protocol):
     """One connection that carries whole frames. Used by one reader and one writer task; closed by who opened it."""
 
     @property

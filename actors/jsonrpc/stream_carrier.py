@@ -1,4 +1,4 @@
-"""The carrier on a duplex: one stream of whole frames each way, as over stdio and WebSocket."""
+"""The carrier on a stream: one stream of whole frames each way, as over stdio and WebSocket."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -13,21 +13,21 @@ from ..states import Era
 from . import codec
 from .carrier import Hub, Origin, Outgoing
 from .send_queue import Outbox
-from .stream import FRAME_LIMIT, Duplex
+from .stream import FRAME_LIMIT, FrameStream
 
 logger: Final = logging.getLogger(__name__)
 
 
-class DuplexCarrier(Origin):
+class StreamCarrier(Origin):
     """Writes through an outbox and reads in one task; all that the peer says comes on this one stream."""
 
     only_era: Era | None = None
     dies_of_a_probe = True
 
-    def __init__(self, duplex: Duplex) -> None:
-        self.outbox: Final = Outbox(duplex)
+    def __init__(self, stream: FrameStream) -> None:
+        self.outbox: Final = Outbox(stream)
         """What the peer has not taken yet."""
-        self._duplex = duplex
+        self._stream = stream
         self._hub: Hub | None = None
         self._nursery: trio.Nursery | None = None
         self._writing = False
@@ -36,7 +36,7 @@ class DuplexCarrier(Origin):
     @property
     def pid(self) -> int | None:
         """See `Carrier`."""
-        return self._duplex.pid
+        return self._stream.pid
 
     # -- out ------------------------------------------------------------------------------------------------------
 
@@ -56,7 +56,7 @@ class DuplexCarrier(Origin):
 
     async def taken(self) -> None:
         """See `Carrier`."""
-        await self._duplex.taken()
+        await self._stream.taken()
 
     def drop(self, slot: ReplySlot, reason: str | None) -> None:
         """Withdraw the frame of which no byte has left, or tell the peer."""
@@ -80,11 +80,11 @@ class DuplexCarrier(Origin):
         self.send([])  # what was told before
         while await self._take_in(hub):
             pass  # nothing of a message, which may be large, is kept here until the next one comes
-        return await self._duplex.loss()
+        return await self._stream.loss()
 
     async def _take_in(self, hub: Hub) -> bool:
         """See to what comes next; False at the end."""
-        batch = await self._duplex.read()
+        batch = await self._stream.read()
         hub.hear()
         await hub.take_in(batch, self)
         return bool(batch)

@@ -21,7 +21,7 @@ _POLL = 0.05
 
 
 @frozen
-class Host:
+class HostProcess:
     """A process that starts servers, among all of all time."""
 
     machine: str
@@ -47,10 +47,10 @@ class Orphan:
     """Its first process; None if the host did not live to write it down."""
 
 
-def this_host() -> Host | None:
+def this_host() -> HostProcess | None:
     """This process; None where the system does not tell processes for certain."""
     machine, me = this_machine(), identify(os.getpid())
-    return Host(machine, me.pid, me.started) if machine and me.started else None
+    return HostProcess(machine, me.pid, me.started) if machine and me.started else None
 
 
 @cache

@@ -6,8 +6,8 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING
 
 from ..callbacks import NO_HOST, Host
-from ..jsonrpc.stream import Duplex
-from ..jsonrpc.stream_carrier import DuplexCarrier
+from ..jsonrpc.stream import FrameStream
+from ..jsonrpc.stream_carrier import StreamCarrier
 
 if TYPE_CHECKING:
     from ..session.base import Connection
@@ -19,7 +19,7 @@ class StreamConnector(ABC):
     __slots__ = ()
 
     @abstractmethod
-    def open(self) -> AbstractAsyncContextManager[Duplex]:
+    def open(self) -> AbstractAsyncContextManager[FrameStream]:
         """Open a stream; it is closed with the block, however that is left. The block's exception comes out as it is.
 
         Raises:
@@ -40,5 +40,5 @@ class StreamConnector(ABC):
             def stderr_tail() -> str:
                 return getattr(stream, "stderr_tail", "")  # only what has a process has one
 
-            async with open_connection(DuplexCarrier(stream), host, stderr_tail) as connection:
+            async with open_connection(StreamCarrier(stream), host, stderr_tail) as connection:
                 yield connection

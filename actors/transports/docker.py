@@ -11,7 +11,7 @@ from typing import Final
 import trio
 from attrs import evolve, frozen
 
-from ..jsonrpc.stream import Duplex
+from ..jsonrpc.stream import FrameStream
 from ..process.command import child_environment
 from ..process.table import ProcessId, signal_group
 from .base import StreamConnector
@@ -44,7 +44,7 @@ class DockerConnector(StreamConnector):
     """The docker client; the first of its arguments is `run`."""
 
     @asynccontextmanager
-    async def open(self) -> AsyncGenerator[Duplex, None]:
+    async def open(self) -> AsyncGenerator[FrameStream, None]:
         """Run the container; it is ended with the block, however that is left.
 
         Leaving takes at most 2 * `close_grace` + 0.5 s, also when cancelled. The block's exception comes out as it is.
@@ -56,15 +56,15 @@ class DockerConnector(StreamConnector):
         run, *rest = self.client.args
         grace = self.client.close_grace * _SHARE
         client = evolve(self.client, args=(run, f"--name={name}", *rest), close_grace=grace)
-        duplex: Duplex | None = None
+        stream: FrameStream | None = None
         try:
-            async with client.open() as duplex:
-                yield duplex
+            async with client.open() as stream:
+                yield stream
         finally:
-            if duplex is not None:
-                await self._see_to_its_end(name, duplex, grace)
+            if stream is not None:
+                await self._see_to_its_end(name, stream, grace)
 
-    async def _see_to_its_end(self, name: str, client: Duplex, seconds: float) -> None:
+    async def _see_to_its_end(self, name: str, client: FrameStream, seconds: float) -> None:
         problem: str | None = f"docker took more than {seconds:.1f} s"
         with trio.CancelScope(shield=True, deadline=trio.current_time() + seconds):
             ran = (await client.loss()).exit_code != _NOT_RUN

@@ -5,13 +5,13 @@ from contextlib import asynccontextmanager
 
 from attrs import field, frozen
 
-from ..jsonrpc.stream import FRAME_LIMIT, Duplex
+from ..jsonrpc.stream import FRAME_LIMIT, FrameStream
 from ..nurseries import run_alongside
 from ..process.command import Shown
 from ..process.tree import start_process
 from ..secrets import names_only
 from .base import StreamConnector
-from .stdio_stream import StdioDuplex
+from .stdio_stream import StdioStream
 
 
 @frozen
@@ -34,7 +34,7 @@ class StdioConnector(StreamConnector):
     """What errors show instead of `command` and `cwd`; None for these."""
 
     @asynccontextmanager
-    async def open(self) -> AsyncGenerator[Duplex, None]:
+    async def open(self) -> AsyncGenerator[FrameStream, None]:
         """Start the process; its whole tree is ended with the block, however it is left.
 
         Leaving takes as long as `ProcessTree.end`, also when cancelled. The block's exception comes out as it is.
@@ -43,10 +43,10 @@ class StdioConnector(StreamConnector):
             StartFailed: On entering: the process could not be started.
         """
         tree = await start_process(self.command, self.args, env=self.env, cwd=self.cwd, shown=self.shown)
-        duplex = StdioDuplex(tree, frame_limit=self.frame_limit)
+        stream = StdioStream(tree, frame_limit=self.frame_limit)
         try:
-            async with run_alongside(tree.stderr.pump, duplex.end_reading):
-                yield duplex
+            async with run_alongside(tree.stderr.pump, stream.end_reading):
+                yield stream
         finally:
-            duplex.retire()
+            stream.retire()
             await tree.end(self.close_grace)

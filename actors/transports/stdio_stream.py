@@ -33,8 +33,8 @@ _LOOK_FIRST, _LOOK_MOST = 0.01, 0.25
 _NOTHING = memoryview(b"")
 
 
-class StdioDuplex:
-    """A `Duplex` over the stdin and stdout of a process. Who opens it runs `end_reading`."""
+class StdioStream:
+    """A `FrameStream` over the stdin and stdout of a process. Who opens it runs `end_reading`."""
 
     def __init__(self, tree: ProcessTree, *, frame_limit: int = FRAME_LIMIT) -> None:
         self._tree = tree
@@ -121,7 +121,7 @@ class StdioDuplex:
         return written
 
     async def taken(self) -> None:
-        """Wait until something was written and somebody has read all of it, or nobody can. See `Duplex`."""
+        """Wait until something was written and somebody has read all of it, or nobody can. See `FrameStream`."""
         pause = _LOOK_FIRST
         while not self._retired and self._has_reader() and not (self._written and not self._unread()):
             await trio.sleep(pause)  # nobody is woken by the reading of a pipe

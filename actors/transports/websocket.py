@@ -14,12 +14,12 @@ import trio
 from attrs import field, frozen
 
 from ..errors import leaves, one_line
-from ..jsonrpc.stream import FRAME_LIMIT, Duplex
+from ..jsonrpc.stream import FRAME_LIMIT, FrameStream
 from ..secrets import shown_url
 from .base import StreamConnector
 from .tls import authorities
 from .websocket_handshake import Refusal
-from .websocket_stream import NoWebSocket, Request, open_duplex
+from .websocket_stream import NoWebSocket, UpgradeRequest, open_stream
 
 _PORTS = {"ws": 80, "wss": 443}
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -32,7 +32,7 @@ class _Target:
     host: str
     port: int
     secure: bool
-    request: Request
+    request: UpgradeRequest
 
 
 @frozen
@@ -51,7 +51,7 @@ class WebSocketConnector(StreamConnector):
     """Characters of one message before the connection counts as lost."""
 
     @asynccontextmanager
-    async def open(self) -> AsyncGenerator[Duplex, None]:
+    async def open(self) -> AsyncGenerator[FrameStream, None]:
         """Open the WebSocket; it is closed with the block, however it is left.
 
         Leaving takes at most `close_grace` seconds, also when cancelled. The block's exception comes out as it is.
@@ -63,11 +63,11 @@ class WebSocketConnector(StreamConnector):
             target = _target_of(self.url, self.headers)
             stream = await self._reach(target)
             try:
-                opening = open_duplex(
+                opening = open_stream(
                     stream, target.request, close_grace=self.close_grace, frame_limit=self.frame_limit
                 )
-                async with opening as duplex:
-                    yield duplex
+                async with opening as frames:
+                    yield frames
             finally:
                 await _drop(stream)
         except NoWebSocket as failed:
@@ -111,7 +111,7 @@ def _target_of(url: str, headers: Mapping[str, str]) -> _Target:
     resource = quote(f"{parts.path or '/'}{'?' if parts.query else ''}{parts.query}", safe=string.punctuation)
     name = f"[{host}]" if ":" in host else host
     usual = _PORTS[parts.scheme]
-    request = Request(
+    request = UpgradeRequest(
         host=name if port in (None, usual) else f"{name}:{port}", resource=resource, headers=_checked(headers)
     )
     return _Target(host, usual if port is None else port, parts.scheme == "wss", request)

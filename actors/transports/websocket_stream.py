@@ -25,7 +25,7 @@ _NO_STATUS, _ABNORMAL = 1005, 1006
 
 
 @frozen
-class Request:
+class UpgradeRequest:
     """What is asked of the server."""
 
     host: str
@@ -45,9 +45,9 @@ class NoWebSocket(Exception):
 
 
 @asynccontextmanager
-async def open_duplex(
-    stream: trio.abc.Stream, request: Request, *, close_grace: float, frame_limit: int
-) -> "AsyncGenerator[WebSocketDuplex, None]":
+async def open_stream(
+    stream: trio.abc.Stream, request: UpgradeRequest, *, close_grace: float, frame_limit: int
+) -> "AsyncGenerator[WebSocketStream, None]":
     """Open a WebSocket on a stream, and close it with the block. The stream itself stays open.
 
     Leaving takes at most `close_grace` seconds, also when cancelled. The block's exception comes out as it is.
@@ -60,15 +60,15 @@ async def open_duplex(
     async with run_alongside(line.pump, opening.run):
         connection = await opening.done()
         try:
-            yield WebSocketDuplex(line, connection)
+            yield WebSocketStream(line, connection)
         finally:
             with trio.move_on_after(close_grace, shield=True):
                 await connection.aclose()
                 await line.drained()
 
 
-class WebSocketDuplex:
-    """One message a frame: a `Duplex`.
+class WebSocketStream:
+    """One message a frame: a `FrameStream`.
 
     A binary message is taken like a text one. What the endpoint cannot read is noise, as on every wire.
     """
@@ -151,7 +151,7 @@ class WebSocketDuplex:
 class _Opening:
     """Runs trio-websocket, whose reader may crash on what a peer sends."""
 
-    def __init__(self, line: Line, request: Request, frame_limit: int) -> None:
+    def __init__(self, line: Line, request: UpgradeRequest, frame_limit: int) -> None:
         self._line = line
         self._request = request
         self._frame_limit = frame_limit

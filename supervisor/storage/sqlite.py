@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from mcp_nursery.actors.process.orphans import Host, Orphan
+from mcp_nursery.actors.process.orphans import HostProcess, Orphan
 from mcp_nursery.actors.process.table import ProcessId
 from mcp_nursery.actors.states import Era
 
@@ -95,7 +95,7 @@ class SqliteStore:
         row = (server, spec, era.value, time.time())
         self._tried(lambda db: db.execute("INSERT OR REPLACE INTO eras VALUES (?, ?, ?, ?)", row), None)
 
-    def add_process(self, marker: str, host: Host) -> None:
+    def add_process(self, marker: str, host: HostProcess) -> None:
         """See `Store`."""
         row = (marker, None, None, host.machine, host.pid, host.started, time.time())
         self._tried(lambda db: db.execute("INSERT INTO processes VALUES (?, ?, ?, ?, ?, ?, ?)", row), None)
@@ -109,7 +109,7 @@ class SqliteStore:
         """See `Store`."""
         self._tried(lambda db: db.execute("DELETE FROM processes WHERE marker = ?", (marker,)), None)
 
-    def adopt_orphans(self, host: Host, *, but: str | None) -> list[Orphan]:
+    def adopt_orphans(self, host: HostProcess, *, but: str | None) -> list[Orphan]:
         """See `Store`."""
         return self._tried(lambda db: _adopt_orphans(db, host, but), [])
 
@@ -259,7 +259,7 @@ def _name_in(column: object) -> str:
 # -- processes --------------------------------------------------------------------------------------------------------
 
 
-def _adopt_orphans(db: sqlite3.Connection, host: Host, but: str | None) -> list[Orphan]:
+def _adopt_orphans(db: sqlite3.Connection, host: HostProcess, but: str | None) -> list[Orphan]:
     db.execute("DELETE FROM processes WHERE machine != ? AND at < ?", (host.machine, time.time() - _MEMORY))
     if not _rows_of_the_dead(db, host, but):
         return []
@@ -273,9 +273,9 @@ def _adopt_orphans(db: sqlite3.Connection, host: Host, but: str | None) -> list[
     ]
 
 
-def _rows_of_the_dead(db: sqlite3.Connection, host: Host, but: str | None) -> list[Any]:
+def _rows_of_the_dead(db: sqlite3.Connection, host: HostProcess, but: str | None) -> list[Any]:
     hosts = db.execute("SELECT DISTINCT host, host_started FROM processes WHERE machine = ?", (host.machine,))
-    dead = [each for each in hosts.fetchall() if _are_numbers(*each) and not Host(host.machine, *each).alive]
+    dead = [each for each in hosts.fetchall() if _are_numbers(*each) and not HostProcess(host.machine, *each).alive]
     query = (
         "SELECT marker, pid, started, host_started FROM processes"
         " WHERE machine = ? AND host = ? AND host_started = ? AND marker IS NOT ?"

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from attrs import asdict, define, field
 
 from mcp_nursery.actors.errors import NurseryError
-from mcp_nursery.actors.process.orphans import Host, Orphan
+from mcp_nursery.actors.process.orphans import HostProcess, Orphan
 from mcp_nursery.actors.process.table import ProcessId
 from mcp_nursery.actors.states import Era
 
@@ -50,7 +50,7 @@ class Store(Protocol):
         """It was found now."""
         ...
 
-    def add_process(self, marker: str, host: Host) -> None:
+    def add_process(self, marker: str, host: HostProcess) -> None:
         """A process tree is about to be started by this host."""
         ...
 
@@ -62,7 +62,7 @@ class Store(Protocol):
         """Nobody of the tree is left."""
         ...
 
-    def adopt_orphans(self, host: Host, *, but: str | None) -> list[Orphan]:
+    def adopt_orphans(self, host: HostProcess, *, but: str | None) -> list[Orphan]:
         """The trees of hosts of this machine that are gone. They are this host's from now on: nobody else gets them.
 
         Args:
@@ -149,7 +149,7 @@ class MemoryStore:
         """See `Store`."""
         self._eras[server, spec] = era
 
-    def add_process(self, marker: str, host: Host) -> None:
+    def add_process(self, marker: str, host: HostProcess) -> None:
         """Nothing: who could read it after this host is gone?"""
 
     def name_process(self, marker: str, leader: ProcessId) -> None:
@@ -158,7 +158,7 @@ class MemoryStore:
     def forget_process(self, marker: str) -> None:
         """See `add_process`."""
 
-    def adopt_orphans(self, host: Host, *, but: str | None) -> list[Orphan]:
+    def adopt_orphans(self, host: HostProcess, *, but: str | None) -> list[Orphan]:
         """None."""
         del host, but
         return []

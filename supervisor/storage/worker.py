@@ -14,7 +14,7 @@ import trio
 from attrs import define, field
 
 from mcp_nursery.actors.mailbox import Mailbox
-from mcp_nursery.actors.process.orphans import Host, Orphan, end_orphans, own_marker, this_host
+from mcp_nursery.actors.process.orphans import HostProcess, Orphan, end_orphans, own_marker, this_host
 from mcp_nursery.actors.process.table import ProcessId
 
 from ..security.trust import TrustRequest
@@ -47,7 +47,7 @@ class Registrar:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._jobs: Mailbox[_Job] = Mailbox(math.inf)
-        self._host: Host | None = None
+        self._host: HostProcess | None = None
         self._begun = self._finishing = False
         self._last: _Job | None = None
         """The one after which the store is closed."""

@@ -15,7 +15,7 @@ import trio
 from attrs import define, field, frozen
 
 from mcp_nursery.actors.errors import StartFailed
-from mcp_nursery.actors.jsonrpc.stream import Duplex
+from mcp_nursery.actors.jsonrpc.stream import FrameStream
 from mcp_nursery.actors.outcomes import Loss
 from mcp_nursery.actors.transports.base import StreamConnector
 
@@ -151,13 +151,13 @@ class ScriptedTransport:
 class _ScriptedConnector(StreamConnector):
     server: ScriptedServer
 
-    def open(self) -> AbstractAsyncContextManager[Duplex]:
+    def open(self) -> AbstractAsyncContextManager[FrameStream]:
         """Begin its next life."""
         return self.server.open()
 
 
 class Incarnation:
-    """A `Duplex` that answers as its life says, and notes what was asked in its server."""
+    """A `FrameStream` that answers as its life says, and notes what was asked in its server."""
 
     def __init__(self, server: ScriptedServer, life: Life, number: int, nursery: trio.Nursery) -> None:
         self._server = server
@@ -175,7 +175,7 @@ class Incarnation:
         self._modern_session = False
         self._asked: list[ToolFunction] = []
 
-    # -- the duplex -----------------------------------------------------------------------------------------------
+    # -- the stream -----------------------------------------------------------------------------------------------
 
     pid = None
 

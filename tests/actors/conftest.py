@@ -21,8 +21,8 @@ def child():
         args = ("-I", "-S", str(CHILD), *map(str, behaviour))
         connector = StdioConnector(sys.executable, args, env={}, cwd=None, close_grace=grace, **kwargs)
         with trio.fail_after(60):
-            async with connector.open() as duplex:
-                yield duplex
+            async with connector.open() as stream:
+                yield stream
 
     return open_child
 

@@ -208,7 +208,7 @@ class HostileServer(StreamConnector):
 
 
 class Wire(Talker):
-    """The duplex of one incarnation."""
+    """The stream of one incarnation."""
 
     def __init__(self, speaker: Speaker) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""A duplex with one of the SDK's own servers on its far side, in memory."""
+"""A stream with one of the SDK's own servers on its far side, in memory."""
 
 from contextlib import asynccontextmanager
 

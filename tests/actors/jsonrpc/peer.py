@@ -10,7 +10,7 @@ import trio
 from mcp_nursery.actors.jsonrpc import codec
 from mcp_nursery.actors.jsonrpc.dispatcher import Endpoint
 from mcp_nursery.actors.jsonrpc.pending import Post
-from mcp_nursery.actors.jsonrpc.stream_carrier import DuplexCarrier
+from mcp_nursery.actors.jsonrpc.stream_carrier import StreamCarrier
 from mcp_nursery.actors.outcomes import Loss
 from mcp_nursery.actors.reply import ReplySlot
 
@@ -18,7 +18,7 @@ GONE = Loss("gone", exit_code=7, stderr_tail="oh no")
 
 
 class Peer:
-    """A `Duplex` whose far side is the test. Frames cross at once; only `writable` and `read` wait."""
+    """A `FrameStream` whose far side is the test. Frames cross at once; only `writable` and `read` wait."""
 
     pid = 4711
 
@@ -45,7 +45,7 @@ class Peer:
         self._news = trio.lowlevel.ParkingLot()
         self._ended = False
 
-    # the duplex
+    # the stream
 
     def write_nowait(self, frames):
         if self.broken:
@@ -152,7 +152,7 @@ async def no_progress(_progress, _total, _message):
 @asynccontextmanager
 async def running(peer, on_request=no_request, on_notify=no_notice, intercept=None):
     """An endpoint that runs, without a session above it."""
-    endpoint = Endpoint(DuplexCarrier(peer))
+    endpoint = Endpoint(StreamCarrier(peer))
     async with trio.open_nursery() as nursery:
         await nursery.start(endpoint.run, on_request, on_notify, intercept)
         yield endpoint

@@ -9,7 +9,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from mcp_nursery.actors.jsonrpc.dispatcher import Endpoint
 from mcp_nursery.actors.jsonrpc.send_queue import OUTBOX_LIMIT
-from mcp_nursery.actors.jsonrpc.stream_carrier import DuplexCarrier
+from mcp_nursery.actors.jsonrpc.stream_carrier import StreamCarrier
 from mcp_nursery.actors.outcomes import Answered, Busy, Loss, Rejected, Unsendable
 from mcp_nursery.actors.reply import ReplySlot
 from mcp_nursery.actors.states import Delivery
@@ -317,7 +317,7 @@ async def test_a_peer_that_reads_no_more_may_still_answer():
 
 async def test_run_returns_on_the_end_of_the_stream_and_does_not_raise():
     peer = Peer()
-    endpoint = Endpoint(DuplexCarrier(peer))
+    endpoint = Endpoint(StreamCarrier(peer))
     peer.end(GONE)
     with trio.fail_after(20):
         await endpoint.run(*[_never] * 2)

@@ -11,7 +11,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from mcp_nursery.actors.jsonrpc.dispatcher import ConnectionClosed, Endpoint, RequestTimedOut
 from mcp_nursery.actors.jsonrpc.send_queue import OUTBOX_LIMIT
-from mcp_nursery.actors.jsonrpc.stream_carrier import DuplexCarrier
+from mcp_nursery.actors.jsonrpc.stream_carrier import StreamCarrier
 from mcp_nursery.actors.outcomes import Answered
 from mcp_nursery.actors.reply import ReplySlot
 
@@ -23,7 +23,7 @@ async def keep(*_notice):
 
 
 def test_it_is_an_outbound_of_the_sdk():
-    assert isinstance(Endpoint(DuplexCarrier(Peer())), Outbound)
+    assert isinstance(Endpoint(StreamCarrier(Peer())), Outbound)
 
 
 async def test_a_request_returns_the_raw_result_which_is_the_callers_own():
@@ -93,7 +93,7 @@ async def test_an_error_of_the_peer_is_an_error_of_its_own_for_each_waiter():
 
 async def test_before_run_a_request_is_an_error_of_ours_and_a_notification_is_sent():
     peer = Peer()
-    endpoint = Endpoint(DuplexCarrier(peer))
+    endpoint = Endpoint(StreamCarrier(peer))
     with pytest.raises(RuntimeError, match="not running"):
         await endpoint.send_raw_request("m", None)
     await endpoint.notify("notifications/early", {"a": 1})
@@ -102,7 +102,7 @@ async def test_before_run_a_request_is_an_error_of_ours_and_a_notification_is_se
 
 async def test_what_was_told_before_run_and_not_taken_is_written_when_the_peer_takes_more():
     peer = Peer(room=0)
-    endpoint = Endpoint(DuplexCarrier(peer))
+    endpoint = Endpoint(StreamCarrier(peer))
     await endpoint.notify("notifications/early", None)
     async with trio.open_nursery() as nursery:
         await nursery.start(endpoint.run, no_request, no_notice, None)
@@ -355,7 +355,7 @@ async def test_an_infinite_timeout_is_none(autojump_clock):
 
 
 async def test_run_is_ready_when_it_says_so():
-    endpoint = Endpoint(DuplexCarrier(peer := Peer()))
+    endpoint = Endpoint(StreamCarrier(peer := Peer()))
     peer.on_message = lambda message: peer.say(result(message["id"]))
     async with trio.open_nursery() as nursery:
         assert await nursery.start(endpoint.run, no_request, no_notice, None) is None

@@ -16,7 +16,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from mcp_nursery.actors.jsonrpc import codec
 from mcp_nursery.actors.jsonrpc.dispatcher import ConnectionClosed, Endpoint, RequestTimedOut
 from mcp_nursery.actors.jsonrpc.pending import Post
-from mcp_nursery.actors.jsonrpc.stream_carrier import DuplexCarrier
+from mcp_nursery.actors.jsonrpc.stream_carrier import StreamCarrier
 from mcp_nursery.actors.mailbox import Mailbox
 from mcp_nursery.actors.outcomes import Answered, Busy, Loss, Rejected
 from mcp_nursery.actors.reply import ReplySlot
@@ -159,7 +159,7 @@ async def exchange(seed):
     tokens = [f"token-{number}" for number in range(CALLS)]
     async with trio.open_nursery() as world:
         peer = Moody(dice, world, lives=dice.choice([2, 5, 200, 200, 200, 200]))
-        endpoint = Endpoint(DuplexCarrier(peer))
+        endpoint = Endpoint(StreamCarrier(peer))
         this = Exchange(dice, endpoint, peer)
         await world.start(endpoint.run, ignore, ignore, None)
         world.start_soon(this.heed_cancels)

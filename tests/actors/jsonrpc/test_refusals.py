@@ -10,7 +10,7 @@ from trio.testing import wait_all_tasks_blocked
 from mcp_nursery.actors import turns
 from mcp_nursery.actors.jsonrpc.dispatcher import Endpoint
 from mcp_nursery.actors.jsonrpc.incoming import Notices
-from mcp_nursery.actors.jsonrpc.stream_carrier import DuplexCarrier
+from mcp_nursery.actors.jsonrpc.stream_carrier import StreamCarrier
 from mcp_nursery.actors.limits import Limits
 from mcp_nursery.actors.outcomes import Answered, Loss, Malformed
 from mcp_nursery.actors.reply import ReplySlot
@@ -92,7 +92,7 @@ async def test_the_session_learns_that_its_answer_was_refused():
 
 async def test_the_budget_of_values_is_the_servers_own():
     peer, slot = Peer(), ReplySlot()
-    endpoint = Endpoint(DuplexCarrier(peer), Limits(values=10_000_000))
+    endpoint = Endpoint(StreamCarrier(peer), Limits(values=10_000_000))
     async with trio.open_nursery() as nursery:
         await nursery.start(endpoint.run, no_request, no_request, None)
         endpoint.post([post(slot)])
@@ -109,7 +109,7 @@ async def test_requests_that_wait_have_a_budget_of_bytes():
         await release.wait()
         return {}
 
-    endpoint = Endpoint(DuplexCarrier(peer), Limits(kept=100_000))
+    endpoint = Endpoint(StreamCarrier(peer), Limits(kept=100_000))
     async with trio.open_nursery() as nursery:
         await nursery.start(endpoint.run, handle, no_request, None)
         peer.say(*(request(number, "roots/list", {"a": "x" * 40_000}) for number in range(3)))

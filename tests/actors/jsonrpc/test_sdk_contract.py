@@ -18,7 +18,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from mcp_nursery.actors.jsonrpc.dispatcher import Endpoint
 from mcp_nursery.actors.jsonrpc.incoming import Inbound
-from mcp_nursery.actors.jsonrpc.stream_carrier import DuplexCarrier
+from mcp_nursery.actors.jsonrpc.stream_carrier import StreamCarrier
 
 from .bridge import TOOLS, bridged
 from .peer import Peer
@@ -51,14 +51,14 @@ def test_our_methods_take_what_the_sdks_protocol_gives(ours, theirs, method):
 
 def test_an_inbound_message_has_all_that_the_sdks_context_has():
     wanted = {name for name in vars(DispatchContext) if not name.startswith("_")}
-    message = Inbound(Endpoint(DuplexCarrier(Peer())), 1, None)
+    message = Inbound(Endpoint(StreamCarrier(Peer())), 1, None)
     assert wanted <= set(dir(message))
     assert {"transport", "can_send_request", "request_id", "message_metadata", "cancel_requested", "progress"} <= wanted
 
 
 def test_the_protocols_that_can_be_asked_at_run_time_know_us():
-    assert isinstance(Endpoint(DuplexCarrier(Peer())), Outbound)
-    assert isinstance(Inbound(Endpoint(DuplexCarrier(Peer())), 1, None), Outbound)
+    assert isinstance(Endpoint(StreamCarrier(Peer())), Outbound)
+    assert isinstance(Inbound(Endpoint(StreamCarrier(Peer())), 1, None), Outbound)
 
 
 def test_the_options_we_read_are_options_of_the_sdk():
@@ -87,7 +87,7 @@ class Lab:
     def __init__(self, era, bridge, **callbacks):
         self.era = era
         self.bridge = bridge
-        self.endpoint = Endpoint(DuplexCarrier(bridge))
+        self.endpoint = Endpoint(StreamCarrier(bridge))
         self.session = ClientSession(dispatcher=self.endpoint, client_info=CLIENT, **callbacks)
 
     async def open(self):
@@ -267,7 +267,7 @@ async def test_listen_works_over_the_endpoint():
 )
 async def test_requests_of_the_peer_are_answered_by_the_session(method, code):
     peer = Peer()
-    async with ClientSession(dispatcher=Endpoint(DuplexCarrier(peer)), client_info=CLIENT):
+    async with ClientSession(dispatcher=Endpoint(StreamCarrier(peer)), client_info=CLIENT):
         peer.say({"jsonrpc": "2.0", "id": "q", "method": method})
         await wait_all_tasks_blocked()
         (answer,) = peer.heard

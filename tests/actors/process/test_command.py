@@ -13,8 +13,8 @@ from mcp_nursery.actors.transports.stdio import StdioConnector
 async def environment(**env):
     connector = StdioConnector("env", (), env=env, cwd=None, close_grace=1)
     lines = []
-    async with connector.open() as duplex:
-        while batch := await duplex.read():
+    async with connector.open() as stream:
+        while batch := await stream.read():
             lines += batch
     return dict(line.decode().split("=", 1) for line in lines)
 
@@ -69,15 +69,15 @@ async def test_a_program_is_found_from_the_childs_point_of_view(tmp_path, comman
         return text and text.format(tmp=tmp_path)
 
     env = {name: here(value) for name, value in env.items()}
-    async with StdioConnector(here(command), (), env=env, cwd=here(cwd), close_grace=1).open() as duplex:
-        assert (await duplex.read())[0].startswith(b"hello from")
+    async with StdioConnector(here(command), (), env=env, cwd=here(cwd), close_grace=1).open() as stream:
+        assert (await stream.read())[0].startswith(b"hello from")
 
 
 async def test_a_relative_cwd_is_the_hosts(tmp_path, monkeypatch):
     program(tmp_path / "bin" / "hello")
     monkeypatch.chdir(tmp_path)
-    async with StdioConnector("./hello", (), env={}, cwd="bin", close_grace=1).open() as duplex:
-        assert (await duplex.read())[0].startswith(b"hello from")
+    async with StdioConnector("./hello", (), env={}, cwd="bin", close_grace=1).open() as stream:
+        assert (await stream.read())[0].startswith(b"hello from")
 
 
 @pytest.mark.parametrize(

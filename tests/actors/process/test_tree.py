@@ -25,10 +25,10 @@ LONG = 20
 
 async def closed_in(opening):
     """Enter, read the first line, leave; the seconds the leaving took, the exit code and the line."""
-    async with opening as duplex:
-        first = (await duplex.read())[0]
+    async with opening as stream:
+        first = (await stream.read())[0]
         leaving = trio.current_time()
-    return trio.current_time() - leaving, duplex._tree.exit_code, first
+    return trio.current_time() - leaving, stream._tree.exit_code, first
 
 
 # the close sequence
@@ -65,20 +65,20 @@ async def test_without_grace_it_is_killed(child):
 
 @timely
 async def test_each_process_gets_one_sigterm(child):
-    async with child("counts_terms", grace=0.5) as duplex:
-        assert await duplex.read() == [b"ready"]
+    async with child("counts_terms", grace=0.5) as stream:
+        assert await stream.read() == [b"ready"]
         leaving = trio.current_time()
     in_time(trio.current_time() - leaving, 2 * 0.5)  # it was not killed in its cleaning
-    assert duplex._tree.exit_code == 0
-    assert duplex._tree.stderr.text == "term"
+    assert stream._tree.exit_code == 0
+    assert stream._tree.stderr.text == "term"
 
 
 async def test_a_child_blocked_on_its_output_is_heard_out(child):
-    async with child("talks_at_end", grace=LONG) as duplex:
-        assert await duplex.read() == [b"ready"]
-        duplex.write_nowait([b"go"])
+    async with child("talks_at_end", grace=LONG) as stream:
+        assert await stream.read() == [b"ready"]
+        stream.write_nowait([b"go"])
         leaving = trio.current_time()
-    assert duplex._tree.exit_code == 0
+    assert stream._tree.exit_code == 0
     assert trio.current_time() - leaving < LONG / 2
 
 
@@ -114,11 +114,11 @@ async def test_a_grandchild_that_ignores_sigterm_is_killed(child, gone, place):
 
 @pytest.mark.parametrize("place", PLACES)
 async def test_a_grandchild_goes_though_the_leader_died_first(child, gone, place):
-    async with child("dies_leaving", "sleeps", place, grace=LONG) as duplex:
-        grandchild = (await duplex.read())[0]
-        duplex.write_nowait([b"go"])
-        assert await duplex.read() == []
-        assert (await duplex.loss()).exit_code == 0
+    async with child("dies_leaving", "sleeps", place, grace=LONG) as stream:
+        grandchild = (await stream.read())[0]
+        stream.write_nowait([b"go"])
+        assert await stream.read() == []
+        assert (await stream.loss()).exit_code == 0
         assert not gone(grandchild)
         leaving = trio.current_time()
     assert gone(grandchild)
@@ -128,14 +128,14 @@ async def test_a_grandchild_goes_though_the_leader_died_first(child, gone, place
 @pytest.mark.parametrize(("behaviour", "least"), [("sleeps", 0.6), ("ignores_all", 1.2)])
 @timely
 async def test_who_is_forked_during_the_termination_goes_too(child, gone, behaviour, least):
-    async with child("forks_at_term", behaviour, grace=0.6) as duplex:
-        assert await duplex.read() == [b"ready"]
+    async with child("forks_at_term", behaviour, grace=0.6) as stream:
+        assert await stream.read() == [b"ready"]
         leaving = trio.current_time()
     took = trio.current_time() - leaving
-    if duplex._tree.exit_code == -signal.SIGKILL:
+    if stream._tree.exit_code == -signal.SIGKILL:
         raise Late("it was killed before it came to fork")
-    assert duplex._tree.exit_code == 0
-    assert gone(duplex._tree.stderr.text)
+    assert stream._tree.exit_code == 0
+    assert gone(stream._tree.stderr.text)
     assert took >= least
     in_time(took, least + 0.5)
 
@@ -155,29 +155,29 @@ async def test_a_daemon_goes_though_nothing_of_its_tree_is_left_on_it(child, gon
 
 async def test_a_cancelled_block_ends_the_tree(child, gone):
     with trio.CancelScope() as scope:
-        async with child("parent", "ignores_all", "elsewhere", grace=0.2) as duplex:
-            grandchild = (await duplex.read())[0]
+        async with child("parent", "ignores_all", "elsewhere", grace=0.2) as stream:
+            grandchild = (await stream.read())[0]
             scope.cancel()
             await trio.sleep_forever()
     assert scope.cancelled_caught
-    assert gone(duplex.pid)
+    assert gone(stream.pid)
     assert gone(grandchild)
 
 
 async def test_a_close_that_is_cancelled_midway_ends_the_tree(child, gone):
     with trio.CancelScope() as scope:
-        async with child("ignores_all", grace=0.3) as duplex:
-            assert await duplex.read() == [b"ready"]
+        async with child("ignores_all", grace=0.3) as stream:
+            assert await stream.read() == [b"ready"]
             scope.deadline = trio.current_time() + 0.1
-    assert gone(duplex.pid)
-    assert duplex._tree.exit_code == -signal.SIGKILL
+    assert gone(stream.pid)
+    assert stream._tree.exit_code == -signal.SIGKILL
 
 
 async def test_an_exception_of_the_block_comes_out_as_it_is(child, gone):
     with pytest.raises(KeyError, match="mine"):
-        async with child("polite") as duplex:
+        async with child("polite") as stream:
             raise KeyError("mine")
-    assert gone(duplex.pid)
+    assert gone(stream.pid)
 
 
 async def test_a_cancelled_start_leaves_no_process(child):
@@ -197,10 +197,10 @@ async def test_a_host_that_is_stopped_in_one_step_takes_the_others_all_the_same(
         await trio.sleep_until(at)
         time.sleep(1)  # noqa: ASYNC251 - nothing of this process runs meanwhile
 
-    async with child(*behaviour, grace=0.1) as duplex:
-        last = (await duplex.read())[0]
+    async with child(*behaviour, grace=0.1) as stream:
+        last = (await stream.read())[0]
         trio.lowlevel.spawn_system_task(stop, trio.current_time() + 0.05)
-    assert gone(duplex.pid)
+    assert gone(stream.pid)
     assert last == b"ready" or gone(last)
     assert not caplog.records
 
@@ -212,8 +212,8 @@ async def test_a_host_that_is_stopped_in_one_step_takes_the_others_all_the_same(
 @timely
 async def test_twenty_stubborn_children_close_in_one_grace_period(child):
     async def one(opening, task_status=trio.TASK_STATUS_IGNORED):
-        async with opening as duplex:
-            assert await duplex.read() == [b"ready"]
+        async with opening as stream:
+            assert await stream.read() == [b"ready"]
             task_status.started()
             await leave.wait()
 
@@ -285,11 +285,11 @@ async def test_many_stubborn_children_are_told_and_struck_out_though_looks_are_l
     """C: each gets its SIGTERM in time, none is said to outlive the kill, and nothing is left for the next host."""
 
     async def one(task_status=trio.TASK_STATUS_IGNORED):
-        async with child("outlives_terms", grace=0.4) as duplex:
-            assert await duplex.read() == [b"ready"]
+        async with child("outlives_terms", grace=0.4) as stream:
+            assert await stream.read() == [b"ready"]
             task_status.started()
             await leave.wait()
-        ended.append((duplex._tree.stderr.text, duplex._tree.exit_code))
+        ended.append((stream._tree.stderr.text, stream._tree.exit_code))
 
     leave, ended = trio.Event(), []
     async with trio.open_nursery() as nursery:
@@ -312,15 +312,15 @@ async def test_a_host_that_stands_still_after_the_kill_reaches_those_outside_the
 
     def read_late(since):
         table = read_table(since)
-        if gone(duplex.pid) and not stood_still:
+        if gone(stream.pid) and not stood_still:
             stood_still.append(True)
             trio.from_thread.run_sync(time.sleep, 2.2)
         return table
 
     read_table = process_table.read_table
     monkeypatch.setattr(process_table, "read_table", read_late)
-    async with child("stubborn_parent", "ignores_all", "elsewhere", grace=0.5) as duplex:
-        grandchild = (await duplex.read())[0]
+    async with child("stubborn_parent", "ignores_all", "elsewhere", grace=0.5) as stream:
+        grandchild = (await stream.read())[0]
     assert stood_still
     assert gone(grandchild)
     assert not book.rows
@@ -332,9 +332,9 @@ async def test_fifty_cycles_leave_neither_files_nor_zombies(child):
     files, kept = [], []
     others = {one.pid for one in psutil.Process().children()}  # servers of other tests
     for _ in range(50):
-        async with child("polite") as duplex:
-            assert await duplex.read() == [b"ready"]
-        kept.append(duplex)  # what is collected is closed by that
+        async with child("polite") as stream:
+            assert await stream.read() == [b"ready"]
+        kept.append(stream)  # what is collected is closed by that
         files.append(len(os.listdir("/proc/self/fd")))
     assert files[0] == files[-1]
     assert {one.pid for one in psutil.Process().children()} <= others

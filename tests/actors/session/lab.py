@@ -8,7 +8,7 @@ from mcp.client import ClientSession
 
 from mcp_nursery.actors.callbacks import NO_HOST
 from mcp_nursery.actors.jsonrpc.dispatcher import Endpoint
-from mcp_nursery.actors.jsonrpc.stream_carrier import DuplexCarrier
+from mcp_nursery.actors.jsonrpc.stream_carrier import StreamCarrier
 from mcp_nursery.actors.outcomes import Loss
 from mcp_nursery.actors.session.connection import open_connection
 from mcp_nursery.actors.session.handshake import CLIENT_INFO
@@ -113,7 +113,7 @@ async def session(**script):
     """A bare session over the endpoint, and the server under it."""
     async with trio.open_nursery() as nursery:
         lab = Lab(nursery, **script)
-        lab.endpoint = Endpoint(DuplexCarrier(lab))
+        lab.endpoint = Endpoint(StreamCarrier(lab))
         async with ClientSession(dispatcher=lab.endpoint, client_info=CLIENT_INFO) as opened:
             yield lab, opened
         nursery.cancel_scope.cancel()
@@ -125,6 +125,6 @@ async def connection(host=NO_HOST, **script):
 
     async with trio.open_nursery() as nursery:
         lab = Lab(nursery, **script)
-        async with open_connection(DuplexCarrier(lab), host) as opened:
+        async with open_connection(StreamCarrier(lab), host) as opened:
             yield lab, opened
         nursery.cancel_scope.cancel()

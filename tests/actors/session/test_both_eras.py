@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from mcp.client import ClientSession
 
 from mcp_nursery.actors.jsonrpc.dispatcher import Endpoint
-from mcp_nursery.actors.jsonrpc.stream_carrier import DuplexCarrier
+from mcp_nursery.actors.jsonrpc.stream_carrier import StreamCarrier
 from mcp_nursery.actors.session.handshake import CLIENT_INFO, facts, negotiate
 from mcp_nursery.actors.states import Era
 
@@ -75,7 +75,7 @@ async def met(**nature):
     """Such a server, what was settled with it, and when."""
     async with trio.open_nursery() as nursery:
         server = BothEras(nursery, **nature)
-        async with ClientSession(dispatcher=Endpoint(DuplexCarrier(server)), client_info=CLIENT_INFO) as client:
+        async with ClientSession(dispatcher=Endpoint(StreamCarrier(server)), client_info=CLIENT_INFO) as client:
             handshake = await negotiate(client, None, server.taken)
             yield server, client, handshake, trio.current_time()
         nursery.cancel_scope.cancel()
@@ -120,7 +120,7 @@ async def test_two_good_answers_in_one_read_are_a_handshake(first, _try, autojum
                 peer.say(*(both if first == PROBE else reversed(both)))
 
         peer.on_message = answer_both
-        async with ClientSession(dispatcher=Endpoint(DuplexCarrier(peer)), client_info=CLIENT_INFO) as client:
+        async with ClientSession(dispatcher=Endpoint(StreamCarrier(peer)), client_info=CLIENT_INFO) as client:
             assert (await negotiate(client, None)).era is Era.HANDSHAKE
             assert (client.protocol_version, client.discover_result) == (HANDSHAKE, None)
         nursery.cancel_scope.cancel()

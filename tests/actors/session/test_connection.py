@@ -9,7 +9,7 @@ from mcp_types import Tool
 from trio.testing import wait_all_tasks_blocked
 
 from mcp_nursery.actors.callbacks import NO_CALLBACKS, Host
-from mcp_nursery.actors.jsonrpc.stream_carrier import DuplexCarrier
+from mcp_nursery.actors.jsonrpc.stream_carrier import StreamCarrier
 from mcp_nursery.actors.messages import CallTool
 from mcp_nursery.actors.outcomes import Answered, Loss, Rejected, Unlisted, Unsendable
 from mcp_nursery.actors.reply import ReplySlot
@@ -41,7 +41,7 @@ async def made_ready(opening, era=None):
     await opening.list_tools()
 
 
-async def test_the_process_behind_it_is_the_duplexs():
+async def test_the_process_behind_it_is_the_streams():
     async with connection(**READY) as (lab, opening):
         assert opening.pid == lab.pid
 
@@ -308,7 +308,7 @@ async def test_the_whole_of_it_against_a_real_server(era):
     async def on_progress(*step):
         steps.append(step)
 
-    async with bridged() as bridge, open_connection(DuplexCarrier(bridge)) as wired:
+    async with bridged() as bridge, open_connection(StreamCarrier(bridge)) as wired:
         assert (await wired.handshake(era)).era is era
         await wired.list_tools()
         add = call("add", b'{"terms":[1,2]}')

@@ -15,7 +15,7 @@ from mcp_types import CallToolResult, DiscoverResult, InitializeResult, TextCont
 
 from mcp_nursery.actors.jsonrpc import codec
 from mcp_nursery.actors.jsonrpc.dispatcher import Endpoint
-from mcp_nursery.actors.jsonrpc.stream_carrier import DuplexCarrier
+from mcp_nursery.actors.jsonrpc.stream_carrier import StreamCarrier
 from mcp_nursery.actors.reply import ReplySlot
 from mcp_nursery.actors.session.handshake import CLIENT_INFO
 from mcp_nursery.actors.session.tool_call import MOST_BLOCKS, BadResult, InputWanted, PreparedTool, PreparedTools
@@ -68,7 +68,7 @@ CALLS = [
 
 @pytest.mark.parametrize("version", ["2024-11-05", HANDSHAKE, MODERN])
 async def test_a_frame_equals_what_the_session_would_send(version):
-    recorder, endpoint = Recorder(), Endpoint(DuplexCarrier(Peer()))
+    recorder, endpoint = Recorder(), Endpoint(StreamCarrier(Peer()))
     async with ClientSession(dispatcher=recorder, client_info=CLIENT_INFO) as session:
         session.adopt(adopted(version))
         await session.list_tools()

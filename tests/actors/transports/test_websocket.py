@@ -327,13 +327,13 @@ async def test_frames_cross_in_tls(certificate, server_context):
     trusted = ssl.create_default_context(cafile=certificate)
     async with serving(echo_once, server_context) as url:
         assert url.startswith("wss://")
-        async with connector(url, ssl_context=trusted).open() as duplex:
-            assert duplex.write_nowait([b"x" * (1 << 20)]) == 1
+        async with connector(url, ssl_context=trusted).open() as frames:
+            assert frames.write_nowait([b"x" * (1 << 20)]) == 1
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(duplex.writable)
-                assert await duplex.read() == [b"x" * (1 << 20)]
-            assert await duplex.read() == []
-            assert (await duplex.loss()).message == "closed with code 1001 (going away): enough"
+                nursery.start_soon(frames.writable)
+                assert await frames.read() == [b"x" * (1 << 20)]
+            assert await frames.read() == []
+            assert (await frames.loss()).message == "closed with code 1001 (going away): enough"
 
 
 @pytest.mark.usefixtures("authorities_not_loaded")

@@ -8,7 +8,7 @@ import trio.testing
 from trio_websocket import ConnectionClosed, wrap_server_stream
 
 from mcp_nursery.actors.outcomes import Loss
-from mcp_nursery.actors.transports.websocket_stream import Request, open_duplex
+from mcp_nursery.actors.transports.websocket_stream import UpgradeRequest, open_stream
 
 from ...timely import in_time, timely
 from .websocket_peer import (
@@ -28,17 +28,17 @@ from .websocket_peer import (
 )
 
 
-async def write(duplex, *frames):
+async def write(opened, *frames):
     """As the outbox does: all of it, however often it takes."""
     waiting = list(frames)
     while waiting:
-        del waiting[: duplex.write_nowait(waiting)]
-        await duplex.writable()
+        del waiting[: opened.write_nowait(waiting)]
+        await opened.writable()
 
 
 @asynccontextmanager
 async def in_memory(*, close_grace=1.0, streams=trio.testing.memory_stream_pair):
-    """A duplex and the server's connection, without sockets, for virtual time."""
+    """A stream and the server's connection, without sockets, for virtual time."""
     ours, theirs = streams()
     async with trio.open_nursery() as nursery:
         sides = []
@@ -48,9 +48,9 @@ async def in_memory(*, close_grace=1.0, streams=trio.testing.memory_stream_pair)
             sides.append(await request.accept(subprotocol="mcp"))
 
         nursery.start_soon(serve)
-        opening = open_duplex(ours, Request("host", "/"), close_grace=close_grace, frame_limit=1 << 20)
-        async with opening as duplex:
-            yield duplex, sides[0]
+        opening = open_stream(ours, UpgradeRequest("host", "/"), close_grace=close_grace, frame_limit=1 << 20)
+        async with opening as opened:
+            yield opened, sides[0]
         nursery.cancel_scope.cancel()
 
 
@@ -68,25 +68,25 @@ async def echo(request):
 
 async def test_frames_cross_whole_and_in_order():
     frames = [b"[]", "ünï ✓".encode(), b"x" * 126, b"y" * (1 << 16), b"z" * (3 << 20), b"{}"]
-    async with serving(echo) as url, connector(url).open() as duplex, trio.open_nursery() as nursery:
-        nursery.start_soon(write, duplex, *frames)
+    async with serving(echo) as url, connector(url).open() as opened, trio.open_nursery() as nursery:
+        nursery.start_soon(write, opened, *frames)
         back = []
         while len(back) < len(frames):
-            back += await duplex.read()
+            back += await opened.read()
     assert back == frames
-    assert duplex.pid is None
+    assert opened.pid is None
 
 
 async def test_a_batch_is_begun_at_once_and_one_at_a_time():
-    async with in_memory() as (duplex, server):
-        assert duplex.write_nowait([]) == 0
-        assert duplex.write_nowait([b"1", b"2", b"3"]) == 3
-        assert duplex.unfinished
-        assert duplex.write_nowait([b"4"]) == 0
-        await duplex.writable()
-        assert not duplex.unfinished
-        assert duplex.write_nowait([b"4"]) == 1
-        await duplex.writable()
+    async with in_memory() as (opened, server):
+        assert opened.write_nowait([]) == 0
+        assert opened.write_nowait([b"1", b"2", b"3"]) == 3
+        assert opened.unfinished
+        assert opened.write_nowait([b"4"]) == 0
+        await opened.writable()
+        assert not opened.unfinished
+        assert opened.write_nowait([b"4"]) == 1
+        await opened.writable()
         assert [await server.get_message() for _ in range(4)] == ["1", "2", "3", "4"]
 
 
@@ -95,8 +95,8 @@ async def test_a_batch_is_begun_at_once_and_one_at_a_time():
     [([1000] * 100, 65), ([1 << 20, 10], 1), ([1 << 16, 1], 1), ([10, 1 << 20], 1), ([1 << 15, 1 << 15], 2)],
 )
 async def test_what_one_write_may_not_hold_is_not_begun(sizes, begun):
-    async with in_memory() as (duplex, _):
-        assert duplex.write_nowait([b"x" * size for size in sizes]) == begun
+    async with in_memory() as (opened, _):
+        assert opened.write_nowait([b"x" * size for size in sizes]) == begun
 
 
 @timely
@@ -106,31 +106,31 @@ async def test_a_peer_that_does_not_read_holds_up_the_write_and_nothing_else():
     async def deaf(stream):
         await stream.send_all(frame(TEXT, b"hello"))
 
-    async with scripted(deaf, close_grace=0.1) as duplex:
-        assert duplex.write_nowait([b"x" * (32 << 20)]) == 1
+    async with scripted(deaf, close_grace=0.1) as opened:
+        assert opened.write_nowait([b"x" * (32 << 20)]) == 1
         with trio.move_on_after(0.1) as scope:
-            await duplex.writable()
+            await opened.writable()
         assert scope.cancelled_caught
-        assert duplex.unfinished
-        assert duplex.write_nowait([b"more"]) == 0
-        assert await duplex.read() == [b"hello"]
+        assert opened.unfinished
+        assert opened.write_nowait([b"more"]) == 0
+        assert await opened.read() == [b"hello"]
         left = trio.current_time()
     in_time(trio.current_time() - left, 1.0)
 
 
 async def test_no_frame_is_sent_twice_by_a_write_that_was_given_up():
     """R2: whatever is cancelled, and however often it is taken up again."""
-    async with in_memory() as (duplex, server):
+    async with in_memory() as (opened, server):
         for steps in range(8):
-            assert duplex.write_nowait([b"a", b"b", b"c"]) == 3
+            assert opened.write_nowait([b"a", b"b", b"c"]) == 3
             with trio.CancelScope() as scope:
                 async with trio.open_nursery() as nursery:
-                    nursery.start_soon(duplex.writable)
+                    nursery.start_soon(opened.writable)
                     for _ in range(steps):
                         await trio.lowlevel.checkpoint()
                     scope.cancel()
-            await duplex.writable()
-            assert not duplex.unfinished
+            await opened.writable()
+            assert not opened.unfinished
             assert [await server.get_message() for _ in range(3)] == ["a", "b", "c"]
 
 
@@ -139,8 +139,8 @@ async def test_a_flood_of_pings_from_a_peer_that_does_not_read_takes_no_memory()
         while True:
             await stream.send_all(frame(PING, b"x" * 100) * 1000)
 
-    async with scripted(flood, close_grace=0.1) as duplex, trio.open_nursery() as nursery:
-        nursery.start_soon(duplex.read)
+    async with scripted(flood, close_grace=0.1) as opened, trio.open_nursery() as nursery:
+        nursery.start_soon(opened.read)
         await trio.testing.wait_all_tasks_blocked(0.3)  # the flood is held up, as we are by it
         nursery.cancel_scope.cancel()
 
@@ -178,16 +178,16 @@ async def test_what_a_peer_may_send(sent, read):
     async def say(stream):
         await stream.send_all(sent + close_frame(1000))
 
-    async with scripted(say) as duplex:
-        assert await everything(duplex) == read
+    async with scripted(say) as opened:
+        assert await everything(opened) == read
 
 
 async def test_frames_in_the_packet_of_the_handshake():
     async def say(stream):
         await stream.send_all(await acceptance(stream) + frame(TEXT, b"early") + close_frame(1001))
 
-    async with listening(say) as url, connector(url).open() as duplex:
-        assert await everything(duplex) == [b"early"]
+    async with listening(say) as url, connector(url).open() as opened:
+        assert await everything(opened) == [b"early"]
 
 
 @pytest.mark.parametrize(("said", "heard"), [(b"", []), (frame(TEXT, b"early"), [b"early"])])
@@ -202,9 +202,9 @@ async def test_a_server_that_leaves_in_the_packet_of_the_handshake(said, heard):
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(say, theirs)
-            async with open_duplex(ours, Request("host", "/"), close_grace=0, frame_limit=100) as duplex:
-                assert await everything(duplex) == heard
-                assert (await duplex.loss()).message == "the connection ended without a close frame"
+            async with open_stream(ours, UpgradeRequest("host", "/"), close_grace=0, frame_limit=100) as opened:
+                assert await everything(opened) == heard
+                assert (await opened.loss()).message == "the connection ended without a close frame"
 
 
 async def test_a_handshake_byte_by_byte():
@@ -212,8 +212,8 @@ async def test_a_handshake_byte_by_byte():
         for byte in await acceptance(stream) + frame(TEXT, b"slow"):
             await stream.send_all(bytes([byte]))
 
-    async with listening(say) as url, connector(url).open() as duplex:
-        assert await duplex.read() == [b"slow"]
+    async with listening(say) as url, connector(url).open() as opened:
+        assert await opened.read() == [b"slow"]
 
 
 # how it ends
@@ -257,16 +257,16 @@ async def test_an_end_is_told_in_one_line_after_all_that_came_before(last, messa
     async def say(stream):
         await stream.send_all(frame(TEXT, b"first") + last)
 
-    async with scripted(say, frame_limit=1000) as duplex:
-        assert await everything(duplex) == [b"first"]
-        loss = await duplex.loss()
+    async with scripted(say, frame_limit=1000) as opened:
+        assert await everything(opened) == [b"first"]
+        loss = await opened.loss()
         assert loss == Loss(message, unheard=True)
         with pytest.raises(trio.BrokenResourceError):
-            duplex.write_nowait([b"x"])
+            opened.write_nowait([b"x"])
         with pytest.raises(trio.BrokenResourceError):
-            await duplex.writable()
-        assert await duplex.read() == []
-    assert await duplex.loss() == loss
+            await opened.writable()
+        assert await opened.read() == []
+    assert await opened.loss() == loss
 
 
 @pytest.mark.parametrize(
@@ -288,13 +288,13 @@ async def test_a_connection_that_goes_is_noticed_at_once(end, message):
         ended.append(trio.current_time())
         await end(stream)
 
-    async with scripted(say) as duplex:
-        assert duplex.write_nowait([b"hello"]) == 1
+    async with scripted(say) as opened:
+        assert opened.write_nowait([b"hello"]) == 1
         with suppress(trio.BrokenResourceError):  # it may be gone already
-            await duplex.writable()
-        assert await everything(duplex) == []
+            await opened.writable()
+        assert await everything(opened) == []
         taken = trio.current_time() - ended[0]
-        assert await duplex.loss() == Loss(message, unheard=False)
+        assert await opened.loss() == Loss(message, unheard=False)
     in_time(taken, 0.5)
 
 
@@ -311,12 +311,12 @@ async def test_an_answer_is_read_although_a_later_write_fails():
     async def reset_softly(stream):
         await stream.aclose()  # with unread data: the peer's kernel answers a write with a reset
 
-    async with scripted(answer_and_go) as duplex:
-        await write(duplex, b"call")
+    async with scripted(answer_and_go) as opened:
+        await write(opened, b"call")
         await gone.wait()
         with pytest.raises(trio.BrokenResourceError):
-            await write(duplex, *[b"x" * 65536] * 1000)
-        assert await everything(duplex) == [b"%d" % n for n in range(100)]
+            await write(opened, *[b"x" * 65536] * 1000)
+        assert await everything(opened) == [b"%d" % n for n in range(100)]
 
 
 async def test_a_close_of_ours_says_goodbye_and_waits_for_the_answer():
@@ -345,7 +345,7 @@ async def test_a_peer_that_does_not_answer_the_close_is_left_in_time(autojump_cl
                 await theirs.send_all(await acceptance(theirs))
 
             nursery.start_soon(greet)
-            opening = open_duplex(ours, Request("host", "/"), close_grace=2.0, frame_limit=100)
+            opening = open_stream(ours, UpgradeRequest("host", "/"), close_grace=2.0, frame_limit=100)
             async with opening:
                 left = trio.current_time()
                 if cancelled:
@@ -373,13 +373,13 @@ async def test_the_blocks_own_exception_comes_out_as_it_is():
 
 
 async def test_a_batch_that_a_close_overtook_is_told_to_be_broken():
-    async with in_memory() as (duplex, server):
-        assert duplex.write_nowait([b"x"]) == 1
+    async with in_memory() as (opened, server):
+        assert opened.write_nowait([b"x"]) == 1
         await server.aclose(4000)
-        assert await duplex.read() == []
+        assert await opened.read() == []
         with pytest.raises(trio.BrokenResourceError):
-            await duplex.writable()
-        assert not (await duplex.loss()).unheard  # it might have left
+            await opened.writable()
+        assert not (await opened.loss()).unheard  # it might have left
 
 
 @pytest.mark.slow
@@ -397,11 +397,11 @@ async def test_fragments_of_nothing_hold_up_nobody_and_end():
             passed += 1
             await trio.lowlevel.checkpoint()
 
-    async with scripted(flood, close_grace=0.1) as duplex, trio.open_nursery() as nursery:
+    async with scripted(flood, close_grace=0.1) as opened, trio.open_nursery() as nursery:
         nursery.start_soon(others)
-        assert await everything(duplex) == []
+        assert await everything(opened) == []
         nursery.cancel_scope.cancel()
-        assert (await duplex.loss()).message == "sent a message in more than 100000 fragments"
+        assert (await opened.loss()).message == "sent a message in more than 100000 fragments"
     assert passed >= 100_000 // 64  # once at least between two handfuls
 
 
@@ -410,5 +410,5 @@ async def test_a_message_of_many_fragments_is_one():
         await stream.send_all(frame(TEXT, b"a", final=False) + frame(0, b"a", final=False) * 5000 + frame(0, b"b"))
         await stream.send_all(close_frame())
 
-    async with scripted(say) as duplex:
-        assert await everything(duplex) == [b"a" * 5001 + b"b"]
+    async with scripted(say) as opened:
+        assert await everything(opened) == [b"a" * 5001 + b"b"]

@@ -45,7 +45,7 @@ async def listening(script):
 
 @asynccontextmanager
 async def scripted(script, **settings):
-    """A duplex to a script that writes bytes once the WebSocket is open."""
+    """A stream to a script that writes bytes once the WebSocket is open."""
 
     async def greet_first(stream):
         await accept(stream)
@@ -53,8 +53,8 @@ async def scripted(script, **settings):
 
     async with listening(greet_first) as url:
         with trio.fail_after(60):
-            async with connector(url, **settings).open() as duplex:
-                yield duplex
+            async with connector(url, **settings).open() as opened:
+                yield opened
 
 
 async def accept(stream, **answer):
@@ -109,10 +109,10 @@ async def reset(stream):
     await trio.aclose_forcefully(stream)
 
 
-async def everything(duplex):
+async def everything(opened):
     """All frames to the end."""
     frames = []
-    while batch := await duplex.read():
+    while batch := await opened.read():
         frames += batch
     return frames
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mcp_nursery.actors.process.orphans import Host, this_host
+from mcp_nursery.actors.process.orphans import HostProcess, this_host
 from mcp_nursery.actors.process.table import ProcessId
 from mcp_nursery.actors.states import Era
 from mcp_nursery.supervisor.config import TrustRequest
@@ -211,11 +211,11 @@ COLUMNS = [
 def test_rows_that_nobody_of_ours_wrote(store, file, table, column, odd):
     """Of eras and processes they are as good as lost; of consents and pins they refuse; none is an error of ours."""
     me = this_host()
-    dead = Host(me.machine, me.pid, me.started - 1)
+    dead = HostProcess(me.machine, me.pid, me.started - 1)
     store.remember_era("s", "d", Era.MODERN)
     store.add_process("m", dead)
     store.name_process("m", ProcessId(4, 44))
-    store.add_process("n", Host(me.machine, me.pid, me.started - 2))
+    store.add_process("n", HostProcess(me.machine, me.pid, me.started - 2))
     store.agree(REQUEST)
     store.pin("s", "d", DECLARED)
     store.pin("s", "d", CHANGED)

@@ -14,7 +14,7 @@ import pytest
 from mcp_types import Tool as Definition
 
 from mcp_nursery.actors.process import orphans
-from mcp_nursery.actors.process.orphans import Host, Orphan, this_host
+from mcp_nursery.actors.process.orphans import HostProcess, Orphan, this_host
 from mcp_nursery.actors.process.table import ProcessId, identify
 from mcp_nursery.actors.states import Era
 from mcp_nursery.supervisor import HttpTransport, InProcessTransport, MemoryStore, ServerSpec, StdioTransport
@@ -285,7 +285,7 @@ def test_what_cannot_be_read(store, file, how, caplog):
         file.touch(0o600)
     damage(file, how)
     before = None if how == "directory" else file.read_bytes()
-    host = Host("here", 1, 1)
+    host = HostProcess("here", 1, 1)
     assert store.era("s", "d") is None
     store.remember_era("s", "d", Era.MODERN)
     store.add_process("m", host)
@@ -320,7 +320,7 @@ def dead_host():
     done = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     started = identify(done.pid).started
     done.communicate(b"\n")
-    return Host(this_host().machine, done.pid, started)
+    return HostProcess(this_host().machine, done.pid, started)
 
 
 def test_the_ledger(store, file):
@@ -335,8 +335,8 @@ def test_the_ledger(store, file):
     store.add_process("named", dead)
     store.name_process("named", ProcessId(4, 44))
     store.add_process("kept", dead)
-    store.add_process("elsewhere", Host("other boot", dead.pid, dead.started))
-    reused = Host(me.machine, me.pid, me.started - 1)
+    store.add_process("elsewhere", HostProcess("other boot", dead.pid, dead.started))
+    reused = HostProcess(me.machine, me.pid, me.started - 1)
     store.add_process("of a host whose number I bear", reused)
     other = SqliteStore(file)
     adopted = other.adopt_orphans(me, but="kept")
@@ -352,7 +352,7 @@ def test_the_ledger(store, file):
 
 def test_processes_of_other_machines_are_forgotten_some_day(store, monkeypatch):
     """Q1: their hosts cannot be asked after."""
-    store.add_process("m", Host("other boot", 1, 1))
+    store.add_process("m", HostProcess("other boot", 1, 1))
     now = time.time()
     monkeypatch.setattr(store_module.time, "time", lambda: now + 31 * 24 * 3600)
     store.adopt_orphans(this_host(), but=None)
@@ -368,7 +368,7 @@ def test_no_machine_no_host(monkeypatch):
 WRITER = """
 import sys
 from mcp_nursery.actors.messages import Era
-from mcp_nursery.actors.process.orphans import Host
+from mcp_nursery.actors.process.orphans import HostProcess
 from mcp_nursery.supervisor.config import TrustRequest
 from mcp_nursery.supervisor.storage.sqlite import SqliteStore
 
@@ -376,7 +376,7 @@ path, number = sys.argv[1:]
 store = SqliteStore(path)
 for turn in range(20):
     store.remember_era(number, str(turn), Era.MODERN)
-    store.add_process(f"{number} {turn}", Host("m", 1, 1))
+    store.add_process(f"{number} {turn}", HostProcess("m", 1, 1))
     store.agree(TrustRequest("s", "f", (), {}, f"{number} {turn}"))
     assert store.era(number, str(turn)) is Era.MODERN
     assert store.agreed(f"{number} {turn}")
