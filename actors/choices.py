@@ -1,4 +1,4 @@
-"""What arguments and settings may be: anything else is refused where it comes in.
+"""Checks of arguments and settings: a value that is not allowed is refused where it comes in.
 
 A typing error in one that has a fixed set of values would otherwise be taken for the value that the code happens to
 fall through to, and with `resend="Never"` that is a call executed twice.

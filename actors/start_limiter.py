@@ -19,7 +19,7 @@ class StartLimiter:
         self._places: dict[Place, None] = {}
         """Those that are taken, the first to be free again first: all are taken for the same time."""
         self._line = trio.StrictFIFOLock()
-        """Held by who is next. The others wait for it, with no time of their own: thousands would all wake at once."""
+        """Held by the next in line. The others wait for it without a timer: thousands would all wake at once."""
         self._left = trio.lowlevel.ParkingLot()
 
     async def enter(self) -> "Place":

@@ -1,4 +1,4 @@
-"""What an endpoint stands on: how its frames leave and the peer's come, on a stream of frames or in exchanges of HTTP.
+"""What carries an endpoint's frames, both ways: a stream of frames, or exchanges of HTTP.
 
 The endpoint numbers, frames and correlates; a carrier knows when bytes leave, where an answer may come, and what a
 failure on the way means.

@@ -237,7 +237,7 @@ class Endpoint(Requests):
         self.conclude(slot, origin.judge(outcome_of(message, size)))
 
     def refuse(self, frame: bytes, problem: str, origin: Origin) -> None:
-        """A frame is not read. Who asks is told so, and so is who waits for it, if that can be told."""
+        """Refuse a frame. The peer that asks, or the caller that waits for it, is told, if the frame says which."""
         logger.warning("refused %s", problem)
         told = large_messages.members(frame)
         method, request_id = told.get("method"), as_request_id(told.get("id"))

@@ -1,4 +1,4 @@
-"""Frames that wait for the peer to read. Never blocks who queues, and knows of each frame whether it has left."""
+"""Frames that wait for the peer to read. Queueing never blocks, and of each frame it is known whether it has left."""
 
 import trio
 

@@ -1,4 +1,4 @@
-"""Who is told of every process that is started, so that a host that dies leaves word of what it leaves behind."""
+"""The record of every process that is started, by which the next host finds what a killed host left behind."""
 
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Protocol

@@ -100,7 +100,7 @@ class ProcessTree:
         return await self._kill()
 
     def _terminate_group(self) -> int | None:
-        """Tell the group before anybody looks who is in it: where many trees end at once, a look may come late.
+        """Signal the group before its members are looked up: where many trees end at once, a look may come late.
 
         Returns:
             When, in clock ticks; None if only a look can tell whose the group is, because the first process was reaped.

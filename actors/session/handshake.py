@@ -1,4 +1,4 @@
-"""Which era a server speaks. One question at a time; who has been asked both is what its answer to `initialize` says.
+"""Which era a server speaks. It is asked one question at a time, and `initialize` decides if it was asked both.
 
 A server that speaks both eras becomes one of the handshake when it answers `initialize`, whatever it answered before,
 so `initialize` is sent only if a probe that was read stays mute, and then its answer decides.

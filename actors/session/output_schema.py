@@ -1,4 +1,4 @@
-"""Holding what a tool returns against the schema that it declared, in time that no server can draw out."""
+"""Checks what a tool returns against the schema that it declared, in bounded time."""
 
 import logging
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""What it may cost to hold a value against a JSON Schema, in the worst case. Pure.
+"""What it may cost to check a value against a JSON Schema, in the worst case. Pure.
 
 References multiply: a schema of a few lines can ask for more steps than there are atoms, twice as many for each of its
 definitions, or for each level of the value.

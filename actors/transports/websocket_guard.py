@@ -1,4 +1,4 @@
-"""A stream as trio-websocket gets to see it: judged on the way in, buffered on the way out, never a cause to crash."""
+"""The stream under trio-websocket: checked on the way in, buffered on the way out, so that nothing crashes it."""
 
 import os
 from typing import Final

@@ -108,7 +108,7 @@ class Target:
         self._lost_incarnation = incarnation or 0
 
     async def noticed(self, lost: int | None) -> None:
-        """Wait until the keeper knows of a loss too: who was told of it must not see the server as connected."""
+        """Wait until the keeper knows of a loss too: a caller that knows must not see the server as connected."""
         cell = self._servers.cells.get(self._call.tool.server)
         if cell is not None:
             await cell.wait(lambda snapshot: snapshot.incarnation != lost or not _connected(snapshot) or None)

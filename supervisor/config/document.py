@@ -1,4 +1,4 @@
-"""One file to one object, out of JSON or TOML. Whatever its bytes are, the only error is ConfigError."""
+"""One file, JSON or TOML, becomes one object. Whatever its bytes are, the only error is ConfigError."""
 
 import datetime
 import json

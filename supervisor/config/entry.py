@@ -1,4 +1,4 @@
-"""One entry of a file to one ServerSpec. No message shows a value: any of them may be a secret."""
+"""One entry of a file becomes one ServerSpec. No message shows a value: any of them may be a secret."""
 
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar, cast

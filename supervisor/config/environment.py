@@ -1,4 +1,4 @@
-"""The time limits that the host's environment has a say in. Milliseconds there, seconds everywhere else."""
+"""Time limits that the host's environment may set. Milliseconds there, seconds everywhere else."""
 
 import math
 import re

@@ -1,4 +1,4 @@
-"""Several files to one configuration."""
+"""Several files become one configuration."""
 
 import logging
 import os

@@ -1,9 +1,9 @@
 """Signs that a result tries to instruct the model. Pure, and advisory: they block nothing and change nothing.
 
-Each is a sentence that an ordinary text hardly has; who wants to be missed will be. A text *about* such attacks that
-quotes one has its sign too. All of a text is read, by the regular expressions of the JSON Schema validator: they take
-time linear in the text, 2 ms for 1 MB of prose, code, JSON or HTML and 5 ms of Chinese, at worst 60 ms where every
-letter is escaped. RE2 takes as long, Python's `re` 150 to 600 ms.
+Each is a sentence that an ordinary text hardly has; an attack that is written to be missed will be. A text *about* such
+attacks that quotes one has its sign too. All of a text is read, by the regular expressions of the JSON Schema
+validator: they take time linear in the text, 2 ms for 1 MB of prose, code, JSON or HTML and 5 ms of Chinese, at worst
+60 ms where every letter is escaped. RE2 takes as long, Python's `re` 150 to 600 ms.
 """
 
 import re
@@ -184,7 +184,7 @@ _ANY: Final = "|".join(_PATTERNS.values())
 def scan(text: str) -> tuple[str, ...]:
     """The signs in a text, however long, in the order of `SIGNALS`.
 
-    Looked for in it as it is, and in what is read by who knows JSON's escapes and overlooks what has no width.
+    The text is searched as it is, and with JSON's escapes resolved and without what has no width.
     """
     try:
         found = _signs(text)

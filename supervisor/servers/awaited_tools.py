@@ -1,4 +1,4 @@
-"""Calls of tools that nobody has yet: whether one may still come, and who is to look again when something has.
+"""Calls of tools that no server has yet: whether one may still come, and which calls look again when one has.
 
 With hundreds of servers and as many calls that wait for them at the start, each change of a server wakes only those
 whom it concerns. Nothing here grows with what is connected already.

@@ -1,4 +1,4 @@
-"""On what terms servers are kept: what holds for all of them, and what a keeper takes of it for one."""
+"""Settings: what holds for all servers, and what a keeper takes of it for one."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial

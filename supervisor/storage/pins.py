@@ -1,4 +1,4 @@
-"""Pins at work: the tools of one server are held against what they were when they were first used."""
+"""Pins: the tools of one server are compared with what they were when they were first used."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -120,7 +120,7 @@ class PinBook:
 
 
 class _Turns:
-    """Somebody who has much to do, and lets others have their turn."""
+    """Work that takes long, and lets others run in between."""
 
     def __init__(self) -> None:
         self._ends = perf_counter() + _TURN

@@ -62,7 +62,7 @@ class HttpCarrier:
         self.phase: Phase = Phase.OPENING
         """What is under way."""
         self.is_gone: bool = False
-        """It was lost: there is nobody to take leave of."""
+        """It was lost: nobody is there to be told of the end."""
         self._hub: Hub | None = None
         self._nursery: trio.Nursery | None = None
         self._early: list[Exchange] = []

@@ -1,4 +1,4 @@
-"""Requests to one server: addressed, dressed and authorised; redirects are told, and followed by who sends."""
+"""Requests to one server, with address, headers and authorisation. Redirects are reported; the sender follows them."""
 
 from collections.abc import AsyncGenerator, AsyncIterable, Mapping
 from contextlib import asynccontextmanager
@@ -44,8 +44,8 @@ class HttpClient:
             httpx2.RequestError: There is none.
             AuthFailed: What authorises requests has failed.
         """
-        dressed = httpx2.Headers(dict(headers), encoding="utf-8")  # ids of events may be of any letters
-        request = self._client.build_request(method, url, headers=dressed, content=body)
+        encoded = httpx2.Headers(dict(headers), encoding="utf-8")  # ids of events may be of any letters
+        request = self._client.build_request(method, url, headers=encoded, content=body)
         request.url = self.address.complete(request.url)  # not shown in logs; `build_request` would undo it
         return await self._client.send(request, stream=True, follow_redirects=False)
 

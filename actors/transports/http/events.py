@@ -1,4 +1,4 @@
-"""Server-sent events, taken apart byte by byte within a limit: one that is too large is passed over, and said to be so.
+"""Server-sent events, parsed as they come, within a limit: an event that is too large is skipped and reported.
 
 In this way the stream goes on after it, and whose answer it was can still be seen at its ends.
 """

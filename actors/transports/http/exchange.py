@@ -1,8 +1,8 @@
-"""One frame of ours over HTTP: a task of its own has it from its first byte to the outcome, and its end closes it.
+"""One frame of ours over HTTP: one task owns it from its first byte to its outcome, and its end closes it.
 
-Who sends knows here who waits. So `sent` is true from the moment in which the frame leaves and for good, a call that is
-decided is not sent any more, an answer counts for the request it answers and for no other, and an exchange that ends
-without an answer decides who waits for one.
+The sender knows here which call waits. So `sent` is true from the moment in which the frame leaves and for good, a call
+that is decided is not sent any more, an answer counts for the request it answers and for no other, and an exchange that
+ends without an answer decides the call that waits for one.
 """
 
 import contextlib
@@ -113,7 +113,7 @@ class Exchange:
         return False
 
     async def run(self) -> None:
-        """From the first byte to the outcome: whatever happens, who waits is decided afterwards."""
+        """Run from the first byte to the outcome: whatever happens, the call that waits is decided afterwards."""
         evidence: Evidence | None = _GIVEN_UP
         try:
             with self.scope:
@@ -363,7 +363,7 @@ class Request(Exchange, Origin):
         return outcome
 
     def respond(self, frame: bytes) -> None:
-        """Answer what the server asked here. If that fails, it waits for ever, and so would who waits here."""
+        """Answer what the server asked here. If that failed, it would wait for ever, and so would the call here."""
         self.carrier.begin(Exchange(self.carrier, Outgoing(frame), self._response_failed))
 
     def _response_failed(self, evidence: Evidence) -> None:

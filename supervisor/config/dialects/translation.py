@@ -1,4 +1,4 @@
-"""An entry of another host's file, being said in our own words. Pure. No message shows a value."""
+"""An entry of another host's file, translated into our own words. Pure. No message shows a value."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
