@@ -60,7 +60,7 @@ class ToolCodec(Protocol):
 class ReplySlot:
     """Where one caller waits. Decided once: by the outcome, by its time being over, or by the caller giving up.
 
-    The caller makes it and waits in it; the router routes it to an owner; the owner numbers its request, marks it as
+    The caller makes it and waits in it; the router routes it to an owner; the owner begins its request, marks it as
     sent when the write begins, and resolves it. Each field has one method that writes it. All of it is synchronous, so
     that `delivery` is true at every moment. A caller with many calls waits in none of its slots: each tells its
     `listener` when it is decided.
@@ -81,9 +81,9 @@ class ReplySlot:
     incarnation: int | None = field(default=None, init=False)
     """Of the server that it was routed to. Written by `route` and `follow`."""
     request_id: int | str | None = field(default=None, init=False)
-    """Written by `number`."""
+    """Written by `begin`."""
     tool: ToolCodec | None = field(default=None, init=False)
-    """What reads the result. Written by `assign` and `follow`."""
+    """What reads the result. Written by `begin` and `follow`."""
     owner: Mailbox[Any] | None = field(default=None, init=False)
     """The owner's mailbox for abandoned slots. Written by `route`."""
     _progress: deque[tuple[float, float | None, str | None]] | None = field(default=None, init=False)
@@ -97,13 +97,9 @@ class ReplySlot:
         """Wait for what the same incarnation says next, after its answer in the earlier slot."""
         self.incarnation, self.tool = earlier.incarnation, earlier.tool
 
-    def assign(self, tool: ToolCodec) -> None:
-        """The owner has this tool for the call."""
-        self.tool = tool
-
-    def number(self, request_id: int | str) -> None:
-        """The request has this id."""
-        self.request_id = request_id
+    def begin(self, request_id: int | str, tool: ToolCodec | None) -> None:
+        """The owner has this id for the request, and this tool if it is a call."""
+        self.request_id, self.tool = request_id, tool
 
     def mark_sent(self) -> None:
         """The frame's write begins: from now on the server may have acted."""

@@ -9,7 +9,7 @@ from mcp.shared.dispatcher import as_request_id, coerce_request_id
 from mcp_types import INTERNAL_ERROR, RequestId
 
 from ..outcomes import Answered, Busy, Loss, Outcome, Rejected, Unsendable
-from ..reply import ReplySlot
+from ..reply import ReplySlot, ToolCodec
 from .carrier import Carrier, Outgoing, no_headers
 
 CLOSED: Final = Loss("the connection was closed")
@@ -28,7 +28,7 @@ class CallTable:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def open(self, slot: ReplySlot, request_id: RequestId | None = None) -> RequestId:
+    def open(self, slot: ReplySlot, request_id: RequestId | None = None, tool: ToolCodec | None = None) -> RequestId:
         """Register a slot and return its request's id.
 
         Raises:
@@ -42,7 +42,7 @@ class CallTable:
         key = coerce_request_id(request_id)
         if key in self._waiting:
             raise ValueError(f"request id {request_id!r} is already in flight")
-        slot.number(request_id)
+        slot.begin(request_id, tool)
         self._waiting[key] = slot
         return request_id
 
@@ -80,6 +80,7 @@ class Post:
 
     slot: ReplySlot
     encode: Callable[[RequestId], bytes]
+    tool: ToolCodec | None = None
     headers: Callable[[], Mapping[str, str]] = no_headers
     """What goes with it where frames have headers."""
     limited: bool = False
@@ -118,7 +119,7 @@ class Requests:
         for post in batch:
             slot = post.slot
             try:
-                frame = post.encode(self._table.open(slot))
+                frame = post.encode(self._table.open(slot, tool=post.tool))
             except TypeError as error:
                 self.conclude(slot, Unsendable(str(error)))
                 continue

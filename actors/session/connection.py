@@ -112,9 +112,8 @@ class WiredConnection:
             if tool is None:
                 slot.resolve(Unlisted())
                 continue
-            slot.assign(tool)
             encode = partial(tool.frame, arguments=call.arguments, meta=call.meta, wants_progress=slot.wants_progress)
-            posts.append(Post(slot, encode, partial(tool.headers, call.arguments), call.limited))
+            posts.append(Post(slot, encode, tool, partial(tool.headers, call.arguments), call.limited))
         self._endpoint.post(posts)
 
     async def answer(self, question: Question) -> Outcome:
@@ -128,13 +127,12 @@ class WiredConnection:
         if tool is None:
             call.slot.resolve(Unlisted())
             return
-        call.slot.assign(tool)
 
         def encode(request_id: int | str) -> bytes:
             meta = {**call.meta, "progressToken": request_id} if call.slot.wants_progress else call.meta
             return codec.request(request_id, "tools/call", round_params(again, tool.params_meta(meta)))
 
-        self._endpoint.post([Post(call.slot, encode, partial(tool.headers, call.arguments), call.limited)])
+        self._endpoint.post([Post(call.slot, encode, tool, partial(tool.headers, call.arguments), call.limited)])
 
     def cancel(self, slot: ReplySlot) -> None:
         """Take a call back, or tell the server. See `Connection`."""

@@ -9,7 +9,7 @@ from functools import cached_property
 
 import trio
 
-from mcp_nursery.actors.errors import CallError, CallTimeout, NurseryError
+from mcp_nursery.actors.errors import CallError, CallTimeout, NurseryError, SupervisorClosed
 from mcp_nursery.actors.messages import CallTool
 from mcp_nursery.actors.outcomes import Answered, Dropped, Loss, Outcome, Rejected, Unrouted
 from mcp_nursery.actors.reply import ReplySlot
@@ -19,7 +19,7 @@ from mcp_nursery.actors.states import Delivery
 from ..servers.servers import Fleet
 from ..tools.results import ToolResult
 from ..tools.tool import Tool
-from .call import ActiveCall, Call
+from .call import ActiveCall, Call, encode_arguments
 from .input_rounds import Asked, InputRounds, may_be_question, wants_a_visit
 from .result import judge, lost
 from .target import Target
@@ -36,7 +36,7 @@ class Attempts:
     """
 
     def __init__(self, call: Call, servers: Fleet) -> None:
-        self._call = ActiveCall(call, servers)
+        self._call = ActiveCall(call, servers, encode_arguments(call.arguments, call.name, call.server))
         self._servers = servers
 
     @cached_property
@@ -52,30 +52,33 @@ class Attempts:
         """
         await trio.lowlevel.checkpoint_if_cancelled()
         call, servers = self._call, self._servers
-        servers.check_open()
+        if servers.closed:
+            raise SupervisorClosed
         tool = servers.catalogue.value.find(call.asked.name, call.asked.server) or await self._find()
         call.begin(tool)
         servers.begin_call(tool.server)
-        return await self._until_result(None)
+        return await self._until_result(tool, None)
 
     async def _find(self) -> Tool:
         """The tool that nobody knows now, if it comes in time."""
         self._target.find_in(self._servers.catalogue.value)  # refuses, whatever the call's time, if it cannot come
-        self._call.limit(None)
+        self._call.begin(None)
         with self._call.in_time():
             return await self._target.find()
 
     # -- attempts -------------------------------------------------------------------------------------------------
 
-    async def _until_result(self, outcome: Outcome | None) -> ToolResult:
+    async def _until_result(self, tool: Tool, outcome: Outcome | None) -> ToolResult:
         """Try, and once more if that is allowed; `outcome` is that of an attempt already sent."""
-        call, server, failed = self._call, self._call.tool.server, True
+        call, server, failed = self._call, tool.server, True
         error: CallError | None = None
         try:
             while True:
-                if outcome is None and not call.tool.available:
-                    await self._ready(error)
-                ended = await self._attempt(outcome)
+                if outcome is None:
+                    if not tool.available:
+                        tool = await self._ready(error)
+                    outcome = await call.submit()
+                ended = await self._ended(outcome)
                 if isinstance(ended, ToolResult):
                     failed = False
                     return ended
@@ -83,17 +86,14 @@ class Attempts:
                     self._target.leave(call.slot.incarnation)
                 else:
                     error = await self._failed(ended, final=error is not None)
-                await self._ready(error)
-                outcome = None
+                tool, outcome = await self._ready(error), None
         finally:
             self._servers.finish_call(server, failed=failed)
 
-    async def _attempt(self, outcome: Outcome | None) -> ToolResult | Unrouted | Loss | Dropped:
-        """One attempt, with all the rounds in which its server asks before it answers."""
+    async def _ended(self, outcome: Outcome) -> ToolResult | Unrouted | Loss | Dropped:
+        """How one attempt ends, after all the rounds in which its server asks before it answers."""
         call = self._call
         rounds: InputRounds | None = None
-        if outcome is None:
-            outcome = await call.submit()
         while True:
             match outcome:
                 case Unrouted() | Loss() | Dropped():
@@ -134,7 +134,7 @@ class Attempts:
             return True
         return resend == "always" or self._call.tool.hints.repeatable
 
-    async def _ready(self, error: CallError | None) -> None:
+    async def _ready(self, error: CallError | None) -> Tool:
         """Wait until a live incarnation can take the call, as long as the caller wants to wait."""
         patient = error is not None and error.delivery is Delivery.UNKNOWN
         try:
@@ -147,6 +147,7 @@ class Attempts:
                 raise error from None  # what became of the call goes before where the server stands now
             raise
         self._call.found = tool
+        return tool
 
     # -- its steps, for who has many calls ------------------------------------------------------------------------
 
@@ -200,7 +201,7 @@ class Attempts:
         Raises:
             NurseryError: See `Supervisor.call_tool`.
         """
-        return await self._until_result(self._call.slot.outcome)
+        return await self._until_result(self._call.tool, self._call.slot.outcome)
 
     def give_up(self) -> None:
         """Take back what `start` began, or have the server told."""

@@ -8,11 +8,11 @@ it was not sent.
 
 import math
 from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, Final, Literal
 
 import trio
-from attrs import Factory, define, field, frozen
+from attrs import define, field, frozen
 from opentelemetry.context import get_current
 from opentelemetry.propagate import inject
 
@@ -70,7 +70,8 @@ class Call:
 
     def __attrs_post_init__(self) -> None:
         for option, check in _CHECKS.items():
-            if (value := getattr(self, option)) is not None:
+            value = getattr(self, option)
+            if value is not None and check(value) is not None:
                 chosen(option, value, check)
         if self.resend != "safe":
             chosen("resend", self.resend, _RESEND)
@@ -94,25 +95,19 @@ def encode_arguments(arguments: object, name: str, server: str | None) -> bytes 
     raise InvalidArguments(problem, server=server, tool=name)
 
 
-def _encoded(call: "ActiveCall") -> bytes | None:
-    return encode_arguments(call.asked.arguments, call.asked.name, call.asked.server)
-
-
+_AT_EASE: Final = nullcontext()
+"""For who waits for the result alone: the timer ends that."""
 _NO_SLOT: Final = ReplySlot()
 """Of a call that was not sent yet."""
 
 
 @define(eq=False, repr=False)
 class ActiveCall:
-    """One call under way, in its caller's task.
-
-    Raises:
-        InvalidArguments: `asked.arguments` is not a JSON object.
-    """
+    """One call under way, in its caller's task."""
 
     asked: Call
     servers: Fleet
-    arguments: bytes | None = field(default=Factory(_encoded, takes_self=True), init=False)
+    arguments: bytes | None
     """Encoded once."""
     timeout: float = field(default=math.inf, init=False)
     """Seconds for all of it."""
@@ -132,10 +127,15 @@ class ActiveCall:
         assert self.found is not None
         return self.found
 
-    def begin(self, tool: Tool) -> None:
-        """The tool is found, and with it what time the call has."""
+    def begin(self, tool: Tool | None) -> None:
+        """What is called is known, or still to be found, and so what time the call has: its own limit goes before the
+        server's, and that before the environment's."""
         self.found = tool
-        self.limit(self.servers.cells[tool.server].value.spec.call_timeout)
+        if self.asked.timeout is not None:
+            self.timeout = float(self.asked.timeout)
+        else:
+            servers_own = None if tool is None else self.servers.cells[tool.server].value.spec.call_timeout
+            self.timeout = self.servers.call_timeout(servers_own)
 
     @property
     def server_name(self) -> str:
@@ -153,11 +153,6 @@ class ActiveCall:
         return self.servers.redactor(self.tool.server)
 
     # -- its time -------------------------------------------------------------------------------------------------
-
-    def limit(self, servers_own: float | None) -> None:
-        """Find out what time it has: its own limit goes before the server's, and that before the environment's."""
-        own = self.asked.timeout
-        self.timeout = self.servers.call_timeout(servers_own) if own is None else float(own)
 
     @property
     def elapsed(self) -> float:
@@ -213,13 +208,24 @@ class ActiveCall:
             CallTimeout: It has none, or there was no progress in time.
             SupervisorClosed: The router has ended.
         """
-        self._acted_before = self._acted_before or self.slot.may_have_acted
+        asked = self.asked
+        if self.slot.sent and self.slot.may_have_acted:
+            self._acted_before = True
         if self.timeout == 0:
             raise self.timed_out()
-        if self.asked.on_progress is None and self.asked.idle_timeout is None:
-            return await self._exchange(ReplySlot(), hand_on)
-        with self.in_time():  # the caller's callback runs on the call's time, and no timer could end that
-            return await self._listen(hand_on)
+        attentive = asked.on_progress is not None or asked.idle_timeout is not None
+        idle = None if asked.idle_timeout is None else IdleLimit(asked.idle_timeout)
+        message = self.message(ReplySlot(wants_progress=attentive, idle=idle))
+        with self._attention(idle) if attentive else _AT_EASE:
+            if hand_on is not None:
+                hand_on(message)
+                return await message.slot.wait(asked.on_progress)
+            try:
+                await self.servers.router.submit([message])
+            except trio.BrokenResourceError:
+                raise SupervisorClosed from None
+            return await message.slot.wait(asked.on_progress)
+        raise AssertionError  # the limits end it with an error of their own
 
     def renew_slot(self) -> None:
         """After an answer that is a question: whether its server has acted is unknown until it gives another."""
@@ -227,22 +233,14 @@ class ActiveCall:
         self._acted_before = self._acted_before or before.sent
         self.slot.follow(before)
 
-    async def _listen(self, hand_on: Callable[[CallTool], None] | None) -> Outcome:
-        """For a caller who hears of progress, or wants some."""
-        if self.asked.idle_timeout is None:
-            return await self._exchange(ReplySlot(wants_progress=True), hand_on)
-        idle = IdleLimit(self.asked.idle_timeout)
-        with idle.scope:
-            return await self._exchange(ReplySlot(wants_progress=True, idle=idle), hand_on)
-        raise self.timed_out(idle.seconds)
-
-    async def _exchange(self, slot: ReplySlot, hand_on: Callable[[CallTool], None] | None) -> Outcome:
-        message = self.message(slot)
-        if hand_on is not None:
-            hand_on(message)
-            return await slot.wait(self.asked.on_progress)
-        try:
-            await self.servers.router.submit([message])
-        except trio.BrokenResourceError:
-            raise SupervisorClosed from None
-        return await slot.wait(self.asked.on_progress)
+    @contextmanager
+    def _attention(self, idle: IdleLimit | None) -> Generator[None, None, None]:
+        """The limits of who hears of progress: the callback runs on the call's time, and no timer could end that."""
+        with self.in_time():
+            if idle is None:
+                yield
+                return
+            with idle.scope:
+                yield
+            if idle.scope.cancelled_caught:
+                raise self.timed_out(idle.seconds)

@@ -54,7 +54,7 @@ class Usage:
 
     def begin_call(self, server: str) -> None:
         """A call of this server begins."""
-        counts = self.counts(server)
+        counts = self._counts.get(server, _NO_CALLS)
         self._counts[server] = CallCounts(counts.in_flight + 1, counts.done, counts.failed)
 
     def finish_call(self, server: str, *, failed: bool) -> None:
