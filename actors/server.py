@@ -238,6 +238,7 @@ class ServerActor:
                     self._refuse(batch)
                 else:
                     connection.submit([call for call in batch if not call.slot.decided])
+                del batch  # nothing of a call, which may be large, is kept here until the next one comes
 
     async def _follow_control(self, connection: Connection, callbacks: trio.Nursery) -> None:
         """Give up calls, and go on with those that the server has answered with a question: these had their room."""
