@@ -72,7 +72,7 @@ class Supervisor:
         if server is not None:
             fleet.cell(server)
         names = list(fleet.cells) if server is None else [server]
-        with fleet.in_use(names):
+        with fleet.usage.in_use(names):
             for name in names:
                 fleet.wake(name)
             await fleet.first_attempts(names, wake=True)
@@ -228,7 +228,7 @@ class Supervisor:
 
     def status(self) -> tuple[ServerStatus, ...]:
         """Where every server stands now, in the order they were configured."""
-        return self._fleet.status()
+        return self._fleet.registry.status()
 
     def events(self) -> AbstractAsyncContextManager[EventStream]:
         """A receive channel of everything that happens from now on, for as long as the block lasts.
@@ -253,7 +253,7 @@ class Supervisor:
             return snapshot if snapshot.state is ServerState.CONNECTED else None
 
         await self._fleet.cell(server).wait(connected)
-        return self._fleet.status_of(server)
+        return self._fleet.registry.status_of(server)
 
     async def reconnect(self, server: str) -> None:
         """Start it afresh now, whatever its state, and wait for the outcome. Many callers share one attempt.
@@ -342,7 +342,7 @@ class Supervisor:
 
     def statistics(self) -> SupervisorStatistics:
         """Figures for debugging and metrics."""
-        counts = [self._fleet.counts(name) for name in self._fleet.cells]
+        counts = [self._fleet.usage.counts(name) for name in self._fleet.cells]
         return SupervisorStatistics(
             servers=len(self._fleet.cells),
             connected=sum(cell.value.state is ServerState.CONNECTED for cell in self._fleet.cells.values()),

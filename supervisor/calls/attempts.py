@@ -56,7 +56,7 @@ class Attempts:
             raise SupervisorClosed
         tool = servers.catalogue.value.find(call.asked.name, call.asked.server) or await self._find()
         call.begin(tool)
-        servers.begin_call(tool.server)
+        servers.usage.begin_call(tool.server)
         return await self._until_result(tool, None)
 
     async def _find(self) -> Tool:
@@ -88,7 +88,7 @@ class Attempts:
                     error = await self._failed(ended, final=error is not None)
                 tool, outcome = await self._ready(error), None
         finally:
-            self._servers.finish_call(server, failed=failed)
+            self._servers.usage.finish_call(server, failed=failed)
 
     async def _ended(self, outcome: Outcome) -> ToolResult | Unrouted | Loss | Dropped:
         """How one attempt ends, after all the rounds in which its server asks before it answers."""
@@ -162,7 +162,7 @@ class Attempts:
         call.begin(tool)
         if call.timeout == 0:
             return None
-        servers.begin_call(tool.server)
+        servers.usage.begin_call(tool.server)
         return call.message(slot)
 
     @property
@@ -190,9 +190,9 @@ class Attempts:
         except trio.Cancelled:
             raise
         except BaseException:
-            self._servers.finish_call(call.tool.server, failed=True)
+            self._servers.usage.finish_call(call.tool.server, failed=True)
             raise
-        self._servers.finish_call(call.tool.server, failed=False)
+        self._servers.usage.finish_call(call.tool.server, failed=False)
         return result
 
     async def resume(self) -> ToolResult:
@@ -207,4 +207,4 @@ class Attempts:
         """Take back what `start` began, or have the server told."""
         slot = self._call.slot
         slot.abandon()
-        self._servers.finish_call(self._call.tool.server, failed=not isinstance(slot.outcome, Answered))
+        self._servers.usage.finish_call(self._call.tool.server, failed=not isinstance(slot.outcome, Answered))

@@ -30,7 +30,7 @@ from .commands import AcceptChange, Command, Reconfigure, Refresh, Remove, Wake
 from .keeper import Keeper
 from .observable import Cell
 from .registry import Publications, ServerRegistry
-from .settings import FleetSettings, KeeperSettings, Terms
+from .settings import FleetSettings, KeeperSettings
 from .usage import Usage
 
 logger: Final = logging.getLogger(__name__)
@@ -62,26 +62,18 @@ class Fleet:
         """Of who opened the block, for what lasts as long as the block may: a task copies the context of whoever starts
         it, and the trace, request or call in which somebody adds a server is not the server's."""
         self._keepers: dict[str, Keeper] = {}
-        self._usage = usage = Usage(self._forget_secrets)
-        self._registry = registry = ServerRegistry(settings, invoke, usage.counts)
-        # Not methods of its own: every call goes through these.
-        self.counts: Final = usage.counts
-        self.begin_call: Final = usage.begin_call
-        self.finish_call: Final = usage.finish_call
-        self.in_use: Final = usage.in_use
-        self.cells: Final = registry.cells
-        self.catalogue: Final = registry.catalogue
-        self.router: Final = registry.router
-        self.events: Final = registry.events
-        self.arrivals: Final = registry.arrivals
-        self.status: Final = registry.status
-        self.status_of: Final = registry.status_of
+        self.usage: Final = Usage(self._forget_secrets)
+        self.registry: Final = ServerRegistry(settings, invoke, self.usage.counts)
+        self.cells: Final = self.registry.cells
+        self.catalogue: Final = self.registry.catalogue
+        self.router: Final = self.registry.router
+        self.events: Final = self.registry.events
+        self.arrivals: Final = self.registry.arrivals
         self._reloading = trio.Lock()
         self._leaving = Leaving()
         self._context.run(LEDGER.set, settings.registrar)
         self._context.run(LEAVING.set, self._leaving)
         self._redactors: dict[str, Redactor] = {}
-        self._terms = Terms(settings, self._usage, self._redact)
 
     # -- what is known --------------------------------------------------------------------------------------------
 
@@ -235,7 +227,7 @@ class Fleet:
             ConfigError: There is a server of that name, or `MCP_TIMEOUT` is no number.
             SupervisorClosed: The block was left.
         """
-        publications = await self._registry.foresee(lambda servers: servers | {spec.name})
+        publications = await self.registry.foresee(lambda servers: servers | {spec.name})
         self.check_open()
         self._add_all([spec], publications)
 
@@ -246,10 +238,10 @@ class Fleet:
             UnknownServer: No server of that name.
             SupervisorClosed: The block was left.
         """
-        publications = await self._registry.foresee(lambda servers: servers - {server})
+        publications = await self.registry.foresee(lambda servers: servers - {server})
         self.cell(server)
         command = self._dismiss(server, drain)
-        self._registry.rebuild(publications)
+        self.registry.rebuild(publications)
         await command.done.wait()
 
     async def reload(self, specs: Sequence[ServerSpec], *, drain: float) -> None:
@@ -258,7 +250,7 @@ class Fleet:
         async with self._reloading:
             self.check_open()
             names = frozenset(spec.name for spec in specs)
-            publications = await self._registry.foresee(lambda _: names)
+            publications = await self.registry.foresee(lambda _: names)
             await self._gone(names)
             for command in self._change_to(specs, drain, publications):
                 await command.done.wait()
@@ -266,27 +258,27 @@ class Fleet:
 
     async def _gone(self, servers: Collection[str]) -> None:
         """Wait until none of these is being removed: one that comes again must find nothing of itself alive."""
-        while leaving := self._registry.leaving.keys() & servers:
-            await self._registry.leaving[leaving.pop()].done.wait()
+        while leaving := self.registry.leaving.keys() & servers:
+            await self.registry.leaving[leaving.pop()].done.wait()
             self.check_open()
 
     def _change_to(self, specs: Sequence[ServerSpec], drain: float, publications: Publications) -> list[Command]:
         """In one step, so that nobody sees a part of it; what is still to be waited for."""
-        settings = self._terms.of_all(specs)  # what is wrong is found before anything has changed
+        settings = self._settings_of(specs)  # what is wrong is found before anything has changed
         new = [spec for spec in specs if spec.name not in self.cells]
         kept = [spec for spec in specs if spec.name in self.cells]
         removed = [self._dismiss(name, drain) for name in self.cells if name not in settings]
         changed = [self._renew(spec, settings[spec.name], drain) for spec in kept]
         for spec in new:
             self._enrol(spec, settings[spec.name])
-        self._registry.arrange((*settings, *self._registry.leaving))
+        self.registry.arrange((*settings, *self.registry.leaving))
         if new or removed:
             self._begin(new, publications)
         return removed + changed
 
     def _dismiss(self, server: str, drain: float) -> Command:
         command = self._send(server, Remove(drain))
-        self._registry.leaving[server] = command
+        self.registry.leaving[server] = command
         return command
 
     def _renew(self, spec: ServerSpec, settings: KeeperSettings, drain: float) -> Command:
@@ -294,7 +286,7 @@ class Fleet:
         return self._send(spec.name, Reconfigure(spec, settings, drain))
 
     def _add_all(self, specs: Sequence[ServerSpec], publications: Publications) -> None:
-        settings = self._terms.of_all(specs)
+        settings = self._settings_of(specs)
         for spec in specs:
             if spec.name in self.cells:
                 raise ConfigError("a server of that name exists already", server=spec.name)
@@ -304,29 +296,40 @@ class Fleet:
 
     def _begin(self, specs: Sequence[ServerSpec], publications: Publications) -> None:
         names = [spec.name for spec in specs]
-        self._registry.announce(names, publications)
+        self.registry.announce(names, publications)
         for name in names:
             context = self._context.copy()
             context.run(TELL_SECRETS.set, partial(self._learn_secrets, name))
             context.run(HIDE_SECRETS.set, partial(self._redact, name))
             context.run(partial(self._nursery.start_soon, self._keepers[name].run, name=f"keeper of {name}"))
 
+    def _settings_of(self, specs: Iterable[ServerSpec]) -> dict[str, KeeperSettings]:
+        """Of servers that are to be kept together, by name."""
+        settings: dict[str, KeeperSettings] = {}
+        for spec in specs:
+            name = spec.name
+            if name in settings:
+                raise ConfigError("a server of that name exists already", server=name)
+            redact, idle_since = partial(self._redact, name), partial(self.usage.idle_since, name)
+            settings[name] = KeeperSettings.of(spec, self._settings, redact=redact, idle_since=idle_since)
+        return settings
+
     def _enrol(self, spec: ServerSpec, settings: KeeperSettings) -> None:
         self._note(spec)
         machine = StateMachine.configured(spec, self._settings.policy, trio.current_time())
         self.cells[spec.name] = Cell(machine.snapshot)
-        self._keepers[spec.name] = Keeper(machine, settings, self._registry, partial(self._forget, spec.name))
+        self._keepers[spec.name] = Keeper(machine, settings, self.registry, partial(self._forget, spec.name))
 
     def _note(self, spec: ServerSpec) -> None:
         """What has to be known of a server beside its keeper. Secrets of an earlier spec are still looked for."""
         self._redactors[spec.name] = self.redactor(spec.name).also_of(spec.transport)
-        self._usage.watch(spec.name, spec.idle_limit)
+        self.usage.watch(spec.name, spec.idle_limit)
 
     async def close(self, drain: float) -> None:
         """End every server, all at once, also when cancelled; returns within `drain` plus the shutdown timeout."""
         self.closed = True
         self._leaving.since = trio.current_time() + drain
-        self._registry.stir()
+        self.registry.stir()
         commands: dict[str, Command] = {}
         with trio.CancelScope(shield=True) as bound:
             bound.deadline = trio.current_time() + drain + self._settings.shutdown_timeout
@@ -357,5 +360,5 @@ class Fleet:
         """Its keeper has ended: everything it owned is closed."""
         if not self.closed:
             del self._keepers[server]
-            self._registry.forget(server)
-            self._usage.forget(server)
+            self.registry.forget(server)
+            self.usage.forget(server)

@@ -1,13 +1,12 @@
 """Settings: what holds for all servers, and what a keeper takes of it for one."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 
 import trio
-from attrs import field, frozen
+from attrs import Factory, field, frozen
 
 from mcp_nursery.actors.callbacks import NO_CALLBACKS, Callbacks
-from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.actors.server import Permit
 from mcp_nursery.actors.start_limiter import UNLIMITED, StartLimiter
 
@@ -20,7 +19,6 @@ from ..storage.pins import PinBook, PinMode
 from ..storage.store import spec_digest
 from ..storage.worker import Registrar
 from ..transports import LOCAL_KINDS, REMOTE_KINDS
-from .usage import Usage
 
 LOCAL_STARTS = 3
 """Local servers that may be starting at once: more than that on two cores only slow each other down."""
@@ -33,6 +31,20 @@ IN_PROCESS_STARTS = 20
 
 _GRACE_SHARE = 2.5
 """The shutdown timeout over one grace period: closing waits twice, and the rest is for reaping."""
+
+
+def _start_limiters() -> dict[str | None, StartLimiter]:
+    """By the kind of transport."""
+    local, remote = StartLimiter(LOCAL_STARTS), StartLimiter(REMOTE_STARTS)
+    return {
+        **dict.fromkeys(LOCAL_KINDS, local),
+        **dict.fromkeys(REMOTE_KINDS, remote),
+        "in-process": StartLimiter(IN_PROCESS_STARTS),
+    }
+
+
+def _trust_gate(settings: "FleetSettings") -> TrustGate:
+    return TrustGate(settings.registrar, settings.trust, trio.Lock())
 
 
 @frozen
@@ -57,6 +69,9 @@ class FleetSettings:
     """Asked about an entry of a project's file that nobody has agreed to yet."""
     pins: PinMode = "report"
     """What becomes of tools that are not what they were when they were first used."""
+    limiters: Mapping[str | None, StartLimiter] = field(factory=_start_limiters, init=False, repr=False)
+    """Where first starts wait for their turn, by the kind of transport."""
+    trust_gate: TrustGate = field(default=Factory(_trust_gate, takes_self=True), init=False, repr=False)
 
 
 @frozen(kw_only=True)
@@ -84,53 +99,30 @@ class KeeperSettings:
     idle_since: Callable[[], float]
     """When it was last used, on Trio's clock; `inf` while it is being used, `-inf` if it never was."""
 
-
-class Terms:
-    """Makes the settings of keepers out of those of the fleet.
-
-    Args:
-        settings: What holds for all servers.
-        usage: Who uses which.
-        redact: Takes the secrets of the server that is named first out of a text.
-    """
-
-    def __init__(self, settings: FleetSettings, usage: Usage, redact: Callable[[str, str], str]) -> None:
-        self._settings = settings
-        self._usage = usage
-        self._redact = redact
-        self._gate = TrustGate(settings.registrar, settings.trust, trio.Lock())
-        local, remote = StartLimiter(LOCAL_STARTS), StartLimiter(REMOTE_STARTS)
-        self._limiters: dict[str | None, StartLimiter] = {
-            **dict.fromkeys(LOCAL_KINDS, local),
-            **dict.fromkeys(REMOTE_KINDS, remote),
-            "in-process": StartLimiter(IN_PROCESS_STARTS),
-        }
-
-    def of_all(self, specs: Iterable[ServerSpec]) -> dict[str, KeeperSettings]:
-        """Of servers that are to be kept together, by name.
+    @classmethod
+    def of(
+        cls,
+        spec: ServerSpec,
+        settings: FleetSettings,
+        *,
+        redact: Callable[[str], str],
+        idle_since: Callable[[], float],
+    ) -> "KeeperSettings":
+        """What holds for this server.
 
         Raises:
-            ConfigError: Two of one name, or `MCP_TIMEOUT` is no number.
+            ConfigError: `MCP_TIMEOUT` is no number.
         """
-        settings: dict[str, KeeperSettings] = {}
-        for spec in specs:
-            if spec.name in settings:
-                raise ConfigError("a server of that name exists already", server=spec.name)
-            settings[spec.name] = self._of(spec)
-        return settings
-
-    def _of(self, spec: ServerSpec) -> KeeperSettings:
-        settings = self._settings
-        digest = spec_digest(spec)
-        return KeeperSettings(
+        digest, request = spec_digest(spec), spec.trust_request
+        return cls(
             policy=settings.policy,
-            redact=partial(self._redact, spec.name),
+            redact=redact,
             connect_timeout=connect_timeout(spec.connect_timeout, settings.environ),
             close_grace=settings.shutdown_timeout / _GRACE_SHARE,
-            limiter=self._limiters.get(spec.transport.kind, UNLIMITED),
+            limiter=settings.limiters.get(spec.transport.kind, UNLIMITED),
             callbacks=settings.callbacks,
-            permit=None if spec.trust_request is None else partial(self._gate.permit, spec.trust_request),
+            permit=None if request is None else partial(settings.trust_gate.permit, request),
             notes=EraNotes(settings.registrar, spec.name, digest),
             pins=PinBook(settings.registrar, spec, digest, settings.pins),
-            idle_since=partial(self._usage.idle_since, spec.name),
+            idle_since=idle_since,
         )

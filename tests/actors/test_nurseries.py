@@ -15,8 +15,7 @@ from mcp_nursery.actors.states import ServerState
 from mcp_nursery.supervisor import MemoryStore, open_supervisor, state_machine
 from mcp_nursery.supervisor.restart_policy import RestartPolicy
 from mcp_nursery.supervisor.servers.keeper import Keeper
-from mcp_nursery.supervisor.servers.settings import FleetSettings, Terms
-from mcp_nursery.supervisor.servers.usage import Usage
+from mcp_nursery.supervisor.servers.settings import FleetSettings, KeeperSettings
 from mcp_nursery.supervisor.state_machine import IllegalTransition, StateMachine
 from mcp_nursery.supervisor.storage.worker import Registrar
 from mcp_nursery.supervisor.testing import Life, ScriptedServer
@@ -311,8 +310,8 @@ async def test_a_publisher_that_raises_ends_the_keeper(autojump_clock):
 
     one = spec(server, connect_timeout=0)
     settings = FleetSettings(RestartPolicy(), "{tool}", (), 5, {}, Registrar(MemoryStore()))
-    terms = Terms(settings, Usage(lambda _server: None), redact=lambda _server, text: text).of_all([one])
-    keeper = Keeper(StateMachine.configured(one, RestartPolicy(), trio.current_time()), terms["lab"], Raising())
+    settings = KeeperSettings.of(one, settings, redact=str, idle_since=trio.current_time)
+    keeper = Keeper(StateMachine.configured(one, RestartPolicy(), trio.current_time()), settings, Raising())
     with pytest.raises(ExceptionGroup) as caught:
         await keeper.run()
     assert caught.group_contains(Boom)

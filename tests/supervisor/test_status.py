@@ -65,7 +65,7 @@ async def test_nothing_is_kept_of_a_server_that_was_removed(autojump_clock):
             assert supervisor.status()[0].calls.done == 1
             assert "opensesame-42" not in fleet.redactor("lab").text("it said opensesame-42")
             await supervisor.remove_server("lab")
-            assert fleet._redactors == fleet._usage._counts == fleet._usage._users == fleet._usage._used_at == {}
+            assert fleet._redactors == fleet.usage._counts == fleet.usage._users == fleet.usage._used_at == {}
             with pytest.raises(UnknownServer):
                 await tool()
 
