@@ -36,7 +36,7 @@ async def open_connection(
         endpoint = Endpoint(carrier, host.limits, server=host.server)
         changes = ToolChanges()
         entering = ClientSession(dispatcher=endpoint, client_info=CLIENT_INFO, message_handler=changes, **callbacks)
-        async with entering as session:
+        async with entering as session:  # which runs the endpoint, as its dispatcher, until it is left
             yield WiredConnection(carrier, endpoint, session, changes, limits=host.limits, stderr_tail=stderr_tail)
 
 

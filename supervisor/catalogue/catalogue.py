@@ -1,7 +1,7 @@
 """The catalogue: all tools and routes at one moment. Pure: the same snapshots give the same catalogue, in any order."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from functools import cached_property
 
@@ -17,7 +17,8 @@ from .suggestions import NearNames, near_names
 class Catalogue:
     """All tools and routes at one moment. Made by `replace_parts`."""
 
-    parts: Table[str, ServerTools]
+    parts: Mapping[str, ServerTools]
+    """Of each server. The router routes by it."""
     homes: Table[str, str]
     """The server behind each public name. It alone tells routes of different servers apart: what becomes of a server
     that keeps its names changes its part and nothing else, however many they are."""
@@ -27,7 +28,7 @@ class Catalogue:
     @cached_property
     def tools(self) -> tuple[Tool, ...]:
         """The tools that have a public name, sorted by it."""
-        public = {tool.name: tool for part in self.parts.each() for tool in part.tools if tool.name}
+        public = {tool.name: tool for part in self.parts.values() for tool in part.tools if tool.name}
         return tuple(public[name] for name in sorted(public) if name not in self.contested)
 
     def find(self, name: str, server: str | None = None) -> Tool | None:
@@ -52,7 +53,7 @@ class Catalogue:
     def _about(self, server: str | None) -> Iterable[ServerTools]:
         """The parts that may know of a tool: any of a public name, one server's of its own name."""
         if server is None:
-            return self.parts.each()
+            return self.parts.values()
         part = self.parts.get(server)
         return () if part is None else (part,)
 
@@ -69,15 +70,17 @@ class Catalogue:
         return NearNames(tool.name for tool in self.tools)
 
 
-NO_TOOLS = Catalogue(Table(), Table())
+NO_TOOLS = Catalogue({}, Table())
 """Of no servers."""
 
 
 def replace_parts(catalogue: Catalogue, parts: Iterable[ServerTools], gone: Collection[str] = ()) -> Catalogue:
     """The catalogue with these servers' parts exchanged, and without those that are gone; all others as they were. What
-    it takes depends on the names that come and go, not on how many there are."""
+    it takes depends on the names that come and go, not on how many there are, but for one copy of a plain mapping."""
     come = [part for part in parts if part is not catalogue.parts.get(part.server)]
-    exchanged = catalogue.parts.exchange(gone, ((part.server, part) for part in come))
+    exchanged = {**catalogue.parts, **{part.server: part for part in come}}
+    for server in gone:
+        exchanged.pop(server, None)
     after: dict[str, AbstractSet[str]] = dict.fromkeys(gone, frozenset[str]())
     after.update((part.server, part.names.keys()) for part in come)
     before = {server: _names(catalogue, server) for server in after}
@@ -94,8 +97,8 @@ def _names(catalogue: Catalogue, server: str) -> AbstractSet[str]:
     return frozenset[str]() if part is None else part.names.keys()
 
 
-def _catalogue(parts: Table[str, ServerTools]) -> Catalogue:
-    counts = Counter(name for part in parts.each() for name in part.names)
+def _catalogue(parts: Mapping[str, ServerTools]) -> Catalogue:
+    counts = Counter(name for part in parts.values() for name in part.names)
     contested = {name for name, count in counts.items() if count > 1}
-    homes = ((name, part.server) for part in parts.each() for name in part.names if name not in contested)
+    homes = ((name, part.server) for part in parts.values() for name in part.names if name not in contested)
     return Catalogue(parts, Table(homes), contested)
