@@ -45,4 +45,4 @@ class StreamableHttpConnector:
                     yield connection
             finally:
                 with trio.move_on_after(self.close_grace, shield=True):
-                    await carrier.leave()
+                    await carrier.end_session()

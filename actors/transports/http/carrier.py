@@ -20,8 +20,9 @@ from ...outcomes import Dropped, Loss, Malformed, Outcome, Rejected
 from ...reply import ReplySlot
 from ...states import Era
 from .client import HttpClient
-from .exchange import SESSION, Exchange, Listening, Request
-from .failures import Evidence, Fault, Phase, Reason, Verdict, loss_of, sort
+from .exchange import SESSION, Exchange
+from .failures import Evidence, Failure, Fault, Phase, Reason, classify, loss_of
+from .request import Listening, Request
 from .responses import EVENTS
 
 logger: Final = logging.getLogger(__name__)
@@ -169,35 +170,35 @@ class HttpCarrier:
         if isinstance(error, Refused):
             refusal = error.refusal
             evidence = refusal.evidence if isinstance(refusal, Failed) else Evidence(told, code=refusal.code)
-        return loss_of(sort(self.phase, evidence), told)
+        return loss_of(classify(self.phase, evidence), told)
 
     def fail(self, exchange: Exchange, evidence: Evidence) -> None:
         """An exchange has failed: end the connection if that is what it means, else decide who still waits."""
         hub, slot = self._hub, exchange.slot
         if hub is None:
             return
-        verdict = sort(exchange.phase or self.phase, evidence)
-        if verdict.ends:
-            self._end(exchange, evidence, verdict, hub)
+        failure = classify(exchange.phase or self.phase, evidence)
+        if failure.ends:
+            self._end(exchange, evidence, failure, hub)
         elif slot is not None:
             if evidence.fault is Fault.MUTE and exchange.is_call and not exchange.is_modern:
                 self._take_back(slot, evidence.told)
-            hub.conclude(slot, _outcome(exchange, evidence, verdict))
+            hub.conclude(slot, _outcome(exchange, evidence, failure))
         elif exchange.failed is not None:
             exchange.failed(evidence)
 
     def judge_refusal(self, refusal: Rejected, *, in_session: bool) -> Outcome:
         """What an error means that came as an answer to a request."""
         shown = Evidence(folded(refusal.message), code=refusal.code, in_session=in_session)
-        verdict = sort(self.phase, shown)
-        if verdict.ends and self._hub is not None:
-            self._hub.lose(loss_of(verdict, shown.told))
-        if verdict.reason is Reason.UNKNOWN_OUTCOME:
-            return Dropped(shown.told, again=verdict.again)
+        failure = classify(self.phase, shown)
+        if failure.ends and self._hub is not None:
+            self._hub.lose(loss_of(failure, shown.told))
+        if failure.reason is Reason.UNKNOWN_OUTCOME:
+            return Dropped(shown.told, again=failure.again)
         return Failed(refusal.code, refusal.message, refusal.data, refusal.size, evidence=shown)
 
-    def _end(self, exchange: Exchange, evidence: Evidence, verdict: Verdict, hub: Hub) -> None:
-        loss = loss_of(verdict, evidence.told)
+    def _end(self, exchange: Exchange, evidence: Evidence, failure: Failure, hub: Hub) -> None:
+        loss = loss_of(failure, evidence.told)
         if exchange.slot is not None and evidence.status == _UNAUTHORISED and not exchange.is_resumption:
             hub.conclude(exchange.slot, evolve(loss, refused=True))  # of this call it is known that it was not begun
         hub.lose(loss)
@@ -211,12 +212,12 @@ class HttpCarrier:
             self._hub.lose(Loss(f"our answer to the server's question was not taken: {evidence.told}"))
 
 
-def _outcome(exchange: Exchange, evidence: Evidence, verdict: Verdict) -> Outcome:
+def _outcome(exchange: Exchange, evidence: Evidence, failure: Failure) -> Outcome:
     """What a request gets whose exchange has failed, and the connection not with it."""
     error = exchange.error
-    if verdict.reason is Reason.UNKNOWN_OUTCOME:
+    if failure.reason is Reason.UNKNOWN_OUTCOME:
         status = evidence.status if evidence.status is not None and evidence.status >= _REFUSAL else None
-        return Dropped(evidence.told, status=status, again=verdict.again)
+        return Dropped(evidence.told, status=status, again=failure.again)
     if evidence.fault is Fault.OVERSIZED:
         return Malformed(evidence.told)
     if error is not None:
@@ -278,12 +279,12 @@ class StreamableCarrier(HttpCarrier):
 
     def of_a_resumption(self, evidence: Evidence) -> Evidence:
         """What it shows that a stream was not taken up again: of the request nothing, if the conversation goes on."""
-        if sort(Phase.CALL, evidence).ends:
+        if classify(Phase.CALL, evidence).ends:
             return evidence
         told = f"{self.client.address.host} closed the stream, and says to its resumption: {evidence.told}"
         return Evidence(told, Fault.ENDED)
 
-    async def leave(self) -> None:
+    async def end_session(self) -> None:
         """End the session, as a courtesy."""
         if self.is_gone or self._session is None or self._is_modern:
             return

@@ -7,53 +7,70 @@ ends without an answer decides the call that waits for one.
 
 import contextlib
 import logging
-import math
-import socket
 from collections.abc import AsyncIterator, Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 import httpx2
 import trio
-from attrs import evolve
 from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
-from mcp_types import PARSE_ERROR
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from ...errors import folded
 from ...jsonrpc.carrier import Origin, Outgoing
-from ...jsonrpc.pending import outcome_of
-from ...outcomes import Answered, Outcome, Rejected
 from ...reply import ReplySlot
 from . import limits
 from .address import evidence_of
 from .auth import AuthFailed
-from .events import Event, Oversized, events_of
+from .client import HttpClient
 from .failures import Evidence, Fault, Phase
-from .responses import EVENTS, TooLarge, media_type, parts_of, read_body, read_refusal, refused
-
-if TYPE_CHECKING:
-    from .carrier import HttpCarrier, StreamableCarrier
+from .responses import EVENTS, TooLarge, media_type, read_body, read_refusal, refused
 
 logger: Final = logging.getLogger(__name__)
 
 SESSION: Final = "mcp-session-id"
-_LAST_ID: Final = "last-event-id"
 _REDIRECT: Final = range(300, 400)
 _REFUSAL: Final = 400
 _GATEWAY: Final = 500
 _UNAUTHORISED: Final = 401
-_NOT_FOUND: Final = 404
 _GIVEN_UP: Final = Evidence("the exchange was given up", Fault.BROKEN)
-_RESUMPTIONS: Final = 2
-"""Times in a row that a stream without an answer is taken up again in vain."""
-_RETRY: Final = 1.0
-"""Seconds until then, unless the server says."""
-_SOONEST: Final = 0.1
-"""Seconds until then at least, whatever the server says."""
-_LATEST: Final = 30.0
-"""Seconds until the stream that servers speak on unasked is opened again, after many failures."""
-_LINGER: Final = 0.1
-"""Seconds a stream of events may take to end after its answer: only then its connection can be used again."""
+
+
+class Conversation(Protocol):
+    """What an exchange needs of the carrier that it is part of."""
+
+    client: HttpClient
+    frame_limit: int
+    """Bytes of one answer, and of one event."""
+    url: httpx2.URL
+    """Where frames go."""
+    moved: httpx2.URL | None
+    """Where a redirect has led: frames go there instead, until it leads a call on."""
+    always_in_session: bool
+    """Whether any request can be told that the session has expired."""
+
+    def headers(self, outgoing: Outgoing) -> dict[str, str]:
+        """The headers that this frame is sent with."""
+        ...
+
+    def begin(self, exchange: "Exchange") -> None:
+        """Start an exchange in a task of its own."""
+        ...
+
+    def ended(self, exchange: "Exchange") -> None:
+        """An exchange is over."""
+        ...
+
+    def fail(self, exchange: "Exchange", evidence: Evidence) -> None:
+        """An exchange has failed: end the connection if that is what it means, else decide who waits."""
+        ...
+
+    def hear(self) -> None:
+        """The server has said something."""
+        ...
+
+    async def take_in(self, frame: bytes, origin: Origin) -> None:
+        """Read what the server sent."""
+        ...
 
 
 class Exchange:
@@ -69,7 +86,7 @@ class Exchange:
     """What it counts as; None: what the whole conversation is at."""
 
     def __init__(
-        self, carrier: "HttpCarrier", outgoing: Outgoing, failed: Callable[[Evidence], None] | None = None
+        self, carrier: Conversation, outgoing: Outgoing, failed: Callable[[Evidence], None] | None = None
     ) -> None:
         self.carrier = carrier
         self.outgoing = outgoing
@@ -227,198 +244,3 @@ class Exchange:
             with contextlib.suppress(TooLarge):  # nobody wants to know what is said
                 await read_body(response, limit, limits.REFUSAL_LIMIT)
         return None
-
-
-class Request(Exchange, Origin):
-    """A frame whose answer comes in its own exchange, as a document or on a stream of events."""
-
-    carrier: "StreamableCarrier"
-    error: Mapping[str, Any] | None
-
-    def __init__(self, carrier: "StreamableCarrier", outgoing: Outgoing) -> None:
-        super().__init__(carrier, outgoing)
-        self.session_id: str | None = None
-        """What the answer to `initialize` brought; it counts once that answer does."""
-        self._resuming = False
-        self._last_id = ""
-        self._retry = _RETRY
-        self._events = 0
-        self._is_garbled = False
-
-    @property
-    def is_resumption(self) -> bool:
-        """See `Exchange`."""
-        return self._resuming
-
-    async def _converse(self) -> Evidence | None:
-        """Send, and take a stream up again that ended without the answer."""
-        evidence = await self._once()
-        tries = 0
-        while evidence is not None and self._can_be_resumed(evidence) and tries < _RESUMPTIONS:
-            self._resuming = True
-            await trio.sleep(self._retry)
-            events = self._events
-            evidence = await self._once()
-            tries = 0 if self._events > events else tries + 1
-        return evidence
-
-    def _can_be_resumed(self, evidence: Evidence) -> bool:
-        return bool(self._last_id) and evidence.fault in (Fault.BROKEN, Fault.ENDED)
-
-    async def _request(self) -> httpx2.Response:
-        if not self._resuming:
-            return await super()._request()
-        headers = {**self.headers, "accept": EVENTS}
-        if self._last_id:
-            headers[_LAST_ID] = self._last_id.strip()  # no header ends with a space
-        return await self.carrier.client.send("GET", self._url, headers)
-
-    async def _receive(self, response: httpx2.Response, limit: trio.CancelScope) -> Evidence | None:
-        evidence = await super()._receive(response, limit)
-        if not self._resuming or evidence is None or evidence.status is None:
-            return evidence
-        self.error = None  # none of the request's
-        return self.carrier.of_a_resumption(evidence)
-
-    async def _take(self, response: httpx2.Response, limit: trio.CancelScope) -> Evidence | None:
-        if self.outgoing.method == "initialize":
-            self.session_id = response.headers.get(SESSION)
-        kind = media_type(response)
-        if kind == EVENTS:
-            return await self._listen(response, limit)
-        if kind != "application/json" or self._resuming:
-            told = f"HTTP {response.status_code} with {kind or 'nothing'} where an answer was wanted"
-            return Evidence(told, Fault.BROKEN)
-        body = await read_body(response, limit, self.carrier.frame_limit)
-        await self.carrier.take_in(body, self)
-        if self.is_over:
-            return None
-        _put_out_of_use(response)  # it may be out of step: what comes next on it is nobody's
-        if self._is_garbled:
-            told = "an answer that is none of the protocol"
-            self.error = {"code": PARSE_ERROR, "message": told}
-            return Evidence(told, code=PARSE_ERROR)
-        return Evidence(f"{self.carrier.client.address.host} answered something else", Fault.BROKEN)
-
-    async def _listen(self, response: httpx2.Response, limit: trio.CancelScope) -> Evidence | None:
-        """Take events until the answer is among them."""
-        limit.deadline = math.inf
-        parts = parts_of(response, self.carrier.hear)
-        try:
-            async with contextlib.aclosing(parts), contextlib.aclosing(events_of(parts, self._limit)) as events:
-                async for event in events:
-                    await self._take_event(event)
-                    if self.is_over and limit.deadline == math.inf:
-                        limit.deadline = trio.current_time() + _LINGER
-        except httpx2.RequestError as error:
-            return None if self.is_over else evidence_of(error, self.carrier.client.address)
-        return None if self.is_over else self._closed()
-
-    async def _take_event(self, event: Event | Oversized) -> None:
-        if isinstance(event, Oversized):
-            raise TooLarge(event.size, self._limit)
-        self._events += 1
-        self._last_id = event.id
-        if event.retry is not None:
-            self._retry = max(_SOONEST, min(event.retry, limits.POST_LIMIT))
-        if event.data and event.name == "message":
-            await self.carrier.take_in(event.data, self)
-
-    @property
-    def _limit(self) -> int:
-        return self.carrier.frame_limit
-
-    def _closed(self) -> Evidence:
-        return Evidence(f"{self.carrier.client.address.host} closed the stream", Fault.ENDED)
-
-    # -- as the origin of what comes ------------------------------------------------------------------------------
-
-    def may_answer(self, slot: ReplySlot) -> bool:
-        """Only the answer to its own request is any here: see `Origin`."""
-        return slot is self.slot
-
-    def stray(self, message: Mapping[str, Any]) -> None:
-        """An answer without an id is this request's, if it is an error: its server could not read it."""
-        logger.debug("dropped an answer to something else")
-        outcome = outcome_of(message)
-        if message.get("id") is None and isinstance(outcome, Rejected) and not self.is_over:
-            evidence = Evidence(folded(outcome.message), code=outcome.code, in_session=self.in_session)
-            self.error = {"code": outcome.code, "message": outcome.message, "data": outcome.data}
-            self.carrier.fail(self, evolve(evidence, fault=Fault.BROKEN) if self.is_call else evidence)
-
-    def garbled(self) -> None:
-        """See `Origin`."""
-        self._is_garbled = True
-
-    def unread(self, problem: str) -> None:
-        """See `Origin`."""
-        self.carrier.fail(self, Evidence(problem, Fault.OVERSIZED))
-
-    def judge(self, outcome: Outcome) -> Outcome:
-        """See `Origin`."""
-        if isinstance(outcome, Answered) and self.session_id is not None:
-            self.carrier.enter_session(self.session_id)
-        if isinstance(outcome, Rejected):
-            return self.carrier.judge_refusal(outcome, in_session=self.in_session)
-        return outcome
-
-    def respond(self, frame: bytes) -> None:
-        """Answer what the server asked here. If that failed, it would wait for ever, and so would the call here."""
-        self.carrier.begin(Exchange(self.carrier, Outgoing(frame), self._response_failed))
-
-    def _response_failed(self, evidence: Evidence) -> None:
-        told = f"our answer to its question was not taken: {evidence.told}"
-        self.carrier.fail(self, Evidence(told, Fault.BROKEN))
-        self.scope.cancel()
-
-
-class Listening(Request):
-    """The stream that a server speaks on unasked, held open for as long as it offers it."""
-
-    phase: Phase | None = Phase.STREAM
-    _was_open = False
-    _elsewhere: httpx2.URL | None = None
-    """Where the server says that this stream is; what is posted stays where it was."""
-
-    @property
-    def _url(self) -> httpx2.URL:
-        return self._elsewhere or super()._url
-
-    def _move(self, target: httpx2.URL) -> None:
-        self._elsewhere = target
-
-    async def _converse(self) -> Evidence | None:
-        self._resuming = True
-        tries = 0
-        while True:
-            events = self._events
-            evidence = await self._once()
-            if self._was_open and evidence is not None and evidence.status == _NOT_FOUND:
-                self.phase = None  # it was offered in this session: that is what is not found any more
-            if evidence is None or evidence.unsent or evidence.status is not None:
-                return evidence  # it is not offered, or its server is gone
-            tries = 0 if evidence.fault is Fault.ENDED or self._events > events else tries + 1
-            await trio.sleep(max(self._retry, min(2.0**tries - 1, _LATEST)))
-
-    def _mute(self) -> Evidence:
-        host = self.carrier.client.address.host
-        return Evidence(f"{host} did not answer within {limits.POST_LIMIT:g} s", Fault.MUTE)
-
-    async def _take(self, response: httpx2.Response, limit: trio.CancelScope) -> Evidence | None:
-        if media_type(response) == EVENTS:
-            self._was_open = True
-            return await self._listen(response, limit)
-        told = f"HTTP {response.status_code} with {media_type(response) or 'nothing'} where events were wanted"
-        return Evidence(told, status=response.status_code)
-
-    def respond(self, frame: bytes) -> None:
-        """Answer what the server asked unasked."""
-        self.carrier.respond_unasked(frame)
-
-
-def _put_out_of_use(response: httpx2.Response) -> None:
-    """Have the pool drop the connection. Not by closing it: the pool asks each idle socket whether it is readable, and
-    one that is closed makes every later request fail."""
-    line = response.extensions["network_stream"].get_extra_info("socket")
-    with contextlib.suppress(OSError):
-        line.shutdown(socket.SHUT_RDWR)

@@ -88,8 +88,8 @@ class Reason(StrEnum):
 
 
 @frozen
-class Verdict:
-    """A failure, sorted."""
+class Failure:
+    """What a failure means."""
 
     reason: Reason
     ends: bool = False
@@ -98,17 +98,17 @@ class Verdict:
     """A request that may be carried out twice may be sent again."""
 
 
-_GONE = Verdict(Reason.RETRIABLE, ends=True, again=True)
-_EXPIRED = Verdict(Reason.SESSION_EXPIRED, ends=True, again=True)
-_NEEDS_AUTH = Verdict(Reason.NEEDS_AUTH, ends=True)
-_HOPELESS = Verdict(Reason.NOT_WORTH_RETRYING)
-_RETRIABLE = Verdict(Reason.RETRIABLE)
-_DROPPED = Verdict(Reason.UNKNOWN_OUTCOME, again=True)
-_TIMED_OUT = Verdict(Reason.UNKNOWN_OUTCOME)
-_ANSWERED = Verdict(Reason.ANSWERED)
+_GONE = Failure(Reason.RETRIABLE, ends=True, again=True)
+_EXPIRED = Failure(Reason.SESSION_EXPIRED, ends=True, again=True)
+_NEEDS_AUTH = Failure(Reason.NEEDS_AUTH, ends=True)
+_HOPELESS = Failure(Reason.NOT_WORTH_RETRYING)
+_RETRIABLE = Failure(Reason.RETRIABLE)
+_DROPPED = Failure(Reason.UNKNOWN_OUTCOME, again=True)
+_TIMED_OUT = Failure(Reason.UNKNOWN_OUTCOME)
+_ANSWERED = Failure(Reason.ANSWERED)
 
 
-def sort(phase: Phase, evidence: Evidence) -> Verdict:
+def classify(phase: Phase, evidence: Evidence) -> Failure:
     """What a failure means.
 
     Args:
@@ -117,26 +117,26 @@ def sort(phase: Phase, evidence: Evidence) -> Verdict:
     """
     if evidence.unsent:
         hopeless = evidence.fault is Fault.UNTRUSTED and phase is Phase.OPENING
-        return Verdict(Reason.NOT_WORTH_RETRYING, ends=True) if hopeless else _GONE
+        return Failure(Reason.NOT_WORTH_RETRYING, ends=True) if hopeless else _GONE
     if phase is Phase.STREAM:
         return _ANSWERED
     if evidence.status == 401:  # noqa: PLR2004 - statuses are known by their numbers
         return _NEEDS_AUTH
     if _is_expiry(evidence):
         return _EXPIRED
-    return _sort_opening(evidence) if phase is Phase.OPENING else _sort_call(evidence)
+    return _classify_opening(evidence) if phase is Phase.OPENING else _classify_call(evidence)
 
 
-def loss_of(verdict: Verdict, told: str) -> Loss:
-    """The loss of a connection that ended with this verdict."""
+def loss_of(failure: Failure, told: str) -> Loss:
+    """The loss of a connection that ended with this failure."""
     return Loss(
         told,
-        needs_auth=verdict.reason is Reason.NEEDS_AUTH,
-        unusable=verdict.reason is Reason.NOT_WORTH_RETRYING,
+        needs_auth=failure.reason is Reason.NEEDS_AUTH,
+        unusable=failure.reason is Reason.NOT_WORTH_RETRYING,
     )
 
 
-def _sort_opening(evidence: Evidence) -> Verdict:
+def _classify_opening(evidence: Evidence) -> Failure:
     """Not an end at once: a server may refuse the probe of its era and take `initialize`."""
     status = evidence.status
     if status is None or status >= 500 or status in _PASSING:  # noqa: PLR2004
@@ -144,7 +144,7 @@ def _sort_opening(evidence: Evidence) -> Verdict:
     return _RETRIABLE if evidence.code is not None else _HOPELESS
 
 
-def _sort_call(evidence: Evidence) -> Verdict:
+def _classify_call(evidence: Evidence) -> Failure:
     if evidence.fault is Fault.MUTE or evidence.status == _GATEWAY_TIMED_OUT:
         return _TIMED_OUT
     if evidence.fault is Fault.OVERSIZED:

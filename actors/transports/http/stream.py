@@ -20,7 +20,7 @@ from .carrier import HttpCarrier
 from .client import HttpClient, origin_of
 from .events import Event, Oversized, events_of
 from .exchange import Exchange
-from .failures import Evidence, Fault, Phase, loss_of, sort
+from .failures import Evidence, Fault, Phase, classify, loss_of
 from .responses import EVENTS, TooLarge, media_type, parts_of, refused
 
 logger: Final = logging.getLogger(__name__)
@@ -59,7 +59,7 @@ class SseCarrier(HttpCarrier, Origin):
         evidence = await self._listen(hub)
         if self.ready.is_set():
             return Loss(evidence.told)
-        return loss_of(sort(Phase.OPENING, evidence), evidence.told)
+        return loss_of(classify(Phase.OPENING, evidence), evidence.told)
 
     async def _listen(self, hub: Hub) -> Evidence:
         """Take what comes on the stream; how it ended."""

@@ -14,7 +14,7 @@ from mcp_nursery.actors.outcomes import Answered, Dropped, Loss, Malformed, Reje
 from mcp_nursery.actors.session import handshake
 from mcp_nursery.actors.session.base import HandshakeFailed
 from mcp_nursery.actors.states import Delivery, Era
-from mcp_nursery.actors.transports.http import exchange, limits
+from mcp_nursery.actors.transports.http import limits, request
 
 from .http_peer import (
     HANDSHAKE,
@@ -593,7 +593,7 @@ async def test_the_end_of_a_call_ends_the_polling_for_it():
 
 async def test_what_a_server_says_unasked_is_heard_again_after_an_end(monkeypatch):
     """L6: the stream of an older server is opened with `initialized`, and again when it has ended."""
-    monkeypatch.setattr(exchange, "_RETRY", 0.05)
+    monkeypatch.setattr(request, "_RETRY", 0.05)
     async with serving(HANDSHAKE) as peer:
         opened = []
 
@@ -891,7 +891,7 @@ async def test_an_exchange_that_crashes_is_one_calls_failure(monkeypatch, caplog
             raise LookupError("5ecret")
 
         with monkeypatch.context() as patched:
-            patched.setattr(exchange, "read_body", crash)
+            patched.setattr(request, "read_body", crash)
             outcome = await outcome_of(connection, call())
         assert outcome == Dropped("the exchange crashed: LookupError")
         assert isinstance(await outcome_of(connection, call()), Answered)

@@ -3,19 +3,19 @@
 import pytest
 
 from mcp_nursery.actors.outcomes import Loss
-from mcp_nursery.actors.transports.http.failures import Evidence, Fault, Phase, Reason, Verdict, loss_of, sort
+from mcp_nursery.actors.transports.http.failures import Evidence, Failure, Fault, Phase, Reason, classify, loss_of
 
 OPENING, CALL, STREAM = Phase.OPENING, Phase.CALL, Phase.STREAM
 
-GONE = Verdict(Reason.RETRIABLE, ends=True, again=True)
-EXPIRED = Verdict(Reason.SESSION_EXPIRED, ends=True, again=True)
-NEEDS_AUTH = Verdict(Reason.NEEDS_AUTH, ends=True)
-DROPPED = Verdict(Reason.UNKNOWN_OUTCOME, again=True)
-TIMED_OUT = Verdict(Reason.UNKNOWN_OUTCOME)
-ANSWERED = Verdict(Reason.ANSWERED)
-LATER = Verdict(Reason.RETRIABLE)
-NEVER = Verdict(Reason.NOT_WORTH_RETRYING)
-NEVER_AT_ONCE = Verdict(Reason.NOT_WORTH_RETRYING, ends=True)
+GONE = Failure(Reason.RETRIABLE, ends=True, again=True)
+EXPIRED = Failure(Reason.SESSION_EXPIRED, ends=True, again=True)
+NEEDS_AUTH = Failure(Reason.NEEDS_AUTH, ends=True)
+DROPPED = Failure(Reason.UNKNOWN_OUTCOME, again=True)
+TIMED_OUT = Failure(Reason.UNKNOWN_OUTCOME)
+ANSWERED = Failure(Reason.ANSWERED)
+LATER = Failure(Reason.RETRIABLE)
+NEVER = Failure(Reason.NOT_WORTH_RETRYING)
+NEVER_AT_ONCE = Failure(Reason.NOT_WORTH_RETRYING, ends=True)
 
 
 def seen(told="…", **facts):
@@ -23,7 +23,7 @@ def seen(told="…", **facts):
 
 
 @pytest.mark.parametrize(
-    ("phase", "evidence", "verdict"),
+    ("phase", "evidence", "failure"),
     [
         # Nothing was sent: the server is not there.
         (OPENING, seen(fault=Fault.UNREACHED), GONE),
@@ -82,14 +82,14 @@ def seen(told="…", **facts):
         (CALL, seen("the session", status=400, in_session=True), ANSWERED),
     ],
 )
-def test_what_it_means(phase, evidence, verdict):
-    assert sort(phase, evidence) == verdict
+def test_what_it_means(phase, evidence, failure):
+    assert classify(phase, evidence) == failure
 
 
 @pytest.mark.parametrize("fact", [{"fault": Fault.ENDED}, {"fault": Fault.BROKEN}, {"status": 404}, {"status": 401}])
 def test_servers_need_not_offer_a_stream(fact):
     """L6: some say so with odd statuses."""
-    assert sort(STREAM, seen(**fact)) == ANSWERED
+    assert classify(STREAM, seen(**fact)) == ANSWERED
 
 
 def test_the_loss_says_what_follows():
