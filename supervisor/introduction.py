@@ -34,7 +34,7 @@ def _is_flat(info: dict[str, Any] | None) -> bool:
     return info is not None and all(type(each) is str for each in info.values())
 
 
-def introduced(handshake: Handshake, redact: Callable[[str], str]) -> Introduction:
+def introduction_of(handshake: Handshake, redact: Callable[[str], str]) -> Introduction:
     """What a server said of itself, without secrets. To be done once a connection: it takes a while."""
     info, instructions = handshake.server_info, handshake.instructions
     said = None if info is None else info.model_dump(by_alias=True, mode="json", exclude_none=True)

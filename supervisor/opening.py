@@ -16,11 +16,11 @@ from .config.specs import Given, specs_of
 from .preload import load_unless_in_loop, loaded
 from .restart_policy import RestartPolicy
 from .security.trust import Trust
-from .servers.settings import FleetSettings
+from .servers.settings import SupervisorSettings
 from .storage.pins import PinMode
 from .storage.sqlite import SqliteStore
 from .storage.store import Store
-from .storage.worker import Registrar
+from .storage.worker import StoreWorker
 from .tools.approval import ApprovalRules, Approve
 from .tools.naming import DEFAULT_TEMPLATE, check_template
 
@@ -116,7 +116,7 @@ async def open_supervisor(
     configured("drop_placeholders", drop_placeholders, true_or_false)
     specs = specs_of(config_or_specs)
     check_template(template)
-    settings = FleetSettings(
+    settings = SupervisorSettings(
         policy=policy or RestartPolicy(),
         template=template,
         reserved=_kept_names(reserved, override=override),
@@ -124,7 +124,7 @@ async def open_supervisor(
         environ=dict(os.environ),
         callbacks=callbacks,
         pins=pins,
-        registrar=Registrar(_store(state)),
+        store_worker=StoreWorker(_store(state)),
         trust=trust,
     )
     await loaded()

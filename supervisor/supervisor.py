@@ -19,8 +19,8 @@ from .config import Config
 from .config.specs import Given, specs_of
 from .events import EventStream
 from .servers.commands import Reconnect, Start, Stop
-from .servers.servers import Fleet
-from .servers.settings import FleetSettings
+from .servers.servers import Servers
+from .servers.settings import SupervisorSettings
 from .spec import ServerSpec
 from .state_machine import LEFT_BY_NOBODY, Snapshot
 from .status import CallCounts, ServerStatus, SupervisorStatistics, server_down
@@ -34,15 +34,15 @@ from .toolset import Toolset
 class Supervisor:
     """Keeps MCP servers running and brings calls to them. Made by `open_supervisor`."""
 
-    def __init__(self, fleet: Fleet) -> None:
-        self._fleet = fleet
+    def __init__(self, servers: Servers) -> None:
+        self._servers = servers
 
     # -- tools ----------------------------------------------------------------------------------------------------
 
     @property
     def tools(self) -> tuple[Tool, ...]:
         """The catalogue now, sorted by name: tools of servers that are connected or may be again by themselves."""
-        return self._fleet.catalogue.value.tools
+        return self._servers.catalogue.value.tools
 
     def tool(self, name: str) -> Tool:
         """The tool of that public name.
@@ -50,9 +50,9 @@ class Supervisor:
         Raises:
             UnknownTool: There is none now.
         """
-        tool = self._fleet.catalogue.value.find(name)
+        tool = self._servers.catalogue.value.find(name)
         if tool is None:
-            raise UnknownTool(name, near=self._fleet.catalogue.value.near(name))
+            raise UnknownTool(name, near=self._servers.catalogue.value.near(name))
         return tool
 
     async def list_tools(self, server: str | None = None, *, refresh: bool = False) -> tuple[Tool, ...]:
@@ -67,27 +67,27 @@ class Supervisor:
             ServerDown: The server that was named is in a state that only a person ends.
         """
         chosen("refresh", refresh, true_or_false)
-        fleet = self._fleet
-        fleet.check_open()
+        servers = self._servers
+        servers.check_open()
         if server is not None:
-            fleet.cell(server)
-        names = list(fleet.cells) if server is None else [server]
-        with fleet.usage.in_use(names):
+            servers.snapshot(server)
+        names = list(servers.snapshots) if server is None else [server]
+        with servers.usage.in_use(names):
             for name in names:
-                fleet.wake(name)
-            await fleet.first_attempts(names, wake=True)
+                servers.wake(name)
+            await servers.first_attempts(names, wake=True)
             if refresh:
-                await fleet.relist(names)
+                await servers.refresh_tools(names)
         if server is None:
             return self.tools
-        snapshot = fleet.cell(server).value
+        snapshot = servers.snapshot(server).value
         if snapshot.state in LEFT_BY_NOBODY:
             raise server_down(snapshot, now=trio.current_time())
         return tuple(tool for tool in self.tools if tool.server == server)
 
     def as_toolset(self) -> Toolset:
         """The tools as the loop of a model's host uses them; follows every change of the catalogue."""
-        return Toolset(self._fleet)
+        return Toolset(self._servers)
 
     # -- calls ----------------------------------------------------------------------------------------------------
 
@@ -142,7 +142,7 @@ class Supervisor:
             on_progress=on_progress,
             meta=meta,
         )
-        return await Attempts(call, self._fleet).run()
+        return await Attempts(call, self._servers).run()
 
     def fan_out(
         self, calls: Iterable[Call], *, until: Until = "all", limit: int | None = None
@@ -166,8 +166,8 @@ class Supervisor:
             ValueError: On entering: `until` or `limit` has a value that is not allowed, or a `timeout` is negative.
             SupervisorClosed: The block was left.
         """
-        self._fleet.check_open()
-        return open_fan_out(calls, self._fleet, until=until, limit=limit)
+        self._servers.check_open()
+        return open_fan_out(calls, self._servers, until=until, limit=limit)
 
     async def gather(self, calls: Iterable[Call], *, limit: int | None = None) -> list[ToolResult | NurseryError]:
         """Make many calls at once; their results in the order of the calls, errors in place.
@@ -195,7 +195,7 @@ class Supervisor:
         limit: int | None = None,
     ) -> AbstractAsyncContextManager[FanOut]:
         """Call the tool of this name, the servers' own, on every server that is known to have it. See `fan_out`."""
-        parts = self._fleet.catalogue.value.parts
+        parts = self._servers.catalogue.value.parts
         owners = sorted(server for server, part in parts.items() if any(one.tool == tool for one in part.tools))
         return self.fan_out(
             (Call(tool, arguments, server=server, timeout=timeout) for server in owners),
@@ -208,7 +208,7 @@ class Supervisor:
     @property
     def definition_changes(self) -> tuple[DefinitionChange, ...]:
         """The tools that are not what they were when they were first used, sorted by server and tool."""
-        reviews = [cell.value.review for cell in self._fleet.cells.values()]
+        reviews = [observable.value.review for observable in self._servers.snapshots.values()]
         changes = [change for review in reviews for change in review.changes.values()]
         return tuple(sorted(changes, key=lambda change: (change.server, change.tool)))
 
@@ -222,20 +222,20 @@ class Supervisor:
             NurseryError: It cannot be written down.
             SupervisorClosed: The block was left.
         """
-        await self._fleet.accept(change)
+        await self._servers.accept_change(change)
 
     # -- servers --------------------------------------------------------------------------------------------------
 
     def status(self) -> tuple[ServerStatus, ...]:
         """Where every server stands now, in the order they were configured."""
-        return self._fleet.registry.status()
+        return self._servers.registry.status()
 
     def events(self) -> AbstractAsyncContextManager[EventStream]:
         """A receive channel of everything that happens from now on, for as long as the block lasts.
 
         A reader that falls more than 100 events behind gets `Lagged(n)` and a snapshot of each server instead.
         """
-        return self._fleet.events.open()
+        return self._servers.events.open()
 
     async def wait_connected(self, server: str) -> ServerStatus:
         """Wait until the server is `connected`.
@@ -246,14 +246,14 @@ class Supervisor:
         """
 
         def connected(snapshot: Snapshot) -> Snapshot | None:
-            self._fleet.check_open()
+            self._servers.check_open()
             if snapshot.abandoned:
                 raise server_down(snapshot, now=trio.current_time())
-            self._fleet.wake(server)
+            self._servers.wake(server)
             return snapshot if snapshot.state is ServerState.CONNECTED else None
 
-        await self._fleet.cell(server).wait(connected)
-        return self._fleet.registry.status_of(server)
+        await self._servers.snapshot(server).wait(connected)
+        return self._servers.registry.status_of(server)
 
     async def reconnect(self, server: str) -> None:
         """Start it afresh now, whatever its state, and wait for the outcome. Many callers share one attempt.
@@ -262,8 +262,8 @@ class Supervisor:
             UnknownServer: No server of that name.
             ServerDown: The attempt failed.
         """
-        command = await self._fleet.order(server, Reconnect())
-        self._fleet.check_open()
+        command = await self._servers.execute(server, Reconnect())
+        self._servers.check_open()
         assert command.outcome is not None
         if command.outcome.state is not ServerState.CONNECTED:
             raise server_down(command.outcome, now=trio.current_time())
@@ -274,7 +274,7 @@ class Supervisor:
         Raises:
             UnknownServer: No server of that name.
         """
-        await self._fleet.order(server, Start())
+        await self._servers.execute(server, Start())
 
     async def stop_server(self, server: str, *, drain: float = 0.0) -> None:
         """End it and leave it `stopped`. Returns when everything it owned is closed.
@@ -286,7 +286,7 @@ class Supervisor:
         Raises:
             UnknownServer: No server of that name.
         """
-        await self._fleet.order(server, Stop(drain))
+        await self._servers.execute(server, Stop(drain))
 
     async def add_server(self, spec: ServerSpec) -> None:
         """Keep one more server. Returns in `connecting`, or whatever state its spec begins in.
@@ -296,7 +296,7 @@ class Supervisor:
             SupervisorClosed: The block was left.
         """
         await trio.lowlevel.checkpoint()
-        await self._fleet.add(spec)
+        await self._servers.add(spec)
 
     async def remove_server(self, server: str, *, drain: float = 0.0) -> None:
         """End it and forget it. Its tools are gone at once; returns when everything it owned is closed.
@@ -308,7 +308,7 @@ class Supervisor:
         Raises:
             UnknownServer: No server of that name.
         """
-        await self._fleet.remove(server, drain=drain)
+        await self._servers.remove(server, drain=drain)
 
     async def reload(self, config_or_specs: Given, *, drain: float = 0.0) -> None:
         """Supervise these servers, and no others, from now on.
@@ -338,27 +338,27 @@ class Supervisor:
         """
         if isinstance(config_or_specs, Config) and config_or_specs.errors:
             raise ConfigError("; ".join(config_or_specs.errors))
-        await self._fleet.reload(specs_of(config_or_specs), drain=drain)
+        await self._servers.reload(specs_of(config_or_specs), drain=drain)
 
     def statistics(self) -> SupervisorStatistics:
         """Figures for debugging and metrics."""
-        counts = [self._fleet.usage.counts(name) for name in self._fleet.cells]
+        counts = [self._servers.usage.counts(name) for name in self._servers.snapshots]
         return SupervisorStatistics(
-            servers=len(self._fleet.cells),
-            connected=sum(cell.value.state is ServerState.CONNECTED for cell in self._fleet.cells.values()),
+            servers=len(self._servers.snapshots),
+            connected=sum(one.value.state is ServerState.CONNECTED for one in self._servers.snapshots.values()),
             tools=len(self.tools),
             calls=CallCounts(
                 in_flight=sum(count.in_flight for count in counts),
                 done=sum(count.done for count in counts),
                 failed=sum(count.failed for count in counts),
             ),
-            router=self._fleet.router.statistics(),
+            router=self._servers.router.statistics(),
         )
 
 
 @asynccontextmanager
 async def running(
-    settings: FleetSettings,
+    settings: SupervisorSettings,
     nursery: trio.Nursery,
     approvals: Approvals,
     specs: Iterable[ServerSpec],
@@ -376,17 +376,17 @@ async def running(
         on_progress: ProgressCallback | None,
         meta: Mapping[str, Any] | None,
     ) -> ToolResult:
-        tool, arguments = await approvals.approved(tool, arguments, fleet)
+        tool, arguments = await approvals.approved(tool, arguments, servers)
         return await supervisor.call_tool(
             tool.tool, arguments, server=tool.server, timeout=timeout, on_progress=on_progress, meta=meta
         )
 
-    fleet = Fleet(settings, nursery, call_for_model)
-    supervisor = Supervisor(fleet)
+    servers = Servers(settings, nursery, call_for_model)
+    supervisor = Supervisor(servers)
     try:
-        fleet.start(specs)
+        servers.start(specs)
         with trio.move_on_after(gate):
-            await fleet.first_attempts(list(fleet.cells))
+            await servers.first_attempts(list(servers.snapshots))
         yield supervisor
     finally:
-        await fleet.close(drain)
+        await servers.close(drain)

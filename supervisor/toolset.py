@@ -7,7 +7,7 @@ from mcp_nursery.actors.errors import NotApproved, NurseryError, UnknownTool
 from mcp_nursery.actors.reply import ProgressCallback
 
 from .catalogue.catalogue import Catalogue
-from .servers.servers import Fleet
+from .servers.servers import Servers
 from .tools.outcome import ToolOutcome, outcome_of_error, outcome_of_result
 from .tools.tool import Tool
 
@@ -21,13 +21,13 @@ class Toolset:
     the model needs no events. `changed` is for hosts that would rather wait.
     """
 
-    def __init__(self, fleet: Fleet) -> None:
-        self._fleet = fleet
+    def __init__(self, servers: Servers) -> None:
+        self._servers = servers
 
     @property
     def tools(self) -> tuple[Tool, ...]:
         """The tools now, sorted by name."""
-        return self._fleet.catalogue.value.tools
+        return self._servers.catalogue.value.tools
 
     def as_openai(self) -> list[dict[str, Any]]:
         """The tools now, as OpenAI-style APIs take them."""
@@ -75,8 +75,8 @@ class Toolset:
             return outcome_of_error(error, transport=self._transport(server))
 
     def _find(self, name: str) -> Tool:
-        self._fleet.check_open()
-        catalogue = self._fleet.catalogue.value
+        self._servers.check_open()
+        catalogue = self._servers.catalogue.value
         tool = catalogue.find(name)
         if tool is not None:
             return tool
@@ -92,11 +92,11 @@ class Toolset:
         """
 
         def others(catalogue: Catalogue) -> tuple[Tool, ...] | None:
-            self._fleet.check_open()
+            self._servers.check_open()
             return catalogue.tools if catalogue.tools != since else None
 
-        return await self._fleet.catalogue.wait(others)
+        return await self._servers.catalogue.wait(others)
 
     def _transport(self, server: str | None) -> str | None:
-        cell = None if server is None else self._fleet.cells.get(server)
-        return None if cell is None else cell.value.spec.transport.kind
+        observable = None if server is None else self._servers.snapshots.get(server)
+        return None if observable is None else observable.value.spec.transport.kind

@@ -5,7 +5,7 @@ from typing import Any
 
 from mcp_nursery.actors.errors import NotApproved
 
-from ..servers.servers import Fleet
+from ..servers.servers import Servers
 from ..tools.approval import Approval, ApprovalRequest, ApprovalRules, Approve
 from ..tools.arguments import without_placeholders
 from ..tools.tool import Tool
@@ -28,7 +28,7 @@ class Approvals:
         self._allowed: set[tuple[str, str]] = set()
 
     async def approved(
-        self, tool: Tool, arguments: Mapping[str, Any] | None, servers: Fleet
+        self, tool: Tool, arguments: Mapping[str, Any] | None, servers: Servers
     ) -> tuple[Tool, Mapping[str, Any] | None]:
         """The tool as it is declared now, and the arguments as they are to be sent, both agreed to.
 
@@ -39,7 +39,7 @@ class Approvals:
             UnknownServer: Its server was removed: nobody is asked.
         """
         encode_arguments(arguments, tool.tool, tool.server)
-        servers.cell(tool.server)
+        servers.snapshot(tool.server)
         tool = _as_declared_now(tool, servers)
         if arguments and self._drop_placeholders:
             arguments = without_placeholders(arguments, tool.input_schema)
@@ -54,7 +54,7 @@ class Approvals:
             self._allowed.add((tool.server, tool.definition_hash))
         return tool, arguments
 
-    async def _ask(self, tool: Tool, arguments: Mapping[str, Any] | None, servers: Fleet) -> Approval:
+    async def _ask(self, tool: Tool, arguments: Mapping[str, Any] | None, servers: Servers) -> Approval:
         if self._approve is None:
             raise NotApproved(tool.server, tool.tool, "nobody to ask: open_supervisor was given no approve=")
         given = dict(arguments or {})
@@ -66,7 +66,7 @@ class Approvals:
             raise TypeError(f"approve= returned {answer!r:.80}, not an Approval; nothing was called") from None
 
 
-def _as_declared_now(tool: Tool, servers: Fleet) -> Tool:
+def _as_declared_now(tool: Tool, servers: Servers) -> Tool:
     """What the server has under this name now: what would be called, and so what is asked about.
 
     Raises:

@@ -16,7 +16,7 @@ from mcp_nursery.actors.reply import ReplySlot
 from mcp_nursery.actors.session.tool_call import InputWanted
 from mcp_nursery.actors.states import Delivery
 
-from ..servers.servers import Fleet
+from ..servers.servers import Servers
 from ..tools.results import ToolResult
 from ..tools.tool import Tool
 from .call import ActiveCall, Call, encode_arguments
@@ -35,7 +35,7 @@ class Attempts:
         InvalidArguments: The call's arguments are not a JSON object.
     """
 
-    def __init__(self, call: Call, servers: Fleet) -> None:
+    def __init__(self, call: Call, servers: Servers) -> None:
         self._call = ActiveCall(call, servers, encode_arguments(call.arguments, call.name, call.server))
         self._servers = servers
 

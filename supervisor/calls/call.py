@@ -25,7 +25,7 @@ from mcp_nursery.actors.reply import IdleLimit, ProgressCallback, ReplySlot
 from mcp_nursery.actors.states import Delivery
 
 from ..security.redaction import Redactor
-from ..servers.servers import Fleet
+from ..servers.servers import Servers
 from ..tools.tool import Tool
 
 WhenDown = Literal["wait", "fail"]
@@ -106,7 +106,7 @@ class ActiveCall:
     """One call under way, in its caller's task."""
 
     asked: Call
-    servers: Fleet
+    servers: Servers
     arguments: bytes | None
     """Encoded once."""
     timeout: float = field(default=math.inf, init=False)
@@ -134,7 +134,7 @@ class ActiveCall:
         if self.asked.timeout is not None:
             self.timeout = float(self.asked.timeout)
         else:
-            servers_own = None if tool is None else self.servers.cells[tool.server].value.spec.call_timeout
+            servers_own = None if tool is None else self.servers.snapshots[tool.server].value.spec.call_timeout
             self.timeout = self.servers.call_timeout(servers_own)
 
     @property

@@ -17,7 +17,7 @@ from mcp_nursery.actors.messages import CallTool
 from mcp_nursery.actors.outcomes import Unrouted
 from mcp_nursery.actors.reply import ReplySlot
 
-from ..servers.servers import Fleet
+from ..servers.servers import Servers
 from ..tools.results import ToolResult
 from .attempts import Attempts
 from .call import Call
@@ -70,7 +70,7 @@ class _Sending:
     progress, to be asked about or to be sent again gets a task of its own.
     """
 
-    def __init__(self, servers: Fleet, nursery: trio.Nursery, *, limit: float) -> None:
+    def __init__(self, servers: Servers, nursery: trio.Nursery, *, limit: float) -> None:
         self.arrived: Final = deque[_Entry | CallOutcome]()
         """What nobody has read yet."""
         self.readers: Final = trio.lowlevel.ParkingLot()
@@ -254,7 +254,7 @@ async def _outcome(arrived: _Entry | CallOutcome) -> CallOutcome:
 
 @asynccontextmanager
 async def open_fan_out(
-    calls: Iterable[Call], servers: Fleet, *, until: Until, limit: int | None
+    calls: Iterable[Call], servers: Servers, *, until: Until, limit: int | None
 ) -> AsyncGenerator[FanOut, None]:
     """See `Supervisor.fan_out`."""
     failure: BaseException | None = None

@@ -113,8 +113,8 @@ class InputRounds:
 
     @property
     def _owner(self) -> Owner | None:
-        cell = self._call.servers.cells.get(self._call.tool.server)
-        return None if cell is None else cell.value.owner
+        observable = self._call.servers.snapshots.get(self._call.tool.server)
+        return None if observable is None else observable.value.owner
 
 
 def may_be_question(outcome: Outcome | None) -> bool:

@@ -106,7 +106,7 @@ def _refused(refusal: Rejected, call: ActiveCall, *, delivery: Delivery = Delive
     written = _written(refusal.data) if refusal.size <= SMALL else (yield from write(refusal.data))
     signals = yield from scan_in_pieces(f"{refusal.message}\n{written}")
     if signals:
-        call.servers.suspect(call.tool, signals)
+        call.servers.report_injection(call.tool, signals)
     redactor = call.redactor
     return ServerError(
         server=call.server_name,
@@ -137,7 +137,7 @@ def _shown(data: object, redactor: Redactor) -> Steps[Any]:
 def _suspect(words: str, call: ActiveCall) -> None:
     """Errors quote servers too, and reach models as results do."""
     if signals := scan(words):
-        call.servers.suspect(call.tool, signals)
+        call.servers.report_injection(call.tool, signals)
 
 
 def _is_short(data: object) -> bool:
@@ -170,7 +170,7 @@ def _result(answer: Answered, call: ActiveCall) -> Steps[ToolResult]:
     except (BadResult, ValueError) as error:  # an object of this process may return integers too long to be written
         raise _invalid(str(error), call) from None
     if given.signals:
-        call.servers.suspect(tool, given.signals)
+        call.servers.report_injection(tool, given.signals)
     return given
 
 

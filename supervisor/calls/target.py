@@ -38,9 +38,9 @@ class Target:
         await trio.lowlevel.checkpoint_if_cancelled()
         while (tool := self.find_in(self._servers.catalogue.value)) is None:
             if self._owner is None:
-                await self._servers.arrivals.wait(self._asked.name)
+                await self._servers.awaited_tools.wait(self._asked.name)
             else:
-                await self._servers.cell(self._owner).changed()
+                await self._servers.snapshot(self._owner).changed()
         return tool
 
     def find_in(self, catalogue: Catalogue) -> Tool | None:
@@ -63,9 +63,11 @@ class Target:
         self._owner = owner = asked.server or catalogue.departed_from(asked.name)
         if owner is None and self._tools_may_come():
             return None
-        down = [] if owner else [name for name, cell in self._servers.cells.items() if not _connected(cell.value)]
+        snapshots = self._servers.snapshots
+        down = [] if owner else [name for name, one in snapshots.items() if not _connected(one.value)]
         self._owner = owner = owner or self._never_heard_of(catalogue, down)
-        if owner is not None and not self._is_connected(self._servers.cell(owner).value, self._waits(patient=False)):
+        known = None if owner is None else self._servers.snapshot(owner).value
+        if known is not None and not self._is_connected(known, self._waits(patient=False)):
             return None
         near = catalogue.near(asked.name, asked.server)
         raise UnknownTool(asked.name, server=asked.server, near=near, down=down)
@@ -73,14 +75,14 @@ class Target:
     def _never_heard_of(self, catalogue: Catalogue, down: Sequence[str]) -> str | None:
         """The server that never told what it has, if the tool of this name can be no other's."""
         blank = {server for server in down if catalogue.parts[server].is_blank}
-        owners = self._servers.owners_of(self._asked.name, self._servers.cells) if blank else ()
+        owners = self._servers.owners_of(self._asked.name, self._servers.snapshots) if blank else ()
         return owners[0] if len(owners) == 1 and owners[0] in blank else None
 
     def _tools_may_come(self) -> bool:
         """Whether a first attempt is under way, or was now begun, that may bring tools nobody knows yet."""
-        for server in self._servers.arrivals.sleepers():
+        for server in self._servers.awaited_tools.unlisted():
             self._servers.wake(server)
-        return self._servers.arrivals.expected
+        return self._servers.awaited_tools.expected
 
     # -- its server -----------------------------------------------------------------------------------------------
 
@@ -100,7 +102,7 @@ class Target:
             connected = self._is_connected(snapshot, waits)
             return True if connected and snapshot.incarnation != self._lost_incarnation else None
 
-        await self._servers.cell(self._call.tool.server).wait(connected_anew)
+        await self._servers.snapshot(self._call.tool.server).wait(connected_anew)
         return await self.find()
 
     def leave(self, incarnation: int | None) -> None:
@@ -109,9 +111,9 @@ class Target:
 
     async def noticed(self, lost: int | None) -> None:
         """Wait until the keeper knows of a loss too: a caller that knows must not see the server as connected."""
-        cell = self._servers.cells.get(self._call.tool.server)
-        if cell is not None:
-            await cell.wait(lambda snapshot: snapshot.incarnation != lost or not _connected(snapshot) or None)
+        observable = self._servers.snapshots.get(self._call.tool.server)
+        if observable is not None:
+            await observable.wait(lambda snapshot: snapshot.incarnation != lost or not _connected(snapshot) or None)
 
     def _is_connected(self, snapshot: Snapshot, waits: frozenset[ServerState]) -> bool:
         """Whether it is; False if it is not and the call waits for it, which starts one that calls start.

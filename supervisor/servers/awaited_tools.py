@@ -14,7 +14,7 @@ from ..catalogue.server_tools import ServerTools, ToolKey
 from ..state_machine import Snapshot
 
 
-class Arrivals:
+class AwaitedTools:
     """What keepers write is noted here, in one step with the catalogue."""
 
     def __init__(self) -> None:
@@ -22,8 +22,8 @@ class Arrivals:
         """Servers whose first attempt is under way."""
         self._unlisted: set[str] = set()
         """Servers that are idle and never told what they have."""
-        self._roused: set[str] = set()
-        """Servers that were told to start for somebody, and have not moved yet."""
+        self._starting: set[str] = set()
+        """Servers that were sent a command to start for somebody, and have not moved yet."""
         self._callers: dict[str, trio.lowlevel.ParkingLot] = {}
         """Those who wait, by the public name."""
 
@@ -34,28 +34,28 @@ class Arrivals:
         """Whether a server may yet bring tools that nobody knows: in a first attempt, or once it is started."""
         return bool(self._unsettled or self._unlisted)
 
-    def rouse(self, server: str) -> bool:
-        """Whether this server is still to be told to start: once, however many want it, until it has moved."""
-        if server in self._roused:
+    def claim_start(self, server: str) -> bool:
+        """Whether this caller is to start the server: one does, however many want it, until it has moved."""
+        if server in self._starting:
             return False
-        self._roused.add(server)
+        self._starting.add(server)
         return True
 
-    def sleepers(self) -> Collection[str]:
-        """The servers to be started before anybody can say that nobody has a tool; they are not told yet."""
-        return self._unlisted - self._roused
+    def unlisted(self) -> Collection[str]:
+        """The servers to be started before anybody can say that nobody has a tool; nobody has started them yet."""
+        return self._unlisted - self._starting
 
     # -- what happens ---------------------------------------------------------------------------------------------
 
     def note(self, snapshot: Snapshot, *parts: ServerTools) -> None:
         """A server stands here now; `parts` are what the catalogue had of it before, and has now."""
         server, expected = snapshot.spec.name, self.expected
-        self._roused.discard(server)
+        self._starting.discard(server)
         (self._unsettled.discard if snapshot.settled else self._unsettled.add)(server)
         unlisted = snapshot.state is ServerState.IDLE and not snapshot.definitions
         (self._unlisted.add if unlisted else self._unlisted.discard)(server)
         if expected and not self.expected:
-            self.stir()
+            self.notify()
         elif self._callers:
             for part in parts:
                 self._tell(tool.name for tool in part.tools)
@@ -64,10 +64,10 @@ class Arrivals:
 
     def forget(self, server: str) -> None:
         """This server is no more. What follows from that is told by who forgets it."""
-        for servers in (self._unsettled, self._unlisted, self._roused):
+        for servers in (self._unsettled, self._unlisted, self._starting):
             servers.discard(server)
 
-    def stir(self) -> None:
+    def notify(self) -> None:
         """Have everybody look again."""
         for callers in self._callers.values():
             callers.unpark_all()

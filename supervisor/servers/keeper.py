@@ -22,7 +22,7 @@ from mcp_nursery.actors.start_limiter import UNLIMITED
 from mcp_nursery.actors.states import Era, ExitKind, ServerState
 
 from ..error_line import kept_tail
-from ..introduction import introduced
+from ..introduction import introduction_of
 from ..security.marks import clean_name
 from ..state_machine import CALLS_WAIT, StateMachine
 from ..storage.store import StoreUnreadable
@@ -57,7 +57,7 @@ class Keeper:
     and the incarnation's reports in one mailbox. A command that ends an incarnation sets at once what is due after it.
     That begins when everything the incarnation owned is closed, so that never two transports of a server are alive.
 
-    Whether a server is idle for too long is decided here, in one step with the state cell: a call either began before,
+    Whether a server is idle for too long is decided here, in one step with the snapshot: a call either began before,
     and then the server is in use, or it finds the server `idle` and has it started. None meets a connection that is
     being closed for idleness.
 
@@ -226,7 +226,7 @@ class Keeper:
         self._settings.notes.learn(report.handshake.era)
         redact = self._settings.redact
         review = await self._settings.pins.review(report.definitions)  # before anybody sees a tool
-        introduction, tail = introduced(report.handshake, redact), kept_tail(report.stderr_tail, redact)
+        introduction, tail = introduction_of(report.handshake, redact), kept_tail(report.stderr_tail, redact)
         await self._show(
             self._machine.connected(report, introduction, review, stderr_tail=tail, now=trio.current_time())
         )

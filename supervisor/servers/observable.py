@@ -9,7 +9,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-class Cell(Generic[T]):
+class Observable(Generic[T]):
     """Holds an immutable value. Waiters look at what it is, not at what it was: short-lived values may be missed."""
 
     def __init__(self, value: T) -> None:
@@ -22,7 +22,7 @@ class Cell(Generic[T]):
         self.value = value
         self._waiters.unpark_all()
 
-    def stir(self) -> None:
+    def notify(self) -> None:
         """Have every waiter look again: something else that it looks at has changed."""
         self._waiters.unpark_all()
 

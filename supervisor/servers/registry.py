@@ -33,10 +33,10 @@ from ..state_machine import Snapshot
 from ..status import CallCounts, ServerStatus, status_of
 from ..tools.tool import Invoke
 from ..transition_log import TransitionLog
-from .awaited_tools import Arrivals
+from .awaited_tools import AwaitedTools
 from .commands import Command
-from .observable import Cell
-from .settings import FleetSettings
+from .observable import Observable
+from .settings import SupervisorSettings
 
 logger: Final = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ class Publication:
     servers: frozenset[str]
     """The names of all servers by which its tools are named."""
     part: ServerTools
-    told: ToolsChanged | None
+    tools_changed: ToolsChanged | None
     differing: Sequence[DefinitionChanged]
 
     def is_of(self, old: Snapshot, before: ServerTools | None, servers: frozenset[str]) -> bool:
@@ -70,7 +70,7 @@ Publications = Mapping[str, Publication]
 
 
 class ServerRegistry:
-    """The state cells of all servers, and what follows from them. Each change is one step: nobody sees a part of it.
+    """The snapshots of all servers, and what follows from them. Each change is one step: nobody sees a part of it.
 
     Args:
         settings: What holds for all servers.
@@ -78,11 +78,11 @@ class ServerRegistry:
         counts: The calls of the server that is named.
     """
 
-    def __init__(self, settings: FleetSettings, invoke: Invoke, counts: Callable[[str], CallCounts]) -> None:
-        self.cells: dict[str, Cell[Snapshot]] = {}
-        """The state cell of each server, in the order they were configured."""
-        self.catalogue: Final = Cell(NO_TOOLS)
-        self.arrivals: Final = Arrivals()
+    def __init__(self, settings: SupervisorSettings, invoke: Invoke, counts: Callable[[str], CallCounts]) -> None:
+        self.snapshots: dict[str, Observable[Snapshot]] = {}
+        """The snapshot of each server, in the order they were configured."""
+        self.catalogue: Final = Observable(NO_TOOLS)
+        self.awaited_tools: Final = AwaitedTools()
         self.router: Final = RouterActor()
         self.events: Final = EventHub(self.status)
         self._log = TransitionLog()
@@ -100,14 +100,14 @@ class ServerRegistry:
         """Where every server stands now."""
         now, parts, counts = trio.current_time(), self.catalogue.value.parts, self._counts
         return tuple(
-            status_of(cell.value, now=now, tool_count=len(parts[name].tools), calls=counts(name))
-            for name, cell in self.cells.items()
+            status_of(observable.value, now=now, tool_count=len(parts[name].tools), calls=counts(name))
+            for name, observable in self.snapshots.items()
         )
 
     def status_of(self, server: str) -> ServerStatus:
         """Where one server stands now."""
         return status_of(
-            self.cells[server].value,
+            self.snapshots[server].value,
             now=trio.current_time(),
             tool_count=len(self.catalogue.value.parts[server].tools),
             calls=self._counts(server),
@@ -131,7 +131,7 @@ class ServerRegistry:
         return None
 
     def publish(self, old: Snapshot, new: Snapshot, prepared: Publication | None = None) -> None:
-        """A keeper wrote: catalogue, router, cell and events follow, before anybody else runs.
+        """A keeper wrote: catalogue, router, snapshot and events follow, before anybody else runs.
 
         Args:
             old: Where the server stood.
@@ -147,14 +147,14 @@ class ServerRegistry:
         part = before if prepared is None else prepared.part
         if part != before:
             self._show(replace_parts(self.catalogue.value, [part]))
-        self.cells[name].set(new)
-        self.arrivals.note(new, before, part)
+        self.snapshots[name].set(new)
+        self.awaited_tools.note(new, before, part)
         change = state_event(old, new, trio.current_time())
         if change is not None:
             self.events.publish(change)
             self._log.note(change)
         if prepared is not None:
-            self._tell_tools(old, new, prepared)
+            self._publish_tools(old, new, prepared)
 
     def _publication(self, old: Snapshot, new: Snapshot, servers: frozenset[str]) -> Steps[Publication]:
         """What one snapshot leads to after another, with tools named by these servers."""
@@ -174,12 +174,12 @@ class ServerRegistry:
         differing = yield from definition_events(old, new, now)
         return Publication(old, before, servers, part, told, differing)
 
-    def _tell_tools(self, old: Snapshot, new: Snapshot, publication: Publication) -> None:
+    def _publish_tools(self, old: Snapshot, new: Snapshot, publication: Publication) -> None:
         """Tell which tools are others, and which are not what they were when they were first used; a server's words
         stand in the events alone, not in the log."""
         differing = publication.differing
-        if publication.told is not None:
-            self.events.publish(publication.told)
+        if publication.tools_changed is not None:
+            self.events.publish(publication.tools_changed)
         for event in differing:
             self.events.publish(event)
         if differing:
@@ -196,8 +196,8 @@ class ServerRegistry:
 
     # -- the set of servers has changed ---------------------------------------------------------------------------
 
-    async def foresee(self, change: Callable[[frozenset[str]], Collection[str]]) -> Publications:
-        """The set of servers is about to change: what `rebuild` will show is made ready in turns.
+    async def prepare_names(self, change: Callable[[frozenset[str]], Collection[str]]) -> Publications:
+        """The set of servers is about to change, and names with it: prepare in turns what `rebuild` will show.
 
         What has changed meanwhile is made again; after some times, by `rebuild` in one go.
 
@@ -206,7 +206,7 @@ class ServerRegistry:
         """
         publications: Publications = {}
         for _ in range(_TRIES):
-            servers = self._same(frozenset(change(self._named_servers())))
+            servers = self._reuse(frozenset(change(self._named_servers())))
             if servers is self._configured:
                 return {}
             publications = await by_turns(self._named_steps(servers))
@@ -218,58 +218,60 @@ class ServerRegistry:
         publications: dict[str, Publication] = {}
         for name in servers:
             yield
-            if name in self.cells and not self._stands(name, servers):
-                snapshot = self.cells[name].value
+            if name in self.snapshots and not self._is_named_by(name, servers):
+                snapshot = self.snapshots[name].value
                 publications[name] = yield from self._publication(snapshot, snapshot, servers)
         return publications
 
     def _named_servers(self) -> frozenset[str]:
-        return frozenset(self.cells.keys() - self.leaving.keys())
+        return frozenset(self.snapshots.keys() - self.leaving.keys())
 
-    def _same(self, servers: frozenset[str]) -> frozenset[str]:
+    def _reuse(self, servers: frozenset[str]) -> frozenset[str]:
         """The same object as before, if they are."""
         return self._configured if servers == self._configured else servers
 
-    def _stands(self, server: str, servers: frozenset[str]) -> bool:
+    def _is_named_by(self, server: str, servers: frozenset[str]) -> bool:
         """Whether its part is as it is named by these."""
         return (part := self.catalogue.value.parts.get(server)) is not None and part.named_by is servers
 
-    def announce(self, servers: Iterable[str], publications: Publications) -> None:
-        """These are new; their cells are there already. For `publications` see `rebuild`."""
+    def publish_new(self, servers: Iterable[str], publications: Publications) -> None:
+        """These are new; their snapshots are there already. For `publications` see `rebuild`."""
         self.rebuild(publications)
         for name in servers:
-            self.arrivals.note(self.cells[name].value)
-            event = state_event(None, self.cells[name].value, trio.current_time())
+            self.awaited_tools.note(self.snapshots[name].value)
+            event = state_event(None, self.snapshots[name].value, trio.current_time())
             assert event is not None  # of a server that is new
             self.events.publish(event)
 
-    def arrange(self, servers: Iterable[str]) -> None:
+    def reorder(self, servers: Iterable[str]) -> None:
         """All there are, in the order in which they are configured now."""
         for name in servers:
-            self.cells[name] = self.cells.pop(name)
+            self.snapshots[name] = self.snapshots.pop(name)
 
     def rebuild(self, publications: Publications) -> None:
         """The set of servers changed, and with it perhaps any name. Those that leave have no tools any more.
 
         Args:
-            publications: What `foresee` has made ready. What of it does not hold any more is made again, in one go.
+            publications: From `prepare_names`. What of it does not hold any more is made again, in one go.
         """
         now, before = trio.current_time(), self.catalogue.value.parts
         configured = self._named_servers()
         ready = (publication.servers for publication in publications.values() if publication.servers == configured)
-        self._configured = self._same(next(ready, configured))
-        moved = [self._renamed(name, publications) for name in configured if not self._stands(name, self._configured)]
+        self._configured = self._reuse(next(ready, configured))
+        moved = [
+            self._renamed(name, publications) for name in configured if not self._is_named_by(name, self._configured)
+        ]
         left = [dismissed(before[name]) for name in self.leaving]
-        told = [publication.told for publication in moved]
+        told = [publication.tools_changed for publication in moved]
         told += [at_once(tools_event_steps(before[part.server], part, now)) for part in left]
         parts = [*(publication.part for publication in moved), *left]
-        self._show(replace_parts(self.catalogue.value, parts, before.keys() - self.cells.keys()))
-        self.arrivals.stir()
+        self._show(replace_parts(self.catalogue.value, parts, before.keys() - self.snapshots.keys()))
+        self.awaited_tools.notify()
         for event in sorted((event for event in told if event is not None), key=lambda event: event.server):
             self.events.publish(event)
 
     def _renamed(self, server: str, publications: Publications) -> Publication:
-        snapshot, publication = self.cells[server].value, publications.get(server)
+        snapshot, publication = self.snapshots[server].value, publications.get(server)
         before = self.catalogue.value.parts.get(server)
         if publication is not None and publication.is_of(snapshot, before, self._configured):
             return publication
@@ -277,20 +279,20 @@ class ServerRegistry:
 
     def forget(self, server: str) -> None:
         """Everything that a server which was leaving has owned is closed."""
-        cell = self.cells.pop(server)
+        observable = self.snapshots.pop(server)
         del self.leaving[server]
-        self.arrivals.forget(server)
+        self.awaited_tools.forget(server)
         self.rebuild({})
-        cell.stir()
+        observable.notify()
         self.events.publish(ServerRemoved(server, trio.current_time()))
         self._log.forget(server)
 
-    def stir(self) -> None:
+    def notify(self) -> None:
         """Have everybody who waits for something here look again."""
-        self.catalogue.stir()
-        self.arrivals.stir()
-        for cell in self.cells.values():
-            cell.stir()
+        self.catalogue.notify()
+        self.awaited_tools.notify()
+        for observable in self.snapshots.values():
+            observable.notify()
 
     def _show(self, catalogue: Catalogue) -> None:
         self.router.swap(catalogue.parts)

@@ -1,4 +1,4 @@
-"""All servers together: which there are, who keeps them, and what their keepers are told."""
+"""All servers together: which there are, their keepers, and the commands that these are sent."""
 
 import logging
 from collections.abc import Collection, Iterable, Sequence
@@ -28,23 +28,23 @@ from ..tools.pins import DefinitionChange
 from ..tools.tool import Invoke, Tool
 from .commands import AcceptChange, Command, Reconfigure, Refresh, Remove, Wake
 from .keeper import Keeper
-from .observable import Cell
+from .observable import Observable
 from .registry import Publications, ServerRegistry
-from .settings import FleetSettings, KeeperSettings
+from .settings import KeeperSettings, SupervisorSettings
 from .usage import Usage
 
 logger: Final = logging.getLogger(__name__)
 
-_TOLD_AT_ONCE = 20
-"""Servers that are told to list their tools in one turn of the loop: what a server of this process does then is part of
+_SENT_AT_ONCE = 20
+"""Servers that are sent a command in one turn of the loop: what a server of this process does then is part of
 that turn."""
 
 _MOST_NAMED = 10
 """Servers that one line of the log names."""
 
 
-class Fleet:
-    """The servers of one supervisor: everybody reads their cells, and has their keepers told what to do.
+class Servers:
+    """The servers of one supervisor: everybody reads their snapshots, and sends their keepers commands through this.
 
     Args:
         settings: What holds for all of them.
@@ -52,7 +52,7 @@ class Fleet:
         invoke: What calls a tool for a model.
     """
 
-    def __init__(self, settings: FleetSettings, nursery: trio.Nursery, invoke: Invoke) -> None:
+    def __init__(self, settings: SupervisorSettings, nursery: trio.Nursery, invoke: Invoke) -> None:
         self.timer: Final = Timer()
         self.closed: bool = False
         """Whether the supervisor's block is being left."""
@@ -64,30 +64,30 @@ class Fleet:
         self._keepers: dict[str, Keeper] = {}
         self.usage: Final = Usage(self._forget_secrets)
         self.registry: Final = ServerRegistry(settings, invoke, self.usage.counts)
-        self.cells: Final = self.registry.cells
+        self.snapshots: Final = self.registry.snapshots
         self.catalogue: Final = self.registry.catalogue
         self.router: Final = self.registry.router
         self.events: Final = self.registry.events
-        self.arrivals: Final = self.registry.arrivals
+        self.awaited_tools: Final = self.registry.awaited_tools
         self._reloading = trio.Lock()
         self._leaving = Leaving()
-        self._context.run(LEDGER.set, settings.registrar)
+        self._context.run(LEDGER.set, settings.store_worker)
         self._context.run(LEAVING.set, self._leaving)
         self._redactors: dict[str, Redactor] = {}
 
     # -- what is known --------------------------------------------------------------------------------------------
 
-    def cell(self, server: str) -> Cell[Snapshot]:
-        """The state cell of a server.
+    def snapshot(self, server: str) -> Observable[Snapshot]:
+        """What is known of a server, and whoever waits for it to change.
 
         Raises:
             UnknownServer: No server of that name.
             SupervisorClosed: The block was left.
         """
         self.check_open()
-        if server not in self.cells:
-            raise UnknownServer(server, near=near_names(server, self.cells))
-        return self.cells[server]
+        if server not in self.snapshots:
+            raise UnknownServer(server, near=near_names(server, self.snapshots))
+        return self.snapshots[server]
 
     def check_open(self) -> None:
         """Refuse after the end.
@@ -116,8 +116,8 @@ class Fleet:
                 return None
             return snapshot.settled or None
 
-        for cell in [self.cells[name] for name in servers if name in self.cells]:
-            await cell.wait(settled)
+        for observable in [self.snapshots[name] for name in servers if name in self.snapshots]:
+            await observable.wait(settled)
 
     def owners_of(self, name: str, servers: Collection[str]) -> list[str]:
         """Those of these servers of which a tool can have this public name, whatever tools they have."""
@@ -148,27 +148,27 @@ class Fleet:
     def _forget_secrets(self, server: str) -> None:
         self._redactors.pop(server, None)
 
-    def suspect(self, tool: Tool, signals: tuple[str, ...]) -> None:
+    def report_injection(self, tool: Tool, signals: tuple[str, ...]) -> None:
         """Tell that what this tool answered looks as if it was to instruct the model."""
         names = clean_name(tool.server), clean_name(self._redact(tool.server, tool.tool))
         logger.warning("%s: %s: its output looks like instructions for the model: %s", *names, ", ".join(signals))
         self.events.publish(InjectionSuspected(tool.server, tool.tool, signals, trio.current_time()))
 
-    # -- orders ---------------------------------------------------------------------------------------------------
+    # -- commands -------------------------------------------------------------------------------------------------
 
-    async def order(self, server: str, command: Command) -> Command:
+    async def execute(self, server: str, command: Command) -> Command:
         """Send a server's keeper this command, and wait for its answer.
 
         Raises:
             UnknownServer: No server of that name.
             SupervisorClosed: The block was left.
         """
-        self.cell(server)
+        self.snapshot(server)
         self._keepers[server].send(command)
         await command.done.wait()
         return command
 
-    async def accept(self, change: DefinitionChange) -> None:
+    async def accept_change(self, change: DefinitionChange) -> None:
         """Have a server's keeper pin a tool as it is after the change.
 
         Raises:
@@ -176,17 +176,17 @@ class Fleet:
             SupervisorClosed: The block was left.
             StoreUnreadable: It cannot be written down.
         """
-        command = await self.order(change.server, AcceptChange(change))
+        command = await self.execute(change.server, AcceptChange(change))
         if command.error is not None:
             raise StoreUnreadable(command.error)
 
-    async def relist(self, servers: Iterable[str]) -> None:
+    async def refresh_tools(self, servers: Iterable[str]) -> None:
         """Have servers asked for their tools again, all at once. One that has gone meanwhile is passed over."""
         commands: list[Command] = []
         for name in servers:
             if name in self._keepers:
                 commands.append(self._send(name, Refresh()))
-            if len(commands) % _TOLD_AT_ONCE == 0:
+            if len(commands) % _SENT_AT_ONCE == 0:
                 await trio.lowlevel.checkpoint()
         for command in commands:
             await command.done.wait()
@@ -197,14 +197,18 @@ class Fleet:
 
     def wake(self, server: str) -> None:
         """Start a server if it is idle. Never waits. One that has gone meanwhile is passed over."""
-        cell = self.cells.get(server)
-        if cell is not None and cell.value.state is ServerState.IDLE and self.arrivals.rouse(server):
+        observable = self.snapshots.get(server)
+        if (
+            observable is not None
+            and observable.value.state is ServerState.IDLE
+            and self.awaited_tools.claim_start(server)
+        ):
             self._send(server, Wake())
 
     def revive(self, server: str) -> None:
         """Start a server that failed, for a call, if its spec says so. Never waits; many callers share one start."""
-        cell = self.cells.get(server)
-        if cell is not None and cell.value.revives_on_call:
+        observable = self.snapshots.get(server)
+        if observable is not None and observable.value.revives_on_call:
             self._send(server, Wake())
 
     # -- which servers there are ----------------------------------------------------------------------------------
@@ -216,7 +220,7 @@ class Fleet:
             ConfigError: See `add`; or `MCP_TOOL_TIMEOUT` is no number.
         """
         self.call_timeout(None)
-        for task in (self.router.run, self.timer.run, self._settings.registrar.run):
+        for task in (self.router.run, self.timer.run, self._settings.store_worker.run):
             self._context.run(self._nursery.start_soon, task)
         self._add_all(list(specs), {})
 
@@ -227,7 +231,7 @@ class Fleet:
             ConfigError: There is a server of that name, or `MCP_TIMEOUT` is no number.
             SupervisorClosed: The block was left.
         """
-        publications = await self.registry.foresee(lambda servers: servers | {spec.name})
+        publications = await self.registry.prepare_names(lambda servers: servers | {spec.name})
         self.check_open()
         self._add_all([spec], publications)
 
@@ -238,9 +242,9 @@ class Fleet:
             UnknownServer: No server of that name.
             SupervisorClosed: The block was left.
         """
-        publications = await self.registry.foresee(lambda servers: servers - {server})
-        self.cell(server)
-        command = self._dismiss(server, drain)
+        publications = await self.registry.prepare_names(lambda servers: servers - {server})
+        self.snapshot(server)
+        command = self._start_removal(server, drain)
         self.registry.rebuild(publications)
         await command.done.wait()
 
@@ -250,53 +254,53 @@ class Fleet:
         async with self._reloading:
             self.check_open()
             names = frozenset(spec.name for spec in specs)
-            publications = await self.registry.foresee(lambda _: names)
-            await self._gone(names)
-            for command in self._change_to(specs, drain, publications):
+            publications = await self.registry.prepare_names(lambda _: names)
+            await self._wait_removed(names)
+            for command in self._apply(specs, drain, publications):
                 await command.done.wait()
         self.check_open()
 
-    async def _gone(self, servers: Collection[str]) -> None:
+    async def _wait_removed(self, servers: Collection[str]) -> None:
         """Wait until none of these is being removed: one that comes again must find nothing of itself alive."""
         while leaving := self.registry.leaving.keys() & servers:
             await self.registry.leaving[leaving.pop()].done.wait()
             self.check_open()
 
-    def _change_to(self, specs: Sequence[ServerSpec], drain: float, publications: Publications) -> list[Command]:
+    def _apply(self, specs: Sequence[ServerSpec], drain: float, publications: Publications) -> list[Command]:
         """In one step, so that nobody sees a part of it; what is still to be waited for."""
         settings = self._settings_of(specs)  # what is wrong is found before anything has changed
-        new = [spec for spec in specs if spec.name not in self.cells]
-        kept = [spec for spec in specs if spec.name in self.cells]
-        removed = [self._dismiss(name, drain) for name in self.cells if name not in settings]
-        changed = [self._renew(spec, settings[spec.name], drain) for spec in kept]
+        new = [spec for spec in specs if spec.name not in self.snapshots]
+        kept = [spec for spec in specs if spec.name in self.snapshots]
+        removed = [self._start_removal(name, drain) for name in self.snapshots if name not in settings]
+        changed = [self._reconfigure(spec, settings[spec.name], drain) for spec in kept]
         for spec in new:
-            self._enrol(spec, settings[spec.name])
-        self.registry.arrange((*settings, *self.registry.leaving))
+            self._register(spec, settings[spec.name])
+        self.registry.reorder((*settings, *self.registry.leaving))
         if new or removed:
-            self._begin(new, publications)
+            self._launch(new, publications)
         return removed + changed
 
-    def _dismiss(self, server: str, drain: float) -> Command:
+    def _start_removal(self, server: str, drain: float) -> Command:
         command = self._send(server, Remove(drain))
         self.registry.leaving[server] = command
         return command
 
-    def _renew(self, spec: ServerSpec, settings: KeeperSettings, drain: float) -> Command:
-        self._note(spec)
+    def _reconfigure(self, spec: ServerSpec, settings: KeeperSettings, drain: float) -> Command:
+        self._watch(spec)
         return self._send(spec.name, Reconfigure(spec, settings, drain))
 
     def _add_all(self, specs: Sequence[ServerSpec], publications: Publications) -> None:
         settings = self._settings_of(specs)
         for spec in specs:
-            if spec.name in self.cells:
+            if spec.name in self.snapshots:
                 raise ConfigError("a server of that name exists already", server=spec.name)
         for spec in specs:
-            self._enrol(spec, settings[spec.name])
-        self._begin(specs, publications)
+            self._register(spec, settings[spec.name])
+        self._launch(specs, publications)
 
-    def _begin(self, specs: Sequence[ServerSpec], publications: Publications) -> None:
+    def _launch(self, specs: Sequence[ServerSpec], publications: Publications) -> None:
         names = [spec.name for spec in specs]
-        self.registry.announce(names, publications)
+        self.registry.publish_new(names, publications)
         for name in names:
             context = self._context.copy()
             context.run(TELL_SECRETS.set, partial(self._learn_secrets, name))
@@ -314,13 +318,13 @@ class Fleet:
             settings[name] = KeeperSettings.of(spec, self._settings, redact=redact, idle_since=idle_since)
         return settings
 
-    def _enrol(self, spec: ServerSpec, settings: KeeperSettings) -> None:
-        self._note(spec)
+    def _register(self, spec: ServerSpec, settings: KeeperSettings) -> None:
+        self._watch(spec)
         machine = StateMachine.configured(spec, self._settings.policy, trio.current_time())
-        self.cells[spec.name] = Cell(machine.snapshot)
+        self.snapshots[spec.name] = Observable(machine.snapshot)
         self._keepers[spec.name] = Keeper(machine, settings, self.registry, partial(self._forget, spec.name))
 
-    def _note(self, spec: ServerSpec) -> None:
+    def _watch(self, spec: ServerSpec) -> None:
         """What has to be known of a server beside its keeper. Secrets of an earlier spec are still looked for."""
         self._redactors[spec.name] = self.redactor(spec.name).also_of(spec.transport)
         self.usage.watch(spec.name, spec.idle_limit)
@@ -329,26 +333,26 @@ class Fleet:
         """End every server, all at once, also when cancelled; returns within `drain` plus the shutdown timeout."""
         self.closed = True
         self._leaving.since = trio.current_time() + drain
-        self.registry.stir()
+        self.registry.notify()
         commands: dict[str, Command] = {}
         with trio.CancelScope(shield=True) as bound:
             bound.deadline = trio.current_time() + drain + self._settings.shutdown_timeout
             for name in self._keepers:
                 commands[name] = self._send(name, Remove(drain))
-                if len(commands) % _TOLD_AT_ONCE == 0:
+                if len(commands) % _SENT_AT_ONCE == 0:
                     await trio.lowlevel.cancel_shielded_checkpoint()
             for command in commands.values():
                 await command.done.wait()
         if bound.cancelled_caught:
             survivors = [name for name, command in commands.items() if not command.done.is_set()]
             more = f" and {len(survivors) - _MOST_NAMED} more" if len(survivors) > _MOST_NAMED else ""
-            told = ", ".join(survivors[:_MOST_NAMED]) + more
-            logger.warning("still closing after %g s: %s", self._settings.shutdown_timeout, told)
-            await self._cut_short([commands[name] for name in survivors])
-        await self._settings.registrar.finish()
+            names = ", ".join(survivors[:_MOST_NAMED]) + more
+            logger.warning("still closing after %g s: %s", self._settings.shutdown_timeout, names)
+            await self._cancel_keepers([commands[name] for name in survivors])
+        await self._settings.store_worker.finish()
         self.events.finish()
 
-    async def _cut_short(self, closing: Sequence[Command]) -> None:
+    async def _cancel_keepers(self, closing: Sequence[Command]) -> None:
         """Cancel those that still close. What must be done to the end is, and written down before the store closes."""
         for keeper in self._keepers.values():
             keeper.cancel()

@@ -17,7 +17,7 @@ from ..spec import ServerSpec
 from ..storage.eras import EraNotes
 from ..storage.pins import PinBook, PinMode
 from ..storage.store import spec_digest
-from ..storage.worker import Registrar
+from ..storage.worker import StoreWorker
 from ..transports import LOCAL_KINDS, REMOTE_KINDS
 
 LOCAL_STARTS = 3
@@ -43,12 +43,12 @@ def _start_limiters() -> dict[str | None, StartLimiter]:
     }
 
 
-def _trust_gate(settings: "FleetSettings") -> TrustGate:
-    return TrustGate(settings.registrar, settings.trust, trio.Lock())
+def _trust_gate(settings: "SupervisorSettings") -> TrustGate:
+    return TrustGate(settings.store_worker, settings.trust, trio.Lock())
 
 
 @frozen
-class FleetSettings:
+class SupervisorSettings:
     """What holds for all servers."""
 
     policy: RestartPolicy
@@ -61,7 +61,7 @@ class FleetSettings:
     """Seconds that closing everything may take."""
     environ: Mapping[str, str] = field(repr=False)
     """The host's environment, for `MCP_TIMEOUT` and `MCP_TOOL_TIMEOUT`."""
-    registrar: Registrar = field(repr=False)
+    store_worker: StoreWorker = field(repr=False)
     """What earlier runs found, what the user agreed to, and who is told of processes."""
     callbacks: Callbacks = NO_CALLBACKS
     """What servers may ask of the host."""
@@ -103,7 +103,7 @@ class KeeperSettings:
     def of(
         cls,
         spec: ServerSpec,
-        settings: FleetSettings,
+        settings: SupervisorSettings,
         *,
         redact: Callable[[str], str],
         idle_since: Callable[[], float],
@@ -122,7 +122,7 @@ class KeeperSettings:
             limiter=settings.limiters.get(spec.transport.kind, UNLIMITED),
             callbacks=settings.callbacks,
             permit=None if request is None else partial(settings.trust_gate.permit, request),
-            notes=EraNotes(settings.registrar, spec.name, digest),
-            pins=PinBook(settings.registrar, spec, digest, settings.pins),
+            notes=EraNotes(settings.store_worker, spec.name, digest),
+            pins=PinBook(settings.store_worker, spec, digest, settings.pins),
             idle_since=idle_since,
         )

@@ -3,22 +3,22 @@
 from mcp_nursery.actors.states import Era
 
 from .store import StoreUnreadable
-from .worker import Registrar
+from .worker import StoreWorker
 
 
 class EraNotes:
     """The era of one server: what earlier runs found, and what this one finds. For its keeper.
 
     Args:
-        registrar: Who writes it down.
+        worker: Who writes it down.
         server: Its name.
         spec: The digest of how it is reached; None for what does not last: nothing is written down.
     """
 
-    def __init__(self, registrar: Registrar, server: str, spec: str | None) -> None:
+    def __init__(self, worker: StoreWorker, server: str, spec: str | None) -> None:
         self.era: Era | None = None
         """What is known now."""
-        self._registrar = registrar
+        self._worker = worker
         self._server = server
         self._spec = spec
         self._recalled = False
@@ -35,12 +35,12 @@ class EraNotes:
             return
         self.era = era
         if (spec := self._spec) is not None:
-            self._registrar.tell(lambda store: store.remember_era(self._server, spec, era))
+            self._worker.submit(lambda store: store.remember_era(self._server, spec, era))
 
     async def _read(self) -> Era | None:
         if (spec := self._spec) is None:
             return None
         try:
-            return await self._registrar.ask(lambda store: store.era(self._server, spec))
+            return await self._worker.ask(lambda store: store.era(self._server, spec))
         except StoreUnreadable:
             return None

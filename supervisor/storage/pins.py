@@ -11,7 +11,7 @@ from ..security.marks import clean_name
 from ..spec import ServerSpec
 from ..tools.pins import MOST_PINNED, MOST_PINS, DefinitionChange, Review, changes_between, pinning_steps
 from .store import MemoryStore, Store, StoreUnreadable
-from .worker import Registrar
+from .worker import StoreWorker
 
 if TYPE_CHECKING:
     from mcp_types import Tool as Definition
@@ -41,14 +41,14 @@ class PinBook:
 
     def __init__(
         self,
-        registrar: Registrar,
+        worker: StoreWorker,
         spec: ServerSpec,
         digest: str | None,
         mode: PinMode,
         *,
         own: MemoryStore | None = None,
     ) -> None:
-        self._registrar = registrar
+        self._worker = worker
         self._spec = spec
         self._digest = digest
         self._mode: PinMode = mode
@@ -59,7 +59,7 @@ class PinBook:
 
     def of(self, spec: ServerSpec) -> "PinBook":
         """The same pins for another spec of this server, which is reached in the same way."""
-        return PinBook(self._registrar, spec, self._digest, self._mode, own=self._own)
+        return PinBook(self._worker, spec, self._digest, self._mode, own=self._own)
 
     async def review(self, definitions: Iterable["Definition"]) -> Review:
         """Pin what is new, and say what differs. What is not offered anyway is not looked at.
@@ -100,7 +100,7 @@ class PinBook:
         self._delay = _AGAIN / 2 if certain else min(self._delay * 2, _AGAIN_AT_MOST)
         self.again_at = math.inf if certain else trio.current_time() + self._delay
         for why in dict.fromkeys(unknown.values()):
-            self._registrar.complain(why)
+            self._worker.warn_once(why)
         if self._mode == "report":
             return Review(changes, certain=certain)
         held = {tool: f"nobody can tell whether it is what it was: {why}" for tool, why in unknown.items()}
@@ -116,7 +116,7 @@ class PinBook:
         await self._ask(lambda store: store.accept_change(digest, change))
 
     async def _ask(self, question: Callable[[Store], T]) -> T:
-        return await self._registrar.ask(question) if self._own is None else question(self._own)
+        return await self._worker.ask(question) if self._own is None else question(self._own)
 
 
 class _Turns:

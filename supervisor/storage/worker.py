@@ -1,4 +1,4 @@
-"""The registrar: the one task that owns the store. Everybody else sends it jobs, and may wait for their answers.
+"""The worker of the store: the one task that owns it. Everybody else sends it jobs, and may wait for their answers.
 
 Whatever waits is done together, in one thread and one transaction: the way to a thread and back takes as long as a turn
 of a busy loop. Jobs are short, and nobody has more than one or two in line, so that first come, first served is fair.
@@ -40,9 +40,9 @@ class _Job:
     refusal: StoreUnreadable | None = None
 
 
-class Registrar:
-    """Owns a store. Before its first job it looks for processes that hosts of
-    earlier runs left behind when they were killed; those are ended while it goes on."""
+class StoreWorker:
+    """Owns a store. Before its first job it looks for processes that hosts of earlier runs left behind when they were
+    killed; those are ended while it goes on."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -52,7 +52,7 @@ class Registrar:
         self._last: _Job | None = None
         """The one after which the store is closed."""
         self._finished_jobs = 0
-        self._complaints: set[str] = set()
+        self._warned: set[str] = set()
         self._sweep = trio.CancelScope()
         self._swept = trio.Event()
         self._swept.set()
@@ -95,7 +95,7 @@ class Registrar:
     async def starting(self, marker: str) -> None:
         """Write down that this host is about to start a process tree; returns all the same if that is not possible."""
         if self._store.blocking:
-            await self._told(lambda store: self._add_process(store, marker))
+            await self._ask_quietly(lambda store: self._add_process(store, marker))
 
     def _add_process(self, store: Store, marker: str) -> None:
         if self._host is not None:
@@ -104,18 +104,18 @@ class Registrar:
     def started(self, marker: str, leader: ProcessId) -> None:
         """Write down its first process."""
         if leader.started:
-            self.tell(lambda store: store.name_process(marker, leader))
+            self.submit(lambda store: store.name_process(marker, leader))
 
     def ended(self, marker: str) -> None:
         """Strike it out."""
         if self._store.blocking:
-            self.tell(lambda store: store.forget_process(marker))
+            self.submit(lambda store: store.forget_process(marker))
 
-    def complain(self, problem: str) -> None:
+    def warn_once(self, problem: str) -> None:
         """Log why it is not known what tools were, the first time: it will not be better at the next."""
-        if problem not in self._complaints:
+        if problem not in self._warned:
             logger.warning("nobody can tell which tools have changed: %s", problem)
-        self._complaints.add(problem)
+        self._warned.add(problem)
 
     # -- jobs -----------------------------------------------------------------------------------------------------
 
@@ -146,13 +146,13 @@ class Registrar:
                 return
             in_vain = in_vain + 1 if self._finished_jobs == before else 0
 
-    async def _told(self, work: Callable[[Store], None]) -> None:
+    async def _ask_quietly(self, work: Callable[[Store], None]) -> None:
         try:
             await self.ask(work)
         except StoreUnreadable:  # as good as lost, and the store has logged why
             return
 
-    def tell(self, work: Callable[[Store], None]) -> None:
+    def submit(self, work: Callable[[Store], None]) -> None:
         """Have something done some time. Never waits."""
         self._put(_Job(work))
 

@@ -15,9 +15,9 @@ from mcp_nursery.actors.states import ServerState
 from mcp_nursery.supervisor import MemoryStore, open_supervisor, state_machine
 from mcp_nursery.supervisor.restart_policy import RestartPolicy
 from mcp_nursery.supervisor.servers.keeper import Keeper
-from mcp_nursery.supervisor.servers.settings import FleetSettings, KeeperSettings
+from mcp_nursery.supervisor.servers.settings import KeeperSettings, SupervisorSettings
 from mcp_nursery.supervisor.state_machine import IllegalTransition, StateMachine
-from mcp_nursery.supervisor.storage.worker import Registrar
+from mcp_nursery.supervisor.storage.worker import StoreWorker
 from mcp_nursery.supervisor.testing import Life, ScriptedServer
 
 from ..supervisor.specs import hang, spec
@@ -309,7 +309,7 @@ async def test_a_publisher_that_raises_ends_the_keeper(autojump_clock):
                 raise Boom
 
     one = spec(server, connect_timeout=0)
-    settings = FleetSettings(RestartPolicy(), "{tool}", (), 5, {}, Registrar(MemoryStore()))
+    settings = SupervisorSettings(RestartPolicy(), "{tool}", (), 5, {}, StoreWorker(MemoryStore()))
     settings = KeeperSettings.of(one, settings, redact=str, idle_since=trio.current_time)
     keeper = Keeper(StateMachine.configured(one, RestartPolicy(), trio.current_time()), settings, Raising())
     with pytest.raises(ExceptionGroup) as caught:

@@ -318,7 +318,7 @@ def test_the_same_configuration_again_changes_nothing(
                 if step.what != "reload":
                     hosts.start_soon(world.do, supervisor, step)
             await trio.sleep(5)  # in the middle of things, perhaps
-            now = [supervisor._fleet.cells[one.name].value.spec for one in supervisor.status()]
+            now = [supervisor._servers.snapshots[one.name].value.spec for one in supervisor.status()]
             before = [len(server.starts) for server in world.servers.values()]
             ends = [len(server.ends) for server in world.servers.values()]
             incarnations = stands(supervisor)

@@ -8,7 +8,7 @@ from mcp_nursery.actors.messages import Handshake
 from mcp_nursery.actors.states import Era
 from mcp_nursery.supervisor import MemoryStore, ServerSpec, open_supervisor
 from mcp_nursery.supervisor.errors import UnknownServer
-from mcp_nursery.supervisor.introduction import introduced
+from mcp_nursery.supervisor.introduction import introduction_of
 from mcp_nursery.supervisor.servers.usage import Usage
 from mcp_nursery.supervisor.testing import ScriptedServer, run_virtual
 
@@ -17,7 +17,7 @@ def test_secrets_are_taken_out_of_every_text():
     """L16, L17: wherever the server has put them."""
     told = {"name": "lab", "version": "hunter2", "icons": [{"src": "https://x/?key=hunter2"}]}
     handshake = Handshake(Era.MODERN, "2026-07-28", Implementation.model_validate(told), None, "say hunter2")
-    shown = introduced(handshake, lambda text: text.replace("hunter2", "…"))
+    shown = introduction_of(handshake, lambda text: text.replace("hunter2", "…"))
     assert "hunter2" not in repr(shown)
     assert (shown.server_info["version"], shown.instructions) == ("…", "say …")
     assert shown.server_info["icons"][0]["src"] == "https://x/?key=…"
@@ -27,7 +27,7 @@ def test_secrets_are_taken_out_of_every_text():
 def test_whoever_gets_a_status_may_change_it(more):
     """Nobody else's changes with it."""
     told = {"name": "lab", "version": "1", **more}
-    shown = introduced(Handshake(Era.MODERN, "2026-07-28", Implementation.model_validate(told), None, None), str)
+    shown = introduction_of(Handshake(Era.MODERN, "2026-07-28", Implementation.model_validate(told), None, None), str)
     info = shown.own_info()
     assert info == told
     info["name"] = "other"
@@ -55,7 +55,7 @@ def lab() -> ServerSpec:
 async def test_nothing_is_kept_of_a_server_that_was_removed(autojump_clock):
     """Neither its secrets nor its counts, however often one comes and goes; one of the same name begins anew."""
     async with open_supervisor([], state=MemoryStore()) as supervisor:
-        fleet = supervisor._fleet
+        servers = supervisor._servers
         for _ in range(3):
             await supervisor.add_server(lab())
             await supervisor.wait_connected("lab")
@@ -63,9 +63,9 @@ async def test_nothing_is_kept_of_a_server_that_was_removed(autojump_clock):
             await supervisor.call_tool("mcp_lab_echo")
             await supervisor.list_tools("lab", refresh=True)
             assert supervisor.status()[0].calls.done == 1
-            assert "opensesame-42" not in fleet.redactor("lab").text("it said opensesame-42")
+            assert "opensesame-42" not in servers.redactor("lab").text("it said opensesame-42")
             await supervisor.remove_server("lab")
-            assert fleet._redactors == fleet.usage._counts == fleet.usage._users == fleet.usage._used_at == {}
+            assert servers._redactors == servers.usage._counts == servers.usage._users == servers.usage._used_at == {}
             with pytest.raises(UnknownServer):
                 await tool()
 

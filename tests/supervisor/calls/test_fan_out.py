@@ -891,7 +891,7 @@ async def test_a_router_that_has_ended_is_the_outcome_of_each_call(autojump_cloc
         scope.cancel()
         await ended.run()
     async with open_supervisor([spec(lab())]) as supervisor:
-        monkeypatch.setattr(supervisor._fleet, "router", ended)
+        monkeypatch.setattr(supervisor._servers, "router", ended)
         outcomes = await collected(supervisor, [napping("lab", 1)] * 3, limit=limit)
         assert [type(one.error) for one in outcomes] == [SupervisorClosed] * 3
         assert in_flight(supervisor) == 0

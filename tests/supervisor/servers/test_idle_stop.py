@@ -282,7 +282,7 @@ async def test_a_refresh_that_meets_an_idle_server_starts_it(autojump_clock):
     server = ScriptedServer(Life(), Life(connects_after=1))
     async with open_supervisor([spec(server)]) as supervisor:
         await at(10)
-        await supervisor._fleet.relist(["lab"])
+        await supervisor._servers.refresh_tools(["lab"])
         assert (trio.current_time(), status(supervisor).state) == (11, S.CONNECTED)
 
 

@@ -11,14 +11,14 @@ from mcp_nursery.actors import turns
 from mcp_nursery.supervisor import ServerSpec, open_supervisor
 from mcp_nursery.supervisor.events import ToolsChanged
 from mcp_nursery.supervisor.restart_policy import RestartPolicy
-from mcp_nursery.supervisor.servers.observable import Cell
+from mcp_nursery.supervisor.servers.observable import Observable
 from mcp_nursery.supervisor.servers.registry import ServerRegistry
-from mcp_nursery.supervisor.servers.settings import FleetSettings
+from mcp_nursery.supervisor.servers.settings import SupervisorSettings
 from mcp_nursery.supervisor.state_machine import Snapshot
 from mcp_nursery.supervisor.status import CallCounts
 from mcp_nursery.supervisor.storage import pins as pinning
 from mcp_nursery.supervisor.storage.store import MemoryStore
-from mcp_nursery.supervisor.storage.worker import Registrar
+from mcp_nursery.supervisor.storage.worker import StoreWorker
 from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual
 from mcp_nursery.supervisor.tools.naming import public_names
 from tests.supervisor.catalogue.test_catalogue import server
@@ -44,10 +44,10 @@ def smallest_pieces(monkeypatch):
 
 
 def a_registry(*snapshots: Snapshot) -> ServerRegistry:
-    settings = FleetSettings(RestartPolicy(), "mcp_{server}_{tool}", (), 5, {}, Registrar(MemoryStore()))
+    settings = SupervisorSettings(RestartPolicy(), "mcp_{server}_{tool}", (), 5, {}, StoreWorker(MemoryStore()))
     registry = ServerRegistry(settings, work, lambda _server: CallCounts())
     for each in snapshots:
-        registry.cells[each.spec.name] = Cell(each)
+        registry.snapshots[each.spec.name] = Observable(each)
     registry.rebuild({})
     return registry
 

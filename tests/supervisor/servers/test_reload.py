@@ -367,7 +367,7 @@ async def test_who_waits_for_an_attempt_that_a_reload_ends_is_told(autojump_cloc
     """L8, L18: a reconnect comes to its outcome, a refresh ends, and nobody is left waiting."""
     mute = ScriptedServer(Life(deaf_after=2), Life(mute=True))
     async with open_supervisor([spec(mute)]) as supervisor:
-        for ask in (partial(supervisor.reconnect, "lab"), partial(supervisor._fleet.relist, ["lab"])):
+        for ask in (partial(supervisor.reconnect, "lab"), partial(supervisor._servers.refresh_tools, ["lab"])):
             await supervisor.reload([spec(mute)])
             outcomes = []
 
@@ -513,7 +513,7 @@ async def test_where_it_was_configured_does_not_count_and_is_shown(autojump_cloc
     async with open_supervisor([spec(server, source="a.json", extra={"x": 1})]) as supervisor:
         await supervisor.reload([spec(server, source="b.json", extra={"y": 2})])
         assert server.starts == [0]
-        shown = supervisor._fleet.cells["lab"].value.spec
+        shown = supervisor._servers.snapshots["lab"].value.spec
         assert (shown.label, shown.extra) == ("mcp:lab via b.json", {"y": 2})
 
 
@@ -526,7 +526,7 @@ async def test_secrets_of_both_specs_are_taken_out(autojump_clock):
         assert status(supervisor).error == "[REDACTED:config] and [REDACTED:config]"
         await supervisor.remove_server("lab")
         await supervisor.add_server(ServerSpec("lab", Given(server)))
-        redactor = supervisor._fleet.redactor("lab")
+        redactor = supervisor._servers.redactor("lab")
         assert redactor.text("first-secret second-secret") == "first-secret second-secret"
 
 

@@ -1,4 +1,4 @@
-"""The registrar in virtual time: eras that outlast a run, and a store that fails, hangs or is gone."""
+"""The worker in virtual time: eras that outlast a run, and a store that fails, hangs or is gone."""
 
 import threading
 import time
@@ -16,7 +16,7 @@ from mcp_nursery.supervisor.security.trust import TrustGate
 from mcp_nursery.supervisor.storage import worker as registrar_module
 from mcp_nursery.supervisor.storage.eras import EraNotes
 from mcp_nursery.supervisor.storage.store import StoreUnreadable, spec_digest
-from mcp_nursery.supervisor.storage.worker import BATCH, PATIENCE, Registrar
+from mcp_nursery.supervisor.storage.worker import BATCH, PATIENCE, StoreWorker
 from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual
 
 SERVERS = {}
@@ -34,9 +34,9 @@ class Named:
         return SERVERS[self.name].transport.connector(close_grace=close_grace)
 
 
-async def recalled(registrar, transport) -> EraNotes:
+async def recalled(worker, transport) -> EraNotes:
     """What a run that begins now knows of a server's era."""
-    notes = EraNotes(registrar, "lab", spec_digest(ServerSpec("lab", transport)))
+    notes = EraNotes(worker, "lab", spec_digest(ServerSpec("lab", transport)))
     await notes.recall()
     return notes
 
@@ -106,11 +106,11 @@ def test_a_store_that_fails_is_in_nobodys_way():
 
     async def main():
         assert await live(Life(), store=Failing()) == (1, ServerState.CONNECTED)
-        registrar = Registrar(Failing())
+        worker = StoreWorker(Failing())
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(registrar.run)
-            assert await TrustGate(registrar, None, trio.Lock()).permit(REQUEST) == "not trusted: broken"
-            await registrar.finish()
+            nursery.start_soon(worker.run)
+            assert await TrustGate(worker, None, trio.Lock()).permit(REQUEST) == "not trusted: broken"
+            await worker.finish()
 
     run_virtual(main)
 
@@ -128,30 +128,30 @@ def test_consent_that_cannot_be_written_down_is_none():
         return True
 
     async def main():
-        registrar = Registrar(Refusing())
+        worker = StoreWorker(Refusing())
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(registrar.run)
-            assert await TrustGate(registrar, agree, trio.Lock()).permit(REQUEST) == "not trusted: read only"
-            await registrar.finish()
+            nursery.start_soon(worker.run)
+            assert await TrustGate(worker, agree, trio.Lock()).permit(REQUEST) == "not trusted: read only"
+            await worker.finish()
 
     run_virtual(main)
 
 
 def test_nobody_waits_for_long():
-    """L10, K7: a registrar that does not answer holds up a start for two seconds, and the end as long."""
+    """L10, K7: a worker that does not answer holds up a start for two seconds, and the end as long."""
 
     async def main():
-        registrar = Registrar(MemoryStore())  # nobody runs it
-        assert (await recalled(registrar, Named("x"))).era is None
+        worker = StoreWorker(MemoryStore())  # nobody runs it
+        assert (await recalled(worker, Named("x"))).era is None
         assert trio.current_time() == PATIENCE
         assert (
-            await TrustGate(registrar, None, trio.Lock()).permit(REQUEST)
+            await TrustGate(worker, None, trio.Lock()).permit(REQUEST)
             == "not trusted: the user's state file gives no answer"
         )
         assert trio.current_time() == 2 * PATIENCE
         with trio.CancelScope() as scope:
             scope.cancel()
-            await registrar.finish()
+            await worker.finish()
         assert trio.current_time() == 3 * PATIENCE
 
     run_virtual(main)
@@ -161,20 +161,20 @@ def test_after_the_end():
     """L10: what comes late is refused at once, and what waits when it is cancelled too."""
 
     async def main():
-        registrar = Registrar(MemoryStore())
+        worker = StoreWorker(MemoryStore())
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(registrar.run)
-            notes = await recalled(registrar, Named("x"))
+            nursery.start_soon(worker.run)
+            notes = await recalled(worker, Named("x"))
             notes.learn(Era.MODERN)
-            assert (await recalled(registrar, Named("x"))).era is Era.MODERN
-            await registrar.finish()
+            assert (await recalled(worker, Named("x"))).era is Era.MODERN
+            await worker.finish()
         notes.learn(Era.HANDSHAKE)
-        registrar.ended("m")
-        assert (await recalled(registrar, Named("x"))).era is None
+        worker.ended("m")
+        assert (await recalled(worker, Named("x"))).era is None
         with pytest.raises(StoreUnreadable):
-            await registrar.ask(lambda store: store.agreed("digest"))
-        await registrar.finish()
-        cancelled = Registrar(MemoryStore())
+            await worker.ask(lambda store: store.agreed("digest"))
+        await worker.finish()
+        cancelled = StoreWorker(MemoryStore())
         async with trio.open_nursery() as nursery:
             nursery.start_soon(cancelled.run)
             nursery.cancel_scope.cancel()
@@ -188,12 +188,12 @@ def test_what_has_no_value_that_lasts_is_not_written_down():
     """P7: an object of this process is another one in the next run."""
 
     async def main():
-        registrar = Registrar(MemoryStore())
+        worker = StoreWorker(MemoryStore())
         transport = ScriptedServer().transport
-        notes = await recalled(registrar, transport)
+        notes = await recalled(worker, transport)
         notes.learn(Era.MODERN)
         assert notes.era is Era.MODERN
-        assert (await recalled(registrar, transport)).era is None
+        assert (await recalled(worker, transport)).era is None
         assert trio.current_time() == 0
 
     run_virtual(main)
@@ -223,20 +223,20 @@ class Slow(MemoryStore):
 
 @asynccontextmanager
 async def served(store):
-    registrar = Registrar(store)
+    worker = StoreWorker(store)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(registrar.run)
-        yield registrar
-        await registrar.finish()
+        nursery.start_soon(worker.run)
+        yield worker
+        await worker.finish()
 
 
-async def ask_many(registrar, count):
+async def ask_many(worker, count):
     """So many of them at once, and what they heard."""
     heard = []
 
     async def ask():
         try:
-            heard.append(await registrar.ask(lambda store: store.agreed("digest")))
+            heard.append(await worker.ask(lambda store: store.agreed("digest")))
         except StoreUnreadable as error:
             heard.append(str(error))
 
@@ -250,8 +250,8 @@ async def ask_many(registrar, count):
 async def test_what_waits_is_done_together():
     """A thousand servers that start at once: a way to the disk and back for every few hundred jobs, not for each."""
     store = Slow()
-    async with served(store) as registrar:
-        assert await ask_many(registrar, 1000) == [False] * 1000
+    async with served(store) as worker:
+        assert await ask_many(worker, 1000) == [False] * 1000
         assert store.ways <= 1000 / BATCH + 3
 
 
@@ -260,8 +260,8 @@ async def test_how_many_others_wait_does_not_count(monkeypatch):
     monkeypatch.setattr(registrar_module, "PATIENCE", 1.0)
     store = Slow()
     store.seconds = 0.1
-    async with served(store) as registrar:
-        assert await ask_many(registrar, 15) == [False] * 15
+    async with served(store) as worker:
+        assert await ask_many(worker, 15) == [False] * 15
 
 
 async def test_a_disk_that_hangs(monkeypatch):
@@ -270,14 +270,14 @@ async def test_a_disk_that_hangs(monkeypatch):
     store = Slow()
     store.hanging = threading.Event()
     done = []
-    async with served(store) as registrar:
-        assert await ask_many(registrar, 3) == ["the user's state file gives no answer"] * 3
+    async with served(store) as worker:
+        assert await ask_many(worker, 3) == ["the user's state file gives no answer"] * 3
         with pytest.raises(StoreUnreadable):
-            await registrar.ask(lambda store: done.append("nobody waits for this"))
-        registrar.tell(lambda store: done.append("told"))
+            await worker.ask(lambda store: done.append("nobody waits for this"))
+        worker.submit(lambda store: done.append("told"))
         store.hanging.set()
         monkeypatch.setattr(registrar_module, "PATIENCE", 60)
-        assert await registrar.ask(lambda store: store.agreed("digest")) is False
+        assert await worker.ask(lambda store: store.agreed("digest")) is False
         assert done == ["told"]
 
 
@@ -290,15 +290,15 @@ async def test_what_could_not_be_written_down_together_was_not_done():
             yield
             raise StoreUnreadable("the disk is full")
 
-    async with served(Full()) as registrar:
-        assert await ask_many(registrar, 2) == ["the disk is full"] * 2
+    async with served(Full()) as worker:
+        assert await ask_many(worker, 2) == ["the disk is full"] * 2
 
 
 async def test_the_end_comes_after_all_that_was_told():
     """Q1: no row of a process is left behind because a thousand others ended at the same time."""
     store, done = Slow(), []
-    async with served(store) as registrar:
-        await ask_many(registrar, 1)  # one that was never asked is not opened for the end
+    async with served(store) as worker:
+        await ask_many(worker, 1)  # one that was never asked is not opened for the end
         for number in range(1000):
-            registrar.tell(lambda store, number=number: done.append(number))
+            worker.submit(lambda store, number=number: done.append(number))
     assert done == list(range(1000))
