@@ -1,8 +1,4 @@
-"""Two nurseries that Trio does not have: tasks that last as long as a block.
-
-`run_alongside` keeps out of the way of the block's exceptions. `open_service_nursery` is for tasks that the block
-relies on: when the block is cancelled, they go on until it has unwound.
-"""
+"""Nurseries that keep out of the way of their block's exceptions."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -11,21 +7,21 @@ import trio
 
 
 @asynccontextmanager
-async def run_alongside(*tasks: Callable[[], Awaitable[object]]) -> AsyncGenerator[None, None]:
-    """Run tasks while the block lasts; they are cancelled when it is left.
+async def open_bare_nursery() -> AsyncGenerator[trio.Nursery, None]:
+    """A nursery out of which its block's own exception comes as it is, where Trio's wraps it in a group.
 
-    The block's own exception comes out as it is, where a nursery would wrap it in a group. A task that crashes cancels
-    the block and comes out in a group.
+    What a task raises comes out in a group. That tasks were cancelled together with the block is nothing to tell.
     """
     failure: BaseException | None = None
-    async with trio.open_nursery() as nursery:
-        for task in tasks:
-            nursery.start_soon(task)
-        try:
-            yield
-        except BaseException as error:
-            failure = error
-        nursery.cancel_scope.cancel()
+    try:
+        async with trio.open_nursery() as nursery:
+            try:
+                yield nursery
+            except BaseException as error:
+                failure = error
+    except BaseExceptionGroup as group:
+        if failure is None or group.split(trio.Cancelled)[1] is not None:
+            raise
     if failure is not None:
         try:
             raise failure
@@ -34,29 +30,12 @@ async def run_alongside(*tasks: Callable[[], Awaitable[object]]) -> AsyncGenerat
 
 
 @asynccontextmanager
-async def open_service_nursery() -> AsyncGenerator[trio.Nursery, None]:
-    """A nursery whose tasks are cancelled when the block has been left, and not before.
-
-    In an ordinary nursery a cancelled block and the tasks it depends on are cancelled in the same instant, so that the
-    block's own cleaning up finds nobody to talk to. Here cancellation reaches the block first. The shield that makes it
-    so lasts as long as the block: bounding its end is the block's affair. A task that crashes cancels the block.
-    """
-
-    hosted: list[trio.Nursery] = []
-    ready = trio.Event()
-
-    async def host() -> None:
-        with trio.CancelScope(shield=True):
-            async with trio.open_nursery() as services:
-                hosted.append(services)
-                ready.set()
-                await trio.sleep_forever()
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(host)
-        with trio.CancelScope(shield=True):  # bounded: the host's first step, which a cancelled block needs too
-            await ready.wait()
+async def run_alongside(*tasks: Callable[[], Awaitable[object]]) -> AsyncGenerator[None, None]:
+    """Run tasks while the block lasts; they are cancelled when it is left. A task that crashes cancels the block."""
+    async with open_bare_nursery() as nursery:
+        for task in tasks:
+            nursery.start_soon(task)
         try:
-            yield hosted[0]
+            yield
         finally:
-            hosted[0].cancel_scope.cancel()
+            nursery.cancel_scope.cancel()

@@ -6,11 +6,11 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import trio
+from tricycle import open_service_nursery
 
 from mcp_nursery.actors.callbacks import NO_CALLBACKS, Callbacks
 from mcp_nursery.actors.choices import configured, function_or_none, instance_of, one_of, several, true_or_false
 from mcp_nursery.actors.errors import NurseryError, leaves, one_line
-from mcp_nursery.actors.nurseries import open_service_nursery
 
 from .config.specs import Given, specs_of
 from .preload import load_unless_in_loop, loaded
@@ -141,6 +141,7 @@ async def open_supervisor(
                     yield supervisor
             except BaseException as error:
                 raised = error  # comes out below: through the nursery it would come out in a group
+            services.cancel_scope.cancel()
     except BaseExceptionGroup as group:
         crashes = [error for error in leaves(group) if not isinstance(error, trio.Cancelled)]
     if crashes:

@@ -14,6 +14,7 @@ from attrs import define, frozen
 from mcp_nursery.actors.choices import chosen, number
 from mcp_nursery.actors.errors import NurseryError
 from mcp_nursery.actors.messages import CallTool
+from mcp_nursery.actors.nurseries import open_bare_nursery
 from mcp_nursery.actors.outcomes import Unrouted
 from mcp_nursery.actors.reply import ReplySlot
 
@@ -257,27 +258,16 @@ async def open_fan_out(
     calls: Iterable[Call], servers: Servers, *, until: Until, limit: int | None
 ) -> AsyncGenerator[FanOut, None]:
     """See `Supervisor.fan_out`."""
-    failure: BaseException | None = None
     wanted = _successes(until)
     chosen("limit", limit, lambda value: None if value is None or number(value) else "a number of calls >= 1")
-    try:
-        async with trio.open_nursery() as nursery:
-            sending = _Sending(servers, nursery, limit=math.inf if limit is None else limit)
-            fan_out = FanOut(sending, wanted=wanted)
-            try:
-                await sending.start(calls)
-                yield fan_out
-            except BaseException as error:
-                failure = error  # comes out below: through the nursery it would come out in a group
-            fan_out.stop()
-    except BaseExceptionGroup as group:
-        if failure is None or group.split(trio.Cancelled)[1] is not None:
-            raise  # otherwise the tasks were only cancelled together with the body
-    if failure is not None:
+    async with open_bare_nursery() as nursery:
+        sending = _Sending(servers, nursery, limit=math.inf if limit is None else limit)
+        fan_out = FanOut(sending, wanted=wanted)
         try:
-            raise failure
+            await sending.start(calls)
+            yield fan_out
         finally:
-            del failure
+            fan_out.stop()
 
 
 def _successes(until: Until) -> float:

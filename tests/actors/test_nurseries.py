@@ -10,7 +10,7 @@ import trio
 import trio.testing
 
 from mcp_nursery.actors.errors import ConfigError, ConnectionLost, NurseryError, SupervisorClosed
-from mcp_nursery.actors.nurseries import open_service_nursery
+from mcp_nursery.actors.nurseries import run_alongside
 from mcp_nursery.actors.states import ServerState
 from mcp_nursery.supervisor import MemoryStore, open_supervisor, state_machine
 from mcp_nursery.supervisor.restart_policy import RestartPolicy
@@ -32,52 +32,27 @@ class Boom(Exception):
 # -- the nursery --------------------------------------------------------------------------------------------------
 
 
-async def test_services_outlive_a_cancelled_block(autojump_clock):
-    """The block's cleaning up still finds them, and they end when it is done."""
-    log: list[tuple[float, str]] = []
-
-    async def service():
-        try:
-            await trio.sleep_forever()
-        finally:
-            log.append((trio.current_time(), "service"))
-
-    with trio.move_on_after(1):
-        async with open_service_nursery() as services:
-            services.start_soon(service)
-            try:
-                await trio.sleep_forever()
-            finally:
-                with trio.CancelScope(shield=True):
-                    await trio.sleep(2)
-                log.append((trio.current_time(), "block"))
-    assert log == [(3, "block"), (3, "service")]
-
-
-async def test_a_service_that_crashes_cancels_the_block(autojump_clock):
-    async def service():
-        await trio.sleep(1)
-        raise Boom
-
-    cancelled = False
-    with pytest.raises(BaseExceptionGroup) as caught:
-        async with open_service_nursery() as services:
-            services.start_soon(service)
+async def test_what_a_block_raises_is_not_lost_when_it_is_cancelled_as_well(autojump_clock):
+    """The tasks beside it end with `Cancelled`, which is nothing to tell."""
+    with pytest.raises(Boom), trio.move_on_after(1):
+        async with run_alongside(trio.sleep_forever):
             try:
                 await trio.sleep_forever()
             except trio.Cancelled:
-                cancelled = True
-                raise
-    assert cancelled
+                raise Boom from None
+
+
+async def test_a_task_that_crashes_beside_a_cancelled_block(autojump_clock):
+    async def crash():
+        try:
+            await trio.sleep_forever()
+        finally:
+            raise Boom
+
+    with pytest.raises(BaseExceptionGroup) as caught, trio.move_on_after(1):
+        async with run_alongside(crash):
+            await trio.sleep_forever()
     assert caught.group_contains(Boom)
-    assert trio.current_time() == 1
-
-
-async def test_services_of_a_block_that_ends(autojump_clock):
-    async with open_service_nursery() as services:
-        services.start_soon(trio.sleep_forever)
-        await trio.sleep(1)
-    assert trio.current_time() == 1
 
 
 # -- the body -----------------------------------------------------------------------------------------------------
