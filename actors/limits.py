@@ -26,3 +26,8 @@ class Limits:
 
 USUAL: Final = Limits()
 """Of a server that has none of its own."""
+
+
+def size_text(count: int) -> str:
+    """So many bytes, as a person says it."""
+    return f"{count >> 20} MiB" if count and count % (1 << 20) == 0 else f"{count} bytes"

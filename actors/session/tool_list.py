@@ -13,6 +13,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from ..json_depth import TOO_DEEP, nested_too_deep
 from ..jsonrpc.dispatcher import NO_PAGE, Endpoint
+from ..limits import size_text
 from ..secrets import HIDE_SECRETS
 from ..steps import Steps
 from ..turns import by_turns
@@ -94,11 +95,6 @@ async def list_tools(
         cursors.add(cursor)
     dropped.tell()
     return tuple(tools.values())
-
-
-def size_text(count: int) -> str:
-    """So many bytes, as a person says it."""
-    return f"{count >> 20} MiB" if count and count % (1 << 20) == 0 else f"{count} bytes"
 
 
 def _sift(page: RawPage, tools: dict[str, Tool], dropped: "_Dropped") -> Steps[None]:

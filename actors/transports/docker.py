@@ -62,9 +62,9 @@ class DockerConnector(StreamConnector):
                 yield stream
         finally:
             if stream is not None:
-                await self._see_to_its_end(name, stream, grace)
+                await self._remove(name, stream, grace)
 
-    async def _see_to_its_end(self, name: str, client: FrameStream, seconds: float) -> None:
+    async def _remove(self, name: str, client: FrameStream, seconds: float) -> None:
         problem: str | None = f"docker took more than {seconds:.1f} s"
         with trio.CancelScope(shield=True, deadline=trio.current_time() + seconds):
             ran = (await client.loss()).exit_code != _NOT_RUN

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import trio
 
 from ..jsonrpc.stream import FRAME_LIMIT
+from ..limits import size_text
 from ..outcomes import Loss
 from ..process.pipes import CHUNK, read_some
 from ..process.tree import ProcessTree
@@ -177,7 +178,7 @@ class StdioStream:
     def _what_happened(self) -> str:
         code = self._tree.exit_code
         if self._lines.overlong:
-            return f"sent a line of more than {_size(self._lines.limit)}"
+            return f"sent a line of more than {size_text(self._lines.limit)}"
         if code is not None:
             return f"exited with code {code}" if code >= 0 else f"killed by {_signal_name(-code)}"
         if self._deaf:
@@ -258,10 +259,6 @@ def _worth_joining(frames: Sequence[bytes]) -> Sequence[bytes]:
         if size > _WRITE_MOST:
             return frames[: count + 1]
     return frames
-
-
-def _size(count: int) -> str:
-    return f"{count >> 20} MiB" if count and count % (1 << 20) == 0 else f"{count} bytes"
 
 
 def _signal_name(number: int) -> str:

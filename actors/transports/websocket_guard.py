@@ -6,7 +6,7 @@ from typing import Final
 import trio
 
 from ..errors import one_line
-from .websocket_handshake import Refusal, is_decidable, judged
+from .websocket_handshake import Refusal, is_decidable, refusal_of
 from .websocket_pace import MOST_FRAGMENTS, Pace
 
 WRITE_MOST = 64 << 10
@@ -25,7 +25,7 @@ class Line:
         """Set once it is known whether there is a WebSocket."""
         self.refusal: Refusal | None = None
         """Why there is none."""
-        self.fate: str | None = None
+        self.ending: str | None = None
         """How the stream ended."""
         self.deaf: bool = False
         """A write failed; what is written now is dropped, and reading goes on to the end."""
@@ -100,15 +100,15 @@ class Line:
                 return b""
             head += data
         self._answered = True
-        self.refusal = judged(head)
+        self.refusal = refusal_of(head)
         if self.refusal:
             return b""
         end = head.index(_END) + len(_END)
         self._pace.add(head[end:])
         return head[:end]
 
-    def _end(self, fate: str) -> bytes:
-        self.fate = self.fate or fate
+    def _end(self, ending: str) -> bytes:
+        self.ending = self.ending or ending
         self.settled.set()
         return b""
 

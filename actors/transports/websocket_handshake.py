@@ -41,11 +41,11 @@ class Refusal:
 
 
 def is_decidable(head: bytes) -> bool:
-    """Whether `head`, all that was read so far, is enough for `judged`."""
+    """Whether `head`, all that was read so far, is enough for `refusal_of`."""
     return _BLANK_LINE.search(head) is not None or len(head) > HEAD_LIMIT or not _begins_http(head)
 
 
-def judged(head: bytes) -> Refusal | None:
+def refusal_of(head: bytes) -> Refusal | None:
     """What speaks against a WebSocket in the head of an answer; None if nothing does."""
     line = _STATUS_LINE.match(head)
     if line is None:

@@ -144,7 +144,7 @@ class WebSocketStream:
     def _what_happened(self) -> str:
         closed = self._connection.closed
         if closed is None or closed.code == _ABNORMAL:
-            return self._line.fate or "closed"
+            return self._line.ending or "closed"
         return _told(closed)
 
 
@@ -165,7 +165,7 @@ class _Opening:
         """
         await self._line.settled.wait()
         if self._connection is None:
-            raise NoWebSocket(self._line.refusal or Refusal(f"opened no WebSocket: {self._line.fate}"))
+            raise NoWebSocket(self._line.refusal or Refusal(f"opened no WebSocket: {self._line.ending}"))
         return self._connection
 
     async def run(self) -> None:
@@ -186,9 +186,9 @@ class _Opening:
                 self._line.settled.set()
         except* (wsproto.utilities.ProtocolError, h11.ProtocolError, UnicodeError) as broken:
             # Before it was open: an answer of 101 that is no handshake. After: a ping while the WebSocket was closing.
-            self._line.fate = f"broke the protocol: {one_line(_breach(broken))}"
+            self._line.ending = f"broke the protocol: {one_line(_breach(broken))}"
             if self._connection is None:
-                self._line.refusal = Refusal(self._line.fate, retriable=False)
+                self._line.refusal = Refusal(self._line.ending, retriable=False)
             self._line.settled.set()
 
 

@@ -39,11 +39,11 @@ async def output_of(command: str, folder: str) -> str:
     except (OSError, ValueError) as error:
         problem = f"the command cannot be started: {getattr(error, 'strerror', None) or 'not a command'}"
     else:
-        return _value_of(await _heard(process), process.returncode)
+        return _value_of(await _read_all(process), process.returncode)
     raise CommandFailed(problem)
 
 
-async def _heard(process: trio.Process) -> bytes | None:
+async def _read_all(process: trio.Process) -> bytes | None:
     """All that it prints until it exits; None if it is too slow or prints too much: then it is killed, as on cancel."""
     assert process.stdout is not None
     output = bytearray()

@@ -31,14 +31,14 @@ def specs_of(given: Given) -> tuple[ServerSpec, ...]:
     try:
         specs = tuple(given)
     except TypeError:
-        raise ConfigError(f"{_WANTED}, not {_told(given)}") from None
+        raise ConfigError(f"{_WANTED}, not {_described(given)}") from None
     for spec in cast("tuple[object, ...]", specs):
         if not isinstance(spec, ServerSpec):
-            raise ConfigError(f"{_WANTED}, not an iterable with {_told(spec)} in it")
+            raise ConfigError(f"{_WANTED}, not an iterable with {_described(spec)} in it")
     return specs
 
 
-def _told(value: object) -> str:
+def _described(value: object) -> str:
     kind = type(value).__name__
     if hasattr(value, "connector"):
         return f"a bare {kind}, which has no name: ServerSpec('name', transport)"

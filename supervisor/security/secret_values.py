@@ -21,34 +21,28 @@ _BASIC = re.compile(r"basic\s+(\S+)\s*", re.IGNORECASE)
 
 def secrets_of(transport: object) -> set[str]:
     """What a transport was given that nobody may be shown: see `secrets_in`."""
-    url: object = getattr(transport, "url", None)
+    env, headers, url = (getattr(transport, name, None) for name in ("env", "headers", "url"))
     return secrets_in(
-        env=_texts(getattr(transport, "env", None)),
-        headers=_texts(getattr(transport, "headers", None)),
+        env=cast("Mapping[str, object]", env) if isinstance(env, Mapping) else {},
+        headers=cast("Mapping[str, object]", headers) if isinstance(headers, Mapping) else {},
         args=[str(arg) for arg in cast("Iterable[object]", getattr(transport, "args", ()))],
         url=url if isinstance(url, str) else "",
     )
 
 
 def secrets_in(
-    *, env: Mapping[str, str], headers: Mapping[str, str], args: Sequence[str] = (), url: str = ""
+    *, env: Mapping[str, object], headers: Mapping[str, object], args: Sequence[str] = (), url: str = ""
 ) -> set[str]:
     """The values of `env` and of headers, user, password, query and fragment of the URL, and those arguments that a
     secret's name goes before; each whole and in the parts that it may be quoted in."""
-    values = {part for text in (*env.values(), *headers.values()) for part in _parts(text)}
+    given = (*env.values(), *headers.values())
+    values = {part for text in given if isinstance(text, str) for part in _parts(text)}
     return values | set(_of_url(url)) | set(_of_arguments(args))
 
 
 def is_secret_name(name: str) -> bool:
     """Whether what goes by this name is a secret."""
     return _SECRET_NAME.search(name) is not None
-
-
-def _texts(given: object) -> dict[str, str]:
-    if not isinstance(given, Mapping):
-        return {}
-    items = cast("Mapping[str, object]", given).items()
-    return {name: value for name, value in items if isinstance(value, str)}
 
 
 def _parts(text: str) -> Iterator[str]:

@@ -138,8 +138,9 @@ def recognise(file: str, document: Mapping[str, Any]) -> tuple[Dialect, str]:
                 raise ConfigError("missing: an object with one entry a server", file=file, field=wanted)
     for root, dialect in _BY_ROOT.items():
         if root in document:
-            entries = [as_object(entry) or {} for _, entry in _entries(document, root)]
-            written = [part for entry in entries for part in entry.items()]
+            written: list[tuple[str, Any]] = []
+            for _, entry in _entries(document, root):
+                written += cast("dict[str, Any]", entry).items() if isinstance(entry, dict) else ()
             for each in DIALECTS:
                 marked = (isinstance(value, each.marks[key]) for key, value in written if key in each.marks)
                 if root in each.roots and any(marked):

@@ -3,7 +3,7 @@
 import pytest
 
 from mcp_nursery.actors.secrets import shown_url
-from mcp_nursery.actors.transports.websocket_handshake import HEAD_LIMIT, is_decidable, judged
+from mcp_nursery.actors.transports.websocket_handshake import HEAD_LIMIT, is_decidable, refusal_of
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def answer(status, *headers):
     ],
 )
 def test_what_speaks_against_a_websocket(head, problem, retriable, status):
-    refusal = judged(head)
+    refusal = refusal_of(head)
     assert (refusal.problem, refusal.retriable, refusal.status) == (problem, retriable, status)
     failure = refusal.failure("ws://host/")
     assert (str(failure), failure.retriable, failure.needs_auth) == (
@@ -100,8 +100,8 @@ def test_what_speaks_against_a_websocket(head, problem, retriable, status):
 
 @pytest.mark.parametrize("headers", [[], ["Sec-WebSocket-Protocol: mcp"], ["sec-websocket-protocol:mcp "]])
 def test_the_offered_subprotocol_or_none_is_taken(headers):
-    assert judged(answer("101 Switching Protocols", *headers)) is None
+    assert refusal_of(answer("101 Switching Protocols", *headers)) is None
 
 
 def test_what_follows_the_head_is_not_looked_at():
-    assert judged(answer("101") + b"\r\nSec-WebSocket-Protocol: chat\r\n") is None
+    assert refusal_of(answer("101") + b"\r\nSec-WebSocket-Protocol: chat\r\n") is None
