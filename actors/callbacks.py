@@ -71,7 +71,7 @@ class Callbacks:
     """Asks the host's model, perhaps with tools. Returns a `CreateMessageResult`, `CreateMessageResultWithTools` or an
     `ErrorData`."""
     log: Log | None = field(default=None, validator=choice(function_or_none))
-    """Told of a server's log messages, one at a time, in order. When it falls 1024 behind, new ones are dropped."""
+    """Gets a server's log messages, one at a time, in order. When it falls 1024 behind, new ones are dropped."""
     log_level: "LoggingLevel" = field(default="info", validator=choice(one_of(_LEVELS)))
     """The least severe messages that a server of 2026-07-28 is asked for, where there is a `log`. Older servers send
     what they like."""

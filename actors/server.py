@@ -70,7 +70,7 @@ class ServerActor:
             server has answered, or has ended.
         host: What the server may ask of the host.
         liveness: How a connection that is silent is found to be dead; None: only its end ends it.
-        report: Told of each step, synchronously.
+        report: Called with each step, synchronously.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class ServerActor:
         """Starts the task that ends the serving, in so many seconds at most; None while nothing is served."""
         self._reason: ExitReason | None = None
         self._why = _STOPPED
-        """What calls that are not begun any more are told."""
+        """The outcome of calls that are not begun any more."""
 
     def stop(self, drain: float = 0.0) -> None:
         """End it: calls that were not sent fail at once, sent ones get `drain` seconds. Returns at once."""
@@ -145,7 +145,8 @@ class ServerActor:
             if self._reason is None:
                 self._end(self._cancelled())
         finally:
-            self._refuse_all()
+            if self._reason is None:  # cancelled, and nobody hears a reason
+                self._refuse_all()
         self._report(Ended(self.incarnation))
 
     async def _live(self) -> None:
@@ -168,7 +169,7 @@ class ServerActor:
                 self._end(self._ended(kind, Loss(str(failure), needs_auth=failure.needs_auth)))
 
     async def _use(self, connection: Connection, callbacks: trio.Nursery, place: Place) -> None:
-        """Get to know the server, then serve calls with it. The reason is told before the connection is closed."""
+        """Get to know the server, then serve calls with it. The reason is reported before the connection is closed."""
         self._report(Opened(self.incarnation, connection.pid))
         try:
             await self._introduce(connection, place)
@@ -187,7 +188,7 @@ class ServerActor:
         self._report(Ending(self.incarnation, reason))
 
     def _cancelled(self, said: str = "") -> ExitReason:
-        """What it means that the life ended before it came to a reason: told to stop, or out of time."""
+        """Why the life ended before it came to a reason: it was stopped, or out of time."""
         if self._stopping:
             return self._ended(ExitKind.STOPPED, _STOPPED)
         loss = Loss(f"not connected within {self._connect_timeout:g} s", stderr_tail=said)

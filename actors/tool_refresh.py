@@ -22,7 +22,7 @@ class ToolRefresh:
     Args:
         incarnation: The connection's number, for the reports.
         timeout: Seconds for each list; `inf` for no limit.
-        report: Told of each outcome.
+        report: Called with each outcome.
     """
 
     def __init__(self, incarnation: int, *, timeout: float, report: Callable[[ToolsRefreshed], None]) -> None:

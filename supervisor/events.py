@@ -101,7 +101,7 @@ class InjectionSuspected:
 
 @frozen
 class DefinitionChanged:
-    """A tool is not what it was when it was first used. Told once for each new difference."""
+    """A tool is not what it was when it was first used. One event for each new difference."""
 
     server: str
     """Its name."""
@@ -188,7 +188,7 @@ def definition_events(old: Snapshot, new: Snapshot, now: float) -> Steps[list[De
 class _Backlog:
     """What one reader has not read yet, between the hub, which writes, and the reader's stream.
 
-    What a reader that fell behind is told instead does not count against what it may fall behind: with more servers
+    What a reader that fell behind gets instead does not count against what it may fall behind: with more servers
     than that it would never hear a live event again.
     """
 

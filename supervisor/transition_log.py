@@ -29,7 +29,7 @@ class TransitionLog:
     """Writes a line for each change of a server's state: INFO, and WARNING where it was lost or has given up."""
 
     def __init__(self) -> None:
-        self._told: dict[str, deque[float]] = {}
+        self._logged_at: dict[str, deque[float]] = {}
         """When the last lines about each server were written, on Trio's clock."""
         self._left_out: dict[str, int] = {}
 
@@ -46,14 +46,14 @@ class TransitionLog:
 
     def forget(self, server: str) -> None:
         """It is configured no more."""
-        self._told.pop(server, None)
+        self._logged_at.pop(server, None)
         self._left_out.pop(server, None)
 
     def _has_room(self, event: StateChanged) -> bool:
-        told = self._told.setdefault(event.server, deque(maxlen=MOST_LINES))
-        if len(told) == MOST_LINES and event.at - told[0] < WITHIN:
+        logged_at = self._logged_at.setdefault(event.server, deque(maxlen=MOST_LINES))
+        if len(logged_at) == MOST_LINES and event.at - logged_at[0] < WITHIN:
             return False
-        told.append(event.at)
+        logged_at.append(event.at)
         return True
 
     def _line(self, event: StateChanged) -> str:

@@ -21,7 +21,7 @@ class AwaitedTools:
         self._unsettled: set[str] = set()
         """Servers whose first attempt is under way."""
         self._unlisted: set[str] = set()
-        """Servers that are idle and never told what they have."""
+        """Servers that are idle and never listed their tools."""
         self._starting: set[str] = set()
         """Servers that were sent a command to start for somebody, and have not moved yet."""
         self._callers: dict[str, trio.lowlevel.ParkingLot] = {}
@@ -63,7 +63,7 @@ class AwaitedTools:
                 self._tell(part.departed)
 
     def forget(self, server: str) -> None:
-        """This server is no more. What follows from that is told by who forgets it."""
+        """This server is gone. Whoever forgets it notifies those who wait."""
         for servers in (self._unsettled, self._unlisted, self._starting):
             servers.discard(server)
 

@@ -13,7 +13,7 @@ from .settings import KeeperSettings
 
 @define(eq=False)
 class Command:
-    """What a keeper is told, and where its answer appears."""
+    """A command to a keeper, and where its answer appears."""
 
     done: trio.Event = field(factory=trio.Event, init=False)
     outcome: Snapshot | None = field(default=None, init=False)

@@ -85,7 +85,7 @@ class Keeper:
         self._mailbox: Mailbox[Command | Report] = Mailbox(math.inf)
         self._life = trio.CancelScope()
         self._removed = False
-        """Told to end: after this incarnation comes no other."""
+        """After this incarnation comes no other."""
         self._actor: ServerActor | None = None
         """The living incarnation, or one that is being closed."""
         self._overruled = False

@@ -49,7 +49,7 @@ _TRIES = 3
 
 @frozen(eq=False)
 class Publication:
-    """The part of the catalogue that a snapshot leads to, and what is told of it."""
+    """The part of the catalogue that a snapshot leads to, and the events about it."""
 
     old: Snapshot
     before: ServerTools
@@ -170,9 +170,9 @@ class ServerRegistry:
             invoke=self._invoke,
             before=(old, before),
         )
-        told = yield from tools_event_steps(before, part, now)
+        tools_changed = yield from tools_event_steps(before, part, now)
         differing = yield from definition_events(old, new, now)
-        return Publication(old, before, servers, part, told, differing)
+        return Publication(old, before, servers, part, tools_changed, differing)
 
     def _publish_tools(self, old: Snapshot, new: Snapshot, publication: Publication) -> None:
         """Tell which tools are others, and which are not what they were when they were first used; a server's words
@@ -187,8 +187,8 @@ class ServerRegistry:
             if len(differing) > _NAMED:
                 tools += f" and {len(differing) - _NAMED} more"
             held = " and are held back" if differing[0].held else ""
-            told = f"have changed since they were first used{held}: {tools}; see `mcp-nursery pins`"
-            logger.warning("%s: definitions of tools %s", clean_name(new.spec.name), told)
+            found = f"have changed since they were first used{held}: {tools}; see `mcp-nursery pins`"
+            logger.warning("%s: definitions of tools %s", clean_name(new.spec.name), found)
         elif new.review is not old.review and (
             unknown := set(new.review.held.values()) - set(old.review.held.values())
         ):
@@ -262,12 +262,12 @@ class ServerRegistry:
             self._renamed(name, publications) for name in configured if not self._is_named_by(name, self._configured)
         ]
         left = [dismissed(before[name]) for name in self.leaving]
-        told = [publication.tools_changed for publication in moved]
-        told += [at_once(tools_event_steps(before[part.server], part, now)) for part in left]
+        events = [publication.tools_changed for publication in moved]
+        events += [at_once(tools_event_steps(before[part.server], part, now)) for part in left]
         parts = [*(publication.part for publication in moved), *left]
         self._show(replace_parts(self.catalogue.value, parts, before.keys() - self.snapshots.keys()))
         self.awaited_tools.notify()
-        for event in sorted((event for event in told if event is not None), key=lambda event: event.server):
+        for event in sorted((event for event in events if event is not None), key=lambda event: event.server):
             self.events.publish(event)
 
     def _renamed(self, server: str, publications: Publications) -> Publication:

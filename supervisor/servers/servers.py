@@ -123,7 +123,7 @@ class Servers:
         """Those of these servers of which a tool can have this public name, whatever tools they have."""
         return possible_owners(name, servers, self._settings.template)
 
-    # -- calls, and what may be told of them ----------------------------------------------------------------------
+    # -- calls, and secrets in what is said of them ---------------------------------------------------------------
 
     def call_timeout(self, server: float | None) -> float:
         """The seconds that hold for a call without a limit of its own: the server's, the environment's, or none.
@@ -134,7 +134,7 @@ class Servers:
         return call_timeout(None, server, self._settings.environ)
 
     def redactor(self, server: str) -> Redactor:
-        """What takes the server's secrets out of what is told of it; also after it was removed, while a call of it is
+        """Takes the server's secrets out of texts about it; also after it was removed, while a call of it is
         under way."""
         return self._redactors.get(server, PLAIN)
 
@@ -142,14 +142,14 @@ class Servers:
         return self.redactor(server).said(text)
 
     def _learn_secrets(self, server: str, values: Iterable[str]) -> None:
-        """What a connect found out is known to nothing but the server's redactor."""
+        """Secrets that a connect finds are known to the server's redactor alone."""
         self._redactors[server] = self.redactor(server).also(values)
 
     def _forget_secrets(self, server: str) -> None:
         self._redactors.pop(server, None)
 
     def report_injection(self, tool: Tool, signals: tuple[str, ...]) -> None:
-        """Tell that what this tool answered looks as if it was to instruct the model."""
+        """Publish and log that the output of this tool looks like instructions for the model."""
         names = clean_name(tool.server), clean_name(self._redact(tool.server, tool.tool))
         logger.warning("%s: %s: its output looks like instructions for the model: %s", *names, ", ".join(signals))
         self.events.publish(InjectionSuspected(tool.server, tool.tool, signals, trio.current_time()))

@@ -62,7 +62,7 @@ class SupervisorSettings:
     environ: Mapping[str, str] = field(repr=False)
     """The host's environment, for `MCP_TIMEOUT` and `MCP_TOOL_TIMEOUT`."""
     store_worker: StoreWorker = field(repr=False)
-    """What earlier runs found, what the user agreed to, and who is told of processes."""
+    """What earlier runs found, what the user agreed to, and where processes are recorded."""
     callbacks: Callbacks = NO_CALLBACKS
     """What servers may ask of the host."""
     trust: Trust | None = field(default=None, repr=False)
@@ -85,7 +85,7 @@ class KeeperSettings:
     close_grace: float
     """Seconds at each step of closing a transport."""
     redact: Callable[[str], str]
-    """Takes secrets out of what is told of the server."""
+    """Takes the server's secrets out of a text."""
     limiter: StartLimiter
     """Where a fresh start waits for its turn; restarts never wait."""
     callbacks: Callbacks

@@ -16,11 +16,11 @@ class Usage:
     """Counts the calls of every server, and notes when those were last used that are to be stopped when nobody does.
 
     Args:
-        let_go: Told the name of a server that is configured no more, when its last user has gone.
+        on_unused: Called with the name of a removed server when its last user has gone.
     """
 
-    def __init__(self, let_go: Callable[[str], None]) -> None:
-        self._let_go = let_go
+    def __init__(self, on_unused: Callable[[str], None]) -> None:
+        self._on_unused = on_unused
         self._configured: set[str] = set()
         self._counts: dict[str, CallCounts] = {}
         self._users: Counter[str] = Counter()
@@ -37,16 +37,16 @@ class Usage:
             self._used_at.setdefault(server, -math.inf)
 
     def forget(self, server: str) -> None:
-        """It is configured no more: nothing of it is kept once nobody uses it."""
+        """It was removed: nothing of it is kept once nobody uses it."""
         self._configured.discard(server)
-        self._leave(server)
+        self._drop_if_unused(server)
 
-    def _leave(self, server: str) -> None:
+    def _drop_if_unused(self, server: str) -> None:
         if server in self._configured or self.counts(server).in_flight or server in self._users:
             return
         self._counts.pop(server, None)
         self._used_at.pop(server, None)
-        self._let_go(server)
+        self._on_unused(server)
 
     def counts(self, server: str) -> CallCounts:
         """The calls of a server so far."""
@@ -63,7 +63,7 @@ class Usage:
         self._counts[server] = CallCounts(counts.in_flight - 1, counts.done + (not failed), counts.failed + failed)
         if server in self._used_at:
             self._used_at[server] = trio.current_time()
-        self._leave(server)
+        self._drop_if_unused(server)
 
     @contextmanager
     def in_use(self, servers: Iterable[str]) -> Generator[None, None, None]:
@@ -77,7 +77,7 @@ class Usage:
             now = trio.current_time()
             self._used_at.update((server, now) for server in used if server in self._used_at)
             for server in used:
-                self._leave(server)
+                self._drop_if_unused(server)
 
     def idle_since(self, server: str) -> float:
         """When the last call or list ended, on Trio's clock; `inf` while there is one, `-inf` if there was none."""

@@ -1,5 +1,7 @@
 """What is remembered of the era that a server speaks: a probe is made once a spec, not once a run."""
 
+from contextlib import suppress
+
 from mcp_nursery.actors.states import Era
 
 from .store import StoreUnreadable
@@ -25,9 +27,12 @@ class EraNotes:
 
     async def recall(self) -> None:
         """Read what earlier runs found, once. What cannot be read is not known."""
-        if not self._recalled:
-            self.era = await self._read()
-            self._recalled = True
+        if self._recalled:
+            return
+        if (spec := self._spec) is not None:
+            with suppress(StoreUnreadable):
+                self.era = await self._worker.ask(lambda store: store.era(self._server, spec))
+        self._recalled = True
 
     def learn(self, era: Era | None) -> None:
         """An incarnation has found this, if it was of this spec: before anything was recalled, none was."""
@@ -36,11 +41,3 @@ class EraNotes:
         self.era = era
         if (spec := self._spec) is not None:
             self._worker.submit(lambda store: store.remember_era(self._server, spec, era))
-
-    async def _read(self) -> Era | None:
-        if (spec := self._spec) is None:
-            return None
-        try:
-            return await self._worker.ask(lambda store: store.era(self._server, spec))
-        except StoreUnreadable:
-            return None

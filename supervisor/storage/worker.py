@@ -27,7 +27,7 @@ T = TypeVar("T")
 PATIENCE = 2.0
 """Seconds that anybody waits for the store while it gets nothing done. How many others are in line does not count."""
 _LOOKS = 4
-"""How often it is looked meanwhile whether it gets something done."""
+"""How often progress is checked in that time."""
 BATCH = 256
 """Jobs that are done together at most."""
 
@@ -93,7 +93,7 @@ class StoreWorker:
     # -- processes: a `Ledger` ------------------------------------------------------------------------------------
 
     async def starting(self, marker: str) -> None:
-        """Write down that this host is about to start a process tree; returns all the same if that is not possible."""
+        """Record that this host is about to start a process tree; returns all the same if that is not possible."""
         if self._store.blocking:
             await self._ask_quietly(lambda store: self._add_process(store, marker))
 
@@ -102,12 +102,12 @@ class StoreWorker:
             store.add_process(marker, self._host)
 
     def started(self, marker: str, leader: ProcessId) -> None:
-        """Write down its first process."""
+        """Record its first process."""
         if leader.started:
             self.submit(lambda store: store.name_process(marker, leader))
 
     def ended(self, marker: str) -> None:
-        """Strike it out."""
+        """Remove the record."""
         if self._store.blocking:
             self.submit(lambda store: store.forget_process(marker))
 
@@ -137,7 +137,7 @@ class StoreWorker:
         return answers[0]
 
     async def _patiently(self, done: trio.Event) -> None:
-        """Wait for this as long as the store gets on with its work."""
+        """Wait for this as long as the store makes progress."""
         in_vain = 0
         while in_vain < _LOOKS:
             before = self._finished_jobs
@@ -153,7 +153,7 @@ class StoreWorker:
             return
 
     def submit(self, work: Callable[[Store], None]) -> None:
-        """Have something done some time. Never waits."""
+        """Have a job done later. Never waits."""
         self._put(_Job(work))
 
     def _put(self, job: _Job) -> None:
