@@ -13,7 +13,7 @@ from mcp_nursery.actors.states import ServerState
 
 from .calls.approval import Approvals
 from .calls.attempts import Attempts
-from .calls.call import Call, Resend, WhenDown
+from .calls.call import ActiveCall, Call, Resend, WhenDown
 from .calls.fan_out import FanOut, Until, open_fan_out
 from .config import Config
 from .config.specs import Given, specs_of
@@ -142,7 +142,7 @@ class Supervisor:
             on_progress=on_progress,
             meta=meta,
         )
-        return await Attempts(call, self._servers).run()
+        return await Attempts(ActiveCall(call, self._servers)).run()
 
     def fan_out(
         self, calls: Iterable[Call], *, until: Until = "all", limit: int | None = None

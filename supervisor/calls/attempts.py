@@ -16,10 +16,9 @@ from mcp_nursery.actors.reply import ReplySlot
 from mcp_nursery.actors.session.tool_call import InputWanted
 from mcp_nursery.actors.states import Delivery
 
-from ..servers.servers import Servers
 from ..tools.results import ToolResult
 from ..tools.tool import Tool
-from .call import ActiveCall, Call, encode_arguments
+from .call import ActiveCall
 from .input_rounds import Asked, InputRounds, may_be_question, wants_a_visit
 from .result import judge, lost
 from .target import Target
@@ -29,15 +28,12 @@ class Attempts:
     """The attempts of one call.
 
     `run` is all of it, in the caller's task. Who has many calls and one task takes the steps apart: `start` what can be
-    sent at once, `conclude` when its slot is decided, and `resume` what needs another attempt.
-
-    Raises:
-        InvalidArguments: The call's arguments are not a JSON object.
+    sent at once, `conclude` when its slot is decided, and `run` what needs more than that.
     """
 
-    def __init__(self, call: Call, servers: Servers) -> None:
-        self._call = ActiveCall(call, servers, encode_arguments(call.arguments, call.name, call.server))
-        self._servers = servers
+    def __init__(self, call: ActiveCall) -> None:
+        self._call = call
+        self._servers = call.servers
 
     @cached_property
     def _target(self) -> Target:
@@ -45,32 +41,16 @@ class Attempts:
         return Target(self._call)
 
     async def run(self) -> ToolResult:
-        """Bring the call to its result.
+        """Bring the call to its result: from its name, or from the outcome of what `start` has sent.
+
+        Tries, and once more if that is allowed.
 
         Raises:
             NurseryError: See `Supervisor.call_tool`.
         """
-        await trio.lowlevel.checkpoint_if_cancelled()
-        call, servers = self._call, self._servers
-        if servers.closed:
-            raise SupervisorClosed
-        tool = servers.catalogue.value.find(call.asked.name, call.asked.server) or await self._find()
-        call.begin(tool)
-        servers.usage.begin_call(tool.server)
-        return await self._until_result(tool, None)
-
-    async def _find(self) -> Tool:
-        """The tool that nobody knows now, if it comes in time."""
-        self._target.find_in(self._servers.catalogue.value)  # refuses, whatever the call's time, if it cannot come
-        self._call.begin(None)
-        with self._call.in_time():
-            return await self._target.find()
-
-    # -- attempts -------------------------------------------------------------------------------------------------
-
-    async def _until_result(self, tool: Tool, outcome: Outcome | None) -> ToolResult:
-        """Try, and once more if that is allowed; `outcome` is that of an attempt already sent."""
-        call, server, failed = self._call, tool.server, True
+        call, outcome = self._call, self._call.slot.outcome
+        tool = call.found or await self._begin()
+        server, failed = tool.server, True
         error: CallError | None = None
         try:
             while True:
@@ -89,6 +69,26 @@ class Attempts:
                 tool, outcome = await self._ready(error), None
         finally:
             self._servers.usage.finish_call(server, failed=failed)
+
+    async def _begin(self) -> Tool:
+        """Find the tool, and count the call."""
+        await trio.lowlevel.checkpoint_if_cancelled()
+        call, servers = self._call, self._servers
+        if servers.closed:
+            raise SupervisorClosed
+        tool = servers.catalogue.value.find(call.asked.name, call.asked.server) or await self._find()
+        call.begin(tool)
+        servers.usage.begin_call(tool.server)
+        return tool
+
+    async def _find(self) -> Tool:
+        """The tool that nobody knows now, if it comes in time."""
+        self._target.find_in(self._servers.catalogue.value)  # refuses, whatever the call's time, if it cannot come
+        self._call.begin(None)
+        with self._call.in_time():
+            return await self._target.find()
+
+    # -- attempts -------------------------------------------------------------------------------------------------
 
     async def _ended(self, outcome: Outcome) -> ToolResult | Unrouted | Loss | Dropped:
         """How one attempt ends, after all the rounds in which its server asks before it answers."""
@@ -156,12 +156,12 @@ class Attempts:
         call, servers = self._call, self._servers
         asked = call.asked
         attentive = asked.on_progress is not None or asked.idle_timeout is not None
-        tool = None if attentive or servers.closed else servers.catalogue.value.find(asked.name, asked.server)
+        if attentive or asked.timeout == 0 or servers.closed:
+            return None
+        tool = servers.catalogue.value.find(asked.name, asked.server)
         if tool is None or not tool.available:
             return None
         call.begin(tool)
-        if call.timeout == 0:
-            return None
         servers.usage.begin_call(tool.server)
         return call.message(slot)
 
@@ -172,7 +172,7 @@ class Attempts:
 
     @property
     def needs_more(self) -> bool:
-        """Whether the outcome of `start` may not be the last: `resume` brings that."""
+        """Whether the outcome of `start` may not be the last: `run` brings that."""
         outcome = self._call.slot.outcome
         return isinstance(outcome, (Unrouted, Loss, Dropped)) or may_be_question(outcome)
 
@@ -194,14 +194,6 @@ class Attempts:
             raise
         self._servers.usage.finish_call(call.tool.server, failed=False)
         return result
-
-    async def resume(self) -> ToolResult:
-        """Go on from an outcome that may not be the last.
-
-        Raises:
-            NurseryError: See `Supervisor.call_tool`.
-        """
-        return await self._until_result(self._call.tool, self._call.slot.outcome)
 
     def give_up(self) -> None:
         """Take back what `start` began, or have the server told."""

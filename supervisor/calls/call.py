@@ -12,7 +12,7 @@ from contextlib import contextmanager, nullcontext
 from typing import Any, Final, Literal
 
 import trio
-from attrs import define, field, frozen
+from attrs import Factory, define, field, frozen
 from opentelemetry.context import get_current
 from opentelemetry.propagate import inject
 
@@ -103,11 +103,20 @@ _NO_SLOT: Final = ReplySlot()
 
 @define(eq=False, repr=False)
 class ActiveCall:
-    """One call under way, in its caller's task."""
+    """One call under way, in its caller's task.
+
+    Raises:
+        InvalidArguments: `asked.arguments` is not a JSON object.
+    """
 
     asked: Call
     servers: Servers
-    arguments: bytes | None
+    arguments: bytes | None = field(
+        default=Factory(
+            lambda call: encode_arguments(call.asked.arguments, call.asked.name, call.asked.server), takes_self=True
+        ),
+        init=False,
+    )
     """Encoded once."""
     timeout: float = field(default=math.inf, init=False)
     """Seconds for all of it."""

@@ -2,7 +2,7 @@
 
 import math
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import asynccontextmanager
 from contextvars import copy_context
 from functools import partial
@@ -21,7 +21,7 @@ from mcp_nursery.actors.reply import ReplySlot
 from ..servers.servers import Servers
 from ..tools.results import ToolResult
 from .attempts import Attempts
-from .call import Call
+from .call import ActiveCall, Call
 
 __all__ = ["CallOutcome", "FanOut"]
 
@@ -138,14 +138,14 @@ class _Sending:
 
     def _begin(self, index: int, call: Call) -> CallTool | None:
         try:
-            attempts = Attempts(call, self._servers)
+            attempts = Attempts(ActiveCall(call, self._servers))
             message = attempts.start(ReplySlot(listener=partial(self._decided, index)))
         except NurseryError as error:
             self._arrive(CallOutcome(index, call, None, error, 0.0))
             return None
         entry = _Entry(index, call, attempts)
         if message is None:
-            self._spawn(entry, attempts.run)
+            self._spawn(entry)
         else:
             self._on_wire[index] = entry
         return message
@@ -154,7 +154,7 @@ class _Sending:
         """A slot has its outcome: judged by whoever reads, in the reader's task."""
         entry = self._on_wire.pop(index)
         if entry.attempts.needs_more:  # told by the owner, whose context says nothing of who called
-            self._context.run(self._spawn, entry, entry.attempts.resume)
+            self._context.run(self._spawn, entry)
             return
         entry.duration = entry.attempts.elapsed
         self._arrive(entry)
@@ -166,15 +166,15 @@ class _Sending:
         if self._room:
             self._room.unpark_all()
 
-    def _spawn(self, entry: _Entry, finish: Callable[[], Awaitable[ToolResult]]) -> None:
+    def _spawn(self, entry: _Entry) -> None:
         self._in_tasks[entry.index] = trio.CancelScope()
-        self._nursery.start_soon(self._deliver, entry, finish)
+        self._nursery.start_soon(self._deliver, entry)
 
-    async def _deliver(self, entry: _Entry, finish: Callable[[], Awaitable[ToolResult]]) -> None:
+    async def _deliver(self, entry: _Entry) -> None:
         result, error = None, None
         with self._in_tasks[entry.index] as scope:
             try:
-                result = await finish()
+                result = await entry.attempts.run()
             except NurseryError as raised:
                 error = raised
         del self._in_tasks[entry.index]
