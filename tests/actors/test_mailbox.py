@@ -4,12 +4,15 @@ Rules of this module: no test sleeps to wait for another task (`wait_all_tasks_b
 things; only a slow callback sleeps, on a mock clock). Cancellation is tried at every scheduler step, not a lucky one.
 """
 
+import ast
 import itertools
 import logging
 import math
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
+import attrs
 import pytest
 import trio
 import trio.testing
@@ -18,6 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from mcp_nursery.actors import reply
 from mcp_nursery.actors.mailbox import Mailbox, MailboxStatistics
 from mcp_nursery.actors.outcomes import Answered, Busy, Loss, Malformed, Outcome, Rejected, Unlisted, Unrouted
 from mcp_nursery.actors.reply import ReplySlot
@@ -619,3 +623,17 @@ def test_a_caller_cancelled_at_every_step_leaves_nothing_undecided():
         "answered",
         "answered too late for the caller",
     }
+
+
+def test_nobody_writes_the_fields_of_a_slot_but_its_methods():
+    """R4: `delivery` is true at every moment because each field has one writer."""
+    package = Path(reply.__file__).parent.parent
+    fields = {one.name for one in attrs.fields(ReplySlot)}
+    written = [
+        f"{file.relative_to(package)}:{node.lineno}"
+        for file in package.rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and node.attr in fields
+        if ast.unparse(node.value).endswith("slot")
+    ]
+    assert written == []
