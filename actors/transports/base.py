@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from ..callbacks import NO_HOST, Host
 from ..jsonrpc.stream import FrameStream
-from ..jsonrpc.stream_carrier import StreamCarrier
 
 if TYPE_CHECKING:
     from ..session.base import Connection
@@ -35,7 +34,9 @@ class StreamConnector(ABC):
             StartFailed: On entering: it could not be opened.
         """
         async with self.open() as stream:
-            from ..session.connection import open_connection  # brings in the SDK, which opening does not need
+            # These bring in pydantic and the SDK, which reading a configuration and opening a stream do not need.
+            from ..jsonrpc.stream_carrier import StreamCarrier
+            from ..session.connection import open_connection
 
             def stderr_tail() -> str:
                 return getattr(stream, "stderr_tail", "")  # only what has a process has one
