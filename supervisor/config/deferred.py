@@ -17,8 +17,6 @@ from mcp_nursery.actors.callbacks import NO_HOST, Host
 from mcp_nursery.actors.errors import ConfigError, StartFailed
 from mcp_nursery.actors.process.command import INHERITED, Shown
 from mcp_nursery.actors.secrets import TELL_SECRETS, names_only
-from mcp_nursery.actors.transports.docker import DockerConnector
-from mcp_nursery.actors.transports.stdio import StdioConnector
 from mcp_nursery.supervisor.security.secret_values import secrets_in, secrets_of
 
 from .command_output import CommandFailed, output_of
@@ -157,6 +155,9 @@ class DeferredConnector:
 
     def _discreet(self, connector: Any, secrets: tuple[str, ...]) -> Any:
         """The connector so that a process it starts is told of in the words of the file."""
+        from mcp_nursery.actors.transports.docker import DockerConnector
+        from mcp_nursery.actors.transports.stdio import StdioConnector
+
         written = self.deferred.transport
         match connector:
             case StdioConnector():
