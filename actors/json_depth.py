@@ -1,6 +1,6 @@
-"""How deep a JSON value may be nested before it is refused at the border."""
+"""Walking a JSON value: how deep it is, and whether it may come in at all, how large, and a copy of it."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, cast
 
 MAX_NESTING: Final = 200
@@ -59,9 +59,25 @@ def size_of(value: object) -> tuple[int, int]:
 
 def characters_of(value: object) -> int:
     """How many characters the texts and names in a JSON value have."""
-    texts = sum(len(item) for level in levels_of(value) for item in level if isinstance(item, str))
-    objects = [cast("dict[str, Any]", item) for level in levels_of(value) for item in level if isinstance(item, dict)]
-    return texts + sum(len(name) for each in objects for name in each)
+    return sum(len(text) for level in levels_of(value) for text in texts_in(level))
+
+
+def texts_in(level: list[Any]) -> Iterator[str]:
+    """The texts and names on one level."""
+    for item in level:
+        if isinstance(item, str):
+            yield item
+        elif isinstance(item, dict):
+            yield from cast("dict[str, Any]", item)
+
+
+def with_each(value: Any, change: Callable[[Any], Any]) -> Any:
+    """A copy of a JSON value with every name, text, number, boolean and null in it changed."""
+    if isinstance(value, dict):
+        return {change(name): with_each(item, change) for name, item in cast("dict[str, Any]", value).items()}
+    if isinstance(value, (list, tuple)):
+        return [with_each(item, change) for item in cast("Sequence[Any]", value)]
+    return change(value)
 
 
 def _children(item: Any) -> Iterable[Any]:

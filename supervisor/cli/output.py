@@ -6,12 +6,14 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+
+from mcp_nursery.actors.json_depth import with_each
 
 # Well-formed sequences as a whole; then C0 without tab and newline, DEL, C1, and the marks that reorder text, with
 # which one name can look like another.
@@ -59,15 +61,11 @@ def write_json(document: Any) -> None:
     try:
         text = json.dumps(document, indent=2, ensure_ascii=True, allow_nan=False)
     except ValueError:
-        text = json.dumps(_finite(document), indent=2, ensure_ascii=True, allow_nan=False)
+        text = json.dumps(with_each(document, _finite), indent=2, ensure_ascii=True, allow_nan=False)
     write_line(text)
 
 
 def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in cast("dict[str, Any]", value).items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(item) for item in cast("Sequence[Any]", value)]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

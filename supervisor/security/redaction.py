@@ -148,9 +148,14 @@ class Redactor:
             items[at] = yield from self._value_in_pieces(item, depth - 1, secret=secret)
         return items
 
-    def value(self, value: object) -> Any:
-        """The same JSON value with every text in it redacted; texts under a name like `password` altogether."""
-        return self._value(value, MAX_DEPTH, secret=False)
+    def value(self, value: object, *, depth: int = MAX_DEPTH) -> Any:
+        """The same JSON value with every text in it redacted; texts under a name like `password` altogether.
+
+        Args:
+            value: The JSON value.
+            depth: Levels of objects and lists that are kept.
+        """
+        return self._value(value, depth, secret=False)
 
     def _value(self, value: object, depth: int, *, secret: bool) -> Any:
         if isinstance(value, str):
@@ -158,7 +163,7 @@ class Redactor:
         if not isinstance(value, (Mapping, list, tuple)):
             return value
         if not depth:
-            return "..."
+            return "…"
         if isinstance(value, Mapping):
             return {
                 self.text(str(key)): self._value(item, depth - 1, secret=secret or is_secret_name(str(key)))

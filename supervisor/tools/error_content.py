@@ -1,8 +1,7 @@
 """A failure as a model is told of it: what happened, whether to try again, what to do instead. Pure."""
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from attrs import frozen
 
@@ -104,20 +103,10 @@ def _named(error: NurseryError, attribute: str) -> str | None:
 def _said(error: NurseryError) -> str:
     lines = [_cut(PLAIN.text(str(error)), MAX_MESSAGE)]
     if isinstance(error, ServerError) and error.data is not None:
-        data = json.dumps(PLAIN.value(_shallow(error.data, MAX_DEPTH)), ensure_ascii=False, default=str)
+        data = json.dumps(PLAIN.value(error.data, depth=MAX_DEPTH), ensure_ascii=False, default=str)
         lines.append(f"data: {_cut(data, MAX_DATA)}")
     return "\n".join(lines)
 
 
 def _cut(text: str, limit: int) -> str:
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
-
-
-def _shallow(value: object, depth: int) -> Any:
-    """The value down to `depth` levels of objects and lists."""
-    if isinstance(value, Mapping):
-        items = cast("Mapping[object, object]", value).items()
-        return {str(key): _shallow(item, depth - 1) for key, item in items} if depth else "…"
-    if isinstance(value, (list, tuple)):
-        return [_shallow(item, depth - 1) for item in cast("Sequence[object]", value)] if depth else "…"
-    return value

@@ -5,11 +5,13 @@ and takes no more room than that, and no step of making it takes more than a few
 """
 
 import json
-from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
+from collections.abc import Collection, Generator, Iterator, Mapping
 from hashlib import sha256
 from typing import Any, Final, cast
 
 import orjson
+
+from mcp_nursery.actors.json_depth import levels_of, texts_in
 
 MOST_LETTERS: Final = 64 * 1024
 """Characters of the texts and keys in one field of a definition that are kept verbatim; of longer ones, a digest."""
@@ -49,27 +51,14 @@ def _field(value: object) -> Generator[None, None, str]:
 def _is_small(value: object) -> bool:
     """Whether it is kept verbatim. Looks at no more of it than that."""
     values, letters = MOST_VALUES, MOST_LETTERS
-    left: list[object] = [value]
-    while left:
-        one = left.pop()
-        if isinstance(one, str):
-            letters -= len(one)
-        elif isinstance(one, (dict, list)):
-            values -= len(cast("Collection[object]", one))
-            if values < 0:
-                return False
-            children, keys = _parts(cast("dict[str, object] | list[object]", one))
-            letters -= sum(map(len, keys))
-            left.extend(children)
-        elif isinstance(one, int) and one.bit_length() > _LONGEST_INTEGER:
+    for level in levels_of(value):
+        values -= sum(len(cast("Collection[object]", one)) for one in level if isinstance(one, (dict, list)))
+        if values < 0 or any(isinstance(one, int) and one.bit_length() > _LONGEST_INTEGER for one in level):
             return False
+        letters -= sum(map(len, texts_in(level)))
         if letters < 0:
             return False
     return True
-
-
-def _parts(container: dict[str, object] | list[object]) -> tuple[Iterable[object], Iterable[str]]:
-    return (container.values(), container) if isinstance(container, dict) else (container, ())
 
 
 def _canonical(value: object) -> str:

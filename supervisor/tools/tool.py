@@ -3,9 +3,11 @@
 from collections.abc import Mapping
 from functools import cached_property
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol
 
 from attrs import field, frozen
+
+from mcp_nursery.actors.json_depth import with_each
 
 from ..security.marks import harmless
 from .hints import ToolHints, always_load, describe, hints_of, search_hint
@@ -163,15 +165,9 @@ def as_langchain(tool: "Tool") -> dict[str, Any]:
 
 def _schema(tool: "Tool") -> dict[str, Any]:
     """The input schema, with the two keys that these APIs insist on."""
-    return {"type": "object", "properties": {}, **_copy(tool.input_schema)}
+    return {"type": "object", "properties": {}, **with_each(tool.input_schema, _harmless)}
 
 
-def _copy(value: Any) -> Any:
-    """The caller's own copy of a JSON value, in which no text, names included, forges the marks around results."""
-    if isinstance(value, str):
-        return harmless(value)
-    if isinstance(value, dict):
-        return {harmless(str(key)): _copy(part) for key, part in cast("dict[object, object]", value).items()}
-    if isinstance(value, list):
-        return [_copy(part) for part in cast("list[object]", value)]
-    return value
+def _harmless(value: Any) -> Any:
+    """No text, names included, forges the marks around results."""
+    return harmless(value) if isinstance(value, str) else value
