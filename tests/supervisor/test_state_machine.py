@@ -1,8 +1,13 @@
-"""The table of transitions, state by state, and the sets of states against DESIGN.md's words."""
+"""The table of transitions, state by state, the sets of states, and what each event makes of a server."""
+
+import math
 
 import pytest
 
-from mcp_nursery.actors.states import ServerState
+from mcp_nursery.actors.messages import ExitReason
+from mcp_nursery.actors.outcomes import Loss
+from mcp_nursery.actors.states import ExitKind, ServerState
+from mcp_nursery.supervisor import RestartPolicy, ServerSpec, StdioTransport
 from mcp_nursery.supervisor.state_machine import (
     BEGINNINGS,
     CALLS_WAIT,
@@ -10,6 +15,7 @@ from mcp_nursery.supervisor.state_machine import (
     LEFT_BY_NOBODY,
     TRANSITIONS,
     IllegalTransition,
+    StateMachine,
     check_beginning,
     check_transition,
 )
@@ -127,3 +133,64 @@ def test_the_table_cannot_be_changed():
 
 def test_an_illegal_transition_is_a_bug_not_an_error_of_the_user():
     assert issubclass(IllegalTransition, AssertionError)
+
+
+# -- events -------------------------------------------------------------------------------------------------------
+
+
+def machine(**options) -> StateMachine:
+    return StateMachine.configured(ServerSpec("lab", StdioTransport("lab"), **options), RestartPolicy((2, 5)), now=0)
+
+
+def lost(at: float, kind: ExitKind = ExitKind.LOST, **loss) -> ExitReason:
+    return ExitReason(kind, Loss("gone with s3cret", **loss), at)
+
+
+def redact(text: str) -> str:
+    return text.replace("s3cret", "…")
+
+
+def test_an_event_changes_no_machine():
+    before = machine()
+    after = before.incarnated().ended(lost(1), redact)
+    assert (before.snapshot.state, before.due, before.snapshot.incarnation) == (S.CONNECTING, 0, 0)
+    assert (after.snapshot.state, after.due, after.snapshot.error) == (S.WAITING, 3, "gone with …")
+
+
+def test_a_refused_probe_is_no_failure():
+    """The next incarnation belongs to the same attempt, and begins at once."""
+    after = machine().incarnated().ended(lost(1, ExitKind.PROBE_REFUSED), redact)
+    assert (after.snapshot.state, after.snapshot.attempt, after.due) == (S.CONNECTING, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "state"),
+    [(ExitKind.UNUSABLE, S.FAILED), (ExitKind.NEEDS_AUTH, S.NEEDS_AUTH), (ExitKind.REFUSED, S.BLOCKED)],
+)
+def test_an_end_that_another_start_cannot_mend_is_not_retried(kind: ExitKind, state: ServerState):
+    after = machine(revive=7).incarnated().ended(lost(1, kind), redact)
+    assert (after.snapshot.state, after.due) == (state, math.inf)
+
+
+def test_a_server_that_calls_revive_starts_with_a_whole_ladder():
+    failed = machine(revive="on_call", restart="temporary").incarnated().ended(lost(1), redact)
+    assert (failed.snapshot.state, failed.due) == (S.FAILED, math.inf)
+    woken = failed.woken(now=4)
+    assert woken is not None
+    assert (woken.snapshot.state, woken.snapshot.woken, woken.snapshot.attempt, woken.due) == (S.CONNECTING, True, 1, 4)
+
+
+def test_only_what_is_idle_or_revived_by_calls_is_woken():
+    assert machine().woken(now=1) is machine().stopped().woken(now=1) is None
+    assert machine(lazy=True).woken(now=1) is not None
+
+
+def test_another_configuration_counts_incarnations_on():
+    again = machine().incarnated().reconfigured(ServerSpec("lab", StdioTransport("other")), RestartPolicy(()), now=9)
+    assert (again.snapshot.state, again.snapshot.incarnation, again.due) == (S.CONNECTING, 1, 9)
+    assert again.incarnated().ended(lost(10), redact).snapshot.state is S.FAILED
+
+
+def test_an_event_that_the_table_does_not_have_is_refused():
+    with pytest.raises(IllegalTransition, match=r"^stopped -> idle$"):
+        machine().stopped().idle(now=1)
