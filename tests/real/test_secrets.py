@@ -146,8 +146,13 @@ def run(tmp_path, url, transport, *arguments):
     return ran
 
 
+plainly_or_not = pytest.mark.parametrize(
+    "flags", [pytest.param([], marks=pytest.mark.ci), ["--verbose"]], ids=["plain", "verbose"]
+)
+
+
 @pytest.mark.parametrize("way", ANSWERS)
-@pytest.mark.parametrize("flags", [[], ["--verbose"]], ids=["plain", "verbose"])
+@plainly_or_not
 def test_a_handshake_that_is_none_of_the_protocol(malformed, tmp_path, way, flags):
     """T9, L17: libraries log a traceback that quotes the answer, and so do their errors; none of it is shown."""
     transport, kind, body = ANSWERS[way]
@@ -157,7 +162,7 @@ def test_a_handshake_that_is_none_of_the_protocol(malformed, tmp_path, way, flag
 
 
 @pytest.mark.parametrize("way", ["stream", "json", "text"])
-@pytest.mark.parametrize("flags", [[], ["--verbose"]], ids=["plain", "verbose"])
+@plainly_or_not
 def test_a_call_answered_with_what_is_none_of_the_protocol(malformed, tmp_path, way, flags):
     """T9, L17: the caller's error says so, and quotes nothing."""
     transport, kind, body = ANSWERS[way]
