@@ -18,7 +18,7 @@ from mcp_nursery.actors.process.orphans import HostProcess, Orphan, this_host
 from mcp_nursery.actors.process.table import ProcessId, identify
 from mcp_nursery.actors.states import Era
 from mcp_nursery.supervisor import HttpTransport, InProcessTransport, MemoryStore, ServerSpec, StdioTransport
-from mcp_nursery.supervisor.config import TrustRequest
+from mcp_nursery.supervisor.config import TrustRequest, load_config
 from mcp_nursery.supervisor.events import DefinitionChange
 from mcp_nursery.supervisor.storage import sqlite as store_module
 from mcp_nursery.supervisor.storage.sqlite import SqliteStore
@@ -369,7 +369,7 @@ WRITER = """
 import sys
 from mcp_nursery.actors.messages import Era
 from mcp_nursery.actors.process.orphans import HostProcess
-from mcp_nursery.supervisor.config import TrustRequest
+from mcp_nursery.supervisor.config import TrustRequest, load_config
 from mcp_nursery.supervisor.storage.sqlite import SqliteStore
 
 path, number = sys.argv[1:]
@@ -396,6 +396,15 @@ def test_several_processes_at_once(file):
     store = SqliteStore(file)
     assert all(store.agreed(f"{number} {turn}") for number in range(6) for turn in range(20))
     store.close()
+
+
+def test_the_digest_of_a_server_with_variables_outlasts_versions(tmp_path, monkeypatch):
+    """P7: what state files of the first release know of a server stays known."""
+    monkeypatch.chdir(tmp_path)
+    entry = {"command": "x", "args": ["${A:-b}"], "env": {"B": "${B:-c}"}}
+    (tmp_path / "cw-digest.json").write_text(json.dumps({"mcpServers": {"s": entry}}))
+    (spec,) = load_config("cw-digest.json").servers
+    assert spec_digest(spec) == "6677041f67b2c50d3adec788896642b6df66f06b64cb3a0072841136c37ebbce"
 
 
 def test_digests():
