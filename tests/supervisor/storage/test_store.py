@@ -369,7 +369,7 @@ WRITER = """
 import sys
 from mcp_nursery.actors.messages import Era
 from mcp_nursery.actors.process.orphans import HostProcess
-from mcp_nursery.supervisor.config import TrustRequest, load_config
+from mcp_nursery.supervisor.config import TrustRequest
 from mcp_nursery.supervisor.storage.sqlite import SqliteStore
 
 path, number = sys.argv[1:]
