@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from attrs import field, frozen
 
-from .choices import choice, function_or_none, one_of
+from .argument_checks import choice, function_or_none, one_of
 from .limits import USUAL, Limits
 
 if TYPE_CHECKING:

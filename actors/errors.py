@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
-from .states import Delivery, ServerState
+from .enums import Delivery, ServerState
 
 
 def one_line(text: object, limit: int = 300) -> str:

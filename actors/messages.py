@@ -4,10 +4,8 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import field, frozen
 
-from .outcomes import (
-    Loss,
-)
-from .states import Era, ExitKind
+from .enums import Era, ExitKind
+from .outcomes import Loss
 
 if TYPE_CHECKING:
     from mcp_types import Implementation, InputRequest, ServerCapabilities, Tool

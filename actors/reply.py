@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import trio
 from attrs import define, field
 
+from .enums import Delivery
 from .mailbox import Mailbox, logger
 from .outcomes import Answered, Expired, Loss, Malformed, Outcome, Rejected
-from .states import Delivery
-from .steps import Steps
+from .pieces import Steps
 
 if TYPE_CHECKING:
     from mcp_types import CallToolResult

@@ -9,6 +9,7 @@ from typing import Final, Protocol
 import trio
 
 from .callbacks import NO_HOST, Host
+from .enums import Era, ExitKind
 from .errors import StartFailed, leaves, one_line
 from .liveness import Liveness, keep_watch
 from .mailbox import Mailbox
@@ -29,7 +30,6 @@ from .outcomes import Loss
 from .reply import ReplySlot
 from .session.base import Connection, HandshakeFailed
 from .start_limiter import UNLIMITED, Place, StartLimiter
-from .states import Era, ExitKind
 from .tool_refresh import ToolRefresh
 
 logger: Final = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ import orjson
 from harness import Samples, Table, command, ratio_table, verdict
 from mcp_types import CallToolResult
 
-from mcp_nursery.actors.steps import at_once
+from mcp_nursery.actors.pieces import at_once
 from mcp_nursery.supervisor.security.injection import scan
 from mcp_nursery.supervisor.tools.results import tool_result
 from mcp_nursery.supervisor.tools.truncation import MAX_RESULT_CHARS

@@ -1,5 +1,6 @@
 """All errors that are raised on purpose, and what a model is told of one."""
 
+from mcp_nursery.actors.enums import Delivery
 from mcp_nursery.actors.errors import (
     CallError,
     CallTimeout,
@@ -16,7 +17,6 @@ from mcp_nursery.actors.errors import (
     UnknownServer,
     UnknownTool,
 )
-from mcp_nursery.actors.states import Delivery
 
 from .tools.error_content import error_content
 

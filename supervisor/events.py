@@ -8,8 +8,8 @@ from typing import Final, final
 import trio
 from attrs import frozen
 
-from mcp_nursery.actors.states import ServerState
-from mcp_nursery.actors.steps import Steps
+from mcp_nursery.actors.enums import ServerState
+from mcp_nursery.actors.pieces import Steps
 
 from .catalogue.server_tools import ServerTools
 from .state_machine import Snapshot

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import trio
 from tricycle import open_service_nursery
 
+from mcp_nursery.actors.argument_checks import configured, function_or_none, instance_of, one_of, several, true_or_false
 from mcp_nursery.actors.callbacks import NO_CALLBACKS, Callbacks
-from mcp_nursery.actors.choices import configured, function_or_none, instance_of, one_of, several, true_or_false
 from mcp_nursery.actors.errors import NurseryError, leaves, one_line
 
 from .config.specs import Given, specs_of

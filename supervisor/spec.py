@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from attrs import Factory, field, frozen
 
-from mcp_nursery.actors.choices import (
+from mcp_nursery.actors.argument_checks import (
     at_least_one,
     finite_seconds_or_none,
     instance_of,

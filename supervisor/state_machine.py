@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, assert_never
 
 from attrs import evolve, field, frozen
 
+from mcp_nursery.actors.enums import ExitKind, ServerState
 from mcp_nursery.actors.errors import one_line
 from mcp_nursery.actors.messages import Connected, ExitReason, Owner
-from mcp_nursery.actors.states import ExitKind, ServerState
 
 from .error_line import kept_tail, telling_line
-from .introduction import Introduction
 from .restart_policy import Finished, GiveUp, Restart, RestartPolicy, RestartTracker
+from .server_info import Introduction
 from .tools.pins import UNREVIEWED, Review
 
 if TYPE_CHECKING:

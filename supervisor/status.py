@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import field, frozen
 
+from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import ServerDown
-from mcp_nursery.actors.states import ServerState
 
 from .state_machine import Snapshot
 

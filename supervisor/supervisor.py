@@ -6,10 +6,10 @@ from typing import Any, final
 
 import trio
 
-from mcp_nursery.actors.choices import chosen, true_or_false
+from mcp_nursery.actors.argument_checks import chosen, true_or_false
+from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import ConfigError, NurseryError, UnknownTool
 from mcp_nursery.actors.reply import ProgressCallback
-from mcp_nursery.actors.states import ServerState
 
 from .calls.approval import Approvals
 from .calls.attempts import Attempts

@@ -7,10 +7,10 @@ import logging
 from collections import deque
 from typing import Final
 
-from mcp_nursery.actors.states import ServerState
+from mcp_nursery.actors.enums import ServerState
 
 from .events import StateChanged
-from .security.marks import clean_name
+from .security.untrusted_marks import clean_name
 
 logger: Final = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from attrs import field, frozen
 
-from mcp_nursery.actors.choices import copied, several
+from mcp_nursery.actors.argument_checks import copied, several
 from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.actors.secrets import names_only, shown_url
 

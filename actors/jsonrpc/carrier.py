@@ -10,9 +10,9 @@ from typing import Any, Protocol
 import trio
 from attrs import frozen
 
+from ..enums import Era
 from ..outcomes import Loss, Outcome
 from ..reply import ReplySlot
-from ..states import Era
 
 
 def no_headers() -> Mapping[str, str]:

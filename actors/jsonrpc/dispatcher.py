@@ -23,12 +23,12 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, INVALID_REQUEST, REQUEST_TIMEOUT, RequestId
 from opentelemetry.propagate import inject
 
+from ..fairness import Pace, by_turns
 from ..limits import USUAL, Limits
 from ..outcomes import Answered, Dropped, Malformed, Outcome, Rejected
+from ..pieces import SMALL
 from ..reply import ReplySlot
 from ..secrets import HIDE_SECRETS
-from ..steps import SMALL
-from ..turns import Pace, by_turns
 from . import codec, large_messages
 from .carrier import Carrier, Origin, Outgoing, no_headers
 from .incoming import Inbound, Notices, PeerRequest, PeerRequests

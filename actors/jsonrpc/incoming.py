@@ -25,8 +25,8 @@ from mcp.shared.transport_context import TransportContext
 from mcp_types import INTERNAL_ERROR, RequestId
 
 from ..json_depth import more_values_than
+from ..pieces import SMALL
 from ..secrets import HIDE_SECRETS
-from ..steps import SMALL
 from . import codec
 
 _TRANSPORT = TransportContext(kind="wire", can_send_request=True)

@@ -15,7 +15,7 @@ import orjson
 from pydantic_core import from_json
 
 from ..json_depth import may_be_nested_too_deep
-from ..steps import SMALL, Steps
+from ..pieces import SMALL, Steps
 from . import codec
 
 _MARKS: Final = b",:[{"

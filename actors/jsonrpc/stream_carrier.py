@@ -6,10 +6,10 @@ from typing import Any, Final
 
 import trio
 
+from ..enums import Era
 from ..outcomes import Loss
 from ..reply import ReplySlot
 from ..secrets import HIDE_SECRETS
-from ..states import Era
 from . import codec
 from .carrier import Hub, Origin, Outgoing
 from .send_queue import Outbox

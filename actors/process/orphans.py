@@ -8,7 +8,7 @@ from functools import cache
 import trio
 from attrs import frozen
 
-from .marks import VARIABLE
+from .inherited_marks import VARIABLE
 from .table import ProcessId, Table, identify, is_alive, read_aside, signal_one, survivors
 
 _PATIENCE = 2.0

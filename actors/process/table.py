@@ -13,7 +13,7 @@ import trio
 from attrs import evolve, field, frozen
 from trio.lowlevel import RunVar
 
-from .marks import VARIABLE, read_tag, tag_of
+from .inherited_marks import VARIABLE, read_tag, tag_of
 
 _PROC = "/proc"
 

@@ -10,8 +10,8 @@ from typing import Final, cast
 import trio
 
 from .command import Shown, child_environment, find_program, start_failed
+from .inherited_marks import VARIABLE, mark
 from .ledger import LEDGER, Ledger
-from .marks import VARIABLE, mark
 from .pipes import Tail, pump
 from .shutdown import LEAVING
 from .table import ProcessId, identify, is_alive, look, looks_begun, now_in_ticks, signal_group, signal_one, survivors

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from mcp_types import Tool
 
+    from ..enums import Era
     from ..messages import CallTool, Handshake, Question, Round
     from ..outcomes import Loss, Outcome
     from ..reply import ReplySlot
-    from ..states import Era
 
 
 class Connection(Protocol):

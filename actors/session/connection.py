@@ -9,6 +9,7 @@ from mcp_types import Tool
 from pydantic import ValidationError
 
 from ..callbacks import NO_HOST, Host
+from ..enums import Era
 from ..errors import folded
 from ..jsonrpc import codec
 from ..jsonrpc.carrier import Carrier
@@ -18,7 +19,6 @@ from ..limits import Limits
 from ..messages import CallTool, Handshake, Question, Round
 from ..outcomes import Loss, Outcome, Unlisted
 from ..reply import ReplySlot
-from ..states import Era
 from .base import Connection, HandshakeFailed
 from .handshake import BAD_ANSWER, CLIENT_INFO, negotiate, probe
 from .host_requests import answer, open_callbacks, round_params

@@ -23,9 +23,9 @@ from mcp_types import (
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
+from ..enums import Era
 from ..jsonrpc.dispatcher import RequestTimedOut
 from ..messages import Handshake
-from ..states import Era
 
 T = TypeVar("T")
 

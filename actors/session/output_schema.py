@@ -7,7 +7,7 @@ import jsonschema_rs
 
 from ..errors import folded
 from ..json_depth import characters_of, more_values_than, size_of
-from ..steps import Steps
+from ..pieces import Steps
 from .schema_cost import LIMIT, SchemaCost, steps_for_a_character
 
 logger: Final = logging.getLogger(__name__)

@@ -19,7 +19,7 @@ from ..errors import folded
 from ..json_depth import TOO_DEEP, more_values_than, nested_too_deep
 from ..jsonrpc.codec import decode, encode
 from ..jsonrpc.incoming import MOST_ASKED
-from ..steps import Steps
+from ..pieces import Steps
 from .output_schema import OutputSchema, SchemaViolation
 
 MOST_BLOCKS: Final = 10_000

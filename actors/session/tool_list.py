@@ -11,12 +11,12 @@ from mcp.shared.inbound import find_invalid_x_mcp_header
 from mcp_types import INTERNAL_ERROR, ListToolsResult, PaginatedRequestParams, Tool
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
+from ..fairness import by_turns
 from ..json_depth import TOO_DEEP, nested_too_deep
 from ..jsonrpc.dispatcher import NO_PAGE, Endpoint
 from ..limits import size_text
+from ..pieces import Steps
 from ..secrets import HIDE_SECRETS
-from ..steps import Steps
-from ..turns import by_turns
 
 logger: Final = logging.getLogger(__name__)
 

@@ -21,6 +21,7 @@ from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, RequestId
 from pydantic import ValidationError
 
 from ..callbacks import NO_HOST, Host
+from ..enums import Era
 from ..errors import StartFailed, folded, leaves
 from ..json_depth import TOO_DEEP, nested_too_deep
 from ..jsonrpc import codec
@@ -28,7 +29,6 @@ from ..jsonrpc.carrier import Hub, Origin, Outgoing
 from ..outcomes import Answered, Loss, Outcome, Rejected
 from ..reply import ReplySlot
 from ..session.base import Connection
-from ..states import Era
 
 
 @frozen

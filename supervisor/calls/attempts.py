@@ -9,12 +9,12 @@ from functools import cached_property
 
 import trio
 
+from mcp_nursery.actors.enums import Delivery
 from mcp_nursery.actors.errors import CallError, CallTimeout, NurseryError, SupervisorClosed
 from mcp_nursery.actors.messages import CallTool
 from mcp_nursery.actors.outcomes import Answered, Dropped, Loss, Outcome, Rejected, Unrouted
 from mcp_nursery.actors.reply import ReplySlot
 from mcp_nursery.actors.session.tool_call import InputWanted
-from mcp_nursery.actors.states import Delivery
 
 from ..tools.results import ToolResult
 from ..tools.tool import Tool

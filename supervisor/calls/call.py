@@ -16,13 +16,13 @@ from attrs import Factory, define, field, frozen
 from opentelemetry.context import get_current
 from opentelemetry.propagate import inject
 
-from mcp_nursery.actors.choices import Check, chosen, function_or_none, one_of, seconds_or_none
+from mcp_nursery.actors.argument_checks import Check, chosen, function_or_none, one_of, seconds_or_none
+from mcp_nursery.actors.enums import Delivery
 from mcp_nursery.actors.errors import CallTimeout, InvalidArguments, SupervisorClosed
 from mcp_nursery.actors.jsonrpc.codec import encode
 from mcp_nursery.actors.messages import CallTool
 from mcp_nursery.actors.outcomes import Outcome
 from mcp_nursery.actors.reply import IdleLimit, ProgressCallback, ReplySlot
-from mcp_nursery.actors.states import Delivery
 
 from ..security.redaction import Redactor
 from ..servers.servers import Servers

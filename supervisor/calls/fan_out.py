@@ -11,7 +11,7 @@ from typing import Final, Literal, Self, final
 import trio
 from attrs import define, frozen
 
-from mcp_nursery.actors.choices import chosen, number
+from mcp_nursery.actors.argument_checks import chosen, number
 from mcp_nursery.actors.errors import NurseryError
 from mcp_nursery.actors.messages import CallTool
 from mcp_nursery.actors.nurseries import open_bare_nursery

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from mcp_nursery.actors.messages import CallTool, FollowUp, Owner, Question, Round
 from mcp_nursery.actors.outcomes import Answered, Loss, Malformed, Outcome, Rejected
-from mcp_nursery.actors.steps import SMALL
+from mcp_nursery.actors.pieces import SMALL
 
 from .call import ActiveCall
 from .result import refused

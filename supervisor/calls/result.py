@@ -3,6 +3,7 @@
 import json
 from typing import Any, TypeVar, assert_never, cast
 
+from mcp_nursery.actors.enums import Delivery
 from mcp_nursery.actors.errors import (
     CallError,
     ConnectionLost,
@@ -12,6 +13,7 @@ from mcp_nursery.actors.errors import (
     ServerError,
     UnknownTool,
 )
+from mcp_nursery.actors.fairness import by_turns
 from mcp_nursery.actors.json_depth import levels_of
 from mcp_nursery.actors.outcomes import (
     Answered,
@@ -24,10 +26,8 @@ from mcp_nursery.actors.outcomes import (
     Unlisted,
     Unsendable,
 )
+from mcp_nursery.actors.pieces import SMALL, Steps, at_once
 from mcp_nursery.actors.session.tool_call import BadResult
-from mcp_nursery.actors.states import Delivery
-from mcp_nursery.actors.steps import SMALL, Steps, at_once
-from mcp_nursery.actors.turns import by_turns
 
 from ..security.injection import scan, scan_in_pieces
 from ..security.redaction import MAX_SAID, Redactor

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import trio
 
+from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import NotApproved, ServerDown, UnknownTool
-from mcp_nursery.actors.states import ServerState
 
 from ..catalogue.catalogue import Catalogue
 from ..state_machine import CALLS_WAIT, Snapshot

@@ -5,9 +5,9 @@ from typing import TypeAlias
 
 from attrs import evolve, field, frozen
 
+from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.messages import Owner
-from mcp_nursery.actors.states import ServerState
-from mcp_nursery.actors.steps import Steps
+from mcp_nursery.actors.pieces import Steps
 
 from ..state_machine import KEEPS_TOOLS, Snapshot
 from ..tools.naming import naming_steps

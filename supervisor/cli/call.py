@@ -8,8 +8,8 @@ from typing import Any
 
 from attrs import evolve, frozen
 
+from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import NurseryError, ServerDown, UnknownServer, UnknownTool
-from mcp_nursery.actors.states import ServerState
 from mcp_nursery.supervisor import Supervisor, Tool, ToolResult, open_supervisor
 from mcp_nursery.supervisor.config import Config
 from mcp_nursery.supervisor.status import ServerStatus

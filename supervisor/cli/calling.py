@@ -12,7 +12,7 @@ import trio
 from mcp_nursery.actors.errors import InvalidArguments, NotApproved
 from mcp_nursery.supervisor import Tool, ToolResult
 from mcp_nursery.supervisor.events import DefinitionChange
-from mcp_nursery.supervisor.security.marks import visible
+from mcp_nursery.supervisor.security.untrusted_marks import visible
 
 from .output import safe_line
 

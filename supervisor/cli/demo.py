@@ -13,9 +13,9 @@ from rich.console import Group
 from rich.live import Live
 from rich.text import Text
 
+from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import ConnectionLost, NurseryError
 from mcp_nursery.actors.nurseries import run_alongside
-from mcp_nursery.actors.states import ServerState
 from mcp_nursery.supervisor import Call, InProcessTransport, ServerSpec, StdioTransport, Supervisor, open_supervisor
 from mcp_nursery.supervisor.events import Event, StateChanged
 from mcp_nursery.supervisor.status import ServerStatus

@@ -2,7 +2,7 @@
 
 from typing import assert_never
 
-from mcp_nursery.actors.states import ServerState
+from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.supervisor.events import (
     DefinitionChanged,
     Event,

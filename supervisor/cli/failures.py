@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import (
     CallError,
     ConfigError,
@@ -14,7 +15,6 @@ from mcp_nursery.actors.errors import (
     UnknownServer,
     UnknownTool,
 )
-from mcp_nursery.actors.states import ServerState
 
 OK = 0
 TOOL_ERROR = 1

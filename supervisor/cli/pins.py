@@ -6,7 +6,7 @@ from typing import Any
 from attrs import frozen
 
 from mcp_nursery.supervisor.events import DefinitionChange
-from mcp_nursery.supervisor.security.marks import visible
+from mcp_nursery.supervisor.security.untrusted_marks import visible
 from mcp_nursery.supervisor.storage.sqlite import SqliteStore
 
 from .calling import can_ask, says_yes

@@ -8,7 +8,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from mcp_nursery.actors.states import ServerState
+from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.supervisor.status import ServerStatus
 
 from .failures import NOT_APPROVED, OK, UNAVAILABLE

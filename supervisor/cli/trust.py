@@ -10,7 +10,7 @@ from attrs import frozen
 from mcp_nursery.actors.errors import ConfigError, NotApproved
 from mcp_nursery.supervisor.config import Config, TrustRequest, discover_config
 from mcp_nursery.supervisor.config.loader import load_project
-from mcp_nursery.supervisor.security.marks import visible
+from mcp_nursery.supervisor.security.untrusted_marks import visible
 from mcp_nursery.supervisor.storage.sqlite import SqliteStore
 
 from .calling import can_ask, says_yes

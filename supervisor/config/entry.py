@@ -25,7 +25,7 @@ from .deferred import deferred
 from .dialects import OWN, Dialect, Translation
 from .discovery import Origin
 from .document import as_object, json_type
-from .trust import trust_request
+from .effects import trust_request
 from .values import FieldError, structurer
 from .variables import inputs_in
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from attrs import evolve, field, frozen
 
-from mcp_nursery.actors.choices import chosen, true_or_false
+from mcp_nursery.actors.argument_checks import chosen, true_or_false
 from mcp_nursery.actors.errors import ConfigError, one_line
 from mcp_nursery.supervisor.spec import ServerSpec
 

@@ -14,7 +14,7 @@ from typing import Final
 import jsonschema_rs
 from attrs import frozen
 
-from mcp_nursery.actors.steps import Steps
+from mcp_nursery.actors.pieces import Steps
 
 Finder = Callable[[str], bool]
 """Whether something is in a text.

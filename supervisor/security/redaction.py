@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from attrs import Factory, field, frozen
 
-from mcp_nursery.actors.steps import Steps
+from mcp_nursery.actors.pieces import Steps
 
 from .secret_patterns import KEYS, PLACES
 from .secret_values import is_secret_name, secrets_of

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable
 
 import trio
 
-from mcp_nursery.actors.states import ServerState
+from mcp_nursery.actors.enums import ServerState
 
 from ..catalogue.server_tools import ServerTools, ToolKey
 from ..state_machine import Snapshot

@@ -3,7 +3,7 @@
 import trio
 from attrs import define, field
 
-from mcp_nursery.actors.states import ServerState
+from mcp_nursery.actors.enums import ServerState
 
 from ..spec import ServerSpec
 from ..state_machine import Snapshot

@@ -13,31 +13,20 @@ import trio
 from attrs import evolve
 
 from mcp_nursery.actors.callbacks import Host
+from mcp_nursery.actors.enums import Era, ExitKind, ServerState
 from mcp_nursery.actors.errors import ConfigError, one_line
 from mcp_nursery.actors.mailbox import Mailbox
 from mcp_nursery.actors.messages import Connected, Ended, Ending, ExitReason, Opened, Report, ToolsRefreshed
 from mcp_nursery.actors.outcomes import Loss
 from mcp_nursery.actors.server import Connector, ServerActor
 from mcp_nursery.actors.start_limiter import UNLIMITED
-from mcp_nursery.actors.states import Era, ExitKind, ServerState
 
 from ..error_line import kept_tail
-from ..introduction import introduction_of
-from ..security.marks import clean_name
+from ..security.untrusted_marks import clean_name
+from ..server_info import introduction_of
 from ..state_machine import CALLS_WAIT, StateMachine
 from ..storage.store import StoreUnreadable
-from .commands import (
-    AcceptChange,
-    Command,
-    PendingCommands,
-    Reconfigure,
-    Reconnect,
-    Refresh,
-    Remove,
-    Start,
-    Stop,
-    Wake,
-)
+from .commands import AcceptChange, Command, PendingCommands, Reconfigure, Reconnect, Refresh, Remove, Start, Stop, Wake
 from .registry import Publication, ServerRegistry
 from .settings import KeeperSettings
 

@@ -12,10 +12,10 @@ from typing import Final
 import trio
 from attrs import frozen
 
+from mcp_nursery.actors.fairness import by_turns
+from mcp_nursery.actors.pieces import Steps, at_once
 from mcp_nursery.actors.router import RouterActor
 from mcp_nursery.actors.secrets import HIDE_SECRETS
-from mcp_nursery.actors.steps import Steps, at_once
-from mcp_nursery.actors.turns import by_turns
 
 from ..catalogue.catalogue import NO_TOOLS, Catalogue, replace_parts
 from ..catalogue.server_tools import ServerTools, dismissed, part_steps
@@ -28,7 +28,7 @@ from ..events import (
     state_event,
     tools_event_steps,
 )
-from ..security.marks import clean_name
+from ..security.untrusted_marks import clean_name
 from ..state_machine import Snapshot
 from ..status import CallCounts, ServerStatus, status_of
 from ..tools.tool import Invoke

@@ -9,17 +9,17 @@ from typing import Final
 import trio
 
 from mcp_nursery.actors.deadlines import Timer
+from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import ConfigError, SupervisorClosed, UnknownServer
 from mcp_nursery.actors.process.ledger import LEDGER
 from mcp_nursery.actors.process.shutdown import LEAVING, Leaving
 from mcp_nursery.actors.secrets import HIDE_SECRETS, TELL_SECRETS
-from mcp_nursery.actors.states import ServerState
 
 from ..catalogue.suggestions import near_names
 from ..config.environment import call_timeout
 from ..events import InjectionSuspected
-from ..security.marks import clean_name
 from ..security.redaction import PLAIN, Redactor
+from ..security.untrusted_marks import clean_name
 from ..spec import ServerSpec
 from ..state_machine import Snapshot, StateMachine
 from ..storage.store import StoreUnreadable

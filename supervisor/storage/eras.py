@@ -2,7 +2,7 @@
 
 from contextlib import suppress
 
-from mcp_nursery.actors.states import Era
+from mcp_nursery.actors.enums import Era
 
 from .store import StoreUnreadable
 from .worker import StoreWorker

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar, cast
 
 import trio
 
-from ..security.marks import clean_name
+from ..security.untrusted_marks import clean_name
 from ..spec import ServerSpec
 from ..tools.pins import MOST_PINNED, MOST_PINS, DefinitionChange, Review, changes_between, pinning_steps
 from .store import MemoryStore, Store, StoreUnreadable

@@ -12,10 +12,10 @@ from typing import Any, Protocol
 
 from attrs import asdict, define, field
 
+from mcp_nursery.actors.enums import Era
 from mcp_nursery.actors.errors import NurseryError
 from mcp_nursery.actors.process.orphans import HostProcess, Orphan
 from mcp_nursery.actors.process.table import ProcessId
-from mcp_nursery.actors.states import Era
 
 from ..security.trust import TrustRequest
 from ..spec import ServerSpec

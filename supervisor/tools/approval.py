@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import field, frozen
 
-from mcp_nursery.actors.choices import several
+from mcp_nursery.actors.argument_checks import several
 
 from .filters import matches
 

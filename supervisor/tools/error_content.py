@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from attrs import frozen
 
+from mcp_nursery.actors.enums import Delivery
 from mcp_nursery.actors.errors import (
     CallError,
     ConfigError,
@@ -17,10 +18,9 @@ from mcp_nursery.actors.errors import (
     UnknownServer,
     UnknownTool,
 )
-from mcp_nursery.actors.states import Delivery
 
-from ..security.marks import clean_name, wrap
 from ..security.redaction import PLAIN
+from ..security.untrusted_marks import clean_name, wrap
 
 MAX_MESSAGE: Final = 1000
 """Characters of a message, or of a name, that are shown."""

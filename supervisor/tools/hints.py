@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from attrs import frozen
 
-from ..security.marks import harmless
+from ..security.untrusted_marks import harmless
 
 if TYPE_CHECKING:
     from mcp_types import Tool as Definition

@@ -15,7 +15,7 @@ from functools import lru_cache
 from attrs import frozen
 
 from mcp_nursery.actors.errors import ConfigError
-from mcp_nursery.actors.steps import Steps, at_once
+from mcp_nursery.actors.pieces import Steps, at_once
 
 DEFAULT_TEMPLATE = "mcp_{server}_{tool}"
 MAX_LENGTH = 64

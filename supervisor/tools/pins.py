@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from attrs import field, frozen
 
-from ..security.marks import visible
+from ..security.untrusted_marks import visible
 from .fingerprint import fingerprint
 from .hints import always_load, search_hint
 

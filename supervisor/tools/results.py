@@ -10,10 +10,10 @@ from attrs import field, frozen
 
 from mcp_nursery.actors.jsonrpc import large_messages
 from mcp_nursery.actors.limits import MOST_VALUES
-from mcp_nursery.actors.steps import SMALL, Steps
+from mcp_nursery.actors.pieces import SMALL, Steps
 
 from ..security.injection import scan, scan_in_pieces
-from ..security.marks import wrap
+from ..security.untrusted_marks import wrap
 from .truncation import truncate
 from .writing import write
 

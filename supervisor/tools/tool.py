@@ -9,7 +9,7 @@ from attrs import field, frozen
 
 from mcp_nursery.actors.json_depth import with_each
 
-from ..security.marks import harmless
+from ..security.untrusted_marks import harmless
 from .hints import ToolHints, always_load, describe, hints_of, search_hint
 from .pins import DefinitionChange, pinned_text
 from .truncation import MAX_RESULT_CHARS

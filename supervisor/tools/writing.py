@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, Final, cast
 
-from mcp_nursery.actors.steps import Steps
+from mcp_nursery.actors.pieces import Steps
 
 _IN_A_ROW: Final = 1000
 """Values that are written in one go."""

@@ -7,11 +7,11 @@ import pytest
 import trio
 from attrs import define, field, frozen
 
+from mcp_nursery.actors.enums import ExitKind, ServerState
 from mcp_nursery.actors.errors import ConnectionLost
 from mcp_nursery.actors.liveness import LOOK, Liveness, is_lost, keep_watch, until_probe
 from mcp_nursery.actors.outcomes import Loss
 from mcp_nursery.actors.session.base import HandshakeFailed
-from mcp_nursery.actors.states import ExitKind, ServerState
 from mcp_nursery.supervisor import InProcessTransport, ServerSpec, StdioTransport, open_supervisor
 from mcp_nursery.supervisor.testing import Life, ScriptedServer
 

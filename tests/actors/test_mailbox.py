@@ -22,10 +22,10 @@ from hypothesis import strategies as st
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcp_nursery.actors import reply
+from mcp_nursery.actors.enums import Delivery
 from mcp_nursery.actors.mailbox import Mailbox, MailboxStatistics
 from mcp_nursery.actors.outcomes import Answered, Busy, Loss, Malformed, Outcome, Rejected, Unlisted, Unrouted
 from mcp_nursery.actors.reply import ReplySlot
-from mcp_nursery.actors.states import Delivery
 
 ANSWER = Answered(result={"content": []})
 REJECTION = Rejected(code=-32602, message="no")

@@ -9,9 +9,9 @@ import pytest
 import trio
 import trio.testing
 
+from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import ConfigError, ConnectionLost, NurseryError, SupervisorClosed
 from mcp_nursery.actors.nurseries import run_alongside
-from mcp_nursery.actors.states import ServerState
 from mcp_nursery.supervisor import MemoryStore, open_supervisor, state_machine
 from mcp_nursery.supervisor.restart_policy import RestartPolicy
 from mcp_nursery.supervisor.servers.keeper import Keeper

@@ -16,12 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from mcp_nursery.actors.enums import Delivery
 from mcp_nursery.actors.mailbox import Mailbox
 from mcp_nursery.actors.messages import CallTool, Owner
 from mcp_nursery.actors.outcomes import Answered, Busy, Outcome, Unrouted
 from mcp_nursery.actors.reply import ReplySlot
 from mcp_nursery.actors.router import RouterActor
-from mcp_nursery.actors.states import Delivery
 
 ANSWER = Answered(result={"content": []})
 

@@ -12,13 +12,13 @@ import trio
 from attrs import define, field
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from mcp_nursery.actors.enums import Delivery, Era, ExitKind
 from mcp_nursery.actors.errors import StartFailed
 from mcp_nursery.actors.messages import CallTool, Connected, Ended, Ending, ExitReason, Opened, ToolsRefreshed
 from mcp_nursery.actors.outcomes import Answered, Loss, Unlisted
 from mcp_nursery.actors.reply import ReplySlot
 from mcp_nursery.actors.server import ServerActor
 from mcp_nursery.actors.session.connection import WiredConnection
-from mcp_nursery.actors.states import Delivery, Era, ExitKind
 from mcp_nursery.supervisor.testing import Life, ScriptedServer
 
 TOLD = Loss("stopped")

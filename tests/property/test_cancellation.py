@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mcp_types import ElicitRequestParams, ElicitResult
 
-from mcp_nursery.actors import turns as work_by_turns
+from mcp_nursery.actors import fairness as work_by_turns
 from mcp_nursery.supervisor import NurseryError, RestartPolicy, ServerSpec, Supervisor, ToolResult, open_supervisor
 from mcp_nursery.supervisor.callbacks import Callbacks, ServerMessage
 from mcp_nursery.supervisor.storage import pins

@@ -18,7 +18,7 @@ import pytest
 import trio
 
 from mcp_nursery.actors.process import tree as process
-from mcp_nursery.actors.process.marks import VARIABLE as MARKER
+from mcp_nursery.actors.process.inherited_marks import VARIABLE as MARKER
 from mcp_nursery.actors.process.orphans import Orphan, end_orphans, this_host
 from mcp_nursery.actors.process.table import ProcessId, identify
 from mcp_nursery.supervisor import open_supervisor

@@ -3,7 +3,7 @@
 import pytest
 import trio
 
-from mcp_nursery.actors.states import ServerState
+from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.supervisor import RestartPolicy, ServerSpec, Supervisor, open_supervisor
 from mcp_nursery.supervisor.events import (
     EVENT_BUFFER,

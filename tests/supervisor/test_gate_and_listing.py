@@ -6,8 +6,8 @@ import pytest
 import trio
 from mcp_types import Tool as Definition
 
+from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import ServerDown, UnknownServer, UnknownTool
-from mcp_nursery.actors.states import ServerState
 from mcp_nursery.supervisor import MemoryStore, RestartPolicy, ServerSpec, Supervisor, open_supervisor
 from mcp_nursery.supervisor.events import DefinitionChanged, ToolsChanged
 from mcp_nursery.supervisor.state_machine import Snapshot

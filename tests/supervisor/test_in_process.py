@@ -13,6 +13,7 @@ from mcp.server.mcpserver import Context, MCPServer
 from mcp_types import CallToolResult, ListToolsResult, TextContent, Tool
 from pydantic import BaseModel
 
+from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import (
     CallTimeout,
     ConnectionLost,
@@ -21,7 +22,6 @@ from mcp_nursery.actors.errors import (
     ServerDown,
     ServerError,
 )
-from mcp_nursery.actors.states import ServerState
 from mcp_nursery.supervisor import InProcessTransport, RestartPolicy, ServerSpec, open_supervisor
 from mcp_nursery.supervisor.approval import ApprovalRules
 

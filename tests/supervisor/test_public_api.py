@@ -47,7 +47,7 @@ MODULES = sorted(
     for module in pkgutil.walk_packages(package.__path__, package.__name__ + ".")
     if not module.name.endswith("__main__")
 )
-PURE = ["restart_policy", "state_machine", "introduction", "catalogue", "tools"]
+PURE = ["restart_policy", "state_machine", "server_info", "catalogue", "tools"]
 
 
 def python(code: str) -> str:

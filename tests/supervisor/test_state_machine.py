@@ -4,9 +4,9 @@ import math
 
 import pytest
 
+from mcp_nursery.actors.enums import ExitKind, ServerState
 from mcp_nursery.actors.messages import ExitReason
 from mcp_nursery.actors.outcomes import Loss
-from mcp_nursery.actors.states import ExitKind, ServerState
 from mcp_nursery.supervisor import RestartPolicy, ServerSpec, StdioTransport
 from mcp_nursery.supervisor.state_machine import (
     BEGINNINGS,

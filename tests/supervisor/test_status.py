@@ -4,11 +4,11 @@ import pytest
 from attrs import frozen
 from mcp_types import Implementation
 
+from mcp_nursery.actors.enums import Era
 from mcp_nursery.actors.messages import Handshake
-from mcp_nursery.actors.states import Era
 from mcp_nursery.supervisor import MemoryStore, ServerSpec, open_supervisor
 from mcp_nursery.supervisor.errors import UnknownServer
-from mcp_nursery.supervisor.introduction import introduction_of
+from mcp_nursery.supervisor.server_info import introduction_of
 from mcp_nursery.supervisor.servers.usage import Usage
 from mcp_nursery.supervisor.testing import ScriptedServer, run_virtual
 

@@ -11,6 +11,7 @@ from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
 from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
+from ...enums import Era
 from ...errors import folded
 from ...json_depth import TOO_DEEP, nested_too_deep
 from ...jsonrpc import codec
@@ -18,7 +19,6 @@ from ...jsonrpc.carrier import Hub, Origin, Outgoing
 from ...jsonrpc.dispatcher import Refused
 from ...outcomes import Dropped, Loss, Malformed, Outcome, Rejected
 from ...reply import ReplySlot
-from ...states import Era
 from .client import HttpClient
 from .exchange import SESSION, Exchange
 from .failures import Evidence, Failure, Fault, Phase, Reason, classify, loss_of

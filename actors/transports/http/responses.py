@@ -11,7 +11,7 @@ import orjson
 import trio
 
 from ...errors import folded
-from ...turns import Pace
+from ...fairness import Pace
 from . import limits
 from .failures import Evidence, Fault
 

@@ -8,11 +8,11 @@ from typing import Any, Final
 import httpx2
 import trio
 
+from ...enums import Era
 from ...errors import folded
 from ...jsonrpc.carrier import Hub, Origin, Outgoing
 from ...outcomes import Loss, Outcome, Rejected
 from ...reply import ReplySlot
-from ...states import Era
 from . import limits
 from .address import evidence_of
 from .auth import AuthFailed

@@ -7,12 +7,12 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
+from mcp_nursery.actors.enums import Delivery
 from mcp_nursery.actors.jsonrpc.dispatcher import Endpoint
 from mcp_nursery.actors.jsonrpc.send_queue import OUTBOX_LIMIT
 from mcp_nursery.actors.jsonrpc.stream_carrier import StreamCarrier
 from mcp_nursery.actors.outcomes import Answered, Busy, Loss, Rejected, Unsendable
 from mcp_nursery.actors.reply import ReplySlot
-from mcp_nursery.actors.states import Delivery
 
 from .peer import GONE, Peer, error, no_progress, notice, post, result, running
 

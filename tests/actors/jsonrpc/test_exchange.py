@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from mcp.shared.exceptions import MCPError
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from mcp_nursery.actors.enums import Delivery
 from mcp_nursery.actors.jsonrpc import codec
 from mcp_nursery.actors.jsonrpc.dispatcher import ConnectionClosed, Endpoint, RequestTimedOut
 from mcp_nursery.actors.jsonrpc.pending import Post
@@ -20,7 +21,6 @@ from mcp_nursery.actors.jsonrpc.stream_carrier import StreamCarrier
 from mcp_nursery.actors.mailbox import Mailbox
 from mcp_nursery.actors.outcomes import Answered, Busy, Loss, Rejected
 from mcp_nursery.actors.reply import ReplySlot
-from mcp_nursery.actors.states import Delivery
 
 from .peer import Peer, error, notice, result
 

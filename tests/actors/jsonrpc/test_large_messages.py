@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_nursery.actors.jsonrpc import codec, large_messages
-from mcp_nursery.actors.steps import at_once
+from mcp_nursery.actors.pieces import at_once
 
 MOST = 1000
 ENVELOPE = b'{"jsonrpc":"2.0","id":7,"result":{"v":%s}}'

@@ -7,7 +7,7 @@ import trio
 from mcp.shared.exceptions import MCPError
 from trio.testing import wait_all_tasks_blocked
 
-from mcp_nursery.actors import turns
+from mcp_nursery.actors import fairness as turns
 from mcp_nursery.actors.jsonrpc.dispatcher import Endpoint
 from mcp_nursery.actors.jsonrpc.incoming import Notices
 from mcp_nursery.actors.jsonrpc.stream_carrier import StreamCarrier

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mcp.client import ClientSession
 
+from mcp_nursery.actors.enums import Era
 from mcp_nursery.actors.jsonrpc.dispatcher import Endpoint
 from mcp_nursery.actors.jsonrpc.stream_carrier import StreamCarrier
 from mcp_nursery.actors.session.handshake import CLIENT_INFO, facts, negotiate
-from mcp_nursery.actors.states import Era
 
 from ..jsonrpc.peer import Peer, error, result
 from .lab import HANDSHAKE, MODERN, answers, connection, discovery, greeting, refuses, session

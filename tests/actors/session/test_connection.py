@@ -9,14 +9,14 @@ from mcp_types import Tool
 from trio.testing import wait_all_tasks_blocked
 
 from mcp_nursery.actors.callbacks import NO_CALLBACKS, Host
+from mcp_nursery.actors.enums import Delivery, Era
 from mcp_nursery.actors.jsonrpc.stream_carrier import StreamCarrier
 from mcp_nursery.actors.messages import CallTool
 from mcp_nursery.actors.outcomes import Answered, Loss, Rejected, Unlisted, Unsendable
+from mcp_nursery.actors.pieces import at_once
 from mcp_nursery.actors.reply import ReplySlot
 from mcp_nursery.actors.session.base import HandshakeFailed
 from mcp_nursery.actors.session.connection import open_connection
-from mcp_nursery.actors.states import Delivery, Era
-from mcp_nursery.actors.steps import at_once
 
 from ..jsonrpc.bridge import bridged
 from ..jsonrpc.peer import GONE, error, no_progress, result

@@ -5,11 +5,11 @@ import trio
 from mcp.shared.exceptions import MCPError
 from mcp_types import ServerCapabilities, ToolsCapability
 
+from mcp_nursery.actors.enums import Era
 from mcp_nursery.actors.messages import Handshake
 from mcp_nursery.actors.outcomes import Loss
 from mcp_nursery.actors.session.base import HandshakeFailed
 from mcp_nursery.actors.session.handshake import CLIENT_INFO, negotiate
-from mcp_nursery.actors.states import Era
 
 from .lab import (
     HANDSHAKE,

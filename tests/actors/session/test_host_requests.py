@@ -8,10 +8,10 @@ from mcp_types import CreateMessageResult, ElicitResult, ErrorData, InputRequire
 from trio.testing import wait_all_tasks_blocked
 
 from mcp_nursery.actors.callbacks import Callbacks, Host
+from mcp_nursery.actors.enums import Delivery, Era
 from mcp_nursery.actors.messages import CallTool, Question, Round
 from mcp_nursery.actors.outcomes import Answered, Loss, Rejected, Unlisted, Unsendable
 from mcp_nursery.actors.reply import ReplySlot
-from mcp_nursery.actors.states import Delivery, Era
 
 from ..jsonrpc.peer import GONE, no_progress, notice, request, result
 from .lab import MUTE, answers, connection, discovery, greeting, listing, refuses

@@ -16,10 +16,10 @@ from mcp_types import CallToolResult, DiscoverResult, InitializeResult, TextCont
 from mcp_nursery.actors.jsonrpc import codec
 from mcp_nursery.actors.jsonrpc.dispatcher import Endpoint
 from mcp_nursery.actors.jsonrpc.stream_carrier import StreamCarrier
+from mcp_nursery.actors.pieces import at_once
 from mcp_nursery.actors.reply import ReplySlot
 from mcp_nursery.actors.session.handshake import CLIENT_INFO
 from mcp_nursery.actors.session.tool_call import MOST_BLOCKS, BadResult, InputWanted, PreparedTool, PreparedTools
-from mcp_nursery.actors.steps import at_once
 
 from ..jsonrpc.peer import Peer
 from .lab import HANDSHAKE, MODERN, discovery, greeting

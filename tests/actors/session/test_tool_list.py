@@ -8,7 +8,7 @@ import trio
 from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
-from mcp_nursery.actors import turns
+from mcp_nursery.actors import fairness as turns
 from mcp_nursery.actors.limits import MOST_KEPT
 from mcp_nursery.actors.session.handshake import negotiate
 from mcp_nursery.actors.session.tool_list import TooLarge, list_tools, raw_page

@@ -7,10 +7,10 @@ from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
 from trio_websocket import ConnectionClosed
 
+from mcp_nursery.actors.enums import Era
 from mcp_nursery.actors.messages import CallTool
 from mcp_nursery.actors.outcomes import Answered, Rejected
 from mcp_nursery.actors.reply import ReplySlot
-from mcp_nursery.actors.states import Era
 
 from ..jsonrpc.bridge import Bridge, lab
 from ..jsonrpc.peer import no_progress

@@ -4,8 +4,8 @@ import httpx2
 import pytest
 import trio
 
+from mcp_nursery.actors.enums import Delivery
 from mcp_nursery.actors.outcomes import Answered, Dropped, Rejected
-from mcp_nursery.actors.states import Delivery
 
 from .http_peer import (
     HANDSHAKE,

@@ -9,11 +9,11 @@ import pytest
 import trio
 
 from mcp_nursery.actors.callbacks import Callbacks, Host
+from mcp_nursery.actors.enums import Delivery, Era
 from mcp_nursery.actors.jsonrpc.stream import FRAME_LIMIT
 from mcp_nursery.actors.outcomes import Answered, Dropped, Loss, Malformed, Rejected
 from mcp_nursery.actors.session import handshake
 from mcp_nursery.actors.session.base import HandshakeFailed
-from mcp_nursery.actors.states import Delivery, Era
 from mcp_nursery.actors.transports.http import limits, request
 
 from .http_peer import (

@@ -11,15 +11,15 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import CallToolResult, ListToolsResult
 from trio.testing import wait_all_tasks_blocked
 
+from mcp_nursery.actors.enums import Delivery, Era
 from mcp_nursery.actors.errors import StartFailed
 from mcp_nursery.actors.jsonrpc.codec import encode
 from mcp_nursery.actors.messages import CallTool
 from mcp_nursery.actors.outcomes import Answered, Loss, Rejected, Unlisted, Unsendable
+from mcp_nursery.actors.pieces import at_once
 from mcp_nursery.actors.reply import ReplySlot
 from mcp_nursery.actors.session.base import HandshakeFailed
 from mcp_nursery.actors.session.tool_call import BadResult
-from mcp_nursery.actors.states import Delivery, Era
-from mcp_nursery.actors.steps import at_once
 from mcp_nursery.actors.transports.in_process import InProcessConnector
 
 from ..jsonrpc.bridge import TOOLS, Bridge, lab

@@ -8,8 +8,8 @@ from typing import Any
 import trio
 import trio.testing
 
+from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import CallError
-from mcp_nursery.actors.states import ServerState
 from mcp_nursery.actors.transports.base import StreamConnector
 
 from ...talker import Talker

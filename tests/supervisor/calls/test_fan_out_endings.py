@@ -6,7 +6,7 @@ import pytest
 import trio
 import trio.testing
 
-from mcp_nursery.actors import turns
+from mcp_nursery.actors import fairness as turns
 from mcp_nursery.actors.router import RouterActor
 from mcp_nursery.supervisor import Call, CallTimeout, ConnectionLost, ServerDown, ServerSpec, open_supervisor
 from mcp_nursery.supervisor.calls.fan_out import CallOutcome

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import pytest
 from mcp_types import Tool as Definition
 
+from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.messages import Owner
-from mcp_nursery.actors.states import ServerState
-from mcp_nursery.actors.steps import at_once
+from mcp_nursery.actors.pieces import at_once
 from mcp_nursery.supervisor.catalogue import server_tools as parts
 from mcp_nursery.supervisor.catalogue.catalogue import NO_TOOLS, Catalogue, replace_parts
 from mcp_nursery.supervisor.catalogue.server_tools import ServerTools, part_steps

@@ -4,8 +4,8 @@ import psutil
 import pytest
 import trio
 
+from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import UnknownTool
-from mcp_nursery.actors.states import ServerState
 from mcp_nursery.supervisor.cli import demo
 from mcp_nursery.supervisor.events import StateChanged
 

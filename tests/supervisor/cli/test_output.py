@@ -4,7 +4,7 @@ import math
 import pytest
 
 from mcp_nursery.actors import errors
-from mcp_nursery.actors.states import Delivery, ServerState
+from mcp_nursery.actors.enums import Delivery, ServerState
 from mcp_nursery.supervisor.cli import failures
 from mcp_nursery.supervisor.cli.output import safe_line, safe_text, write_json
 from mcp_nursery.supervisor.cli.statuses import duration

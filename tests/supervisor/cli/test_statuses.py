@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from mcp_nursery.actors.states import ServerState
+from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.supervisor.cli.statuses import StatusTable
 from mcp_nursery.supervisor.status import CallCounts, ServerStatus
 

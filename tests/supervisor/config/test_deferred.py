@@ -11,8 +11,8 @@ import pytest
 import trio
 import trio.testing
 
+from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import ServerDown, StartFailed
-from mcp_nursery.actors.states import ServerState
 from mcp_nursery.supervisor import MemoryStore, RestartPolicy, ServerSpec, load_config, open_supervisor
 from mcp_nursery.supervisor.config import command_output as resolving
 from mcp_nursery.supervisor.config.command_output import CommandFailed, output_of

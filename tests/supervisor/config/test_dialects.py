@@ -15,9 +15,9 @@ from mcp_nursery.supervisor.config.deferred import DeferredTransport
 from mcp_nursery.supervisor.config.dialects import DIALECTS, recognise
 from mcp_nursery.supervisor.config.discovery import Origin
 from mcp_nursery.supervisor.config.document import read_document
+from mcp_nursery.supervisor.config.effects import _HARMLESS
 from mcp_nursery.supervisor.config.entry import KEYS
 from mcp_nursery.supervisor.config.loader import read_file
-from mcp_nursery.supervisor.config.trust import _HARMLESS
 from mcp_nursery.supervisor.spec import Liveness, ServerSpec
 from mcp_nursery.supervisor.transports import (
     DockerTransport,

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 import trio
 
+from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import ConfigError, ServerDown
-from mcp_nursery.actors.states import ServerState
 from mcp_nursery.supervisor import MemoryStore, ServerSpec, discover_config, load_config, open_supervisor
 from mcp_nursery.supervisor.config import TrustRequest
 from mcp_nursery.supervisor.config.deferred import DeferredTransport
+from mcp_nursery.supervisor.config.effects import trust_request
 from mcp_nursery.supervisor.config.loader import load_project
-from mcp_nursery.supervisor.config.trust import trust_request
 from mcp_nursery.supervisor.storage.sqlite import SqliteStore
 from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual
 from mcp_nursery.supervisor.transports import StdioTransport

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from mcp_nursery.actors.steps import at_once
+from mcp_nursery.actors.pieces import at_once
 from mcp_nursery.supervisor.security.injection import SIGNALS, TABLE, scan, scan_in_pieces
 
 ATTACKS = {

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from mcp_nursery.actors.steps import at_once
+from mcp_nursery.actors.pieces import at_once
 from mcp_nursery.supervisor import StdioTransport
 from mcp_nursery.supervisor.security.redaction import MAX_DEPTH, MAX_SAID, PLAIN, Redactor
 from mcp_nursery.supervisor.security.secret_patterns import KEYS, PLACES

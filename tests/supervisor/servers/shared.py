@@ -2,7 +2,7 @@
 
 import pytest
 
-from mcp_nursery.actors.states import ServerState
+from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.supervisor import RestartPolicy
 
 S = ServerState

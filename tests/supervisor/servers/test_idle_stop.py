@@ -8,9 +8,9 @@ import trio
 import trio.testing
 from mcp_types import ElicitResult
 
+from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import CallTimeout, ConfigError, ServerDown
 from mcp_nursery.actors.liveness import Liveness
-from mcp_nursery.actors.states import ServerState
 from mcp_nursery.supervisor import Call, RestartPolicy, ServerSpec, open_supervisor
 from mcp_nursery.supervisor.callbacks import Callbacks
 from mcp_nursery.supervisor.events import StateChanged

@@ -6,8 +6,8 @@ import pytest
 import trio
 from attrs import frozen
 
+from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import ConnectionLost, ServerDown
-from mcp_nursery.actors.states import ServerState
 from mcp_nursery.supervisor import ServerSpec, open_supervisor
 from mcp_nursery.supervisor.events import StateChanged
 from mcp_nursery.supervisor.state_machine import LEFT_BY_NOBODY

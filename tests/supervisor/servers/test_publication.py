@@ -7,7 +7,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from mcp_nursery.actors import turns
+from mcp_nursery.actors import fairness as turns
 from mcp_nursery.supervisor import ServerSpec, open_supervisor
 from mcp_nursery.supervisor.events import ToolsChanged
 from mcp_nursery.supervisor.restart_policy import RestartPolicy

@@ -9,8 +9,8 @@ import trio
 import trio.testing
 from attrs import evolve, field, frozen
 
+from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import ConfigError, ConnectionLost, ServerDown, SupervisorClosed, UnknownTool
-from mcp_nursery.actors.states import ServerState
 from mcp_nursery.supervisor import (
     HttpTransport,
     MemoryStore,

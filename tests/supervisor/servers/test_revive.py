@@ -6,8 +6,8 @@ from functools import partial
 import pytest
 import trio
 
+from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import ConfigError, ConnectionLost, ServerDown, UnknownServer, UnknownTool
-from mcp_nursery.actors.states import ServerState
 from mcp_nursery.supervisor import Call, RestartPolicy, ServerSpec, open_supervisor
 from mcp_nursery.supervisor.events import StateChanged
 from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual

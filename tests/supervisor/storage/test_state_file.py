@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from mcp_nursery.actors.enums import Era
 from mcp_nursery.actors.process.orphans import HostProcess, this_host
 from mcp_nursery.actors.process.table import ProcessId
-from mcp_nursery.actors.states import Era
 from mcp_nursery.supervisor.config import TrustRequest
 from mcp_nursery.supervisor.events import DefinitionChange
 from mcp_nursery.supervisor.storage import state_file as state_file_module

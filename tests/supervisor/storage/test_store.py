@@ -13,10 +13,10 @@ from types import SimpleNamespace
 import pytest
 from mcp_types import Tool as Definition
 
+from mcp_nursery.actors.enums import Era
 from mcp_nursery.actors.process import orphans
 from mcp_nursery.actors.process.orphans import HostProcess, Orphan, this_host
 from mcp_nursery.actors.process.table import ProcessId, identify
-from mcp_nursery.actors.states import Era
 from mcp_nursery.supervisor import HttpTransport, InProcessTransport, MemoryStore, ServerSpec, StdioTransport
 from mcp_nursery.supervisor.config import TrustRequest, load_config
 from mcp_nursery.supervisor.events import DefinitionChange

@@ -9,7 +9,7 @@ import trio
 import trio.testing
 from attrs import frozen
 
-from mcp_nursery.actors.states import Era, ServerState
+from mcp_nursery.actors.enums import Era, ServerState
 from mcp_nursery.supervisor import MemoryStore, RestartPolicy, ServerSpec, open_supervisor
 from mcp_nursery.supervisor.config import TrustRequest
 from mcp_nursery.supervisor.security.trust import TrustGate

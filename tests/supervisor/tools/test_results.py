@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from mcp_types import CallToolResult
 
-from mcp_nursery.actors.steps import at_once
+from mcp_nursery.actors.pieces import at_once
 from mcp_nursery.supervisor.tools.results import ToolResult, render, tool_result
 
 

@@ -3,9 +3,9 @@
 import pytest
 import trio
 
-from mcp_nursery.actors import turns
-from mcp_nursery.actors.steps import SMALL, at_once
-from mcp_nursery.actors.turns import Pace, by_turns
+from mcp_nursery.actors import fairness as turns
+from mcp_nursery.actors.fairness import Pace, by_turns
+from mcp_nursery.actors.pieces import SMALL, at_once
 
 
 def work(pieces, ended=None):

@@ -5,7 +5,7 @@ from typing import Final, TypeVar
 
 import trio
 
-from .steps import SMALL, Steps
+from .pieces import SMALL, Steps
 
 T = TypeVar("T")
 

@@ -4,8 +4,8 @@ import sys
 
 import pytest
 
-from mcp_nursery.actors.process import marks as process_mark
-from mcp_nursery.actors.process.marks import mark, read_tag, tag_of
+from mcp_nursery.actors.process import inherited_marks as process_mark
+from mcp_nursery.actors.process.inherited_marks import mark, read_tag, tag_of
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the limit is Linux's")
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from mcp_nursery.supervisor.security.marks import clean_name, wrap
+from mcp_nursery.supervisor.security.untrusted_marks import clean_name, wrap
 from mcp_nursery.supervisor.tools.truncation import truncate
 
 
