@@ -94,8 +94,8 @@ class ServerSpec:
     enabled: bool = field(default=True, kw_only=True, validator=setting(true_or_false))
     """False: `disabled` until somebody starts it."""
     connect_timeout: float | None = field(default=None, kw_only=True, validator=setting(finite_seconds_or_none))
-    """Seconds from the start to `connected`; 0 for no limit. Default 30; `MCP_TIMEOUT` (ms) in the environment goes
-    first."""
+    """Seconds from the start to `connected`; 0 for no limit. Default 30; `MCP_TIMEOUT` (ms) in the environment
+    overrides it."""
     call_timeout: float | None = field(default=None, kw_only=True, validator=setting(finite_seconds_or_none))
     """Seconds for a call that names no timeout of its own. Default `MCP_TOOL_TIMEOUT` (ms), or none."""
     trust_hints: bool = field(default=True, kw_only=True, validator=setting(true_or_false))

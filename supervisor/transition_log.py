@@ -61,7 +61,7 @@ class TransitionLog:
         if event.error and event.new not in _UNDER_WAY:
             line += f": {event.error}"
         if event.retry_in is not None:
-            line += f"; start {event.attempt} of {event.max_attempts} in {event.retry_in:g} s"
+            line += f"; start {event.attempt} of {event.max_attempts} in {round(event.retry_in, 1):g} s"
         if left_out := self._left_out.pop(event.server, 0):
             line += f" ({left_out} changes before it are left out)"
         return line

@@ -87,10 +87,10 @@ def blocks(language: str) -> list[tuple[str, str, str]]:
 
 
 def test_every_whole_program_is_one_that_is_run() -> None:
-    starts = re.compile(r"^(trio\.run|anyio\.run|asyncio\.run|run_virtual)\(", re.MULTILINE)
+    starts = re.compile(r"^(trio\.run|anyio\.run|asyncio\.run|run_virtual|def test_\w+)\(", re.MULTILINE)
     programs = [(page, before) for page, before, body in blocks("python") if starts.search(body)]
     assert len(programs) > 10
-    assert [page for page, before in programs if not re.match("<!-- (run|serve): ", before)] == []
+    assert [page for page, before in programs if not re.match("<!-- (run|serve|test): ", before)] == []
 
 
 def test_every_configuration_works(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """What the README and the documentation show is run as a user would run it, and the set-up lines are those of CI.
 
 A comment before a block says what it is: `<!-- file: NAME -->` is saved; `<!-- run: NAME -->` is saved and run, with
-`; input: TEXT` on standard input; `<!-- prints -->` is what the last one prints; `<!-- serve: NAME -->` is a service.
+`; input: TEXT` on standard input; `<!-- prints -->` is what the last one prints; `<!-- test: NAME -->` is
+run by pytest; `<!-- serve: NAME -->` is a service.
 """
 
 import ast
@@ -12,6 +13,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
@@ -21,11 +23,13 @@ README = (ROOT / "README.md").read_text()
 EXAMPLES = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 
 PAGES = {str(page.relative_to(ROOT / "docs")): page.read_text() for page in (ROOT / "docs").rglob("*.md")}
-BLOCK = re.compile(r"<!-- (file|run|prints|serve)(?:: (\S+?))?(?:; input: (.*?))? -->\n```\w+\n(.*?)```", re.DOTALL)
+BLOCK = re.compile(
+    r"<!-- (file|run|test|prints|serve)(?:: (\S+?))?(?:; input: (.*?))? -->\n```\w+\n(.*?)```", re.DOTALL
+)
 
 
-def run(script: Path, *, given: str = "") -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, script.name]
+def run(script: Path, *options: str, given: str = "") -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, *options, script.name]
     return subprocess.run(
         command, cwd=script.parent, input=given, capture_output=True, text=True, timeout=120, check=False
     )
@@ -79,11 +83,18 @@ def test_ci_uses_the_readmes_set_up_lines() -> None:
 def test_every_link_of_the_readme_leads_somewhere() -> None:
     links = [link for link in re.findall(r"\]\(([^)]+)\)", README) if "://" not in link]
     assert links
-    assert [link for link in links if not (ROOT / link).is_file()] == []
+    assert [link for link in links if not (ROOT / link.partition("#")[0]).is_file()] == []
+
+
+def test_the_table_of_the_readme_has_the_titles_of_the_pages() -> None:
+    table = [row for row in README.splitlines() if row.startswith("| [")]
+    links = [link for row in table for link in re.findall(r"\[([^]]+)\]\(docs/([^)]+)\)", row)]
+    assert links
+    assert [name for name, page in links if not re.match(rf"# {name}(:|\n)", PAGES[page])] == []
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", [page for page, text in PAGES.items() if "<!-- run" in text])
+@pytest.mark.parametrize("page", [page for page, text in PAGES.items() if re.search("<!-- (run|test)", text)])
 def test_the_examples_of_a_page_run(page: str, tmp_path: Path) -> None:
     printed = ""
     for what, name, given, body in BLOCK.findall(PAGES[page]):
@@ -95,6 +106,21 @@ def test_the_examples_of_a_page_run(page: str, tmp_path: Path) -> None:
             done = run(tmp_path / name, given=f"{given}\n" if given else "")
             assert done.returncode == 0, done.stderr
             printed = done.stdout
+        elif what == "test":
+            done = run(tmp_path / name, "-m", "pytest", "-q")
+            assert "1 passed" in done.stdout, done.stdout
+
+
+@pytest.mark.slow
+def test_asyncio_learns_that_the_trio_side_has_failed(tmp_path: Path) -> None:
+    blocks = BLOCK.findall(PAGES["howto/threads-and-asyncio.md"])
+    (program,) = [body for _, name, _, body in blocks if name == "with_asyncio.py"]
+    one = '[ServerSpec("lab", LAB)]'
+    assert one in program
+    (tmp_path / "failing.py").write_text(program.replace(one, f"{one} * 2"))
+    done = run(tmp_path / "failing.py")
+    assert done.returncode == 1
+    assert "ConfigError" in done.stderr
 
 
 @pytest.mark.slow
@@ -114,6 +140,11 @@ def test_the_web_service_serves_and_ends(tmp_path: Path) -> None:
             address = re.search(r"http://\S+", listens)[0]
             call = Request(f"{address}/tools/mcp_lab_echo", data=b'{"text": "hello"}')
             assert json.load(urlopen(call)) == {"text": "hello", "is_error": False}
+            for body in (b"{", b"[1]", b"\xff"):
+                with pytest.raises(HTTPError) as refused:
+                    urlopen(Request(f"{address}/tools/mcp_lab_echo", data=body))
+                with refused.value:
+                    assert refused.value.code == 400
             assert json.load(urlopen(f"{address}/servers")) == {"lab": "connected"}
             service.send_signal(signal.SIGTERM)
             assert service.wait(30) == 0

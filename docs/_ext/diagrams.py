@@ -52,21 +52,22 @@ def who_talks_to_whom() -> str:
         "router": Box(350, 100, "router", "", 140, 50),
         "actor": Box(645, 100, "server actor\n(one incarnation)", "", 170, 56),
         "server": Box(920, 100, "server", "", 130, 50),
-        "keeper": Box(645, 270, "keeper\n(one task a server)", "", 170, 56),
+        "keeper": Box(645, 270, "keeper\n(one task per server)", "", 170, 56),
         "state": Box(350, 270, "states, catalogue,\nroutes, events", "keeps", 180, 56),
     }
     arrows = [
         Arrow("host", "router", "call"),
         Arrow("router", "actor", "call, to its owner"),
         Arrow("actor", "server", "JSON-RPC", both=True),
-        Arrow("actor", "keeper", "exit\nreason", shift=32, lift=0),
-        Arrow("keeper", "actor", "starts,\nstops", shift=32, lift=0),
+        Arrow("actor", "keeper", "exit\nreason", shift=32, lift=0, aside=30),
+        Arrow("keeper", "actor", "starts,\nstops", shift=32, lift=0, aside=-30),
         Arrow("keeper", "state", "writes"),
-        Arrow("state", "router", "routes", lift=0),
-        Arrow("state", "host", "status, events", lift=0),
+        Arrow("state", "router", "routes", lift=0, aside=28),
     ]
     answer = bend((645, 69), (645, 30), (85, 30), (85, 72), kind="answer")
-    return graph((990, 310), "Who talks to whom", boxes, arrows, [answer, text(365, 19, "the answer", "label")])
+    news = bend((257, 270), (85, 270), (85, 128))
+    labels = [text(365, 19, "the answer", "label"), text(172, 259, "status, events", "label")]
+    return graph((990, 310), "Who talks to whom", boxes, arrows, [answer, news, *labels])
 
 
 def a_call() -> str:
@@ -96,11 +97,11 @@ def a_fault() -> str:
         Step(actor, you, "ConnectionLost(exit_code,\nstderr_tail, delivery)", "answer"),
         Step(actor, "", "ends what is left of\nthe process tree"),
         Step(actor, keeper, "exit reason", "answer"),
-        Step(keeper, "", "asks the policy: restart in 2 s;\nstate `waiting`, one event"),
+        Step(keeper, "", "asks the policy: restart in 2 s;\nthe server is waiting, one event"),
         Step(you, keeper, 'call_tool(when_down="wait")\nwaits for the state'),
         Step(keeper, actor, "2 s later: a new actor,\nincarnation 2"),
         Step(actor, server, "handshake, tools/list"),
-        Step(keeper, you, "state `connected`:\nthe call goes on", "answer"),
+        Step(keeper, you, "the server is connected:\nthe call goes on", "answer"),
     ]
     return sequence("What the death of a server does", [you, keeper, actor, server], steps)
 

@@ -35,6 +35,8 @@ class Arrow(NamedTuple):
     """Pixels to the left of the straight way: for two arrows between the same boxes."""
     lift: float = -11.0
     """Pixels from the line down to its text."""
+    aside: float = 0.0
+    """Pixels from the line to the right, to the middle of its text."""
 
 
 def figure(width: float, height: float, title: str, parts: Iterable[str]) -> str:
@@ -109,7 +111,7 @@ def graph(
         x2, y2 = _border(b, b.x + ox, b.y + oy, -dx, -dy)
         parts.append(line(x1, y1, x2, y2, kind=arrow.kind, both=arrow.both))
         if arrow.text:
-            parts.append(text((x1 + x2) / 2, (y1 + y2) / 2 + arrow.lift, arrow.text, "label"))
+            parts.append(text((x1 + x2) / 2 + arrow.aside, (y1 + y2) / 2 + arrow.lift, arrow.text, "label"))
     return figure(*size, title, parts)
 
 

@@ -7,6 +7,7 @@ from rich.live import Live
 
 from mcp_nursery.supervisor import Supervisor, open_supervisor
 from mcp_nursery.supervisor.config import Config
+from mcp_nursery.supervisor.events import StateChanged
 
 from .event_lines import line_of_event, line_of_status
 from .failures import OK
@@ -49,7 +50,8 @@ async def _tell(supervisor: Supervisor) -> None:
         for status in supervisor.status():
             _say(line_of_status(status))
         async for event in events:
-            _say(line_of_event(event))
+            if not (isinstance(event, StateChanged) and event.old is event.new):  # another step of the same state
+                _say(line_of_event(event))
 
 
 def _say(line: str) -> None:

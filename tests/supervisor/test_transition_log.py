@@ -6,8 +6,10 @@ import pytest
 import trio
 
 from mcp_nursery.supervisor import MemoryStore, RestartPolicy, ServerSpec, open_supervisor
+from mcp_nursery.supervisor.events import StateChanged
+from mcp_nursery.supervisor.status import ServerState
 from mcp_nursery.supervisor.testing import Life, ScriptedServer
-from mcp_nursery.supervisor.transition_log import MOST_LINES, WITHIN
+from mcp_nursery.supervisor.transition_log import MOST_LINES, WITHIN, TransitionLog
 
 LOG = "mcp_nursery.supervisor.transition_log"
 
@@ -34,6 +36,15 @@ async def test_a_server_that_dies_and_gives_up(autojump_clock, caplog):
         ("WARNING", "lab: connecting -> failed: down"),
         ("INFO", "lab: failed -> stopped"),
     ]
+
+
+def test_the_wait_is_told_in_tenths_of_a_second(caplog):
+    """The clock has moved on between the loss and its line."""
+    lost = StateChanged(
+        "lab", 1, ServerState.CONNECTED, ServerState.WAITING, "gone", 2, 4, retry_in=1.9994, pid=None, at=0.0
+    )
+    TransitionLog().note(lost)
+    assert told(caplog) == [("WARNING", "lab: connected -> waiting: gone; start 2 of 4 in 2 s")]
 
 
 async def test_who_ends_a_server_is_not_warned(autojump_clock, caplog):

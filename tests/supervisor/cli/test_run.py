@@ -63,6 +63,7 @@ def test_in_this_process(cli, config, monkeypatch):
     monkeypatch.setattr(run, "write_line", say)
     assert cli("run", "--config", config(lab=LAB, broken=BROKEN)).code == 0
     assert any("broken: " in line for line in said)
+    assert [line.split(" ", 1)[1] for line in said].count("lab: connecting") == 1
 
 
 def test_a_live_table_on_a_terminal(tty, screen, config):
