@@ -111,7 +111,7 @@ class Carrier(Protocol):
         """Take frames, and write at once what can be written. Never waits. Bounded ones that find no room come back."""
         ...
 
-    async def tell(self, outgoing: Outgoing) -> None:
+    async def notify(self, outgoing: Outgoing) -> None:
         """Send a notification of the session; wait only if what follows must not overtake it."""
         ...
 

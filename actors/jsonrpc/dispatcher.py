@@ -110,7 +110,7 @@ class Endpoint(Requests):
         """Send a notification of the session; dropped once the connection is lost."""
         if not self.lost.is_set():
             outgoing = Outgoing(codec.notification(method, params), method=method, headers=_headers_of(opts or {}))
-            await self._carrier.tell(outgoing)
+            await self._carrier.notify(outgoing)
 
     def _prepared(
         self, method: str, params: Mapping[str, Any] | None, request_id: RequestId, slot: ReplySlot

@@ -50,7 +50,7 @@ class StreamCarrier(Origin):
             self._nursery.start_soon(self.outbox.run)
         return refused
 
-    async def tell(self, outgoing: Outgoing) -> None:
+    async def notify(self, outgoing: Outgoing) -> None:
         """See `Carrier`."""
         self.send([outgoing])
 

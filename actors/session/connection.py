@@ -176,14 +176,14 @@ class WiredConnection:
 
     def _failed(self, what: str, error: Exception, *, probing: bool = False) -> HandshakeFailed:
         if not self._endpoint.lost.is_set():
-            loss = self._carrier.explain(error, f"{what} failed: {_told(error)}")
+            loss = self._carrier.explain(error, f"{what} failed: {_described(error)}")
             return HandshakeFailed(loss, era=self._era)
         loss = self._endpoint.loss
         refused = probing and self._carrier.dies_of_a_probe and not loss.unheard
         return HandshakeFailed(loss, era=self._era, probe_refused=refused, lost=True)
 
 
-def _told(error: Exception) -> str:
+def _described(error: Exception) -> str:
     if isinstance(error, ValidationError):
         return f"an answer that is none of the protocol: {error.errors()[0]['msg']}"
     return folded(error)

@@ -22,7 +22,7 @@ class ToolChanges:
 
     def __init__(self) -> None:
         self._missed = False
-        self._tell: Callable[[], None] | None = None
+        self._notify: Callable[[], None] | None = None
 
     async def __call__(self, message: IncomingMessage) -> None:
         """Take a message of the server: the SDK's hook for the eras with notifications."""
@@ -39,17 +39,17 @@ class ToolChanges:
         Returns at once where the server tells unasked; else it listens until cancelled, or until there is nothing more
         to listen to.
         """
-        self._tell = tell
+        self._notify = tell
         if self._missed:
             self._notice()
         if _can_be_heard(session):
             await self._listen(session)
 
     def _notice(self) -> None:
-        if self._tell is None:
+        if self._notify is None:
             self._missed = True
         else:
-            self._tell()
+            self._notify()
 
     async def _listen(self, session: ClientSession) -> None:
         """Listen, and again after each loss; return if the server has no such thing."""

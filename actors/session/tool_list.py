@@ -93,7 +93,7 @@ async def list_tools(
         if cursor is None or cursor in cursors or len(tools) >= _TOOL_LIMIT:
             break
         cursors.add(cursor)
-    dropped.tell()
+    dropped.log()
     return tuple(tools.values())
 
 
@@ -143,7 +143,7 @@ class _Dropped:
         first, count = self._reasons.get(reason, (name, 0))
         self._reasons[reason] = (first, count + 1)
 
-    def tell(self) -> None:
+    def log(self) -> None:
         for reason, (name, count) in self._reasons.items():
             more = f" and {count - 1} more" if count > 1 else ""
             logger.warning("dropped a tool named %.100r%s: %s", HIDE_SECRETS.get()(name), more, reason)

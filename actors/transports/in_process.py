@@ -157,7 +157,7 @@ class ObjectCarrier:
                 self._nursery.start_soon(self._ask, outgoing, outgoing.slot)
         return ()
 
-    async def tell(self, outgoing: Outgoing) -> None:
+    async def notify(self, outgoing: Outgoing) -> None:
         """See `Carrier`."""
         self.send([outgoing])
         await trio.lowlevel.checkpoint()

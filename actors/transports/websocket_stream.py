@@ -145,7 +145,7 @@ class WebSocketStream:
         closed = self._connection.closed
         if closed is None or closed.code == _ABNORMAL:
             return self._line.ending or "closed"
-        return _told(closed)
+        return _described(closed)
 
 
 class _Opening:
@@ -211,7 +211,7 @@ def _breach(group: BaseExceptionGroup[Exception]) -> BaseException:
     return error
 
 
-def _told(closed: CloseReason) -> str:
+def _described(closed: CloseReason) -> str:
     if closed.code == _NO_STATUS:
         return "closed without saying why"
     name = closed.name.lower().replace("_", " ")

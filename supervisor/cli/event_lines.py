@@ -31,10 +31,10 @@ def line_of_event(event: Event) -> str:
         case SnapshotEvent():
             return line_of_status(event.status)
         case _:
-            return f"{event.server}: {_told(event)}"
+            return f"{event.server}: {_described(event)}"
 
 
-def _told(event: ToolsChanged | ServerRemoved | InjectionSuspected | DefinitionChanged) -> str:
+def _described(event: ToolsChanged | ServerRemoved | InjectionSuspected | DefinitionChanged) -> str:
     match event:
         case ToolsChanged():
             kinds = (("added", event.added), ("removed", event.removed), ("changed", event.changed))

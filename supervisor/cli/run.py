@@ -35,7 +35,7 @@ def run(options: Options) -> int:
 
 async def _supervise(config: Config) -> None:
     async with open_supervisor(config, gate=0.0) as supervisor:
-        await (_draw(supervisor) if stdout_is_terminal() else _tell(supervisor))
+        await (_draw(supervisor) if stdout_is_terminal() else _print_events(supervisor))
 
 
 async def _draw(supervisor: Supervisor) -> None:
@@ -45,7 +45,7 @@ async def _draw(supervisor: Supervisor) -> None:
             await trio.sleep(REDRAW)
 
 
-async def _tell(supervisor: Supervisor) -> None:
+async def _print_events(supervisor: Supervisor) -> None:
     async with supervisor.events() as events:
         for status in supervisor.status():
             _say(line_of_status(status))

@@ -58,9 +58,9 @@ class AwaitedTools:
             self.notify()
         elif self._callers:
             for part in parts:
-                self._tell(tool.name for tool in part.tools)
-                self._tell(part.held)
-                self._tell(part.departed)
+                self._wake(tool.name for tool in part.tools)
+                self._wake(part.held)
+                self._wake(part.departed)
 
     def forget(self, server: str) -> None:
         """This server is gone. Whoever forgets it notifies those who wait."""
@@ -72,7 +72,7 @@ class AwaitedTools:
         for callers in self._callers.values():
             callers.unpark_all()
 
-    def _tell(self, keys: Iterable[ToolKey]) -> None:
+    def _wake(self, keys: Iterable[ToolKey]) -> None:
         for key in keys:
             if isinstance(key, str) and key in self._callers:
                 self._callers[key].unpark_all()

@@ -81,13 +81,13 @@ def evidence_of(error: httpx2.RequestError, address: Address) -> Evidence:
             case socket.gaierror():
                 return Evidence(f"{host} cannot be resolved: {cause.strerror}", Fault.UNREACHED)
             case OSError(strerror=str(words)) if words:
-                return Evidence(*_told(error, host, words))
+                return Evidence(*_described(error, host, words))
             case _:
                 continue
-    return Evidence(*_told(error, host, type(error).__name__))
+    return Evidence(*_described(error, host, type(error).__name__))
 
 
-def _told(error: httpx2.RequestError, host: str, words: str) -> tuple[str, Fault]:
+def _described(error: httpx2.RequestError, host: str, words: str) -> tuple[str, Fault]:
     if isinstance(error, httpx2.ProxyError):
         return f"the proxy did not connect to {host}: {one_line(error, 80)}", Fault.UNREACHED
     if isinstance(error, _NOTHING_SENT):

@@ -51,12 +51,12 @@ class Layers(httpx2.Auth):
             outgoing = await _next(flow, None)
             while outgoing is not None:
                 if outgoing is request:
-                    self._dress(request)
+                    self._add_headers(request)
                 outgoing = await _next(flow, (yield outgoing))
         finally:
             await flow.aclose()
 
-    def _dress(self, request: httpx2.Request) -> None:
+    def _add_headers(self, request: httpx2.Request) -> None:
         for name, value in self._headers.items():
             if not _is_taken(name.lower(), request):
                 request.headers[name] = value

@@ -79,7 +79,7 @@ class HttpCarrier:
             self.begin(self._exchange(outgoing))
         return ()
 
-    async def tell(self, outgoing: Outgoing) -> None:
+    async def notify(self, outgoing: Outgoing) -> None:
         """See `Carrier`: the first request must not overtake `initialized`."""
         exchange = Exchange(self, outgoing)
         self.begin(exchange)
@@ -260,14 +260,14 @@ class StreamableCarrier(HttpCarrier):
     def _is_modern(self) -> bool:
         return self._version in MODERN_PROTOCOL_VERSIONS
 
-    async def tell(self, outgoing: Outgoing) -> None:
+    async def notify(self, outgoing: Outgoing) -> None:
         """See `Carrier`."""
         if outgoing.headers().get(MCP_PROTOCOL_VERSION_HEADER, self._version) in MODERN_PROTOCOL_VERSIONS:
             return  # which knows no notifications of clients
         if outgoing.method == "notifications/initialized" and self._session is not None:
             # Now: what a server says there while nobody listens is lost.
             self.begin(Listening(self, Outgoing(b"", limited=False)))
-        await super().tell(outgoing)
+        await super().notify(outgoing)
 
     def _exchange(self, outgoing: Outgoing) -> Exchange:
         return Request(self, outgoing)
