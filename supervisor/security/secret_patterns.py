@@ -123,7 +123,7 @@ _SUFFIX = r"(?:[_-][A-Za-z0-9_-]{0,24}|[A-Z0-9][A-Za-z0-9]{0,24})?"
 SECRET_NAME: Final = rf"(?:{_WORD}{_SUFFIX}|(?i:(?:proxy-)?authori[sz]ation|(?:set-)?cookies?))\Z"
 """How the name of something secret ends."""
 
-_IS = r"\\{0,3}[\"']?[ \t]{0,4}(?:=>|:=|[:=])[ \t]{0,4}"
+_IS = r"\\{0,3}[\"']?[ \t]{0,4}(?>=>|:=|[:=])[ \t]{0,4}"  # atomic: the `=` of `:=` is no part of a secret
 _QUOTE = r"\\{0,3}[\"']"
 _NONE = (
     r"(?:\[REDACTED:[a-z0-9-]{1,40}\]|(?i:true|false|null|none|nil|undefined|yes|no)|\*+|<[^<>\s]{0,40}>|\$\{?\w{1,60}\}?)"
