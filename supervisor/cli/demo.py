@@ -59,7 +59,7 @@ class Story:
         self.steps: list[Step] = []
         self._began = trio.current_time()
 
-    def say(self, step: str, text: str) -> None:
+    def show(self, step: str, text: str) -> None:
         """Add a step."""
         self.steps.append(Step(step, round(trio.current_time() - self._began, 3), safe_line(text)))
         if self.say is not None:
@@ -131,7 +131,7 @@ def _greet(name: str) -> str:
 async def _script(story: Story, supervisor: Supervisor) -> None:
     tools = await supervisor.list_tools()
     names = ", ".join(tool.name for tool in tools)
-    story.say("start", f"{len(supervisor.status())} servers supervised, {len(tools)} tools: {names}")
+    story.show("start", f"{len(supervisor.status())} servers supervised, {len(tools)} tools: {names}")
     await _expect(story, supervisor, "mcp_local_add", {"a": 2, "b": 3}, "5")
     await _expect(story, supervisor, "mcp_steady_echo", {"text": "hello"}, "hello")
     await _expect(story, supervisor, "mcp_fragile_echo", {"text": "so far so good"}, "so far so good")
@@ -147,7 +147,7 @@ async def _expect(story: Story, supervisor: Supervisor, name: str, arguments: di
     if result.is_error or result.full_text != text:
         raise DemoFailed(f"{name} answered {result.full_text!r}, not {text!r}")
     where = f"{result.server}, incarnation {result.incarnation}, {result.duration * 1000:.1f} ms"
-    story.say("call", f"{name} -> {text!r} ({where})")
+    story.show("call", f"{name} -> {text!r} ({where})")
 
 
 async def _fan_out(story: Story, supervisor: Supervisor) -> None:
@@ -158,17 +158,17 @@ async def _fan_out(story: Story, supervisor: Supervisor) -> None:
         if isinstance(answer, NurseryError):
             raise answer
     took = (trio.current_time() - began) * 1000
-    story.say("fan-out", f"{len(answers)} calls to {len(calls)} servers at once: answered in {took:.0f} ms")
+    story.show("fan-out", f"{len(answers)} calls to {len(calls)} servers at once: answered in {took:.0f} ms")
 
 
 async def _crash(story: Story, supervisor: Supervisor) -> None:
-    story.say("crash", f"asking {FRAGILE} to crash")
+    story.show("crash", f"asking {FRAGILE} to crash")
     try:
         await supervisor.call_tool("crash", server=FRAGILE)
     except ConnectionLost as error:
         if error.exit_code != CRASH_CODE:
             raise DemoFailed(f"exit code {error.exit_code} was noticed, not {CRASH_CODE}") from error
-        story.say("noticed", str(error))
+        story.show("noticed", str(error))
     else:
         raise DemoFailed("the crash was not noticed")
 
@@ -177,7 +177,7 @@ async def _see_restart(story: Story, supervisor: Supervisor, events: AsyncIterab
     async for event in events:
         if not isinstance(event, StateChanged) or event.server != FRAGILE:
             continue
-        story.say(str(event.new), line_of_event(event))
+        story.show(str(event.new), line_of_event(event))
         if event.new is ServerState.WAITING:
             await _expect(story, supervisor, "mcp_steady_echo", {"text": "not affected"}, "not affected")
         elif event.new is ServerState.CONNECTED:
@@ -190,7 +190,7 @@ def _check_gone(story: Story, statuses: Sequence[ServerStatus]) -> None:
     left = [status.pid for status in statuses if status.pid is not None and _exists(status.pid)]
     if left:
         raise DemoFailed(f"processes left behind: {left}")
-    story.say("end", "all servers ended, no process is left")
+    story.show("end", "all servers ended, no process is left")
 
 
 def _exists(pid: int) -> bool:

@@ -109,7 +109,7 @@ class Told:
     def __init__(self):
         self.steps = []
 
-    def tell(self, *step):
+    def show(self, *step):
         self.steps.append(step)
 
 
