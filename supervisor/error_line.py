@@ -82,8 +82,8 @@ def _raised(lines: Sequence[str]) -> str | None:
     if not raised:
         return None
     message = after[raised[0] : raised[0] + 1 + _MORE_LINES]
-    end = next((number for number, line in enumerate(message) if not line or _NOISE.search(line)), len(message))
-    return " ".join(message[:end])
+    ends = (number for number, line in enumerate(message) if not line or _NOISE.search(line) or _NPM.match(line))
+    return " ".join(message[: next(ends, len(message))])
 
 
 def _error(lines: Sequence[str]) -> str | None:

@@ -30,8 +30,9 @@ BLOCK = re.compile(
 
 def run(script: Path, *options: str, given: str = "") -> subprocess.CompletedProcess[str]:
     command = [sys.executable, *options, script.name]
+    env = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}  # this run's, with its paths
     return subprocess.run(
-        command, cwd=script.parent, input=given, capture_output=True, text=True, timeout=120, check=False
+        command, cwd=script.parent, env=env, input=given, capture_output=True, text=True, timeout=120, check=False
     )
 
 

@@ -1,7 +1,7 @@
 """What processes wrote to stderr before they failed, as they wrote it, and which line of it is shown."""
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mcp_nursery.supervisor.error_line import telling_line
@@ -193,6 +193,7 @@ def test_the_line_that_says_why(tail, line):
     assert telling_line(tail) == line
 
 
+@example(["Traceback (most recent call last):", "RuntimeError: no database", "npm ERR! syscall open"])
 @given(st.lists(st.sampled_from([line for tail, _ in TAILS.values() for line in tail.splitlines()]), max_size=20))
 def test_it_is_one_line_and_made_of_what_was_said(lines):
     found = telling_line("\n".join(lines))
