@@ -62,6 +62,22 @@ class Origin:
         """Answer what the peer asked here. Never waits."""
 
 
+class SharedOrigin(Origin):
+    """The one stream that brings everything the peer says: the answer to any request may come on it."""
+
+    _hub: "Hub | None" = None
+
+    def may_answer(self, slot: ReplySlot) -> bool:
+        """See `Origin`."""
+        del slot
+        return True
+
+    def unread(self, problem: str) -> None:
+        """Whoever waits may wait for this: the connection is lost, or a caller without a time limit waits for ever."""
+        if self._hub is not None:
+            self._hub.lose(Loss(f"sent {problem}; it does not say at its beginning or end whose answer it is"))
+
+
 class Hub(Protocol):
     """The endpoint, as its carrier knows it."""
 

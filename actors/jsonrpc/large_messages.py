@@ -44,7 +44,7 @@ class Refused(ValueError):
 
 
 def read(frame: bytes, *, most: int) -> Steps[Iterator[dict[str, Any]]]:
-    """The messages in a frame of any size, as `frames.messages` gives them.
+    """The messages in a frame of any size, as `codec.messages` gives them.
 
     Args:
         frame: What came.
@@ -125,7 +125,7 @@ def outside(frame: bytes) -> Iterator[bytes]:
 
 
 def _decoded(frame: bytes, most: int) -> Steps[object]:
-    """The JSON in it, read as leniently as `frames.decode` does."""
+    """The JSON in it, read as leniently as `codec.decode` does."""
     parsers = [_lenient] if (yield from _has_long_integers(frame, most)) else [orjson.loads, _lenient]
     for parse in parsers:
         try:

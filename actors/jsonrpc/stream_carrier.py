@@ -11,14 +11,14 @@ from ..outcomes import Loss
 from ..reply import ReplySlot
 from ..secrets import HIDE_SECRETS
 from . import codec
-from .carrier import Hub, Origin, Outgoing
+from .carrier import Hub, Outgoing, SharedOrigin
 from .send_queue import Outbox
 from .stream import FRAME_LIMIT, FrameStream
 
 logger: Final = logging.getLogger(__name__)
 
 
-class StreamCarrier(Origin):
+class StreamCarrier(SharedOrigin):
     """Writes through an outbox and reads in one task; all that the peer says comes on this one stream."""
 
     only_era: Era | None = None
@@ -89,19 +89,9 @@ class StreamCarrier(Origin):
         await hub.take_in(batch, self)
         return bool(batch)
 
-    def may_answer(self, slot: ReplySlot) -> bool:
-        """See `Origin`."""
-        del slot
-        return True
-
     def stray(self, message: Mapping[str, Any]) -> None:
         """See `Origin`."""
         logger.debug("dropped an answer nobody waits for: id %s", HIDE_SECRETS.get()(repr(message.get("id"))))
-
-    def unread(self, problem: str) -> None:
-        """Whoever waits may wait for this: the connection is lost, or a caller without a time limit waits for ever."""
-        if self._hub is not None:
-            self._hub.lose(Loss(f"sent {problem}; it does not say at its beginning or end whose answer it is"))
 
     def respond(self, frame: bytes) -> None:
         """See `Origin`."""

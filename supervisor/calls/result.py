@@ -1,7 +1,7 @@
 """From what became of an attempt to what its caller gets: the result, or an error that says what may have happened."""
 
 import json
-from typing import Any, TypeVar, assert_never, cast
+from typing import Any, TypeVar, assert_never
 
 from mcp_nursery.actors.enums import Delivery
 from mcp_nursery.actors.errors import (
@@ -14,7 +14,7 @@ from mcp_nursery.actors.errors import (
     UnknownTool,
 )
 from mcp_nursery.actors.fairness import by_turns
-from mcp_nursery.actors.json_depth import levels_of
+from mcp_nursery.actors.json_depth import levels_of, texts_in
 from mcp_nursery.actors.outcomes import (
     Answered,
     Busy,
@@ -144,8 +144,7 @@ def _is_short(data: object) -> bool:
     """Whether a JSON value holds no more than `MAX_SAID` characters, each value counted as one more."""
     room = MAX_SAID
     for level in levels_of(data):
-        room -= len(level) + sum(len(item) for item in level if isinstance(item, str))
-        room -= sum(len(key) for item in level if isinstance(item, dict) for key in cast("dict[str, Any]", item))
+        room -= len(level) + sum(len(text) for text in texts_in(level))
         if room < 0:
             return False
     return True

@@ -10,9 +10,8 @@ import trio
 
 from ...enums import Era
 from ...errors import folded
-from ...jsonrpc.carrier import Hub, Origin, Outgoing
+from ...jsonrpc.carrier import Hub, Outgoing, SharedOrigin
 from ...outcomes import Loss, Outcome, Rejected
-from ...reply import ReplySlot
 from . import limits
 from .address import evidence_of
 from .auth import AuthFailed
@@ -41,7 +40,7 @@ class _Post(Exchange):
         return await super()._request()
 
 
-class SseCarrier(HttpCarrier, Origin):
+class SseCarrier(HttpCarrier, SharedOrigin):
     """The stream is the connection: it brings every answer, and its end is the end."""
 
     only_era: Era | None = Era.HANDSHAKE
@@ -135,20 +134,10 @@ class SseCarrier(HttpCarrier, Origin):
 
     # -- as the origin of what comes ------------------------------------------------------------------------------
 
-    def may_answer(self, slot: ReplySlot) -> bool:
-        """See `Origin`."""
-        del slot
-        return True
-
     def stray(self, message: Mapping[str, Any]) -> None:
         """See `Origin`."""
         del message
         logger.debug("dropped an answer nobody waits for")
-
-    def unread(self, problem: str) -> None:
-        """Whoever waits may wait for this: the connection is lost, or a caller without a time limit waits for ever."""
-        if self._hub is not None:
-            self._hub.lose(Loss(f"sent {problem}; it does not say at its beginning or end whose answer it is"))
 
     def judge(self, outcome: Outcome) -> Outcome:
         """See `Origin`."""
