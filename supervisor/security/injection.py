@@ -160,13 +160,13 @@ _OVERLAP: Final = 4096
 _ESCAPED: Final = re.compile(r"(?<!\\)\\+u00(0[9ad]|[2-7][0-9a-f])", re.IGNORECASE)
 """An ASCII character as JSON may have it, also in JSON in JSON."""
 
-_UNSEEN: Final = "[\u00ad\u200b-\u200f\u2060-\u2064\ufe0e\ufe0f\ufeff\U000e0020-\U000e007e]"
-"""What has no width and may stand between letters, and an alphabet that models read and people do not see."""
-
 _SEEN: Final = {0xE0000 + code: chr(code) for code in range(0x20, 0x7F)} | dict.fromkeys(
     [0xAD, *range(0x200B, 0x2010), *range(0x2060, 0x2065), 0xFE0E, 0xFE0F, 0xFEFF]
 )
-"""What to read for these."""
+"""What has no width and may stand between letters is left out; an alphabet that models read and people do not see is
+read as what it stands for."""
+
+_UNSEEN: Final = f"[{''.join(map(chr, _SEEN))}]"
 
 
 def expanded(pattern: str) -> str:

@@ -1,11 +1,13 @@
 """Pins: the tools of one server are compared with what they were when they were first used."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from time import perf_counter
-from typing import TYPE_CHECKING, Literal, TypeVar, cast
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import trio
+
+from mcp_nursery.actors.fairness import by_turns
+from mcp_nursery.actors.pieces import Steps
 
 from ..security.untrusted_marks import clean_name
 from ..spec import ServerSpec
@@ -26,8 +28,6 @@ _PIECE = 256 * 1024
 """Characters of texts that are given to the store at once, the last of them perhaps beyond: no server keeps it for long
 from the others'."""
 _PIECE_TOOLS = 256
-_TURN = 0.01
-"""Seconds of work after which others have their turn of the loop."""
 
 _AGAIN, _AGAIN_AT_MOST = 5.0, 300.0
 """Seconds after which tools are looked at again because the store gave no answer; twice as many each time."""
@@ -66,16 +66,10 @@ class PinBook:
 
         Goes to the store piece by piece, and asks for nothing more once it gives no answer.
         """
-        turns = _Turns()
-        offered: dict[str, Definition] = {}
-        for each in definitions:
-            await turns.go_on()
-            if self._spec.offers(each.name):
-                offered[each.name] = each
-        left = iter(offered.values())
+        left = iter(await by_turns(self._offered(definitions)))
         changes: dict[str, DefinitionChange] = {}
         unknown: dict[str, str] = {}
-        while declared := await _next_piece(left, turns):
+        while declared := await by_turns(_next_piece(left)):
             try:
                 pinned = await self._pin(declared)
             except StoreUnreadable as error:
@@ -84,6 +78,14 @@ class PinBook:
             changes.update(changes_between(self._spec.name, pinned, declared))
             unknown.update(dict.fromkeys(declared.keys() - pinned.keys(), self._too_many))
         return self._reviewed(changes, unknown, certain=True)
+
+    def _offered(self, definitions: Iterable["Definition"]) -> Steps[Collection["Definition"]]:
+        offered: dict[str, Definition] = {}
+        for each in definitions:
+            yield
+            if self._spec.offers(each.name):
+                offered[each.name] = each
+        return offered.values()
 
     async def _pin(self, declared: Mapping[str, str]) -> Mapping[str, str]:
         name, digest = self._spec.name, self._digest or _THIS_RUN
@@ -116,39 +118,19 @@ class PinBook:
         await self._ask(lambda store: store.accept_change(digest, change))
 
     async def _ask(self, question: Callable[[Store], T]) -> T:
-        return await self._worker.ask(question) if self._own is None else question(self._own)
+        if self._own is None:
+            return await self._worker.ask(question)
+        await trio.lowlevel.checkpoint()
+        return question(self._own)
 
 
-class _Turns:
-    """Work that takes long, and lets others run in between."""
-
-    def __init__(self) -> None:
-        self._ends = perf_counter() + _TURN
-
-    async def go_on(self) -> None:
-        """Let them, if it is time for it."""
-        if perf_counter() >= self._ends:
-            await trio.lowlevel.checkpoint()
-            self._ends = perf_counter() + _TURN
-
-
-async def _next_piece(definitions: Iterator["Definition"], turns: _Turns) -> dict[str, str]:
+def _next_piece(definitions: Iterator["Definition"]) -> Steps[dict[str, str]]:
     """What is pinned of the next of them, by name; of none, once none is left."""
     declared: dict[str, str] = {}
     size = 0
     for definition in definitions:
-        declared[definition.name] = text = await _text_of(definition, turns)
+        declared[definition.name] = text = yield from pinning_steps(definition)
         size += len(text)
         if size >= _PIECE or len(declared) >= _PIECE_TOOLS:
             break
     return declared
-
-
-async def _text_of(definition: "Definition", turns: _Turns) -> str:
-    steps = pinning_steps(definition)
-    while True:
-        await turns.go_on()
-        try:
-            next(steps)
-        except StopIteration as done:
-            return cast("str", done.value)

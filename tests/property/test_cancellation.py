@@ -18,10 +18,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mcp_types import ElicitRequestParams, ElicitResult
 
-from mcp_nursery.actors import fairness as work_by_turns
+from mcp_nursery.actors import fairness
 from mcp_nursery.supervisor import NurseryError, RestartPolicy, ServerSpec, Supervisor, ToolResult, open_supervisor
 from mcp_nursery.supervisor.callbacks import Callbacks, ServerMessage
-from mcp_nursery.supervisor.storage import pins
 from mcp_nursery.supervisor.testing import Ask, Life, Refusal, ScriptedServer, run_virtual
 
 from ._world import all_tasks
@@ -49,8 +48,7 @@ def steadily(schedule: int, async_fn: Callable[..., Awaitable[T]], *args: object
         if not results:
             trio.run(_idle, schedule)
             with alarm(), pytest.MonkeyPatch.context() as patch:
-                for module, turn in ((work_by_turns, "_SLICE"), (pins, "_TURN")):
-                    patch.setattr(module, turn, -1.0)  # a turn for each piece of work, however long the last one took
+                patch.setattr(fairness, "_SLICE", -1.0)  # a turn for each piece of work, however long the last one took
                 results.append(run_virtual(async_fn, *args))
 
     once()

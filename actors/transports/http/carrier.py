@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Sequence
+from http import HTTPStatus
 from typing import Final
 
 import httpx2
@@ -27,8 +28,6 @@ from .responses import EVENTS
 
 logger: Final = logging.getLogger(__name__)
 
-_UNAUTHORISED: Final = 401
-_REFUSAL: Final = 400
 CLOSED: Final = Loss("the connection was closed")
 
 
@@ -199,7 +198,7 @@ class HttpCarrier:
 
     def _end(self, exchange: Exchange, evidence: Evidence, failure: Failure, hub: Hub) -> None:
         loss = loss_of(failure, evidence.told)
-        if exchange.slot is not None and evidence.status == _UNAUTHORISED and not exchange.is_resumption:
+        if exchange.slot is not None and evidence.status == HTTPStatus.UNAUTHORIZED and not exchange.is_resumption:
             hub.conclude(exchange.slot, evolve(loss, refused=True))  # of this call it is known that it was not begun
         hub.lose(loss)
 
@@ -216,7 +215,7 @@ def _outcome(exchange: Exchange, evidence: Evidence, failure: Failure) -> Outcom
     """What a request gets whose exchange has failed, and the connection not with it."""
     error = exchange.error
     if failure.reason is Reason.UNKNOWN_OUTCOME:
-        status = evidence.status if evidence.status is not None and evidence.status >= _REFUSAL else None
+        status = evidence.status if evidence.status is not None and evidence.status >= HTTPStatus.BAD_REQUEST else None
         return Dropped(evidence.told, status=status, again=failure.again)
     if evidence.fault is Fault.OVERSIZED:
         return Malformed(evidence.told)

@@ -8,6 +8,7 @@ ends without an answer decides the call that waits for one.
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping
+from http import HTTPStatus
 from typing import Any, Final, Protocol
 
 import httpx2
@@ -22,16 +23,12 @@ from . import limits
 from .address import evidence_of
 from .auth import AuthFailed
 from .client import HttpClient
-from .failures import Evidence, Fault, Phase
+from .failures import REDIRECTS, Evidence, Fault, Phase
 from .responses import EVENTS, TooLarge, media_type, read_body, read_refusal, refused
 
 logger: Final = logging.getLogger(__name__)
 
 SESSION: Final = "mcp-session-id"
-_REDIRECT: Final = range(300, 400)
-_REFUSAL: Final = 400
-_GATEWAY: Final = 500
-_UNAUTHORISED: Final = 401
 _GIVEN_UP: Final = Evidence("the exchange was given up", Fault.BROKEN)
 
 
@@ -136,7 +133,7 @@ class Exchange:
             with self.scope:
                 evidence = await self._converse()
         except AuthFailed as error:
-            evidence = Evidence(f"authorisation failed: {folded(error.__cause__)}", status=_UNAUTHORISED)
+            evidence = Evidence(f"authorisation failed: {folded(error.__cause__)}", status=HTTPStatus.UNAUTHORIZED)
         except Exception as error:
             logger.exception("an exchange crashed, please report it")
             evidence = Evidence(f"the exchange crashed: {type(error).__name__}", Fault.BROKEN)
@@ -219,12 +216,12 @@ class Exchange:
 
     async def _receive(self, response: httpx2.Response, limit: trio.CancelScope) -> Evidence | None:
         status = response.status_code
-        if status < _GATEWAY:
+        if status < HTTPStatus.INTERNAL_SERVER_ERROR:
             self.carrier.hear()  # a gateway's word is none of the server's
-        if status >= _REFUSAL:
+        if status >= HTTPStatus.BAD_REQUEST:
             self.error = await read_refusal(response, limit)
             return refused(status, self.error, in_session=self.in_session)
-        if status in _REDIRECT:
+        if status in REDIRECTS:
             return self._moved(response)
         return await self._take(response, limit)
 

@@ -1,6 +1,7 @@
 """What a failure over HTTP means: start again, ask a person, or tell one caller. Pure: values in, values out."""
 
 from enum import StrEnum
+from http import HTTPStatus
 
 from attrs import frozen
 
@@ -12,9 +13,8 @@ _SESSION_CODES = (-32600, -32001)
 """JSON-RPC codes with which servers refuse a session. Both have other meanings too."""
 _SIGNS_OF_AN_END = ("connection closed", "stream ended", "stream failed")
 """What the SDK and servers say with `_CLOSED` when it means that."""
-_GATEWAY_FAILED = (502, 503)
-_GATEWAY_TIMED_OUT = 504
-_REDIRECTS = range(300, 400)
+REDIRECTS = range(300, 400)
+_GATEWAY_FAILED = (HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE)
 _PASSING = (404, 408, 409, 425, 429)
 """Refusals of the 400s that may pass by themselves; 404 is what some proxies say while a server restarts."""
 
@@ -120,7 +120,7 @@ def classify(phase: Phase, evidence: Evidence) -> Failure:
         return Failure(Reason.NOT_WORTH_RETRYING, ends=True) if hopeless else _GONE
     if phase is Phase.STREAM:
         return _ANSWERED
-    if evidence.status == 401:  # noqa: PLR2004 - statuses are known by their numbers
+    if evidence.status == HTTPStatus.UNAUTHORIZED:
         return _NEEDS_AUTH
     if _is_expiry(evidence):
         return _EXPIRED
@@ -139,17 +139,17 @@ def loss_of(failure: Failure, told: str) -> Loss:
 def _classify_opening(evidence: Evidence) -> Failure:
     """Not an end at once: a server may refuse the probe of its era and take `initialize`."""
     status = evidence.status
-    if status is None or status >= 500 or status in _PASSING:  # noqa: PLR2004
+    if status is None or status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in _PASSING:
         return _RETRIABLE
     return _RETRIABLE if evidence.code is not None else _HOPELESS
 
 
 def _classify_call(evidence: Evidence) -> Failure:
-    if evidence.fault is Fault.MUTE or evidence.status == _GATEWAY_TIMED_OUT:
+    if evidence.fault is Fault.MUTE or evidence.status == HTTPStatus.GATEWAY_TIMEOUT:
         return _TIMED_OUT
     if evidence.fault is Fault.OVERSIZED:
         return _ANSWERED
-    if evidence.status in _REDIRECTS:  # whoever redirects may have acted before
+    if evidence.status in REDIRECTS:  # whoever redirects may have acted before
         return _DROPPED if evidence.moved else _TIMED_OUT
     closed = evidence.code == _CLOSED and any(sign in evidence.told.lower() for sign in _SIGNS_OF_AN_END)
     if evidence.fault is not None or closed or evidence.status in _GATEWAY_FAILED:
@@ -161,8 +161,9 @@ def _is_expiry(evidence: Evidence) -> bool:
     """Only a request with our session id can be told that it expired."""
     if not evidence.in_session:
         return False
-    if evidence.status == 404:  # noqa: PLR2004
+    if evidence.status == HTTPStatus.NOT_FOUND:
         return True
     refused = evidence.status in (None, 200, 400) and evidence.code in _SESSION_CODES
-    refused = refused or (evidence.status == 400 and evidence.code == _CLOSED)  # noqa: PLR2004 - the TypeScript SDK's
+    # The second is how the TypeScript SDK says it.
+    refused = refused or (evidence.status == HTTPStatus.BAD_REQUEST and evidence.code == _CLOSED)
     return refused and "session" in evidence.told.lower()

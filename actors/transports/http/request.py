@@ -9,6 +9,7 @@ import logging
 import math
 import socket
 from collections.abc import Mapping
+from http import HTTPStatus
 from typing import Any, Final, Protocol
 
 import httpx2
@@ -31,7 +32,6 @@ from .responses import EVENTS, TooLarge, media_type, parts_of, read_body
 logger: Final = logging.getLogger(__name__)
 
 _LAST_ID: Final = "last-event-id"
-_NOT_FOUND: Final = 404
 _RESUMPTIONS: Final = 2
 """Times in a row that a stream without an answer is taken up again in vain."""
 _RETRY: Final = 1.0
@@ -228,7 +228,7 @@ class Listening(Request):
         while True:
             events = self._events
             evidence = await self._once()
-            if self._was_open and evidence is not None and evidence.status == _NOT_FOUND:
+            if self._was_open and evidence is not None and evidence.status == HTTPStatus.NOT_FOUND:
                 self.phase = None  # it was offered in this session: that is what is not found any more
             if evidence is None or evidence.unsent or evidence.status is not None:
                 return evidence  # it is not offered, or its server is gone

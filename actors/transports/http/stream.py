@@ -3,6 +3,7 @@
 import contextlib
 import logging
 from collections.abc import Mapping
+from http import HTTPStatus
 from typing import Any, Final
 
 import httpx2
@@ -26,8 +27,6 @@ logger: Final = logging.getLogger(__name__)
 
 _MOST_PASSED_OVER: Final = 16
 """Times the limit: an event larger than that counts as one without end."""
-_REFUSAL: Final = 400
-_UNAUTHORISED: Final = 401
 
 
 class _Post(Exchange):
@@ -71,7 +70,7 @@ class SseCarrier(HttpCarrier, SharedOrigin):
         except TooLarge as error:
             return error.evidence
         except AuthFailed as error:
-            return Evidence(f"authorisation failed: {folded(error.__cause__)}", status=_UNAUTHORISED)
+            return Evidence(f"authorisation failed: {folded(error.__cause__)}", status=HTTPStatus.UNAUTHORIZED)
         except httpx2.RequestError as error:
             return evidence_of(error, self.client.address)
 
@@ -89,7 +88,7 @@ class SseCarrier(HttpCarrier, SharedOrigin):
     def _unfit(self, response: httpx2.Response) -> Evidence | None:
         """Why it is no stream of events."""
         status, kind = response.status_code, media_type(response)
-        if status >= _REFUSAL:
+        if status >= HTTPStatus.BAD_REQUEST:
             return refused(status)
         if (moved := self.client.redirection(response)) is not None:
             why = "" if moved.target is None else f", which is not followed: more than {limits.REDIRECTS} in a row"
@@ -119,9 +118,9 @@ class SseCarrier(HttpCarrier, SharedOrigin):
         try:
             url = self.client.address.url.join(event.data.decode())
         except (httpx2.InvalidURL, UnicodeDecodeError):
-            return Evidence("the endpoint on the stream is no URL", status=200)
+            return Evidence("the endpoint on the stream is no URL", status=HTTPStatus.OK)
         if not self.client.address.has_same_origin(url):
-            return Evidence(f"the endpoint on the stream is at {origin_of(url)}, another origin", status=200)
+            return Evidence(f"the endpoint on the stream is at {origin_of(url)}, another origin", status=HTTPStatus.OK)
         self.url = url
         self.ready.set()
         return None

@@ -16,7 +16,6 @@ from mcp_nursery.supervisor.servers.registry import ServerRegistry
 from mcp_nursery.supervisor.servers.settings import SupervisorSettings
 from mcp_nursery.supervisor.state_machine import Snapshot
 from mcp_nursery.supervisor.status import CallCounts
-from mcp_nursery.supervisor.storage import pins as pinning
 from mcp_nursery.supervisor.storage.store import MemoryStore
 from mcp_nursery.supervisor.storage.worker import StoreWorker
 from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual
@@ -37,7 +36,6 @@ def numbered(first: int, last: int) -> dict[str, object]:
 def smallest_pieces(monkeypatch):
     """Others have their turn after each piece, however quick it was."""
     monkeypatch.setattr(turns, "_SLICE", 0)
-    monkeypatch.setattr(pinning, "_TURN", 0)
 
 
 # -- turns --------------------------------------------------------------------------------------------------------
