@@ -3,7 +3,7 @@
 import pytest
 import trio
 
-from mcp_nursery.actors import fairness as turns
+from mcp_nursery.actors import fairness
 from mcp_nursery.actors.fairness import Pace, by_turns
 from mcp_nursery.actors.pieces import SMALL, at_once
 
@@ -25,7 +25,7 @@ async def passes(done, said):
 
 
 async def test_others_run_between_pieces_that_take_long(monkeypatch):
-    monkeypatch.setattr(turns, "_SLICE", 0)
+    monkeypatch.setattr(fairness, "_SLICE", 0)
     others, done = [], []
     async with trio.open_nursery() as nursery:
         nursery.start_soon(passes, done, others)
@@ -41,7 +41,7 @@ async def test_small_pieces_are_done_together():
 
 
 async def test_it_can_be_cancelled_between_pieces(monkeypatch):
-    monkeypatch.setattr(turns, "_SLICE", 0)
+    monkeypatch.setattr(fairness, "_SLICE", 0)
     ended = []
     with trio.CancelScope() as scope:
         scope.cancel()

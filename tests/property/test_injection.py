@@ -2,13 +2,14 @@
 
 import json
 import re
-import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_nursery.supervisor.security.injection import SIGNALS, TABLE, expanded, scan
+
+from ..linear import stays_linear
 
 PLAIN = [(sign.name, re.compile(expanded(sign.pattern), re.IGNORECASE)) for sign in TABLE]
 
@@ -98,14 +99,4 @@ NEARLY = [
 @pytest.mark.parametrize("unit", NEARLY)
 def test_it_takes_time_linear_in_the_text(unit):
     """T12: ten times the text, about ten times the time, not a hundred; also where much looks like a sign's end."""
-
-    def seconds(size: int) -> float:
-        text = (unit * (size // len(unit) + 1))[:size]
-        times = []
-        for _ in range(3):
-            began = time.process_time()
-            scan(text)
-            times.append(time.process_time() - began)
-        return min(times)
-
-    assert seconds(1_000_000) < 40 * seconds(100_000) + 0.01
+    assert stays_linear(scan, unit, sizes=(100_000, 1_000_000), factor=40, slack=0.01)

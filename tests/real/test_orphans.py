@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 import trio
 
-from mcp_nursery.actors.process import tree as process
-from mcp_nursery.actors.process.inherited_marks import VARIABLE as MARKER
+from mcp_nursery.actors.process import tree
+from mcp_nursery.actors.process.inherited_marks import VARIABLE
 from mcp_nursery.actors.process.orphans import Orphan, end_orphans, this_host
 from mcp_nursery.actors.process.table import ProcessId, identify
 from mcp_nursery.supervisor import open_supervisor
@@ -151,7 +151,7 @@ async def test_a_live_hosts_servers_are_left_alone(state):
 
 async def test_a_reused_number_is_never_touched(state):
     """Q1: a row whose process has another start time by now says nothing of whoever bears its number."""
-    with stranger() as living, stranger(env={**os.environ, MARKER: "another"}) as marked:
+    with stranger() as living, stranger(env={**os.environ, VARIABLE: "another"}) as marked:
         with host(state) as (running, _):
             running.kill()
             running.wait()
@@ -207,11 +207,11 @@ async def test_we_do_not_end_ourselves(state, monkeypatch):
         running.kill()
         running.wait()
         ((marker, *_),) = rows(state)
-        monkeypatch.setenv(MARKER, marker)
+        monkeypatch.setenv(VARIABLE, marker)
         async with supervised(lab(), state=state):
             assert sorted(row[0] == marker for row in rows(state)) == [False, True]
         assert all(map(is_alive, pids))
-        monkeypatch.delenv(MARKER)
+        monkeypatch.delenv(VARIABLE)
         async with supervised(lab(), state=state):
             await eventually(lambda: not any(map(is_alive, pids)))
 
@@ -269,9 +269,9 @@ async def test_who_is_ended_after_the_hosts_time_is_struck_out_all_the_same(stat
         await trio.sleep(0.3)
         return await look(since, after)
 
-    look = process.look
+    look = tree.look
     async with supervised(lab(flags={"ignore": "eof,term"}), state=state, shutdown_timeout=0.5):
         await eventually(lambda: len(rows(state)) == 1)
-        monkeypatch.setattr(process, "look", late_look)
+        monkeypatch.setattr(tree, "look", late_look)
     assert rows(state) == []
     assert [record.getMessage() for record in caplog.records] == ["still closing after 0.5 s: lab"]

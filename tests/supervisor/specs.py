@@ -1,12 +1,40 @@
 """What the tests of a supervisor share: specs of scripted servers, their status, and tools of one line."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import trio
+from attrs import field, frozen
 
 from mcp_nursery.supervisor import ServerSpec, Supervisor
 from mcp_nursery.supervisor.status import ServerStatus
 from mcp_nursery.supervisor.testing import ScriptedServer
+
+SERVERS: dict[str, ScriptedServer] = {}
+"""The servers that a `Named` stands for."""
+
+
+@frozen
+class Named:
+    """The transport of a scripted server, a value that lasts as a command is: the store remembers what it found."""
+
+    name: str
+    kind = "scripted"
+
+    def connector(self, *, close_grace: float) -> Any:
+        return SERVERS[self.name].transport.connector(close_grace=close_grace)
+
+
+@frozen
+class WithEnvironment:
+    """The transport of a scripted server that is given an environment, as a subprocess is."""
+
+    server: ScriptedServer
+    env: Mapping[str, str] = field(factory=dict, repr=False)
+    kind = "scripted"
+
+    def connector(self, *, close_grace: float) -> Any:
+        return self.server.transport.connector(close_grace=close_grace)
 
 
 def spec(server: ScriptedServer, name: str = "lab", **options: Any) -> ServerSpec:

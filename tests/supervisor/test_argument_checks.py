@@ -9,7 +9,7 @@ import pytest
 from mcp_types import LoggingLevel
 
 import mcp_nursery.supervisor as public
-from mcp_nursery.actors import callbacks as host
+from mcp_nursery.actors import callbacks
 from mcp_nursery.supervisor import (
     Call,
     ConfigError,
@@ -191,7 +191,7 @@ async def test_the_near_miss_that_executed_twice(autojump_clock):
 
 
 def test_the_levels_are_those_of_the_protocol():
-    assert get_args(host._LEVELS) == get_args(LoggingLevel)
+    assert get_args(callbacks._LEVELS) == get_args(LoggingLevel)
 
 
 def test_nothing_of_a_long_value_but_its_beginning_is_shown():

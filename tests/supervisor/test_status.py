@@ -1,7 +1,6 @@
 """What is shown of a server: what it says of itself, and its calls; and what is left of both once it is removed."""
 
 import pytest
-from attrs import frozen
 from mcp_types import Implementation
 
 from mcp_nursery.actors.enums import Era
@@ -11,6 +10,8 @@ from mcp_nursery.supervisor.errors import UnknownServer
 from mcp_nursery.supervisor.server_info import introduction_of
 from mcp_nursery.supervisor.servers.usage import Usage
 from mcp_nursery.supervisor.testing import ScriptedServer, run_virtual
+
+from .specs import WithEnvironment
 
 
 def test_secrets_are_taken_out_of_every_text():
@@ -36,20 +37,8 @@ def test_whoever_gets_a_status_may_change_it(more):
     assert shown.own_info() == told
 
 
-@frozen
-class Given:
-    """A scripted server's transport that was given a secret."""
-
-    inner: object
-    env: dict[str, str]
-    kind = "scripted"
-
-    def connector(self, *, close_grace):
-        return self.inner.connector(close_grace=close_grace)
-
-
 def lab() -> ServerSpec:
-    return ServerSpec("lab", Given(ScriptedServer().transport, {"KEY": "opensesame-42"}))
+    return ServerSpec("lab", WithEnvironment(ScriptedServer(), {"KEY": "opensesame-42"}))
 
 
 async def test_nothing_is_kept_of_a_server_that_was_removed(autojump_clock):

@@ -7,7 +7,7 @@ import trio
 from mcp.shared.exceptions import MCPError
 from trio.testing import wait_all_tasks_blocked
 
-from mcp_nursery.actors import fairness as turns
+from mcp_nursery.actors import fairness
 from mcp_nursery.actors.jsonrpc.dispatcher import Endpoint
 from mcp_nursery.actors.jsonrpc.incoming import Notices
 from mcp_nursery.actors.jsonrpc.stream_carrier import StreamCarrier
@@ -159,7 +159,7 @@ async def test_a_notification_that_takes_long_to_understand_is_dropped_but_for_a
     ids=["answers", "logs", "half characters", "commas"],
 )
 async def test_others_run_while_one_frame_is_taken(frame, least, monkeypatch):
-    monkeypatch.setattr(turns, "_SLICE", 0)  # after each piece, however small
+    monkeypatch.setattr(fairness, "_SLICE", 0)  # after each piece, however small
     others, peer, slot = Passes(), Peer(), ReplySlot()
     async with running(peer, intercept=lambda *_: True) as endpoint, trio.open_nursery() as nursery:
         endpoint.post([post(slot)])

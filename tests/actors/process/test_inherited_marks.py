@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from mcp_nursery.actors.process import inherited_marks as process_mark
+from mcp_nursery.actors.process import inherited_marks
 from mcp_nursery.actors.process.inherited_marks import mark, read_tag, tag_of
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the limit is Linux's")
@@ -32,7 +32,7 @@ def test_who_was_started_before_the_mark_is_marked_too(parent):
 
 
 def test_where_the_kernel_tells_no_children_the_process_alone_is_marked(parent, monkeypatch):
-    monkeypatch.setattr(process_mark, "_children", lambda _: [])
+    monkeypatch.setattr(inherited_marks, "_children", lambda _: [])
     mark(parent[0], "mine")
     assert [read_tag(pid) for pid in parent] == [tag_of("mine"), None]
 
@@ -42,4 +42,4 @@ def test_a_process_that_is_gone_is_no_error(parent):
     process.wait()
     mark(process.pid, "mine")
     assert read_tag(process.pid) is None
-    assert process_mark._children(process.pid) == []
+    assert inherited_marks._children(process.pid) == []

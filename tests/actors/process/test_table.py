@@ -7,7 +7,7 @@ import pytest
 import trio
 import trio.testing
 
-from mcp_nursery.actors.process import table as process_table
+from mcp_nursery.actors.process import table
 from mcp_nursery.actors.process.table import ProcessId, identify, signal_group, signal_one
 
 
@@ -35,8 +35,8 @@ async def test_a_look_serves_all_who_asked_before_it_began(monkeypatch):
     async def ask(since):
         seen.append((since, (await looks.look(since))["look"]))
 
-    monkeypatch.setattr(process_table, "read_table", read_table)
-    seen, looks = [], process_table._Looks()
+    monkeypatch.setattr(table, "read_table", read_table)
+    seen, looks = [], table._Looks()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(ask, 5)
         await trio.testing.wait_all_tasks_blocked()
@@ -49,25 +49,25 @@ async def test_a_look_serves_all_who_asked_before_it_began(monkeypatch):
 
 
 async def test_a_look_that_was_given_up_leaves_the_next_to_look(monkeypatch):
-    let_go, looks = threading.Event(), process_table._Looks()
-    monkeypatch.setattr(process_table, "read_table", lambda _: let_go.wait() and {})
+    let_go, looks = threading.Event(), table._Looks()
+    monkeypatch.setattr(table, "read_table", lambda _: let_go.wait() and {})
     with trio.move_on_after(0.05):
         await looks.look(1)
-    monkeypatch.setattr(process_table, "read_table", lambda _: {"fresh": 1})
+    monkeypatch.setattr(table, "read_table", lambda _: {"fresh": 1})
     assert await looks.look(1) == {"fresh": 1}
     let_go.set()
 
 
 async def test_a_look_that_was_given_up_counts_for_those_who_asked_before_it_began(monkeypatch):
-    let_go, looks = threading.Event(), process_table._Looks()
-    monkeypatch.setattr(process_table, "read_table", lambda _: let_go.wait() and {"look": 1})
+    let_go, looks = threading.Event(), table._Looks()
+    monkeypatch.setattr(table, "read_table", lambda _: let_go.wait() and {"look": 1})
     with trio.move_on_after(0.05):
         await looks.look(1)
     let_go.set()
     with trio.fail_after(60):
         while looks._last[0] == 0:  # noqa: ASYNC110 - a thread that nobody waits for sets it
             await trio.sleep(0.01)
-    monkeypatch.setattr(process_table, "read_table", lambda _: {"look": 2})
+    monkeypatch.setattr(table, "read_table", lambda _: {"look": 2})
     assert await looks.look(1, 0) == {"look": 1}
     assert await looks.look(1) == {"look": 2}
 
@@ -79,7 +79,7 @@ async def test_a_number_that_was_given_to_somebody_else_is_not_signalled(strange
     assert not signal_group(identify(stranger.pid), signal.SIGKILL, reaped=True)
     earlier = ProcessId(stranger.pid, identify(stranger.pid).started - 1)
     signal_one(earlier, signal.SIGKILL)
-    assert process_table.survivors(earlier, "no marker", process_table.read_table(0)) == []
+    assert table.survivors(earlier, "no marker", table.read_table(0)) == []
     assert stranger.communicate(b"alive\n")[0] == b"alive\n"
 
 

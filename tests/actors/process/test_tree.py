@@ -10,8 +10,7 @@ import pytest
 import trio
 import trio.testing
 
-from mcp_nursery.actors.process import table as process_table
-from mcp_nursery.actors.process import tree as process
+from mcp_nursery.actors.process import table, tree
 from mcp_nursery.actors.process.ledger import LEDGER
 from mcp_nursery.actors.process.shutdown import LEAVING, Leaving
 from mcp_nursery.actors.process.table import identify
@@ -83,10 +82,10 @@ async def test_a_child_blocked_on_its_output_is_heard_out(child):
 
 
 async def test_the_tail_has_what_nobody_pumped_yet():
-    tree = await start_process("sh", ("-c", "echo oops >&2"), env={}, cwd=None)
-    await tree.wait()
-    assert tree.stderr.text == "oops"
-    await tree.end(1)
+    process = await start_process("sh", ("-c", "echo oops >&2"), env={}, cwd=None)
+    await process.wait()
+    assert process.stderr.text == "oops"
+    await process.end(1)
 
 
 # descendants
@@ -271,12 +270,12 @@ def slow_looks(monkeypatch):
     """What reading the process table is on a busy machine."""
 
     def slowly(since):
-        table = read_table(since)
+        rows = read_table(since)
         time.sleep(1.2)
-        return table
+        return rows
 
-    read_table = process_table.read_table
-    monkeypatch.setattr(process_table, "read_table", slowly)
+    read_table = table.read_table
+    monkeypatch.setattr(table, "read_table", slowly)
 
 
 @pytest.mark.slow
@@ -311,14 +310,14 @@ async def test_a_host_that_stands_still_after_the_kill_reaches_those_outside_the
     stood_still = []
 
     def read_late(since):
-        table = read_table(since)
+        rows = read_table(since)
         if gone(stream.pid) and not stood_still:
             stood_still.append(True)
             trio.from_thread.run_sync(time.sleep, 2.2)
-        return table
+        return rows
 
-    read_table = process_table.read_table
-    monkeypatch.setattr(process_table, "read_table", read_late)
+    read_table = table.read_table
+    monkeypatch.setattr(table, "read_table", read_late)
     async with child("stubborn_parent", "ignores_all", "elsewhere", grace=0.5) as stream:
         grandchild = (await stream.read())[0]
     assert stood_still
@@ -345,7 +344,7 @@ async def test_fifty_cycles_leave_neither_files_nor_zombies(child):
 
 @pytest.fixture
 def no_proc(monkeypatch):
-    monkeypatch.setattr(process_table, "_read_stat", lambda _: None)
+    monkeypatch.setattr(table, "_read_stat", lambda _: None)
 
 
 @pytest.mark.usefixtures("no_proc")
@@ -364,8 +363,8 @@ async def test_without_a_process_table_the_group_is_ended(child, behaviour, step
 async def test_a_tree_that_outlives_sigkill_is_left_behind_and_reported(child, monkeypatch, caplog):
     # No process does so at will: the look at the process table sees one that is not there.
     phantom = identify(os.getpid())
-    monkeypatch.setattr(process, "survivors", lambda *_: [phantom])
-    monkeypatch.setattr(process, "signal_one", lambda *_: None)
+    monkeypatch.setattr(tree, "survivors", lambda *_: [phantom])
+    monkeypatch.setattr(tree, "signal_one", lambda *_: None)
     with caplog.at_level(logging.WARNING):
         took, code, _ = await closed_in(child("ignores_all", grace=0.2))
     assert code == -signal.SIGKILL
@@ -380,7 +379,7 @@ async def test_a_look_that_hangs_saves_nobody(child, book, caplog, monkeypatch):
     book.rows.clear()
     caplog.clear()
     let_go = threading.Event()
-    monkeypatch.setattr(process_table, "read_table", lambda _: let_go.wait() and {})
+    monkeypatch.setattr(table, "read_table", lambda _: let_go.wait() and {})
     took, code, _ = await closed_in(child("ignores_all", grace=0.2))
     let_go.set()
     assert code == -signal.SIGKILL
@@ -401,8 +400,8 @@ async def test_who_is_gone_is_not_said_to_outlive_because_a_look_is_late(child, 
             await trio.sleep_forever()
         return await look(since, after)
 
-    look = process.look
-    monkeypatch.setattr(process, "look", slow_look)
+    look = tree.look
+    monkeypatch.setattr(tree, "look", slow_look)
     with caplog.at_level(logging.WARNING):
         _, code, _ = await closed_in(child("ignores_all", grace=0.2))
     assert code == -signal.SIGKILL

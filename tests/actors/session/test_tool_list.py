@@ -8,7 +8,7 @@ import trio
 from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
-from mcp_nursery.actors import fairness as turns
+from mcp_nursery.actors import fairness
 from mcp_nursery.actors.limits import MOST_KEPT
 from mcp_nursery.actors.session.handshake import negotiate
 from mcp_nursery.actors.session.tool_list import TooLarge, list_tools, raw_page
@@ -168,7 +168,7 @@ async def test_a_page_with_a_tool_that_is_none_is_refused(opening):
 
 
 async def test_others_run_while_many_tools_are_looked_at(opening, monkeypatch):
-    monkeypatch.setattr(turns, "_SLICE", 0)
+    monkeypatch.setattr(fairness, "_SLICE", 0)
     others = []
 
     async def run():

@@ -6,7 +6,7 @@ import pytest
 import trio
 import trio.testing
 
-from mcp_nursery.actors import fairness as turns
+from mcp_nursery.actors import fairness
 from mcp_nursery.actors.router import RouterActor
 from mcp_nursery.supervisor import Call, CallTimeout, ConnectionLost, ServerDown, ServerSpec, open_supervisor
 from mcp_nursery.supervisor.calls.fan_out import CallOutcome
@@ -128,7 +128,7 @@ async def test_a_cancelled_reader_loses_no_outcome(autojump_clock):
 
 async def test_a_reader_cancelled_while_it_looks_at_a_large_result_loses_no_outcome(autojump_clock, monkeypatch):
     """The next reader gets it, ahead of those that came later."""
-    monkeypatch.setattr(turns, "_SLICE", 0)
+    monkeypatch.setattr(fairness, "_SLICE", 0)
     large = {"content": [{"type": "text", "text": "a word " * 10_000}]}
     peer = Peer(lambda peer, message: peer.answer(message, large))
     async with (

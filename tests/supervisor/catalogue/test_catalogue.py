@@ -9,7 +9,7 @@ from mcp_types import Tool as Definition
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.messages import Owner
 from mcp_nursery.actors.pieces import at_once
-from mcp_nursery.supervisor.catalogue import server_tools as parts
+from mcp_nursery.supervisor.catalogue import server_tools
 from mcp_nursery.supervisor.catalogue.catalogue import NO_TOOLS, Catalogue, replace_parts
 from mcp_nursery.supervisor.catalogue.server_tools import ServerTools, part_steps
 from mcp_nursery.supervisor.spec import ServerSpec
@@ -117,7 +117,7 @@ def test_without_the_server_in_the_template():
 
 def test_a_name_that_two_tools_would_have(monkeypatch):
     """T3: neither gets it (a collision of hashes); both are there by their own names, and only there."""
-    monkeypatch.setattr(parts, "naming_steps", all_the_same)
+    monkeypatch.setattr(server_tools, "naming_steps", all_the_same)
     catalogue = build(server("a", "one"), server("b", "two"))
     assert (catalogue.tools, catalogue.find("same")) == ((), None)
     assert catalogue.find("one", "a").tool == "one"
@@ -127,7 +127,7 @@ def test_a_name_that_two_tools_would_have(monkeypatch):
 
 def test_a_name_that_is_contested_for_a_while(monkeypatch):
     """T3: who comes later takes over nothing, and when it goes the name is its first owner's again."""
-    monkeypatch.setattr(parts, "naming_steps", all_the_same)
+    monkeypatch.setattr(server_tools, "naming_steps", all_the_same)
     catalogue = build(server("a", "one"), server("b"))
     for later in (server("b", "two"), server("b", "three"), server("b", "two", state=S.STOPPED), server("b", "two")):
         catalogue = replace_parts(catalogue, [build_part(later, ["a", "b"], template=DEFAULT_TEMPLATE)])

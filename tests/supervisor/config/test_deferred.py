@@ -14,7 +14,7 @@ import trio.testing
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import ServerDown, StartFailed
 from mcp_nursery.supervisor import MemoryStore, RestartPolicy, ServerSpec, load_config, open_supervisor
-from mcp_nursery.supervisor.config import command_output as resolving
+from mcp_nursery.supervisor.config import command_output
 from mcp_nursery.supervisor.config.command_output import CommandFailed, output_of
 from mcp_nursery.supervisor.config.deferred import Resolver, deferred
 from mcp_nursery.supervisor.config.discovery import Origin
@@ -248,7 +248,7 @@ async def test_outputs(command, value):
 @timely
 async def test_a_command_that_hangs(tmp_path, monkeypatch):
     """K9: ended with all it started, also when its own shell has gone before."""
-    monkeypatch.setattr(resolving, "COMMAND_SECONDS", 0.5)
+    monkeypatch.setattr(command_output, "COMMAND_SECONDS", 0.5)
     written = tmp_path / "pid"
     for end in ("wait", "exit 0"):
         written.unlink(missing_ok=True)

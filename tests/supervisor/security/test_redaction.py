@@ -1,7 +1,6 @@
 """Secrets out of what is shown: every family, and what only looks like one."""
 
 import json
-import time
 
 import pytest
 
@@ -9,6 +8,8 @@ from mcp_nursery.actors.pieces import at_once
 from mcp_nursery.supervisor import StdioTransport
 from mcp_nursery.supervisor.security.redaction import MAX_DEPTH, MAX_SAID, PLAIN, Redactor
 from mcp_nursery.supervisor.security.secret_patterns import KEYS, PLACES
+
+from ...linear import stays_linear
 
 LETTERS = "aB3dE5gH7jK9mN1pQ2sT4vW6yZ8bC0fG2hJ4kL6nP8rS0uV2xY4zA6cD8eF0gH2i"
 HEX = "0123456789abcdef" * 8
@@ -320,18 +321,7 @@ def test_a_value_nested_without_end():
 )
 def test_it_takes_time_linear_in_the_text(unit):
     """T9: four times the text, about four times the time; quadratic patterns would take sixteen."""
-
-    def seconds(size: int) -> float:
-        text = (unit * (size // len(unit) + 1))[:size]
-        times = []
-        for _ in range(3):
-            began = time.process_time()
-            PLAIN.text(text)
-            times.append(time.process_time() - began)
-        return min(times)
-
-    small = seconds(20_000)
-    assert seconds(80_000) < 9 * small + 0.02
+    assert stays_linear(PLAIN.text, unit, sizes=(20_000, 80_000), factor=9, slack=0.02)
 
 
 @pytest.mark.parametrize(

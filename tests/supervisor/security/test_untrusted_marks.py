@@ -2,12 +2,12 @@
 
 # ruff: noqa: RUF001
 
-import time
-
 import pytest
 
 from mcp_nursery.supervisor.security.untrusted_marks import clean_name, wrap
 from mcp_nursery.supervisor.tools.truncation import truncate
+
+from ...linear import stays_linear
 
 
 def test_the_form():
@@ -114,15 +114,6 @@ def test_the_cut(limit):
 )
 def test_it_takes_time_linear_in_the_body(unit):
     """T13: four times the body, about four times the time; to put accents in order would take sixteen."""
-
-    def seconds(size: int) -> float:
-        body = "<" + (unit * (size // len(unit) + 1))[:size]
-        times = []
-        for _ in range(3):
-            began = time.process_time()
-            wrap(body, server="s", tool="t")
-            times.append(time.process_time() - began)
-        return min(times)
-
-    small = seconds(5_000)
-    assert seconds(20_000) < 9 * small + 0.02
+    assert stays_linear(
+        lambda body: wrap("<" + body, server="s", tool="t"), unit, sizes=(5_000, 20_000), factor=9, slack=0.02
+    )

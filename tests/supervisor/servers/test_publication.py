@@ -7,7 +7,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from mcp_nursery.actors import fairness as turns
+from mcp_nursery.actors import fairness
 from mcp_nursery.supervisor import ServerSpec, open_supervisor
 from mcp_nursery.supervisor.events import ToolsChanged
 from mcp_nursery.supervisor.restart_policy import RestartPolicy
@@ -35,7 +35,7 @@ def numbered(first: int, last: int) -> dict[str, object]:
 @pytest.fixture(autouse=True)
 def smallest_pieces(monkeypatch):
     """Others have their turn after each piece, however quick it was."""
-    monkeypatch.setattr(turns, "_SLICE", 0)
+    monkeypatch.setattr(fairness, "_SLICE", 0)
 
 
 # -- turns --------------------------------------------------------------------------------------------------------

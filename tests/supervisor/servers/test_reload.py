@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import trio
 import trio.testing
-from attrs import evolve, field, frozen
+from attrs import evolve
 
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import ConfigError, ConnectionLost, ServerDown, SupervisorClosed, UnknownTool
@@ -26,7 +26,7 @@ from mcp_nursery.supervisor.security.redaction import Redactor
 from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual
 from mcp_nursery.supervisor.transports import UnusableTransport
 
-from ..specs import spec, status
+from ..specs import SERVERS, Named, WithEnvironment, spec, status
 
 S = ServerState
 ONCE = RestartPolicy(delays=())
@@ -50,18 +50,6 @@ async def failure_of(function) -> Exception:
     except Exception as error:
         return error
     raise AssertionError("no error")
-
-
-@frozen
-class Given:
-    """A scripted transport that is given variables, as a subprocess is."""
-
-    server: ScriptedServer
-    env: Mapping[str, str] = field(factory=dict)
-    kind = "scripted"
-
-    def connector(self, *, close_grace: float):
-        return self.server.transport.connector(close_grace=close_grace)
 
 
 # -- what happens to each server ----------------------------------------------------------------------------------
@@ -424,24 +412,10 @@ def test_secrets_of_an_earlier_spec_are_kept_where_a_text_is_not_resolved_yet():
     assert redactor.text("first-secret second-secret") == "[REDACTED:config] [REDACTED:config]"
 
 
-@frozen
-class Named:
-    """A transport whose value says all, so that what is found out of it is written down."""
-
-    name: str
-    kind = "scripted"
-
-    def connector(self, *, close_grace: float):
-        return NAMED[self.name].transport.connector(close_grace=close_grace)
-
-
-NAMED: dict[str, ScriptedServer] = {}
-
-
 @pytest.mark.parametrize("life", [Life(modern=False, closes_after=1), Life(modern=False, deaf_after=3)])
 async def test_what_the_old_connection_found_is_not_said_of_the_new_spec(autojump_clock, life):
     """Q23, L18: its last words, or its first, come when the server has another spec already."""
-    NAMED.update(old=ScriptedServer(life, Life(modern=False)), new=ScriptedServer())
+    SERVERS.update(old=ScriptedServer(life, Life(modern=False)), new=ScriptedServer())
     old, new = (ServerSpec("lab", Named(name)) for name in ("old", "new"))
     async with open_supervisor([old], state=MemoryStore()) as supervisor:
         await trio.sleep(1)
@@ -455,7 +429,7 @@ async def test_what_the_old_connection_found_is_not_said_of_the_new_spec(autojum
 async def test_what_tools_were_is_known_as_before_if_it_is_reached_in_the_same_way(autojump_clock, named):
     """L18: a reload is no way around pins, whatever else it changes; another server has pins of its own."""
     servers = {name: ScriptedServer(declared={"echo": {"description": "Echoes."}}) for name in ("x", "y")}
-    NAMED.update(servers)
+    SERVERS.update(servers)
 
     def one(name: str, **options) -> ServerSpec:
         return ServerSpec("lab", Named(name) if named else servers[name].transport, **options)
@@ -520,12 +494,12 @@ async def test_where_it_was_configured_does_not_count_and_is_shown(autojump_cloc
 async def test_secrets_of_both_specs_are_taken_out(autojump_clock):
     """L17, T9, L18: until it is removed, and with it all that was known of it."""
     server = ScriptedServer(Life(), Life(refuses="first-secret and second-secret", usable=False), Life())
-    async with open_supervisor([ServerSpec("lab", Given(server, {"KEY": "first-secret"}))]) as supervisor:
-        await supervisor.reload([ServerSpec("lab", Given(server, {"KEY": "second-secret"}))])
+    async with open_supervisor([ServerSpec("lab", WithEnvironment(server, {"KEY": "first-secret"}))]) as supervisor:
+        await supervisor.reload([ServerSpec("lab", WithEnvironment(server, {"KEY": "second-secret"}))])
         await trio.sleep(1)
         assert status(supervisor).error == "[REDACTED:config] and [REDACTED:config]"
         await supervisor.remove_server("lab")
-        await supervisor.add_server(ServerSpec("lab", Given(server)))
+        await supervisor.add_server(ServerSpec("lab", WithEnvironment(server)))
         redactor = supervisor._servers.redactor("lab")
         assert redactor.text("first-secret second-secret") == "first-secret second-secret"
 

@@ -11,28 +11,12 @@ import pytest
 from mcp_nursery.actors.enums import Era
 from mcp_nursery.actors.process.orphans import HostProcess, this_host
 from mcp_nursery.actors.process.table import ProcessId
-from mcp_nursery.supervisor.config import TrustRequest
-from mcp_nursery.supervisor.events import DefinitionChange
-from mcp_nursery.supervisor.storage import state_file as state_file_module
+from mcp_nursery.supervisor.storage import state_file
 from mcp_nursery.supervisor.storage.sqlite import SqliteStore
 from mcp_nursery.supervisor.storage.state_file import UnusableFile, open_state_file
 from mcp_nursery.supervisor.storage.store import StoreUnreadable
 
-DECLARED = {"add": '{"description":"Adds."}', "other": "{}"}
-CHANGED = {**DECLARED, "add": '{"description":"Adds, and more."}'}
-CHANGE = DefinitionChange("s", "add", DECLARED["add"], CHANGED["add"])
-REQUEST = TrustRequest("s", "/p/.mcp.json", ("starts a process",), {"command": "x"}, "digest")
-
-
-@pytest.fixture
-def file(tmp_path):
-    return tmp_path / "folder" / "state.sqlite3"
-
-
-@pytest.fixture
-def store(file):
-    with closing(SqliteStore(file)) as store:
-        yield store
+from .samples import CHANGE, CHANGED, DECLARED, REQUEST
 
 
 def refused(store, caplog) -> str:
@@ -133,8 +117,8 @@ def test_folders_that_are_made_are_the_users_alone(tmp_path):
 @pytest.fixture
 def another_user(monkeypatch):
     """We are somebody else than who made the files of this test, and not root."""
-    monkeypatch.setattr(state_file_module.os, "geteuid", lambda: 4711)
-    monkeypatch.setattr(state_file_module.os, "getegid", lambda: 4711)
+    monkeypatch.setattr(state_file.os, "geteuid", lambda: 4711)
+    monkeypatch.setattr(state_file.os, "getegid", lambda: 4711)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives files away")
@@ -201,9 +185,7 @@ ODD = {
     "text": "'stone'",
     "blob": "x'ff00'",
 }
-COLUMNS = [
-    (table, column) for table, columns in state_file_module._COLUMNS.items() if table != "pins" for column in columns
-]
+COLUMNS = [(table, column) for table, columns in state_file._COLUMNS.items() if table != "pins" for column in columns]
 
 
 @pytest.mark.parametrize("odd", ODD.values(), ids=ODD)

@@ -18,30 +18,15 @@ from mcp_nursery.actors.process import orphans
 from mcp_nursery.actors.process.orphans import HostProcess, Orphan, this_host
 from mcp_nursery.actors.process.table import ProcessId, identify
 from mcp_nursery.supervisor import HttpTransport, InProcessTransport, MemoryStore, ServerSpec, StdioTransport
-from mcp_nursery.supervisor.config import TrustRequest, load_config
+from mcp_nursery.supervisor.config import load_config
 from mcp_nursery.supervisor.events import DefinitionChange
-from mcp_nursery.supervisor.storage import sqlite as store_module
+from mcp_nursery.supervisor.storage import sqlite
 from mcp_nursery.supervisor.storage.sqlite import SqliteStore
 from mcp_nursery.supervisor.storage.store import StoreUnreadable, spec_digest
 from mcp_nursery.supervisor.testing import ScriptedServer
 from mcp_nursery.supervisor.tools.pins import MOST_PINS, pinned_text
 
-DECLARED = {"add": '{"description":"Adds."}', "odd \ud800": "{}"}
-CHANGED = {**DECLARED, "add": '{"description":"Adds, and more."}'}
-CHANGE = DefinitionChange("s", "add", DECLARED["add"], CHANGED["add"])
-REQUEST = TrustRequest("s", "/p/.mcp.json", ("starts a process",), {"command": "hunter2"}, "digest")
-
-
-@pytest.fixture
-def file(tmp_path):
-    return tmp_path / "folder" / "state.sqlite3"
-
-
-@pytest.fixture
-def store(file):
-    store = SqliteStore(file)
-    yield store
-    store.close()
+from .samples import CHANGE, CHANGED, DECLARED, REQUEST
 
 
 @pytest.fixture(params=["memory", "file"])
@@ -75,9 +60,9 @@ def test_an_old_era_is_asked_for_again(store, file, monkeypatch):
     """P7: after 30 days; the server may have been replaced long since."""
     store.remember_era("s", "d", Era.MODERN)
     now = time.time()
-    monkeypatch.setattr(store_module.time, "time", lambda: now + 30 * 24 * 3600 - 10)
+    monkeypatch.setattr(sqlite.time, "time", lambda: now + 30 * 24 * 3600 - 10)
     assert store.era("s", "d") is Era.MODERN
-    monkeypatch.setattr(store_module.time, "time", lambda: now + 30 * 24 * 3600 + 10)
+    monkeypatch.setattr(sqlite.time, "time", lambda: now + 30 * 24 * 3600 + 10)
     assert store.era("s", "d") is None
 
 
@@ -354,7 +339,7 @@ def test_processes_of_other_machines_are_forgotten_some_day(store, monkeypatch):
     """Q1: their hosts cannot be asked after."""
     store.add_process("m", HostProcess("other boot", 1, 1))
     now = time.time()
-    monkeypatch.setattr(store_module.time, "time", lambda: now + 31 * 24 * 3600)
+    monkeypatch.setattr(sqlite.time, "time", lambda: now + 31 * 24 * 3600)
     store.adopt_orphans(this_host(), but=None)
     assert store._connection.execute("SELECT count(*) FROM processes").fetchone() == (0,)
 

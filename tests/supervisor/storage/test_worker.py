@@ -7,31 +7,18 @@ from contextlib import asynccontextmanager, contextmanager
 import pytest
 import trio
 import trio.testing
-from attrs import frozen
 
 from mcp_nursery.actors.enums import Era, ServerState
 from mcp_nursery.supervisor import MemoryStore, RestartPolicy, ServerSpec, open_supervisor
-from mcp_nursery.supervisor.config import TrustRequest
 from mcp_nursery.supervisor.security.trust import TrustGate
-from mcp_nursery.supervisor.storage import worker as registrar_module
+from mcp_nursery.supervisor.storage import worker as worker_module
 from mcp_nursery.supervisor.storage.eras import EraNotes
 from mcp_nursery.supervisor.storage.store import StoreUnreadable, spec_digest
 from mcp_nursery.supervisor.storage.worker import BATCH, PATIENCE, StoreWorker
 from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual
 
-SERVERS = {}
-REQUEST = TrustRequest("lab", "/p/.mcp.json", ("starts a process",), {"command": "x"}, "digest")
-
-
-@frozen
-class Named:
-    """A scripted server whose transport has a value that lasts, as a command has."""
-
-    name: str
-    kind = "scripted"
-
-    def connector(self, *, close_grace):
-        return SERVERS[self.name].transport.connector(close_grace=close_grace)
+from ..specs import SERVERS, Named
+from .samples import REQUEST
 
 
 async def recalled(worker, transport) -> EraNotes:
@@ -257,7 +244,7 @@ async def test_what_waits_is_done_together():
 
 async def test_how_many_others_wait_does_not_count(monkeypatch):
     """Nobody is refused while the store gets on with its work, however long all of it takes."""
-    monkeypatch.setattr(registrar_module, "PATIENCE", 1.0)
+    monkeypatch.setattr(worker_module, "PATIENCE", 1.0)
     store = Slow()
     store.seconds = 0.1
     async with served(store) as worker:
@@ -266,7 +253,7 @@ async def test_how_many_others_wait_does_not_count(monkeypatch):
 
 async def test_a_disk_that_hangs(monkeypatch):
     """Whoever waits is refused, and served again as soon as it answers; what nobody waits for any more is not done."""
-    monkeypatch.setattr(registrar_module, "PATIENCE", 0.2)
+    monkeypatch.setattr(worker_module, "PATIENCE", 0.2)
     store = Slow()
     store.hanging = threading.Event()
     done = []
@@ -276,7 +263,7 @@ async def test_a_disk_that_hangs(monkeypatch):
             await worker.ask(lambda store: done.append("nobody waits for this"))
         worker.submit(lambda store: done.append("told"))
         store.hanging.set()
-        monkeypatch.setattr(registrar_module, "PATIENCE", 60)
+        monkeypatch.setattr(worker_module, "PATIENCE", 60)
         assert await worker.ask(lambda store: store.agreed("digest")) is False
         assert done == ["told"]
 
