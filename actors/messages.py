@@ -24,6 +24,8 @@ class ExitReason:
     """When the end was noticed, on Trio's clock; the transport is closed some time later."""
     era: Era | None = None
     """The era found, also when the attempt failed afterwards."""
+    era_answered: bool = False
+    """See `Handshake`."""
 
     @property
     def clean(self) -> bool:
@@ -45,6 +47,9 @@ class Handshake:
     server_info: "Implementation | None"
     capabilities: "ServerCapabilities | None"
     instructions: str | None
+    era_answered: bool = True
+    """Whether the era follows from what the server answered to the probe: not if it was mute for a while, and not if it
+    was not asked."""
 
 
 @frozen

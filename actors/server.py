@@ -92,6 +92,7 @@ class ServerActor:
         self._connector = connector
         self._connect_timeout = connect_timeout
         self._era = era
+        self._era_answered = False
         self._max_in_flight = max_in_flight
         self._permit = permit
         self._limiter = limiter
@@ -192,7 +193,7 @@ class ServerActor:
         if self._stopping:
             return self._ended(ExitKind.STOPPED, _STOPPED)
         loss = Loss(f"not connected within {self._connect_timeout:g} s", stderr_tail=said)
-        return ExitReason(ExitKind.CONNECT_FAILED, loss, at=self._life.deadline, era=self._era)
+        return self._exit(ExitKind.CONNECT_FAILED, loss, at=self._life.deadline)
 
     async def _introduce(self, connection: Connection, place: Place) -> None:
         """From the first word to `connected`. Nothing that is learnt stays here: the keeper has it.
@@ -201,7 +202,7 @@ class ServerActor:
             HandshakeFailed: It did not come to that.
         """
         handshake = await connection.handshake(self._era)
-        self._era = handshake.era
+        self._era, self._era_answered = handshake.era, handshake.era_answered
         place.leave()
         definitions = await connection.list_tools() if _has_tools(handshake) else ()
         await trio.lowlevel.checkpoint_if_cancelled()  # out of time in this very step, it has not connected
@@ -301,7 +302,10 @@ class ServerActor:
     def _ended(self, kind: ExitKind, loss: Loss) -> ExitReason:
         if loss.needs_auth or loss.unusable:
             kind = ExitKind.NEEDS_AUTH if loss.needs_auth else ExitKind.UNUSABLE
-        return ExitReason(kind, loss, at=trio.current_time(), era=self._era)
+        return self._exit(kind, loss, at=trio.current_time())
+
+    def _exit(self, kind: ExitKind, loss: Loss, at: float) -> ExitReason:
+        return ExitReason(kind, loss, at=at, era=self._era, era_answered=self._era_answered)
 
 
 def _has_tools(handshake: Handshake) -> bool:

@@ -1,13 +1,13 @@
 """Which era a server speaks. It is asked one question at a time, and `initialize` decides if it was asked both.
 
 A server that speaks both eras becomes one of the handshake when it answers `initialize`, whatever it answered before,
-so `initialize` is sent only if a probe that was read stays mute, and then its answer decides.
+so `initialize` is sent only if a probe that was read has no answer of any kind, and then its answer decides.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from importlib.metadata import version
-from typing import Generic, TypeGuard, TypeVar
+from typing import Generic, TypeVar
 
 import trio
 from mcp.client import ClientSession
@@ -20,11 +20,11 @@ from mcp_types import (
     InitializeResult,
     UnsupportedProtocolVersionErrorData,
 )
-from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_MODERN_VERSION, MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from ..enums import Era
-from ..jsonrpc.dispatcher import RequestTimedOut
+from ..jsonrpc.dispatcher import ConnectionClosed, RequestTimedOut
 from ..messages import Handshake
 
 T = TypeVar("T")
@@ -63,14 +63,15 @@ async def negotiate(
         pydantic.ValidationError: An answer nobody can read.
         RuntimeError: No protocol version in common.
     """
+    answered = False
     if remembered is Era.HANDSHAKE:
         await _handshake(session)
     else:
-        await _probe(session, taken)
-    return facts(session)
+        answered = await _probe(session, taken)
+    return facts(session, era_answered=answered)
 
 
-def facts(session: ClientSession) -> Handshake:
+def facts(session: ClientSession, *, era_answered: bool) -> Handshake:
     """What the server said of itself, once the session has adopted an answer."""
     protocol_version = session.protocol_version
     assert protocol_version is not None  # set by whichever attempt succeeded
@@ -80,6 +81,7 @@ def facts(session: ClientSession) -> Handshake:
         server_info=session.server_info,
         capabilities=session.server_capabilities,
         instructions=session.instructions,
+        era_answered=era_answered or session.discover_result is not None,
     )
 
 
@@ -107,37 +109,61 @@ async def _handshake(session: ClientSession) -> None:
         await session.discover()
 
 
-async def _probe(session: ClientSession, taken: Callable[[], Awaitable[None]]) -> None:
-    """Ask `server/discover`; when that is read and stays mute, send `initialize` too, whose answer then decides."""
-    mute = trio.Event()
-    probe, offer = _Attempt(partial(_discover, session, mute)), _Attempt(session.initialize)
+async def _probe(session: ClientSession, taken: Callable[[], Awaitable[None]]) -> bool:
+    """Ask `server/discover`; when that is read and nothing comes of it, send `initialize` too, whose answer then
+    decides. Whether the server has answered the probe, and its era follows from that."""
+    mute, answered = trio.Event(), trio.Event()
+    probe, offer = _Attempt(partial(_discover, session, mute, answered)), _Attempt(session.initialize)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(probe.make)
-        await _answered_or_mute(probe, taken, mute)
+        await _answered_or_mute(probe, answered, taken, mute)
         if not probe.done.is_set():
             nursery.start_soon(offer.make)
             await _settled(probe, offer)
         nursery.cancel_scope.cancel()
     if offer.result is not None:
         session.adopt(offer.result)  # whichever of two answers the session heard last
-    elif probe.result is None:
+        return answered.is_set() and probe.result is None  # one that speaks both was slow to say so
+    if probe.result is None:
         await _settle_refused(session, probe, offer)
+    return answered.is_set()
 
 
-async def _discover(session: ClientSession, mute: trio.Event) -> DiscoverResult:
-    """Ask `server/discover`, for longer than a probe lives unless it is known to be mute: it may not run yet."""
+async def _discover(session: ClientSession, mute: trio.Event, answered: trio.Event) -> DiscoverResult:
+    """Ask `server/discover`, for longer than a probe lives unless it is known to be mute: it may not run yet.
+
+    A refusal that names a version we share is asked about that one. `answered` is set with the first answer of all.
+    """
+    version = LATEST_MODERN_VERSION
     while True:
         try:
-            return await session.discover()
+            found = await session.send_discover(version)
+            break
         except RequestTimedOut:
-            if mute.is_set():
+            if mute.is_set() or answered.is_set():
                 raise
+        except ConnectionClosed:
+            raise
+        except MCPError as refused:
+            shared = [each for each in MODERN_PROTOCOL_VERSIONS if each in (_versions_named(refused) or ())]
+            if answered.is_set() or not shared:
+                answered.set()
+                raise
+            answered.set()
+            version = shared[-1]
+    answered.set()
+    result = DiscoverResult.model_validate(found)
+    session.adopt(result)
+    return result
 
 
 async def _answered_or_mute(
-    probe: "_Attempt[DiscoverResult]", taken: Callable[[], Awaitable[None]], mute: trio.Event
+    probe: "_Attempt[DiscoverResult]",
+    answered: trio.Event,
+    taken: Callable[[], Awaitable[None]],
+    mute: trio.Event,
 ) -> None:
-    """Wait until the probe has an answer, or the server is mute: it has read it, and a second has gone by."""
+    """Wait until the probe is over, or the server is mute: it has read it, and a second has gone by without a word."""
     async with trio.open_nursery() as nursery:
 
         async def listen() -> None:
@@ -146,7 +172,10 @@ async def _answered_or_mute(
 
         nursery.start_soon(listen)
         await taken()
-        await trio.sleep(PATIENCE)
+        with trio.move_on_after(PATIENCE):
+            await answered.wait()
+        if answered.is_set():
+            await probe.done.wait()
         mute.set()
         nursery.cancel_scope.cancel()
 
@@ -183,10 +212,6 @@ async def _settle_refused(
     await _handshake(session)
 
 
-def _is_unsupported(refusal: Exception) -> TypeGuard[MCPError]:
-    return isinstance(refusal, MCPError) and refusal.code == UNSUPPORTED_PROTOCOL_VERSION
-
-
 def _knows_no_handshake(refusal: Exception) -> bool:
     """Whether a refusal of `initialize` itself proves a modern server."""
     return isinstance(refusal, MCPError) and refusal.code in (UNSUPPORTED_PROTOCOL_VERSION, METHOD_NOT_FOUND)
@@ -194,13 +219,18 @@ def _knows_no_handshake(refusal: Exception) -> bool:
 
 def _is_modern_only(refusal: Exception) -> bool:
     """Whether the refusal names versions, and none that a handshake could reach."""
-    if not _is_unsupported(refusal):
-        return False
+    named = _versions_named(refusal)
+    return named is not None and not any(version in HANDSHAKE_PROTOCOL_VERSIONS for version in named)
+
+
+def _versions_named(refusal: Exception) -> Sequence[str] | None:
+    """The versions that a refusal for the version's sake names; None if it is none, or cannot be read."""
+    if not isinstance(refusal, MCPError) or refusal.code != UNSUPPORTED_PROTOCOL_VERSION:
+        return None
     try:
-        supported = UnsupportedProtocolVersionErrorData.model_validate(refusal.data).supported
+        return UnsupportedProtocolVersionErrorData.model_validate(refusal.data).supported
     except ValidationError:
-        return False
-    return not any(version in HANDSHAKE_PROTOCOL_VERSIONS for version in supported)
+        return None
 
 
 class _Attempt(Generic[T]):

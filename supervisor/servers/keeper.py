@@ -196,11 +196,12 @@ class Keeper:
     # -- what an incarnation reports ------------------------------------------------------------------------------
 
     async def _hear_ending(self, reason: ExitReason) -> None:
-        era = reason.era
+        era, answered = reason.era, reason.era_answered
         if not self._overruled:
             await self._decide(reason)
-            era = Era.HANDSHAKE if reason.kind is ExitKind.PROBE_REFUSED else era
-        self._settings.notes.learn(era)
+            if reason.kind is ExitKind.PROBE_REFUSED:
+                era, answered = Era.HANDSHAKE, True
+        self._settings.notes.learn(era, answered=answered)
 
     async def _decide(self, reason: ExitReason) -> None:
         """What follows an end that nobody asked for."""
@@ -212,7 +213,7 @@ class Keeper:
         self._pending.ended(self._now)
 
     async def _hear_connected(self, report: Connected) -> None:
-        self._settings.notes.learn(report.handshake.era)
+        self._settings.notes.learn(report.handshake.era, answered=report.handshake.era_answered)
         redact = self._settings.redact
         review = await self._settings.pins.review(report.definitions)  # before anybody sees a tool
         introduction, tail = introduction_of(report.handshake, redact), kept_tail(report.stderr_tail, redact)

@@ -1,15 +1,21 @@
 """What is remembered of the era that a server speaks: a probe is made once a spec, not once a run."""
 
+import math
 from contextlib import suppress
+
+import trio
 
 from mcp_nursery.actors.enums import Era
 
-from .store import StoreUnreadable
+from .store import DOUBT, StoreUnreadable
 from .worker import StoreWorker
 
 
 class EraNotes:
     """The era of one server: what earlier runs found, and what this one finds. For its keeper.
+
+    A server that was mute for a moment, and then answered `initialize`, may speak the modern era all the same: what its
+    silence says is believed for a day.
 
     Args:
         worker: Who writes it down.
@@ -18,12 +24,18 @@ class EraNotes:
     """
 
     def __init__(self, worker: StoreWorker, server: str, spec: str | None) -> None:
-        self.era: Era | None = None
-        """What is known now."""
         self._worker = worker
         self._server = server
         self._spec = spec
         self._recalled = False
+        self._era: Era | None = None
+        self._until = math.inf
+        """When it is not believed any more, on Trio's clock; `inf` for what the server has answered itself."""
+
+    @property
+    def era(self) -> Era | None:
+        """What is known now."""
+        return self._era if trio.current_time() < self._until else None
 
     async def recall(self) -> None:
         """Read what earlier runs found, once. What cannot be read is not known."""
@@ -31,13 +43,25 @@ class EraNotes:
             return
         if (spec := self._spec) is not None:
             with suppress(StoreUnreadable):
-                self.era = await self._worker.ask(lambda store: store.era(self._server, spec))
+                note = await self._worker.ask(lambda store: store.era(self._server, spec))
+                if note is not None:
+                    self._believe(note.era, note.seconds)
         self._recalled = True
 
-    def learn(self, era: Era | None) -> None:
-        """An incarnation has found this, if it was of this spec: before anything was recalled, none was."""
-        if not self._recalled or era is None or era is self.era:
+    def learn(self, era: Era | None, *, answered: bool) -> None:
+        """An incarnation has found this, if it was of this spec: before anything was recalled, none was.
+
+        Args:
+            era: What it has found.
+            answered: Whether it follows from an answer of the server's to the probe, and not from its silence.
+        """
+        if not self._recalled or era is None:
             return
-        self.era = era
+        if era is self.era and (self._until == math.inf or not answered):
+            return
+        self._believe(era, math.inf if answered else DOUBT)
         if (spec := self._spec) is not None:
-            self._worker.submit(lambda store: store.remember_era(self._server, spec, era))
+            self._worker.submit(lambda store: store.remember_era(self._server, spec, era, answered=answered))
+
+    def _believe(self, era: Era, seconds: float) -> None:
+        self._era, self._until = era, trio.current_time() + seconds

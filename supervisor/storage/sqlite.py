@@ -2,6 +2,7 @@
 
 import json
 import logging
+import math
 import os
 import sqlite3
 import time
@@ -17,7 +18,7 @@ from mcp_nursery.actors.process.table import ProcessId
 from ..security.trust import TrustRequest
 from ..tools.pins import DefinitionChange, Pin, Room, UnusablePins, check_pinned, pins_after
 from .state_file import BUSY, INSERT_PINS, UnusableFile, open_state_file, pin_rows, whole
-from .store import StoreUnreadable
+from .store import DOUBT, EraNote, StoreUnreadable
 
 logger: Final = logging.getLogger(__name__)
 
@@ -83,17 +84,21 @@ class SqliteStore:
             if db is not None:
                 db.execute(f"PRAGMA busy_timeout = {BUSY * 1000:.0f}")
 
-    def era(self, server: str, spec: str) -> Era | None:
+    def era(self, server: str, spec: str) -> EraNote | None:
         """See `Store`."""
-        oldest = time.time() - _MEMORY
-        query = "SELECT era FROM eras WHERE server = ? AND spec = ? AND at > ?"
-        found: Any = self._tried(lambda db: db.execute(query, (server, spec, oldest)).fetchone(), None)
-        return Era(found[0]) if found is not None and found[0] in set(Era) else None
+        now = time.time()
+        query = "SELECT era, answered, at + ? FROM eras WHERE server = ? AND spec = ? AND at > ?"
+        row = (DOUBT - now, server, spec, now - _MEMORY)
+        found: Any = self._tried(lambda db: db.execute(query, row).fetchone(), None)
+        if found is None or found[0] not in set(Era):
+            return None
+        seconds = math.inf if found[1] else found[2]
+        return EraNote(Era(found[0]), seconds) if seconds > 0 else None
 
-    def remember_era(self, server: str, spec: str, era: Era) -> None:
+    def remember_era(self, server: str, spec: str, era: Era, *, answered: bool) -> None:
         """See `Store`."""
-        row = (server, spec, era.value, time.time())
-        self._tried(lambda db: db.execute("INSERT OR REPLACE INTO eras VALUES (?, ?, ?, ?)", row), None)
+        row = (server, spec, era.value, time.time(), answered)
+        self._tried(lambda db: db.execute("INSERT OR REPLACE INTO eras VALUES (?, ?, ?, ?, ?)", row), None)
 
     def add_process(self, marker: str, host: HostProcess) -> None:
         """See `Store`."""

@@ -18,13 +18,17 @@ from ..tools.pins import Pin, UnusablePins, repinned
 
 APPLICATION: Final = 0x6D63706E
 """`mcpn`: what says in the file whose format it has."""
-FORMAT: Final = 3
-"""Format 1 had no pins, format 2 those of a server in one row. Neither said whose it was."""
+FORMAT: Final = 4
+"""Format 1 had no pins, format 2 those of a server in one row; neither said whose it was. Up to format 3 an era did not
+say whether a server had answered."""
+_SIGNED: Final = 3
+"""The first format that says whose it is."""
 BUSY: Final = 1.0
 """Seconds to wait for another process that is writing."""
 
 _TABLES: Final[Mapping[str, str]] = {
-    "eras": "server TEXT NOT NULL, spec TEXT NOT NULL, era TEXT NOT NULL, at REAL NOT NULL, PRIMARY KEY (server, spec)",
+    "eras": "server TEXT NOT NULL, spec TEXT NOT NULL, era TEXT NOT NULL, at REAL NOT NULL,"
+    " answered INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (server, spec)",
     "processes": "marker TEXT PRIMARY KEY, pid INTEGER, started INTEGER,"
     " machine TEXT NOT NULL, host INTEGER NOT NULL, host_started INTEGER NOT NULL, at REAL NOT NULL",
     "consents": "digest TEXT PRIMARY KEY, server TEXT NOT NULL, file TEXT NOT NULL, at REAL NOT NULL",
@@ -32,17 +36,19 @@ _TABLES: Final[Mapping[str, str]] = {
     " at REAL NOT NULL, PRIMARY KEY (server, spec, tool)",
 }
 _COLUMNS: Final = {
-    "eras": ("server", "spec", "era", "at"),
+    "eras": ("server", "spec", "era", "at", "answered"),
     "processes": ("marker", "pid", "started", "machine", "host", "host_started", "at"),
     "consents": ("digest", "server", "file", "at"),
     "pinned": ("server", "spec", "tool", "text", "differs", "at"),
     "pins": ("server", "spec", "pins", "at"),
 }
+_OLD_ERAS: Final = _COLUMNS["eras"][:4]
 _OF_FORMAT: Final = {
     0: frozenset[str](),
     1: frozenset({"eras", "processes", "consents"}),
     2: frozenset({"eras", "processes", "consents", "pins"}),
     3: frozenset(_TABLES),
+    4: frozenset(_TABLES),
 }
 
 INSERT_PINS: Final = """
@@ -159,23 +165,27 @@ def _format_of(db: sqlite3.Connection) -> int:
     tables = frozenset(name for (name,) in db.execute(names).fetchall())
     if application == APPLICATION and version > FORMAT:
         raise UnusableFile("a newer version of mcp-nursery wrote it", "use that version, or name another file")
-    ours = application == (APPLICATION if version == FORMAT else 0)
-    if ours and tables == _OF_FORMAT.get(version) and _has_our_columns(db, tables):
+    ours = application == (APPLICATION if version >= _SIGNED else 0)
+    if ours and tables == _OF_FORMAT.get(version) and _has_our_columns(db, tables, version):
         return cast("int", version)
     if application == APPLICATION:
         raise UnusableFile("its tables are damaged")
     raise UnusableFile("it is another program's database", "name another file")
 
 
-def _has_our_columns(db: sqlite3.Connection, tables: Collection[str]) -> bool:
+def _has_our_columns(db: sqlite3.Connection, tables: Collection[str], version: int) -> bool:
     columns = "SELECT name FROM pragma_table_info(?)"
-    return all(tuple(name for (name,) in db.execute(columns, (each,))) == _COLUMNS[each] for each in tables)
+    wanted = _COLUMNS if version == FORMAT else {**_COLUMNS, "eras": _OLD_ERAS}
+    return all(tuple(name for (name,) in db.execute(columns, (each,))) == wanted[each] for each in tables)
 
 
 def _bring_up_to_date(db: sqlite3.Connection) -> None:
     found = _format_of(db)  # looked at again: another process may have been quicker
     if found == FORMAT:
         return
+    if found:  # only a modern server is sure to have said what it is
+        db.execute("ALTER TABLE eras ADD COLUMN answered INTEGER NOT NULL DEFAULT 0")
+        db.execute("UPDATE eras SET answered = 1 WHERE era = 'modern'")
     for table, columns in _TABLES.items():
         db.execute(f"CREATE TABLE IF NOT EXISTS {table} ({columns})")
     if "pins" in _OF_FORMAT[found]:

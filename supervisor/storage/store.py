@@ -4,13 +4,14 @@ All of it is synchronous; whoever owns a store decides in which thread.
 """
 
 import json
+import math
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Protocol
 
-from attrs import asdict, define, field
+from attrs import asdict, define, field, frozen
 
 from mcp_nursery.actors.enums import Era
 from mcp_nursery.actors.errors import NurseryError
@@ -20,6 +21,18 @@ from mcp_nursery.actors.process.table import ProcessId
 from ..security.trust import TrustRequest
 from ..spec import ServerSpec
 from ..tools.pins import DefinitionChange, Pin, Room, noted_changes, pins_after
+
+DOUBT = 24 * 3600.0
+"""Seconds for which an era is believed that follows from a server's silence."""
+
+
+@frozen
+class EraNote:
+    """What is remembered of a server's era."""
+
+    era: Era
+    seconds: float = math.inf
+    """For how long it is to be believed; `inf` for what the server has answered itself."""
 
 
 class StoreUnreadable(NurseryError):
@@ -42,12 +55,12 @@ class Store(Protocol):
         """
         ...
 
-    def era(self, server: str, spec: str) -> Era | None:
-        """What was found of a server with this digest of its spec, if anything."""
+    def era(self, server: str, spec: str) -> "EraNote | None":
+        """What was found of a server with this digest of its spec, if anything that is still believed."""
         ...
 
-    def remember_era(self, server: str, spec: str, era: Era) -> None:
-        """It was found now."""
+    def remember_era(self, server: str, spec: str, era: Era, *, answered: bool) -> None:
+        """It was found now; `answered`: by an answer of the server's, not by its silence."""
         ...
 
     def add_process(self, marker: str, host: HostProcess) -> None:
@@ -133,7 +146,7 @@ class MemoryStore:
 
     blocking: bool = field(default=False, init=False)
     """See `Store`: nothing here waits."""
-    _eras: dict[tuple[str, str], Era] = field(factory=dict[tuple[str, str], Era], init=False)
+    _eras: dict[tuple[str, str], EraNote] = field(factory=dict[tuple[str, str], EraNote], init=False)
     _agreements: set[str] = field(factory=set[str], init=False)
     _pins: dict[tuple[str, str], "_Pins"] = field(factory=dict[tuple[str, str], "_Pins"], init=False)
 
@@ -141,13 +154,13 @@ class MemoryStore:
         """See `Store`. Nothing can go wrong with it."""
         return nullcontext()
 
-    def era(self, server: str, spec: str) -> Era | None:
-        """See `Store`."""
+    def era(self, server: str, spec: str) -> EraNote | None:
+        """See `Store`. It does not outlive its supervisor, which knows what time it is."""
         return self._eras.get((server, spec))
 
-    def remember_era(self, server: str, spec: str, era: Era) -> None:
+    def remember_era(self, server: str, spec: str, era: Era, *, answered: bool) -> None:
         """See `Store`."""
-        self._eras[server, spec] = era
+        self._eras[server, spec] = EraNote(era, math.inf if answered else DOUBT)
 
     def add_process(self, marker: str, host: HostProcess) -> None:
         """Nothing: who could read it after this host is gone?"""

@@ -137,7 +137,7 @@ async def test_a_life_that_is_stopped(autojump_clock):
     assert seen.story == [(0, Opened), (0, Connected), (10, Ending), (12, Ended)]
     assert seen.reports[0][1] == Opened(3, None)
     assert seen.reports[-1][1] == Ended(3)
-    assert seen.reason == ExitReason(ExitKind.STOPPED, TOLD, at=10, era=Era.MODERN)
+    assert seen.reason == ExitReason(ExitKind.STOPPED, TOLD, at=10, era=Era.MODERN, era_answered=True)
     assert server.ends == [12]
 
 

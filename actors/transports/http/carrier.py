@@ -238,7 +238,7 @@ class StreamableCarrier(HttpCarrier):
 
     def enter_session(self, session: str) -> None:
         """The server has opened a session."""
-        if session.isascii() and session.isprintable():
+        if _is_session(session):
             self._session = session
 
     def headers(self, outgoing: Outgoing) -> dict[str, str]:
@@ -272,9 +272,23 @@ class StreamableCarrier(HttpCarrier):
         return Request(self, outgoing)
 
     def drop(self, slot: ReplySlot, reason: str | None) -> None:
-        """See `Carrier`: a request whose exchange is over has been answered."""
-        if slot in self._exchanges:
+        """See `Carrier`: a request whose exchange is over has been answered.
+
+        An `initialize` that nobody waits for any more may still open a session, which is to be ended.
+        """
+        exchange = self._exchanges.get(slot)
+        if isinstance(exchange, Request) and exchange.outgoing.method == "initialize" and slot.sent:
+            if exchange.session_id is None:
+                del self._exchanges[slot]
+                return
+            self.discard_session(exchange.session_id)
+        if exchange is not None:
             super().drop(slot, reason)
+
+    def discard_session(self, session: str) -> None:
+        """The server has opened a session that nobody uses."""
+        if self._nursery is not None and not self._is_lost and _is_session(session):
+            self._nursery.start_soon(self._delete, session)
 
     def of_a_resumption(self, evidence: Evidence) -> Evidence:
         """What it shows that a stream was not taken up again: of the request nothing, if the conversation goes on."""
@@ -285,10 +299,19 @@ class StreamableCarrier(HttpCarrier):
 
     async def end_session(self) -> None:
         """End the session, as a courtesy."""
-        if self.is_gone or self._session is None or self._is_modern:
-            return
+        if not self.is_gone and self._session is not None:
+            await self._delete(self._session)
+
+    async def _delete(self, session: str) -> None:
+        headers = {**self.headers(Outgoing(b"")), SESSION: session}
+        if self._is_modern:  # it was opened by the handshake all the same
+            del headers[MCP_PROTOCOL_VERSION_HEADER]
         try:
-            response = await self.client.send("DELETE", self.moved or self.url, self.headers(Outgoing(b"")))
+            response = await self.client.send("DELETE", self.moved or self.url, headers)
             await response.aclose()
         except Exception as error:
             logger.debug("the session could not be ended: %s", type(error).__name__)
+
+
+def _is_session(session: str) -> bool:
+    return session.isascii() and session.isprintable()

@@ -122,6 +122,11 @@ class Exchange:
         return self.slot is not None and self.slot.decided
 
     @property
+    def _is_abandoned(self) -> bool:
+        """Whether its answer, and its failure too, are nobody's."""
+        return self.slot is not None and self.slot.abandoned
+
+    @property
     def is_resumption(self) -> bool:
         """Whether what is said now is said to something that was taken before."""
         return False
@@ -139,7 +144,7 @@ class Exchange:
             evidence = Evidence(f"the exchange crashed: {type(error).__name__}", Fault.BROKEN)
         finally:
             self.carrier.ended(self)
-            if evidence is not None and not self.scope.cancelled_caught:
+            if evidence is not None and not self.scope.cancelled_caught and not self._is_abandoned:
                 self.carrier.fail(self, evidence)
             self.done.set()
 

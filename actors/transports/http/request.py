@@ -51,6 +51,10 @@ class SessionConversation(Conversation, Protocol):
         """The server has opened a session."""
         ...
 
+    def discard_session(self, session: str) -> None:
+        """The server has opened a session that nobody uses."""
+        ...
+
     def judge_refusal(self, refusal: Rejected, *, in_session: bool) -> Outcome:
         """What an error that the server answered with means for who waits."""
         ...
@@ -118,6 +122,10 @@ class Request(Exchange, Origin):
     async def _take(self, response: httpx2.Response, limit: trio.CancelScope) -> Evidence | None:
         if self.outgoing.method == "initialize":
             self.session_id = response.headers.get(SESSION)
+            if self.slot is not None and self.slot.abandoned:
+                if self.session_id is not None:
+                    self.carrier.discard_session(self.session_id)
+                return None
         kind = media_type(response)
         if kind == EVENTS:
             return await self._listen(response, limit)

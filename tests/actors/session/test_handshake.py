@@ -138,6 +138,31 @@ async def test_a_refusal_that_names_nothing_readable_means_initialize(data, auto
     assert (handshake.era, lab.asked) == (Era.HANDSHAKE, [PROBE, INITIALIZE])
 
 
+async def test_a_server_that_has_refused_the_first_probe_is_never_sent_initialize(autojump_clock):
+    """P7: both attempts take more than the second together; `initialize` would make it one of the handshake."""
+    refusal, found = unsupported("2031-01-01", MODERN, after=0.75), answers(discovery(), after=0.75)
+    handshake, lab, settled = await opened(server_discover=[refusal, found], initialize=GOOD_INITIALIZE)
+    assert (handshake.era, handshake.era_answered, settled) == (Era.MODERN, True, 1.5)
+    assert lab.asked == [PROBE, PROBE]
+
+
+@pytest.mark.parametrize(
+    ("remembered", "script", "answered"),
+    [
+        (None, {"initialize": GOOD_INITIALIZE}, True),
+        (None, {"server_discover": MUTE, "initialize": GOOD_INITIALIZE}, False),
+        (None, {"server_discover": refuses(-32601, after=2), "initialize": answers(greeting(), after=4)}, True),
+        (None, {"server_discover": answers(discovery(), after=2), "initialize": answers(greeting(), after=4)}, False),
+        (Era.HANDSHAKE, {"initialize": GOOD_INITIALIZE}, False),
+        (Era.HANDSHAKE, {"server_discover": GOOD_PROBE, "initialize": unsupported(MODERN)}, True),
+    ],
+    ids=["refused", "mute", "refused late", "slow, and speaks both", "not asked", "not asked, and modern"],
+)
+async def test_an_era_is_answered_or_it_follows_from_silence(remembered, script, answered, autojump_clock):
+    handshake, _, _ = await opened(remembered, **script)
+    assert handshake.era_answered is answered
+
+
 # mute servers
 
 

@@ -14,7 +14,7 @@ from mcp_nursery.actors.process.table import ProcessId
 from mcp_nursery.supervisor.storage import state_file
 from mcp_nursery.supervisor.storage.sqlite import SqliteStore
 from mcp_nursery.supervisor.storage.state_file import UnusableFile, open_state_file
-from mcp_nursery.supervisor.storage.store import StoreUnreadable
+from mcp_nursery.supervisor.storage.store import EraNote, StoreUnreadable
 
 from .samples import CHANGE, CHANGED, DECLARED, REQUEST
 
@@ -68,7 +68,7 @@ def test_a_database_of_another_program(store, file, script, caplog):
 def test_a_file_of_a_newer_version(store, file, caplog):
     store.agree(REQUEST)
     store.close()
-    make(file, "PRAGMA user_version = 4; CREATE TABLE new (x);")
+    make(file, "PRAGMA user_version = 5; CREATE TABLE new (x);")
     said = refused(store, caplog)
     assert said.endswith("a newer version of mcp-nursery wrote it; use that version, or name another file")
 
@@ -194,7 +194,7 @@ def test_rows_that_nobody_of_ours_wrote(store, file, table, column, odd):
     """Of eras and processes they are as good as lost; of consents and pins they refuse; none is an error of ours."""
     me = this_host()
     dead = HostProcess(me.machine, me.pid, me.started - 1)
-    store.remember_era("s", "d", Era.MODERN)
+    store.remember_era("s", "d", Era.MODERN, answered=True)
     store.add_process("m", dead)
     store.name_process("m", ProcessId(4, 44))
     store.add_process("n", HostProcess(me.machine, me.pid, me.started - 2))
@@ -211,7 +211,7 @@ def test_rows_that_nobody_of_ours_wrote(store, file, table, column, odd):
     found = store.adopt_orphans(me, but=None)
     assert "n" in {orphan.marker for orphan in found}
     assert all(isinstance(part, int) for orphan in found if orphan.leader for part in (orphan.leader.pid, orphan.since))
-    assert store.era("s", "d") in (None, Era.MODERN)
+    assert store.era("s", "d") in (None, EraNote(Era.MODERN))
     store.name_process("m", ProcessId(4, 44))
     store.forget_process("m")
     for ask in (
@@ -274,8 +274,8 @@ def test_what_is_done_together_waits_once_for_another_process(store, file, opene
         began = time.monotonic()
         with store.together():
             for name in "abcdefgh":
-                store.remember_era(name, "d", Era.MODERN)
+                store.remember_era(name, "d", Era.MODERN, answered=True)
         assert time.monotonic() - began < 5
         other.execute("ROLLBACK")
-    store.remember_era("a", "d", Era.MODERN)
-    assert store.era("a", "d") is Era.MODERN
+    store.remember_era("a", "d", Era.MODERN, answered=True)
+    assert store.era("a", "d") == EraNote(Era.MODERN)

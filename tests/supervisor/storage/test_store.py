@@ -22,7 +22,7 @@ from mcp_nursery.supervisor.config import load_config
 from mcp_nursery.supervisor.events import DefinitionChange
 from mcp_nursery.supervisor.storage import sqlite
 from mcp_nursery.supervisor.storage.sqlite import SqliteStore
-from mcp_nursery.supervisor.storage.store import StoreUnreadable, spec_digest
+from mcp_nursery.supervisor.storage.store import DOUBT, EraNote, StoreUnreadable, spec_digest
 from mcp_nursery.supervisor.testing import ScriptedServer
 from mcp_nursery.supervisor.tools.pins import MOST_PINS, pinned_text
 
@@ -50,24 +50,39 @@ def test_where_it_is(user_folders):
 def test_eras(either):
     """P7."""
     assert either.era("s", "d") is None
-    either.remember_era("s", "d", Era.MODERN)
-    either.remember_era("s", "d", Era.HANDSHAKE)
-    either.remember_era("t", "d", Era.MODERN)
-    assert (either.era("s", "d"), either.era("t", "d"), either.era("s", "e")) == (Era.HANDSHAKE, Era.MODERN, None)
+    either.remember_era("s", "d", Era.MODERN, answered=True)
+    either.remember_era("s", "d", Era.HANDSHAKE, answered=True)
+    either.remember_era("t", "d", Era.MODERN, answered=True)
+    found = (either.era("s", "d"), either.era("t", "d"), either.era("s", "e"))
+    assert found == (EraNote(Era.HANDSHAKE), EraNote(Era.MODERN), None)
+
+
+def test_an_era_that_silence_says_is_believed_for_a_day(either, monkeypatch):
+    """P7: the moment in which it was asked may have been a slow one."""
+    now = time.time()
+    monkeypatch.setattr(sqlite.time, "time", lambda: now)
+    either.remember_era("s", "d", Era.HANDSHAKE, answered=False)
+    found = either.era("s", "d")
+    assert (found.era, found.seconds) == (Era.HANDSHAKE, pytest.approx(DOUBT))
+    if either.blocking:
+        monkeypatch.setattr(sqlite.time, "time", lambda: now + DOUBT - 10)
+        assert either.era("s", "d").seconds == pytest.approx(10)
+        monkeypatch.setattr(sqlite.time, "time", lambda: now + DOUBT + 10)
+        assert either.era("s", "d") is None
 
 
 def test_an_old_era_is_asked_for_again(store, file, monkeypatch):
     """P7: after 30 days; the server may have been replaced long since."""
-    store.remember_era("s", "d", Era.MODERN)
+    store.remember_era("s", "d", Era.MODERN, answered=True)
     now = time.time()
     monkeypatch.setattr(sqlite.time, "time", lambda: now + 30 * 24 * 3600 - 10)
-    assert store.era("s", "d") is Era.MODERN
+    assert store.era("s", "d") == EraNote(Era.MODERN)
     monkeypatch.setattr(sqlite.time, "time", lambda: now + 30 * 24 * 3600 + 10)
     assert store.era("s", "d") is None
 
 
 def test_an_era_of_another_version_is_none(store, file):
-    store.remember_era("s", "d", Era.MODERN)
+    store.remember_era("s", "d", Era.MODERN, answered=True)
     with sqlite3.connect(file) as other:
         other.execute("UPDATE eras SET era = 'stone'")
     other.close()
@@ -217,6 +232,40 @@ def test_a_file_of_the_second_format_keeps_its_pins(store, file):
     assert store.open_changes() == []
 
 
+THIRD = """
+UPDATE eras SET at = ROUND(at);
+ALTER TABLE eras RENAME TO newer;
+CREATE TABLE eras (
+    server TEXT NOT NULL, spec TEXT NOT NULL, era TEXT NOT NULL, at REAL NOT NULL, PRIMARY KEY (server, spec)
+);
+INSERT INTO eras SELECT server, spec, era, at FROM newer;
+DROP TABLE newer;
+PRAGMA user_version = 3;
+"""
+"""Makes a file one of the third format."""
+
+
+def test_a_file_of_the_third_format_keeps_all_and_doubts_what_silence_may_have_said(store, file, monkeypatch):
+    """K7: consents and pins stay. P7: a `handshake` of then may be of one slow moment."""
+    store.agree(REQUEST)
+    store.pin("s", "d", DECLARED)
+    store.pin("s", "d", CHANGED)
+    store.remember_era("s", "d", Era.HANDSHAKE, answered=True)
+    store.remember_era("t", "d", Era.MODERN, answered=True)
+    store.close()
+    with sqlite3.connect(file) as other:
+        other.executescript(THIRD)
+    other.close()
+    assert store.agreed("digest")
+    assert store.open_changes() == [("d", CHANGE)]
+    assert store.era("t", "d") == EraNote(Era.MODERN)
+    assert store.era("s", "d").seconds == pytest.approx(DOUBT, abs=60)
+    now = time.time()
+    monkeypatch.setattr(sqlite.time, "time", lambda: now + DOUBT + 10)
+    assert store.era("s", "d") is None
+    assert store.era("t", "d") == EraNote(Era.MODERN)
+
+
 @pytest.mark.parametrize("damaged", ["", "{}", "[1, 2]", '[{"a": 1}, {}]', '[{"a": "x"}, {}]', '[{"a": "{}"}, [1]]', 7])
 def test_a_file_of_the_second_format_whose_pins_are_damaged(store, file, damaged):
     """It refuses, and stays as it is."""
@@ -231,11 +280,11 @@ def test_a_file_of_the_second_format_whose_pins_are_damaged(store, file, damaged
 def test_what_is_kept_between_runs(store, file):
     """K7, P7; and L17: of an entry, its hash alone."""
     store.agree(REQUEST)
-    store.remember_era("s", "d", Era.MODERN)
+    store.remember_era("s", "d", Era.MODERN, answered=True)
     store.close()
     with closing(SqliteStore(file)) as again:
         assert again.agreed("digest")
-        assert again.era("s", "d") is Era.MODERN
+        assert again.era("s", "d") == EraNote(Era.MODERN)
     assert b"hunter2" not in b"".join(each.read_bytes() for each in file.parent.iterdir())
 
 
@@ -262,7 +311,7 @@ def damage(file, how):
 def test_what_cannot_be_read(store, file, how, caplog):
     """K7, P7: eras and processes are empty, never an error, and told of once; consent is refused, not overwritten."""
     store.agree(REQUEST)
-    store.remember_era("s", "d", Era.MODERN)
+    store.remember_era("s", "d", Era.MODERN, answered=True)
     store.close()
     if how in ("garbage", "directory"):
         file.unlink()
@@ -272,7 +321,7 @@ def test_what_cannot_be_read(store, file, how, caplog):
     before = None if how == "directory" else file.read_bytes()
     host = HostProcess("here", 1, 1)
     assert store.era("s", "d") is None
-    store.remember_era("s", "d", Era.MODERN)
+    store.remember_era("s", "d", Era.MODERN, answered=True)
     store.add_process("m", host)
     store.name_process("m", ProcessId(2, 2))
     store.forget_process("m")
@@ -360,10 +409,10 @@ from mcp_nursery.supervisor.storage.sqlite import SqliteStore
 path, number = sys.argv[1:]
 store = SqliteStore(path)
 for turn in range(20):
-    store.remember_era(number, str(turn), Era.MODERN)
+    store.remember_era(number, str(turn), Era.MODERN, answered=True)
     store.add_process(f"{number} {turn}", HostProcess("m", 1, 1))
     store.agree(TrustRequest("s", "f", (), {}, f"{number} {turn}"))
-    assert store.era(number, str(turn)) is Era.MODERN
+    assert store.era(number, str(turn)).era is Era.MODERN
     assert store.agreed(f"{number} {turn}")
 store.close()
 """

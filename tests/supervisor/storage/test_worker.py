@@ -13,7 +13,7 @@ from mcp_nursery.supervisor import MemoryStore, RestartPolicy, ServerSpec, open_
 from mcp_nursery.supervisor.security.trust import TrustGate
 from mcp_nursery.supervisor.storage import worker as worker_module
 from mcp_nursery.supervisor.storage.eras import EraNotes
-from mcp_nursery.supervisor.storage.store import StoreUnreadable, spec_digest
+from mcp_nursery.supervisor.storage.store import DOUBT, StoreUnreadable, spec_digest
 from mcp_nursery.supervisor.storage.worker import BATCH, PATIENCE, StoreWorker
 from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual
 
@@ -82,7 +82,7 @@ def test_an_era_that_is_no_longer_true_does_no_harm():
 class Failing(MemoryStore):
     """Nothing in it can be read, and nothing written."""
 
-    def era(self, *_):
+    def era(self, *_, **_options):
         raise StoreUnreadable("broken")
 
     remember_era = add_process = agreed = agree = era
@@ -152,10 +152,10 @@ def test_after_the_end():
         async with trio.open_nursery() as nursery:
             nursery.start_soon(worker.run)
             notes = await recalled(worker, Named("x"))
-            notes.learn(Era.MODERN)
+            notes.learn(Era.MODERN, answered=True)
             assert (await recalled(worker, Named("x"))).era is Era.MODERN
             await worker.finish()
-        notes.learn(Era.HANDSHAKE)
+        notes.learn(Era.HANDSHAKE, answered=True)
         worker.ended("m")
         assert (await recalled(worker, Named("x"))).era is None
         with pytest.raises(StoreUnreadable):
@@ -171,6 +171,31 @@ def test_after_the_end():
     run_virtual(main)
 
 
+def test_what_silence_says_is_asked_again_after_a_day():
+    """P7: in the same run as in a later one; an answer settles it, and another silence is believed as long."""
+
+    async def main():
+        worker = StoreWorker(MemoryStore())
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(worker.run)
+            notes = await recalled(worker, Named("x"))
+            notes.learn(Era.HANDSHAKE, answered=False)
+            await trio.sleep(DOUBT - 1)
+            assert notes.era is Era.HANDSHAKE
+            notes.learn(Era.HANDSHAKE, answered=False)  # a connection that did not ask
+            await trio.sleep(1)
+            assert notes.era is None
+            notes.learn(Era.HANDSHAKE, answered=False)
+            assert notes.era is Era.HANDSHAKE
+            await trio.sleep(DOUBT - 1)
+            notes.learn(Era.HANDSHAKE, answered=True)
+            await trio.sleep(DOUBT)
+            assert notes.era is Era.HANDSHAKE
+            await worker.finish()
+
+    run_virtual(main)
+
+
 def test_what_has_no_value_that_lasts_is_not_written_down():
     """P7: an object of this process is another one in the next run."""
 
@@ -178,7 +203,7 @@ def test_what_has_no_value_that_lasts_is_not_written_down():
         worker = StoreWorker(MemoryStore())
         transport = ScriptedServer().transport
         notes = await recalled(worker, transport)
-        notes.learn(Era.MODERN)
+        notes.learn(Era.MODERN, answered=True)
         assert notes.era is Era.MODERN
         assert (await recalled(worker, transport)).era is None
         assert trio.current_time() == 0

@@ -1,0 +1,106 @@
+"""Two questions about the era on the way at once over HTTP: what the loser of them leaves behind, on a real server."""
+
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+import trio.testing
+
+from mcp_nursery.actors.enums import Era
+from mcp_nursery.actors.outcomes import Answered, Rejected
+from mcp_nursery.actors.session import handshake
+
+from .http_peer import HANDSHAKE, INFO, MODERN, call, connector, outcome_of, response, serving, until
+
+DISCOVERY = {
+    "supportedVersions": [MODERN],
+    "capabilities": {"tools": {}},
+    "_meta": {"io.modelcontextprotocol/serverInfo": INFO},
+}
+GREETING = {"protocolVersion": HANDSHAKE, "serverInfo": INFO, "capabilities": {"tools": {}}}
+SESSION = b"mcp-session-id: late\r\n"
+
+
+@asynccontextmanager
+async def raced(*, streamed=False):
+    """A connection to a modern server whose probe was answered late, and `initialize` not yet; `release` has that
+    answered. `streamed`: the head of that answer has come, and the session with it."""
+    asked, release = trio.Event(), trio.Event()
+
+    async def slow(request):
+        match request.message.get("method"):
+            case "server/discover":
+                await asked.wait()
+                await request.peer._result(request, DISCOVERY)
+            case "initialize":
+                if streamed:
+                    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n" + SESSION
+                    await request.send(head + b"transfer-encoding: chunked\r\n\r\n")
+                asked.set()
+                await release.wait()
+                if not streamed:
+                    await request.peer._result(request, GREETING, SESSION)
+            case _:
+                return False
+        return True
+
+    async with serving(MODERN) as peer:
+        peer.on_other = slow
+        async with connector(peer).connect() as connection:
+            with trio.fail_after(20):
+                said = await connection.handshake(None)
+                await connection.list_tools()
+            assert (said.era, said.era_answered) == (Era.MODERN, True)
+            yield peer, connection, release
+
+
+@pytest.fixture(autouse=True)
+def hurry(monkeypatch):
+    """A probe is mute after a moment, and `initialize` is not waited for."""
+    monkeypatch.setattr(handshake, "PATIENCE", 0.05)
+    monkeypatch.setattr(handshake, "PRECEDENCE", 0.05)
+
+
+def deleted(peer):
+    return [asked.header(b"mcp-session-id") for asked in peer.asked if asked.method == b"DELETE"]
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_the_session_of_an_initialize_that_came_too_late_is_ended(streamed):
+    """P7: nobody else knows of it, and its server would keep it until it forgets it."""
+    async with raced(streamed=streamed) as (peer, _, release):
+        release.set()
+        await until(lambda: deleted(peer))
+        assert deleted(peer) == [b"late"]
+
+
+async def test_a_late_session_goes_with_no_request_and_its_end_is_nobodys():
+    """P7, R8: a modern request has no session, and a 404 to it is no end of one."""
+
+    async def gone(asked):
+        await asked.send(response(404, b"gone"))
+
+    async with raced() as (peer, connection, release):
+        release.set()
+        await until(lambda: deleted(peer))
+        before = len(peer.asked)
+        assert isinstance(await outcome_of(connection, call()), Answered)
+        peer.on_call = gone
+        assert isinstance(await outcome_of(connection, call()), Rejected)
+        assert [asked.header(b"mcp-session-id") for asked in peer.asked[before:]] == [None, None]
+        peer.on_call = peer.answer
+        assert isinstance(await outcome_of(connection, call()), Answered)
+
+
+@pytest.mark.parametrize("status", [401, 404, 500, None])
+async def test_a_late_refusal_of_initialize_is_nobodys(status):
+    """P7: the conversation goes on, whatever the loser's answer is; None: the line is cut."""
+    async with raced() as (peer, connection, release):
+        (initialize,) = peer.heard("initialize")
+        if status is None:
+            await initialize.stream.aclose()
+        else:
+            await initialize.send(response(status, b"no"))
+        await trio.testing.wait_all_tasks_blocked(0.05)  # it has come
+        assert isinstance(await outcome_of(connection, call()), Answered)
+        release.set()
