@@ -6,6 +6,7 @@ from itertools import count
 from weakref import ReferenceType, ref
 
 import trio
+from attrs import define, field
 
 from .reply import ReplySlot
 
@@ -13,15 +14,15 @@ _FEW = 256
 """Calls watched before it is worth looking which of them are decided."""
 
 
+@define(eq=False)
 class Timer:
     """Expires the slots whose time is over. A slot that is decided, or that nobody holds any more, is forgotten."""
 
-    def __init__(self) -> None:
-        self._watched: list[tuple[float, int, ReferenceType[ReplySlot]]] = []
-        """A heap by deadline; the number keeps the order of equal ones."""
-        self._numbers = count()
-        self._bound = _FEW
-        self._alarm = trio.CancelScope()
+    _watched: list[tuple[float, int, ReferenceType[ReplySlot]]] = field(factory=list, init=False)
+    """A heap by deadline; the number keeps the order of equal ones."""
+    _numbers: "count[int]" = field(factory=count, init=False)
+    _bound: int = field(default=_FEW, init=False)
+    _alarm: trio.CancelScope = field(factory=trio.CancelScope, init=False)
 
     def watch(self, slot: ReplySlot, deadline: float) -> None:
         """Expire the slot at `deadline`, on Trio's clock, unless it is decided by then."""

@@ -5,6 +5,7 @@ from collections.abc import Container, Mapping, Sequence
 from typing import Protocol
 
 import trio
+from attrs import define, field
 
 from .mailbox import Mailbox, MailboxStatistics
 from .messages import CallTool, Owner
@@ -31,14 +32,14 @@ class Route(Protocol):
         ...
 
 
+@define(eq=False)
 class RouterActor:
     """Looks up and hands on. Callers wait for a place here; only the owner's mailbox refuses."""
 
-    def __init__(self) -> None:
-        self._mailbox: Mailbox[Sequence[CallTool]] = Mailbox(_CAPACITY)
-        self._routes: Mapping[str, Route] = {}
-        self._calls: deque[CallTool] = deque()
-        """Taken from the mailbox and not handed on yet."""
+    _mailbox: Mailbox[Sequence[CallTool]] = field(factory=lambda: Mailbox(_CAPACITY), init=False)
+    _routes: Mapping[str, Route] = field(factory=dict[str, Route], init=False)
+    _calls: deque[CallTool] = field(factory=deque[CallTool], init=False)
+    """Taken from the mailbox and not handed on yet."""
 
     def swap(self, routes: Mapping[str, Route]) -> None:
         """Route by these from now on, by the servers' names, calls that wait already included. The mapping must not

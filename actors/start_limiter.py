@@ -5,22 +5,22 @@ from types import TracebackType
 from typing import Self
 
 import trio
-from attrs import frozen
+from attrs import define, field, frozen
 
 PATIENCE = 2.0
 """Seconds after which a start that is still mute gives up its place: a hung server must not hold up the others."""
 
 
+@define(eq=False)
 class StartLimiter:
     """Places for starts. One is free again when its holder leaves it, or after `PATIENCE` seconds."""
 
-    def __init__(self, size: float) -> None:
-        self._size = size
-        self._places: dict[Place, None] = {}
-        """Those that are taken, the first to be free again first: all are taken for the same time."""
-        self._line = trio.StrictFIFOLock()
-        """Held by the next in line. The others wait for it without a timer: thousands would all wake at once."""
-        self._left = trio.lowlevel.ParkingLot()
+    _size: float
+    _places: "dict[Place, None]" = field(factory=dict, init=False)
+    """Those that are taken, the first to be free again first: all are taken for the same time."""
+    _line: trio.StrictFIFOLock = field(factory=trio.StrictFIFOLock, init=False)
+    """Held by the next in line. The others wait for it without a timer: thousands would all wake at once."""
+    _left: trio.lowlevel.ParkingLot = field(factory=trio.lowlevel.ParkingLot, init=False)
 
     async def enter(self) -> "Place":
         """Wait for a place."""

@@ -3,10 +3,10 @@
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Final, final
+from typing import final
 
 import trio
-from attrs import frozen
+from attrs import define, field, frozen
 
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.pieces import Steps
@@ -185,6 +185,7 @@ def definition_events(old: Snapshot, new: Snapshot, now: float) -> Steps[list[De
     return events
 
 
+@define(eq=False)
 class _Backlog:
     """What one reader has not read yet, between the hub, which writes, and the reader's stream.
 
@@ -192,14 +193,13 @@ class _Backlog:
     than that it would never hear a live event again.
     """
 
-    def __init__(self, statuses: Callable[[], Sequence[ServerStatus]]) -> None:
-        self.finished: bool = False
-        """Whether nothing more comes."""
-        self.readers: Final = trio.lowlevel.ParkingLot()
-        self._statuses = statuses
-        self._catching_up: deque[Event] = deque()
-        self._live: deque[Event] = deque()
-        self._missed = 0
+    _statuses: Callable[[], Sequence[ServerStatus]]
+    finished: bool = field(default=False, init=False)
+    """Whether nothing more comes."""
+    readers: trio.lowlevel.ParkingLot = field(factory=trio.lowlevel.ParkingLot, init=False)
+    _catching_up: deque[Event] = field(factory=deque[Event], init=False)
+    _live: deque[Event] = field(factory=deque[Event], init=False)
+    _missed: int = field(default=0, init=False)
 
     def add(self, event: Event) -> None:
         """Something has happened."""
@@ -259,13 +259,13 @@ class EventStream(trio.abc.ReceiveChannel[Event]):
         await trio.lowlevel.checkpoint()
 
 
+@define(eq=False)
 class EventHub:
     """Gives every open stream each event."""
 
-    def __init__(self, statuses: Callable[[], Sequence[ServerStatus]]) -> None:
-        self._statuses = statuses
-        self._backlogs: set[_Backlog] = set()
-        self._finished = False
+    _statuses: Callable[[], Sequence[ServerStatus]]
+    _backlogs: set[_Backlog] = field(factory=set[_Backlog], init=False)
+    _finished: bool = field(default=False, init=False)
 
     @asynccontextmanager
     async def open(self) -> AsyncGenerator[EventStream, None]:

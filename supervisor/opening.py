@@ -1,9 +1,9 @@
 """Opening a supervisor: its settings, its nursery, and what comes out of its block."""
 
 import os
-from collections.abc import AsyncGenerator, Collection
+from collections.abc import AsyncGenerator, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import trio
 from tricycle import open_service_nursery
@@ -17,6 +17,7 @@ from .preload import load_unless_in_loop, loaded
 from .restart_policy import RestartPolicy
 from .security.trust import Trust
 from .servers.settings import SupervisorSettings
+from .spec import ServerSpec
 from .storage.pins import PinMode
 from .storage.sqlite import SqliteStore
 from .storage.store import Store
@@ -25,7 +26,12 @@ from .tools.approval import ApprovalRules, Approve
 from .tools.naming import DEFAULT_TEMPLATE, check_template
 
 if TYPE_CHECKING:
+    from mcp_nursery.actors.reply import ProgressCallback
+
+    from .calls.approval import Approvals
     from .supervisor import Supervisor
+    from .tools.results import ToolResult
+    from .tools.tool import Tool
 
 load_unless_in_loop()
 
@@ -42,15 +48,6 @@ def _check_trio() -> None:
             "mcp-nursery runs on Trio, and this is no task of Trio's: start with trio.run(main); beside asyncio, run "
             "Trio as a guest (trio.lowlevel.start_guest_run); under anyio, anyio.run(main, backend='trio')"
         )
-
-
-def _kept_names(reserved: Collection[str], *, override: bool | Collection[str]) -> frozenset[str]:
-    given_up = reserved if override is True else override or ()
-    return frozenset(several(reserved)) - frozenset(several(given_up))
-
-
-def _store(state: str | os.PathLike[str] | Store | None) -> Store:
-    return SqliteStore(state) if state is None or isinstance(state, str | os.PathLike) else state
 
 
 @asynccontextmanager
@@ -116,20 +113,21 @@ async def open_supervisor(
     configured("drop_placeholders", drop_placeholders, true_or_false)
     specs = specs_of(config_or_specs)
     check_template(template)
+    given_up = reserved if override is True else override or ()
+    store = SqliteStore(state) if state is None or isinstance(state, str | os.PathLike) else state
     settings = SupervisorSettings(
         policy=policy or RestartPolicy(),
         template=template,
-        reserved=_kept_names(reserved, override=override),
+        reserved=frozenset(several(reserved)) - frozenset(several(given_up)),
         shutdown_timeout=shutdown_timeout,
         environ=dict(os.environ),
         callbacks=callbacks,
         pins=pins,
-        store_worker=StoreWorker(_store(state)),
+        store_worker=StoreWorker(store),
         trust=trust,
     )
     await loaded()
     from .calls.approval import Approvals
-    from .supervisor import running
 
     approvals = Approvals(approve, approval_rules or ApprovalRules(), drop_placeholders=drop_placeholders)
     raised: BaseException | None = None
@@ -137,7 +135,7 @@ async def open_supervisor(
     try:
         async with open_service_nursery() as services:
             try:
-                async with running(settings, services, approvals, specs, gate=gate, drain=drain) as supervisor:
+                async with _running(settings, services, approvals, specs, gate=gate, drain=drain) as supervisor:
                     yield supervisor
             except BaseException as error:
                 raised = error  # comes out below: through the nursery it would come out in a group
@@ -152,3 +150,41 @@ async def open_supervisor(
         raise BaseExceptionGroup("the body and the supervisor both failed", [raised, crash])
     if raised is not None:
         raise raised
+
+
+@asynccontextmanager
+async def _running(
+    settings: SupervisorSettings,
+    nursery: trio.Nursery,
+    approvals: "Approvals",
+    specs: Iterable[ServerSpec],
+    *,
+    gate: float,
+    drain: float,
+) -> "AsyncGenerator[Supervisor, None]":
+    """Start everything, wait at the gate, and end everything, within a bound, however the block is left."""
+    from .servers.servers import Servers
+    from .supervisor import Supervisor
+
+    async def call_for_model(
+        tool: "Tool",
+        arguments: Mapping[str, Any] | None,
+        *,
+        timeout: float | None,
+        on_progress: "ProgressCallback | None",
+        meta: Mapping[str, Any] | None,
+    ) -> "ToolResult":
+        tool, arguments = await approvals.approved(tool, arguments, servers)
+        return await supervisor.call_tool(
+            tool.tool, arguments, server=tool.server, timeout=timeout, on_progress=on_progress, meta=meta
+        )
+
+    servers = Servers(settings, nursery, call_for_model)
+    supervisor = Supervisor(servers)
+    try:
+        servers.start(specs)
+        with trio.move_on_after(gate):
+            await servers.first_attempts(list(servers.snapshots))
+        yield supervisor
+    finally:
+        await servers.close(drain)

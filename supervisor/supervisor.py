@@ -1,7 +1,7 @@
 """The supervisor as its host uses it: tools, calls, servers, events."""
 
-from collections.abc import AsyncGenerator, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractAsyncContextManager
 from typing import Any, final
 
 import trio
@@ -11,7 +11,6 @@ from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import ConfigError, NurseryError, UnknownTool
 from mcp_nursery.actors.reply import ProgressCallback
 
-from .calls.approval import Approvals
 from .calls.attempts import Attempts
 from .calls.call import ActiveCall, Call, Resend, WhenDown
 from .calls.fan_out import FanOut, Until, open_fan_out
@@ -20,7 +19,6 @@ from .config.specs import Given, specs_of
 from .events import EventStream
 from .servers.commands import Reconnect, Start, Stop
 from .servers.servers import Servers
-from .servers.settings import SupervisorSettings
 from .spec import ServerSpec
 from .state_machine import LEFT_BY_NOBODY, Snapshot
 from .status import CallCounts, ServerStatus, SupervisorStatistics, server_down
@@ -354,39 +352,3 @@ class Supervisor:
             ),
             router=self._servers.router.statistics(),
         )
-
-
-@asynccontextmanager
-async def running(
-    settings: SupervisorSettings,
-    nursery: trio.Nursery,
-    approvals: Approvals,
-    specs: Iterable[ServerSpec],
-    *,
-    gate: float,
-    drain: float,
-) -> AsyncGenerator[Supervisor, None]:
-    """Start everything, wait at the gate, and end everything, within a bound, however the block is left."""
-
-    async def call_for_model(
-        tool: Tool,
-        arguments: Mapping[str, Any] | None,
-        *,
-        timeout: float | None,
-        on_progress: ProgressCallback | None,
-        meta: Mapping[str, Any] | None,
-    ) -> ToolResult:
-        tool, arguments = await approvals.approved(tool, arguments, servers)
-        return await supervisor.call_tool(
-            tool.tool, arguments, server=tool.server, timeout=timeout, on_progress=on_progress, meta=meta
-        )
-
-    servers = Servers(settings, nursery, call_for_model)
-    supervisor = Supervisor(servers)
-    try:
-        servers.start(specs)
-        with trio.move_on_after(gate):
-            await servers.first_attempts(list(servers.snapshots))
-        yield supervisor
-    finally:
-        await servers.close(drain)

@@ -7,6 +7,8 @@ import logging
 from collections import deque
 from typing import Final
 
+from attrs import define, field
+
 from mcp_nursery.actors.enums import ServerState
 
 from .events import StateChanged
@@ -25,13 +27,13 @@ _UNDER_WAY = frozenset({ServerState.CONNECTING, ServerState.CONNECTED})
 """Where its last failure is a matter of the past."""
 
 
+@define(eq=False)
 class TransitionLog:
     """Writes a line for each change of a server's state: INFO, and WARNING where it was lost or has given up."""
 
-    def __init__(self) -> None:
-        self._logged_at: dict[str, deque[float]] = {}
-        """When the last lines about each server were written, on Trio's clock."""
-        self._left_out: dict[str, int] = {}
+    _logged_at: dict[str, deque[float]] = field(factory=dict[str, "deque[float]"], init=False)
+    """When the last lines about each server were written, on Trio's clock."""
+    _left_out: dict[str, int] = field(factory=dict[str, int], init=False)
 
     def note(self, event: StateChanged) -> None:
         """Write what has happened, if it is more than another step on the way to a connection."""

@@ -1,19 +1,21 @@
 """A process tree with an owner: started in a session of its own, heard on stderr, ended to the last member."""
 
 import logging
+import math
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
 from secrets import token_hex
 from typing import Final, cast
 
 import trio
+from attrs import define
 
 from .command import Shown, child_environment, find_program, start_failed
 from .inherited_marks import VARIABLE, mark
 from .ledger import LEDGER, Ledger
 from .pipes import Tail, pump
-from .shutdown import LEAVING
 from .table import ProcessId, identify, is_alive, look, looks_begun, now_in_ticks, signal_group, signal_one, survivors
 
 logger: Final = logging.getLogger(__name__)
@@ -23,6 +25,33 @@ _KILL_SLACK = 0.5
 _LAST_LOOKS = 2.0, 0.5
 """Seconds that look gets. The second time is for a host whose loop stood still for all of the first."""
 _POLL_FIRST, _POLL_MOST = 0.005, 0.05
+
+
+@define(eq=False)
+class Leaving:
+    """Since when a host has been ending all its servers: told by the host, read by the trees.
+
+    A thousand trees cannot all be told in the same moment. If each of them had its grace periods from when its turn
+    came, the last would come to its end seconds late.
+    """
+
+    since: float = math.inf
+    """When all were to end, on Trio's clock; infinite as long as nobody leaves."""
+
+    def step_end(self, began: float, step: int, grace: float) -> float:
+        """When a step of a close is over: `grace` seconds after it began, and no later than without a queue.
+
+        Args:
+            began: When the close began.
+            step: Its number, from 1.
+            grace: Seconds of one step. Half of it is given to each, however long the queue was.
+        """
+        now = trio.current_time()
+        return min(now + grace, max(min(began, self.since) + step * grace, now + grace / 2))
+
+
+LEAVING: ContextVar[Leaving] = ContextVar("mcp_nursery_leaving", default=Leaving())  # noqa: B039 - nobody writes to it
+"""For the processes that the current task and its children start."""
 
 
 class ProcessTree:

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from attrs import field, frozen
+
 from mcp_nursery.actors.errors import NotApproved
 
 from ..servers.servers import Servers
@@ -12,20 +14,17 @@ from ..tools.tool import Tool
 from .call import encode_arguments
 
 
+@frozen(eq=False)
 class Approvals:
-    """Decides about the calls of models, and remembers what was allowed for good.
+    """Decides about the calls of models, and remembers what was allowed for good."""
 
-    Args:
-        approve: Who is asked; None: nobody, and calls that need it are refused.
-        rules: Standing decisions that go before.
-        drop_placeholders: Whether empty optional arguments are left out.
-    """
-
-    def __init__(self, approve: Approve | None, rules: ApprovalRules, *, drop_placeholders: bool) -> None:
-        self._approve = approve
-        self._rules = rules
-        self._drop_placeholders = drop_placeholders
-        self._allowed: set[tuple[str, str]] = set()
+    _approve: Approve | None
+    """Who is asked; None: nobody, and calls that need it are refused."""
+    _rules: ApprovalRules
+    """Standing decisions that go before."""
+    _drop_placeholders: bool = field(kw_only=True)
+    """Whether empty optional arguments are left out."""
+    _allowed: set[tuple[str, str]] = field(factory=set[tuple[str, str]], init=False)
 
     async def approved(
         self, tool: Tool, arguments: Mapping[str, Any] | None, servers: Servers

@@ -52,19 +52,16 @@ class Memory(Protocol):
         ...
 
 
+@frozen(eq=False)
 class TrustGate:
-    """Lets start only what its user has agreed to.
+    """Lets start only what its user has agreed to."""
 
-    Args:
-        memory: What was agreed to earlier.
-        trust: Asks the user; None: nobody is asked, and what was not agreed to earlier does not start.
-        lock: Held while the user is asked: a person is shown one request at a time.
-    """
-
-    def __init__(self, memory: Memory, trust: Trust | None, lock: AbstractAsyncContextManager[None, None]) -> None:
-        self._memory = memory
-        self._trust = trust
-        self._lock = lock
+    _memory: Memory
+    """What was agreed to earlier."""
+    _trust: Trust | None
+    """Asks the user; None: nobody is asked, and what was not agreed to earlier does not start."""
+    _lock: AbstractAsyncContextManager[None, None]
+    """Held while the user is asked: a person is shown one request at a time."""
 
     async def permit(self, request: TrustRequest) -> str | None:
         """None if what a project's file wants is agreed to, earlier or now; otherwise why not, in one line."""

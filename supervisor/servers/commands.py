@@ -1,7 +1,7 @@
 """The commands that a keeper obeys, where its answers appear, and which commands still wait for one."""
 
 import trio
-from attrs import define, field
+from attrs import define, field, frozen
 
 from mcp_nursery.actors.enums import ServerState
 
@@ -75,18 +75,18 @@ class AcceptChange(Command):
     change: DefinitionChange
 
 
+@frozen(eq=False)
 class PendingCommands:
     """Unanswered commands, by what answers them. Each event of the server's life is one method, and answers some."""
 
-    def __init__(self) -> None:
-        self.for_outcome: list[Command] = []
-        """Of the attempt under way, or about to begin."""
-        self.for_tools: list[Command] = []
-        """That are being fetched from the connection there is."""
-        self.for_next_tools: list[Command] = []
-        """That the next connection brings: they are fresh enough."""
-        self.for_closing: list[Command] = []
-        """Of everything the incarnation owns."""
+    for_outcome: list[Command] = field(factory=list[Command], init=False)
+    """Of the attempt under way, or about to begin."""
+    for_tools: list[Command] = field(factory=list[Command], init=False)
+    """That are being fetched from the connection there is."""
+    for_next_tools: list[Command] = field(factory=list[Command], init=False)
+    """That the next connection brings: they are fresh enough."""
+    for_closing: list[Command] = field(factory=list[Command], init=False)
+    """Of everything the incarnation owns."""
 
     def connected(self, now: Snapshot) -> None:
         """The attempt has succeeded, and brought tools."""
@@ -98,7 +98,7 @@ class PendingCommands:
 
     def replaced(self) -> None:
         """Another connection takes the place of this one, and fetches the tools anyway."""
-        self.for_next_tools += self.for_tools
+        self.for_next_tools.extend(self.for_tools)
         self.for_tools.clear()
 
     def ended(self, now: Snapshot) -> None:

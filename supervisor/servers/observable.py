@@ -1,21 +1,27 @@
-"""A value with one writer and any number of tasks that wait for it to become something."""
+"""What tasks wait for: a value, with one writer, that becomes something; and the tools that no server has yet."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from typing import Generic, TypeVar
 
 import trio
+from attrs import define, field
+
+from mcp_nursery.actors.enums import ServerState
+
+from ..catalogue.server_tools import ServerTools, ToolKey
+from ..state_machine import Snapshot
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 
+@define(eq=False)
 class Observable(Generic[T]):
     """Holds an immutable value. Waiters look at what it is, not at what it was: short-lived values may be missed."""
 
-    def __init__(self, value: T) -> None:
-        self.value: T = value
-        """The value now; read only, but for its one writer by `set`."""
-        self._waiters = trio.lowlevel.ParkingLot()
+    value: T
+    """The value now; read only, but for its one writer by `set`."""
+    _waiters: trio.lowlevel.ParkingLot = field(factory=trio.lowlevel.ParkingLot, init=False)
 
     def set(self, value: T) -> None:
         """Replace the value; for its one writer."""
@@ -36,3 +42,83 @@ class Observable(Generic[T]):
         while (found := find(self.value)) is None:
             await self._waiters.park()
         return found
+
+
+@define(eq=False)
+class AwaitedTools:
+    """Calls of tools that no server has yet: whether one may still come, and which calls look again when one has.
+
+    With hundreds of servers and as many calls that wait for them at the start, each change of a server wakes only those
+    whom it concerns. What keepers write is noted here, in one step with the catalogue; nothing here grows with what is
+    connected already.
+    """
+
+    _unsettled: set[str] = field(factory=set[str], init=False)
+    """Servers whose first attempt is under way."""
+    _unlisted: set[str] = field(factory=set[str], init=False)
+    """Servers that are idle and never listed their tools."""
+    _starting: set[str] = field(factory=set[str], init=False)
+    """Servers that were sent a command to start for somebody, and have not moved yet."""
+    _callers: dict[str, trio.lowlevel.ParkingLot] = field(factory=dict[str, trio.lowlevel.ParkingLot], init=False)
+    """Those who wait, by the public name."""
+
+    # -- whether a tool may come ----------------------------------------------------------------------------------
+
+    @property
+    def expected(self) -> bool:
+        """Whether a server may yet bring tools that nobody knows: in a first attempt, or once it is started."""
+        return bool(self._unsettled or self._unlisted)
+
+    def claim_start(self, server: str) -> bool:
+        """Whether this caller is to start the server: one does, however many want it, until it has moved."""
+        if server in self._starting:
+            return False
+        self._starting.add(server)
+        return True
+
+    def unlisted(self) -> Collection[str]:
+        """The servers to be started before anybody can say that nobody has a tool; nobody has started them yet."""
+        return self._unlisted - self._starting
+
+    # -- what happens ---------------------------------------------------------------------------------------------
+
+    def note(self, snapshot: Snapshot, *parts: ServerTools) -> None:
+        """A server stands here now; `parts` are what the catalogue had of it before, and has now."""
+        server, expected = snapshot.spec.name, self.expected
+        self._starting.discard(server)
+        (self._unsettled.discard if snapshot.settled else self._unsettled.add)(server)
+        unlisted = snapshot.state is ServerState.IDLE and not snapshot.definitions
+        (self._unlisted.add if unlisted else self._unlisted.discard)(server)
+        if expected and not self.expected:
+            self.notify()
+        elif self._callers:
+            for part in parts:
+                self._wake(tool.name for tool in part.tools)
+                self._wake(part.held)
+                self._wake(part.departed)
+
+    def forget(self, server: str) -> None:
+        """This server is gone. Whoever forgets it notifies those who wait."""
+        for servers in (self._unsettled, self._unlisted, self._starting):
+            servers.discard(server)
+
+    def notify(self) -> None:
+        """Have everybody look again."""
+        for callers in self._callers.values():
+            callers.unpark_all()
+
+    def _wake(self, keys: Iterable[ToolKey]) -> None:
+        for key in keys:
+            if isinstance(key, str) and key in self._callers:
+                self._callers[key].unpark_all()
+
+    # -- waiting --------------------------------------------------------------------------------------------------
+
+    async def wait(self, name: str) -> None:
+        """Wait until there is something new to be known of the tool of this public name, or of whether it may come."""
+        callers = self._callers.setdefault(name, trio.lowlevel.ParkingLot())
+        try:
+            await callers.park()
+        finally:
+            if not callers and self._callers.get(name) is callers:
+                del self._callers[name]

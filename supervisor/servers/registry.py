@@ -33,9 +33,8 @@ from ..state_machine import Snapshot
 from ..status import CallCounts, ServerStatus, status_of
 from ..tools.tool import Invoke
 from ..transition_log import TransitionLog
-from .awaited_tools import AwaitedTools
 from .commands import Command
-from .observable import Observable
+from .observable import AwaitedTools, Observable
 from .settings import SupervisorSettings
 
 logger: Final = logging.getLogger(__name__)
@@ -140,7 +139,7 @@ class ServerRegistry:
                 one go.
         """
         name, before = new.spec.name, self.catalogue.value.parts[new.spec.name]
-        if name in self.leaving:
+        if name in self.leaving or _shows_the_same(old, new):
             prepared = None
         elif prepared is None or prepared.servers is not self._configured:
             prepared = at_once(self._publication(old, new, self._configured))
@@ -297,3 +296,9 @@ class ServerRegistry:
     def _show(self, catalogue: Catalogue) -> None:
         self.router.swap(catalogue.parts)
         self.catalogue.set(catalogue)
+
+
+def _shows_the_same(old: Snapshot, new: Snapshot) -> bool:
+    """Whether the catalogue has nothing to take from the change of one to the other."""
+    parts = ((one.spec, one.owner, one.definitions, one.review) for one in (old, new))
+    return old.state is new.state and all(one is other for one, other in zip(*parts, strict=True))

@@ -12,11 +12,10 @@ from mcp_nursery.actors.deadlines import Timer
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import ConfigError, SupervisorClosed, UnknownServer
 from mcp_nursery.actors.process.ledger import LEDGER
-from mcp_nursery.actors.process.shutdown import LEAVING, Leaving
+from mcp_nursery.actors.process.tree import LEAVING, Leaving
 from mcp_nursery.actors.secrets import HIDE_SECRETS, TELL_SECRETS
 
 from ..catalogue.suggestions import near_names
-from ..config.environment import call_timeout
 from ..events import InjectionSuspected
 from ..security.redaction import PLAIN, Redactor
 from ..security.untrusted_marks import clean_name
@@ -30,7 +29,7 @@ from .commands import AcceptChange, Command, Reconfigure, Refresh, Remove, Wake
 from .keeper import Keeper
 from .observable import Observable
 from .registry import Publications, ServerRegistry
-from .settings import KeeperSettings, SupervisorSettings
+from .settings import KeeperSettings, SupervisorSettings, call_timeout
 from .usage import Usage
 
 logger: Final = logging.getLogger(__name__)

@@ -1,5 +1,8 @@
-"""Settings: what holds for all servers, and what a keeper takes of it for one."""
+"""Settings: what holds for all servers, what a keeper takes of it for one, and the time limits that the host's
+environment sets: milliseconds there, seconds everywhere else."""
 
+import math
+import re
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 
@@ -7,10 +10,10 @@ import trio
 from attrs import Factory, field, frozen
 
 from mcp_nursery.actors.callbacks import NO_CALLBACKS, Callbacks
+from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.actors.server import Permit
 from mcp_nursery.actors.start_limiter import UNLIMITED, StartLimiter
 
-from ..config.environment import connect_timeout
 from ..restart_policy import RestartPolicy
 from ..security.trust import Trust, TrustGate
 from ..spec import ServerSpec
@@ -29,6 +32,11 @@ REMOTE_STARTS = 20
 IN_PROCESS_STARTS = 20
 """Servers of this process that may be starting at once: a thousand of them would do it in one turn of the loop."""
 
+DEFAULT_CONNECT_TIMEOUT = 30.0
+"""Seconds."""
+
+_MILLISECONDS = re.compile(r"[0-9]+(\.[0-9]+)?")
+
 _GRACE_SHARE = 2.5
 """The shutdown timeout over one grace period: closing waits twice, and the rest is for reaping."""
 
@@ -41,10 +49,6 @@ def _start_limiters() -> dict[str | None, StartLimiter]:
         **dict.fromkeys(REMOTE_KINDS, remote),
         "in-process": StartLimiter(IN_PROCESS_STARTS),
     }
-
-
-def _trust_gate(settings: "SupervisorSettings") -> TrustGate:
-    return TrustGate(settings.store_worker, settings.trust, trio.Lock())
 
 
 @frozen
@@ -71,7 +75,12 @@ class SupervisorSettings:
     """What becomes of tools that are not what they were when they were first used."""
     limiters: Mapping[str | None, StartLimiter] = field(factory=_start_limiters, init=False, repr=False)
     """Where first starts wait for their turn, by the kind of transport."""
-    trust_gate: TrustGate = field(default=Factory(_trust_gate, takes_self=True), init=False, repr=False)
+    trust_gate: TrustGate = field(
+        default=Factory(lambda self: TrustGate(self.store_worker, self.trust, trio.Lock()), takes_self=True),
+        init=False,
+        repr=False,
+    )
+    """Where such entries are stopped."""
 
 
 @frozen(kw_only=True)
@@ -126,3 +135,55 @@ class KeeperSettings:
             pins=PinBook(settings.store_worker, spec, digest, settings.pins),
             idle_since=idle_since,
         )
+
+
+def connect_timeout(spec_value: float | None, environ: Mapping[str, str]) -> float:
+    """Seconds a server may take to connect: `MCP_TIMEOUT` (ms), else the server's own, else 30.
+
+    Args:
+        spec_value: `ServerSpec.connect_timeout`. 0, here and in the environment, means no limit.
+        environ: The host's environment. An empty variable counts as absent.
+
+    Returns:
+        Seconds, `math.inf` for no limit.
+
+    Raises:
+        ConfigError: `MCP_TIMEOUT` is not a number of milliseconds.
+    """
+    seconds = _from_environment("MCP_TIMEOUT", environ)
+    if seconds is None:
+        seconds = DEFAULT_CONNECT_TIMEOUT if spec_value is None else spec_value
+    return seconds or math.inf
+
+
+def call_timeout(call: float | None, server: float | None, environ: Mapping[str, str]) -> float:
+    """Seconds a call may take: its own limit, else the server's, else `MCP_TOOL_TIMEOUT` (ms), else none.
+
+    Args:
+        call: The limit given with the call. 0 is no time at all, `math.inf` no limit.
+        server: `ServerSpec.call_timeout`. 0, here and in the environment, means no limit.
+        environ: The host's environment, read only when the first two are None. An empty variable counts as absent.
+
+    Returns:
+        Seconds, `math.inf` for no limit.
+
+    Raises:
+        ValueError: `call` is negative or not a number.
+        ConfigError: `MCP_TOOL_TIMEOUT` is not a number of milliseconds.
+    """
+    if call is not None:
+        if not call >= 0:
+            raise ValueError(f"timeout is seconds >= 0, not {call}")
+        return float(call)
+    seconds = _from_environment("MCP_TOOL_TIMEOUT", environ) if server is None else server
+    return seconds or math.inf
+
+
+def _from_environment(name: str, environ: Mapping[str, str]) -> float | None:
+    text = environ.get(name, "").strip()
+    if not text:
+        return None
+    seconds = float(text) / 1000 if _MILLISECONDS.fullmatch(text) else math.inf
+    if math.isinf(seconds):
+        raise ConfigError(f"environment variable {name}: milliseconds >= 0 wanted, 0 for no limit", field=name)
+    return seconds

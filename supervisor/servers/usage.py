@@ -6,27 +6,25 @@ from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 
 import trio
+from attrs import define, field
 
 from ..status import CallCounts
 
 _NO_CALLS = CallCounts()
 
 
+@define(eq=False)
 class Usage:
-    """Counts the calls of every server, and notes when those were last used that are to be stopped when nobody does.
+    """Counts the calls of every server, and notes when those were last used that are to be stopped when nobody does."""
 
-    Args:
-        on_unused: Called with the name of a removed server when its last user has gone.
-    """
-
-    def __init__(self, on_unused: Callable[[str], None]) -> None:
-        self._on_unused = on_unused
-        self._configured: set[str] = set()
-        self._counts: dict[str, CallCounts] = {}
-        self._users: Counter[str] = Counter()
-        """Lists and the like that are under way."""
-        self._used_at: dict[str, float] = {}
-        """When the last call or list ended; only of servers that may become idle."""
+    _on_unused: Callable[[str], None]
+    """Called with the name of a removed server when its last user has gone."""
+    _configured: set[str] = field(factory=set[str], init=False)
+    _counts: dict[str, CallCounts] = field(factory=dict[str, CallCounts], init=False)
+    _users: Counter[str] = field(factory=Counter[str], init=False)
+    """Lists and the like that are under way."""
+    _used_at: dict[str, float] = field(factory=dict[str, float], init=False)
+    """When the last call or list ended; only of servers that may become idle."""
 
     def watch(self, server: str, limit: float) -> None:
         """It is configured. Note from now on when it was last used, if it has a limit of idleness."""

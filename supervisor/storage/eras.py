@@ -4,6 +4,7 @@ import math
 from contextlib import suppress
 
 import trio
+from attrs import define, field
 
 from mcp_nursery.actors.enums import Era
 
@@ -11,26 +12,24 @@ from .store import DOUBT, StoreUnreadable
 from .worker import StoreWorker
 
 
+@define(eq=False)
 class EraNotes:
     """The era of one server: what earlier runs found, and what this one finds. For its keeper.
 
     A server that was mute for a moment, and then answered `initialize`, may speak the modern era all the same: what its
     silence says is believed for a day.
-
-    Args:
-        worker: Who writes it down.
-        server: Its name.
-        spec: The digest of how it is reached; None for what does not last: nothing is written down.
     """
 
-    def __init__(self, worker: StoreWorker, server: str, spec: str | None) -> None:
-        self._worker = worker
-        self._server = server
-        self._spec = spec
-        self._recalled = False
-        self._era: Era | None = None
-        self._until = math.inf
-        """When it is not believed any more, on Trio's clock; `inf` for what the server has answered itself."""
+    _worker: StoreWorker
+    """Who writes it down."""
+    _server: str
+    """Its name."""
+    _spec: str | None
+    """The digest of how it is reached; None for what does not last: nothing is written down."""
+    _recalled: bool = field(default=False, init=False)
+    _era: Era | None = field(default=None, init=False)
+    _until: float = field(default=math.inf, init=False)
+    """When it is not believed any more, on Trio's clock; `inf` for what the server has answered itself."""
 
     @property
     def era(self) -> Era | None:

@@ -40,22 +40,23 @@ class _Job:
     refusal: StoreUnreadable | None = None
 
 
+@define(eq=False)
 class StoreWorker:
     """Owns a store. Before its first job it looks for processes that hosts of earlier runs left behind when they were
     killed; those are ended while it goes on."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._jobs: Mailbox[_Job] = Mailbox(math.inf)
-        self._host: HostProcess | None = None
-        self._begun = self._finishing = False
-        self._last: _Job | None = None
-        """The one after which the store is closed."""
-        self._finished_jobs = 0
-        self._warned: set[str] = set()
-        self._sweep = trio.CancelScope()
-        self._swept = trio.Event()
-        self._swept.set()
+    _store: Store
+    _jobs: Mailbox[_Job] = field(factory=lambda: Mailbox(math.inf), init=False)
+    _host: HostProcess | None = field(default=None, init=False)
+    _begun: bool = field(default=False, init=False)
+    _finishing: bool = field(default=False, init=False)
+    _last: _Job | None = field(default=None, init=False)
+    """The one after which the store is closed."""
+    _finished_jobs: int = field(default=0, init=False)
+    _warned: set[str] = field(factory=set[str], init=False)
+    _sweep: trio.CancelScope = field(factory=trio.CancelScope, init=False)
+    _swept: trio.Event | None = field(default=None, init=False)
+    """Set when those processes are gone; None where there are none."""
 
     async def run(self) -> None:
         """Do jobs, in order."""
@@ -75,7 +76,8 @@ class StoreWorker:
         self._finishing = True
         self._sweep.cancel()
         with trio.CancelScope(shield=True, deadline=trio.current_time() + PATIENCE):
-            await self._swept.wait()
+            if self._swept is not None:
+                await self._swept.wait()
             self._last = _Job(None)
             self._put(self._last)
             await self._last.done.wait()
@@ -205,13 +207,13 @@ class StoreWorker:
         )
         if orphans:
             self._swept = trio.Event()
-            nursery.start_soon(self._end, orphans)
+            nursery.start_soon(self._end, orphans, self._swept)
 
-    async def _end(self, orphans: Sequence[Orphan]) -> None:
+    async def _end(self, orphans: Sequence[Orphan], swept: trio.Event) -> None:
         if await end_orphans(orphans, self._sweep):
             for orphan in orphans:
                 self.ended(orphan.marker)
-        self._swept.set()
+        swept.set()
 
 
 def _all_done(jobs: Sequence[_Job]) -> None:

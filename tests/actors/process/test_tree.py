@@ -12,9 +12,8 @@ import trio.testing
 
 from mcp_nursery.actors.process import table, tree
 from mcp_nursery.actors.process.ledger import LEDGER
-from mcp_nursery.actors.process.shutdown import LEAVING, Leaving
 from mcp_nursery.actors.process.table import identify
-from mcp_nursery.actors.process.tree import start_process
+from mcp_nursery.actors.process.tree import LEAVING, Leaving, start_process
 
 from ...timely import Late, in_time, timely
 

@@ -10,8 +10,8 @@ from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.actors.liveness import Liveness
 from mcp_nursery.supervisor.config import Config, document, load_config, loader
 from mcp_nursery.supervisor.config.deferred import DeferredTransport
-from mcp_nursery.supervisor.config.environment import call_timeout, connect_timeout
 from mcp_nursery.supervisor.restart_policy import RestartPolicy
+from mcp_nursery.supervisor.servers.settings import call_timeout, connect_timeout
 from mcp_nursery.supervisor.spec import ServerSpec
 from mcp_nursery.supervisor.transports import (
     DockerTransport,

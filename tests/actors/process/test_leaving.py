@@ -4,7 +4,7 @@ import pytest
 import trio
 import trio.testing
 
-from mcp_nursery.actors.process.shutdown import Leaving
+from mcp_nursery.actors.process.tree import Leaving
 
 
 @pytest.mark.parametrize(
