@@ -18,7 +18,9 @@ _FEW = 256
 class Timer:
     """Expires the slots whose time is over. A slot that is decided, or that nobody holds any more, is forgotten."""
 
-    _watched: list[tuple[float, int, ReferenceType[ReplySlot]]] = field(factory=list, init=False)
+    _watched: list[tuple[float, int, ReferenceType[ReplySlot]]] = field(
+        factory=list[tuple[float, int, ReferenceType[ReplySlot]]], init=False
+    )
     """A heap by deadline; the number keeps the order of equal ones."""
     _numbers: "count[int]" = field(factory=count, init=False)
     _bound: int = field(default=_FEW, init=False)

@@ -16,7 +16,7 @@ class StartLimiter:
     """Places for starts. One is free again when its holder leaves it, or after `PATIENCE` seconds."""
 
     _size: float
-    _places: "dict[Place, None]" = field(factory=dict, init=False)
+    _places: "dict[Place, None]" = field(factory=dict["Place", None], init=False)
     """Those that are taken, the first to be free again first: all are taken for the same time."""
     _line: trio.StrictFIFOLock = field(factory=trio.StrictFIFOLock, init=False)
     """Held by the next in line. The others wait for it without a timer: thousands would all wake at once."""

@@ -22,7 +22,7 @@ class Approvals:
     """Who is asked; None: nobody, and calls that need it are refused."""
     _rules: ApprovalRules
     """Standing decisions that go before."""
-    _drop_placeholders: bool = field(kw_only=True)
+    _drop_placeholders: bool = field(kw_only=True, alias="drop_placeholders")
     """Whether empty optional arguments are left out."""
     _allowed: set[tuple[str, str]] = field(factory=set[tuple[str, str]], init=False)
 
