@@ -11,7 +11,7 @@ from attrs import define, field
 from .reply import ReplySlot
 
 _FEW = 256
-"""Calls watched before it is worth looking which of them are decided."""
+"""Calls watched before it is worth looking which of them are decided, and calls that expire in one turn."""
 
 
 @define(eq=False)
@@ -41,19 +41,25 @@ class Timer:
         while True:
             with self._alarm:
                 await trio.sleep_forever()
-            self._expire_due()
-            self._forget_decided()
+            await self._expire_due()
             self._alarm = trio.CancelScope(deadline=self._watched[0][0] if self._watched else math.inf)
 
     def _wake_at(self, deadline: float) -> None:
         self._alarm.deadline = deadline
 
-    def _expire_due(self) -> None:
-        now = trio.current_time()
-        while self._watched and self._watched[0][0] <= now:
-            slot = heappop(self._watched)[2]()
-            if slot is not None:
+    async def _expire_due(self) -> None:
+        """In turns, until the next deadline is a time to come, and of a slot that still waits for it."""
+        for taken in count(1):
+            if not self._watched:
+                return
+            slot = self._watched[0][2]()
+            if slot is not None and not slot.decided:
+                if self._watched[0][0] > trio.current_time():
+                    return
                 slot.expire()
+            heappop(self._watched)
+            if taken % _FEW == 0:
+                await trio.lowlevel.checkpoint()
 
     def _forget_decided(self) -> None:
         self._watched = [one for one in self._watched if (slot := one[2]()) is not None and not slot.decided]

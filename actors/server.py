@@ -34,6 +34,9 @@ from .tool_refresh import ToolRefresh
 
 logger: Final = logging.getLogger(__name__)
 
+_CONTROL = 256
+"""Calls given up, and answers to questions, that are seen to in one turn of the loop."""
+
 _STOPPED = Loss("stopped")
 _CLOSED = Loss("the connection was closed")
 
@@ -245,25 +248,31 @@ class ServerActor:
     async def _follow_control(self, connection: Connection, callbacks: trio.Nursery) -> None:
         """Give up calls, and go on with those that the server has answered with a question: these had their room."""
         while True:
-            for message in await self._owner.control.take():
-                if isinstance(message, ReplySlot):
-                    self._give_up(message, connection)
-                elif self._stopping or self._reason is not None:
-                    self._refuse([message])
-                elif message.slot.decided:
-                    continue
-                elif isinstance(message, Question):
-                    self._questions[message.slot] = trio.CancelScope()
-                    callbacks.start_soon(self._ask_host, message, connection)
-                else:
-                    connection.send_round(message)
+            batch = await self._owner.control.take(_CONTROL)
+            self._give_up([message for message in batch if isinstance(message, ReplySlot)], connection)
+            self._go_on([message for message in batch if not isinstance(message, ReplySlot)], connection, callbacks)
+            del batch  # what a server has asked may be large
 
-    def _give_up(self, slot: ReplySlot, connection: Connection) -> None:
-        """The caller gave up, and so does the callback that it waits for."""
-        if slot in self._questions:
-            self._questions[slot].cancel()
-        else:
-            connection.cancel(slot)
+    def _go_on(self, messages: Sequence[FollowUp], connection: Connection, callbacks: trio.Nursery) -> None:
+        """The server has answered with questions."""
+        if self._stopping or self._reason is not None:
+            self._refuse(messages)
+            return
+        for message in messages:
+            if message.slot.decided:
+                continue
+            if isinstance(message, Question):
+                self._questions[message.slot] = trio.CancelScope()
+                callbacks.start_soon(self._ask_host, message, connection)
+            else:
+                connection.send_round(message)
+
+    def _give_up(self, slots: Sequence[ReplySlot], connection: Connection) -> None:
+        """The callers gave up, and so do the callbacks that they wait for."""
+        for slot in slots:
+            if slot in self._questions:
+                self._questions[slot].cancel()
+        connection.cancel(*(slot for slot in slots if slot not in self._questions))
 
     async def _ask_host(self, question: Question, connection: Connection) -> None:
         """One task for each question, for as long as somebody waits for the call."""

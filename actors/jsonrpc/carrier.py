@@ -135,12 +135,12 @@ class Carrier(Protocol):
         """Wait until something was sent and the peer has read all of it; returns at once where nobody can tell."""
         ...
 
-    def drop(self, slot: ReplySlot, reason: str | None) -> None:
-        """Nobody waits for this request any more: none of it is sent from now on.
+    def drop(self, slots: Sequence[ReplySlot], reason: str | None) -> None:
+        """Nobody waits for these requests any more: nothing of them is sent from now on.
 
         Args:
-            slot: Its slot.
-            reason: What the peer is told if it may have read of it; None: it is told nothing.
+            slots: Their slots.
+            reason: What the peer is told of those that it may have read of; None: it is told nothing.
         """
         ...
 

@@ -133,7 +133,7 @@ class Endpoint(Requests):
         finally:
             if outcome is None:
                 tell = opts.get("cancel_on_abandon", True) and method != "initialize"  # the protocol forbids it
-                self.drop(slot, "the caller gave up" if tell else None)
+                self.drop([slot], "the caller gave up" if tell else None)
         if outcome is None:
             raise RequestTimedOut(REQUEST_TIMEOUT, f"{method} timed out after {timeout:g} s")
         raw = self._raw(outcome)

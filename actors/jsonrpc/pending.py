@@ -129,20 +129,22 @@ class Requests:
             assert refused.slot is not None  # a call's
             self.conclude(refused.slot, Busy())
 
-    def cancel(self, slot: ReplySlot) -> None:
-        """The caller gave up: take the call back, or tell the peer."""
-        self.drop(slot, "the caller gave up")
+    def cancel(self, *slots: ReplySlot) -> None:
+        """The callers gave up: take their calls back, or tell the peer."""
+        self.drop(slots, "the caller gave up")
 
-    def drop(self, slot: ReplySlot, reason: str | None) -> None:
-        """Nobody waits for this request any more. See `Carrier.drop`."""
-        self._table.forget(slot)
-        self._settle(slot)
-        self._carrier.drop(slot, reason)
+    def drop(self, slots: Sequence[ReplySlot], reason: str | None) -> None:
+        """Nobody waits for these requests any more. See `Carrier.drop`."""
+        for slot in slots:
+            self._table.forget(slot)
+            self._settle(slot)
+        self._carrier.drop(slots, reason)
 
     def withdraw_unsent(self) -> None:
         """Give up every call of which no byte has left."""
-        for slot in [slot for slot in self._calls if not slot.sent]:
-            self.drop(slot, None)
+        unsent = [slot for slot in self._calls if not slot.sent]
+        self.drop(unsent, None)
+        for slot in unsent:
             slot.resolve(CLOSED)
 
     def conclude(self, slot: ReplySlot, outcome: Outcome) -> None:

@@ -58,11 +58,12 @@ class StreamCarrier(SharedOrigin):
         """See `Carrier`."""
         await self._stream.taken()
 
-    def drop(self, slot: ReplySlot, reason: str | None) -> None:
-        """Withdraw the frame of which no byte has left, or tell the peer."""
-        if not self.outbox.withdraw(slot) and slot.sent and reason is not None and not self._is_lost:
-            told = {"requestId": slot.request_id, "reason": reason}
-            self.send([Outgoing(codec.notification("notifications/cancelled", told))])
+    def drop(self, slots: Sequence[ReplySlot], reason: str | None) -> None:
+        """Withdraw each frame of which no byte has left, and tell the peer of the others with one write."""
+        begun = [slot for slot in slots if not self.outbox.withdraw(slot) and slot.sent]
+        if begun and reason is not None and not self._is_lost:
+            told = ({"requestId": slot.request_id, "reason": reason} for slot in begun)
+            self.send([Outgoing(codec.notification("notifications/cancelled", each)) for each in told])
 
     def opened(self) -> None:
         """See `Carrier`."""

@@ -63,8 +63,8 @@ class Connection(Protocol):
         """Start one more round of a call. Its outcome comes to its slot. Never waits."""
         ...
 
-    def cancel(self, slot: "ReplySlot") -> None:
-        """A caller gave up: take its call back, or tell the server. Never waits."""
+    def cancel(self, *slots: "ReplySlot") -> None:
+        """Callers gave up: take their calls back, or tell the server with one write. Never waits."""
         ...
 
     async def room(self, limit: int) -> int:

@@ -134,9 +134,9 @@ class WiredConnection:
 
         self._endpoint.post([Post(call.slot, encode, tool, partial(tool.headers, call.arguments), call.limited)])
 
-    def cancel(self, slot: ReplySlot) -> None:
-        """Take a call back, or tell the server. See `Connection`."""
-        self._endpoint.cancel(slot)
+    def cancel(self, *slots: ReplySlot) -> None:
+        """Take calls back, or tell the server. See `Connection`."""
+        self._endpoint.cancel(*slots)
 
     async def room(self, limit: int) -> int:
         """Wait until fewer than `limit` calls are in flight. See `Connection`."""

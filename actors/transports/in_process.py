@@ -166,11 +166,12 @@ class ObjectCarrier:
         """See `Carrier`."""
         await self._began.wait()
 
-    def drop(self, slot: ReplySlot, reason: str | None) -> None:
-        """Cancel the task of a request: that is how its handler hears of it."""
+    def drop(self, slots: Sequence[ReplySlot], reason: str | None) -> None:
+        """Cancel the tasks of requests: that is how their handlers hear of it."""
         del reason
-        if slot in self._scopes:
-            self._scopes[slot].cancel()
+        for slot in slots:
+            if slot in self._scopes:
+                self._scopes[slot].cancel()
 
     def opened(self) -> None:
         """See `Carrier`."""

@@ -1,4 +1,4 @@
-"""Many calls at once: one message to the router, no task a call, outcomes in the order in which they come."""
+"""Many calls at once: few messages to the router, no task a call, outcomes in the order in which they come."""
 
 import math
 from collections import deque
@@ -27,6 +27,9 @@ __all__ = ["CallOutcome", "FanOut"]
 
 Until = Literal["all", "first"] | int
 """When a fan-out is over: with every outcome, with the first success, or with this many successes."""
+
+_BULK = 256
+"""Calls that are begun before other tasks get a turn."""
 
 _BURST = 32
 """Outcomes handed out in a row before other tasks get a turn."""
@@ -88,7 +91,7 @@ class _Sending:
         self._feeding = trio.CancelScope()
 
     async def start(self, calls: Iterable[Call]) -> None:
-        """Send what can be sent at once, in one message, and see to the rest in tasks."""
+        """Send what can be sent at once, and see to the rest in tasks."""
         self._unbegun.extend(enumerate(calls))
         await self._send()
         if self._unbegun:
@@ -125,8 +128,17 @@ class _Sending:
                     await self._room.park()
 
     async def _send(self) -> None:
-        bulk: list[CallTool] = []
+        """Send what the limit has room for, in turns."""
         while self._unbegun and self._in_flight < self._limit:
+            await self._send_some()
+            if self._unbegun:
+                await trio.lowlevel.checkpoint()
+
+    async def _send_some(self) -> None:
+        bulk: list[CallTool] = []
+        for _ in range(_BULK):
+            if not self._unbegun or self._in_flight >= self._limit:
+                break
             message = self._begin(*self._unbegun.popleft())
             if message is not None:
                 bulk.append(message)
@@ -233,6 +245,8 @@ class FanOut:
             raise
 
     async def _hand_out(self, outcome: CallOutcome) -> CallOutcome:
+        if outcome.error is not None:
+            outcome.error.__traceback__ = None  # it would keep all that is known of the call
         self._wanted -= outcome.ok
         if self._wanted <= 0:
             self._until_met = True

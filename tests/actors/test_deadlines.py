@@ -1,6 +1,7 @@
 """The timer of all calls: exact, forgetful, and one task."""
 
 import gc
+import itertools
 import math
 import weakref
 from heapq import heapify
@@ -113,6 +114,26 @@ async def test_a_listener_is_told_once(autojump_clock, timer):
     await told.wait()
     assert trio.current_time() == 1
     assert isinstance(slot.outcome, Expired)
+
+
+async def turns_of(slots):
+    """How many of them are decided when another task has its turn, each time that it has one, until all are."""
+    seen = []
+    while not all(slot.decided for slot in slots):
+        await trio.lowlevel.checkpoint()
+        seen.append(sum(slot.decided for slot in slots))
+    return seen
+
+
+async def test_thousands_expire_in_turns(autojump_clock, timer):
+    """Other tasks run meanwhile, and in the end all have expired at their time."""
+    slots = [ReplySlot() for _ in range(3_000)]
+    for slot in slots:
+        timer.watch(slot, 1)
+    await trio.sleep(1)
+    seen = [0, *await turns_of(slots)]
+    assert max(after - before for before, after in itertools.pairwise(seen)) < 1_000, "a few turns"
+    assert trio.current_time() == 1
 
 
 async def test_no_limit_is_not_watched(autojump_clock, timer):

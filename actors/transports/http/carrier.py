@@ -105,8 +105,12 @@ class HttpCarrier:
         if exchange.slot is not None:
             self._exchanges.pop(exchange.slot, None)
 
-    def drop(self, slot: ReplySlot, reason: str | None) -> None:
-        """Close the exchange of a request, and tell the server where that is not the sign."""
+    def drop(self, slots: Sequence[ReplySlot], reason: str | None) -> None:
+        """Close the exchanges of requests, and tell the server where that is not the sign."""
+        for slot in slots:
+            self._drop(slot, reason)
+
+    def _drop(self, slot: ReplySlot, reason: str | None) -> None:
         exchange = self._exchanges.pop(slot, None)
         if slot.sent and reason is not None and not (exchange is not None and exchange.is_modern):
             self._take_back(slot, reason)
@@ -271,8 +275,8 @@ class StreamableCarrier(HttpCarrier):
     def _exchange(self, outgoing: Outgoing) -> Exchange:
         return Request(self, outgoing)
 
-    def drop(self, slot: ReplySlot, reason: str | None) -> None:
-        """See `Carrier`: a request whose exchange is over has been answered.
+    def _drop(self, slot: ReplySlot, reason: str | None) -> None:
+        """A request whose exchange is over has been answered.
 
         An `initialize` that nobody waits for any more may still open a session, which is to be ended.
         """
@@ -283,7 +287,7 @@ class StreamableCarrier(HttpCarrier):
                 return
             self.discard_session(exchange.session_id)
         if exchange is not None:
-            super().drop(slot, reason)
+            super()._drop(slot, reason)
 
     def discard_session(self, session: str) -> None:
         """The server has opened a session that nobody uses."""

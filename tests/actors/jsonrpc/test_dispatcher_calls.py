@@ -113,12 +113,22 @@ async def test_a_call_that_was_sent_is_cancelled_by_its_id_and_a_late_answer_is_
     peer, slots = Peer(), [ReplySlot() for _ in range(3)]
     async with running(peer) as endpoint:
         endpoint.post([post(slot) for slot in slots])
-        endpoint.drop(slots[1], "bored")
+        endpoint.drop([slots[1]], "bored")
         assert peer.heard[-1] == notice("notifications/cancelled", {"requestId": 2, "reason": "bored"})
         assert endpoint.in_flight == 2
         peer.say(result(2), result(1), result(3))
         await wait_all_tasks_blocked()
         assert [slot.outcome for slot in slots] == [Answered({}), None, Answered({})]
+
+
+async def test_many_that_give_up_together_are_told_with_one_write():
+    peer, slots = Peer(), [ReplySlot() for _ in range(5)]
+    async with running(peer) as endpoint:
+        endpoint.post([post(slot) for slot in slots])
+        endpoint.cancel(*slots[1:])
+        assert peer.writes == [5, 4]
+        assert cancels(peer) == [2, 3, 4, 5]
+        assert endpoint.in_flight == 1
 
 
 async def test_a_torn_frame_was_sent():

@@ -1,6 +1,7 @@
 """Many calls at once: which outcomes come, when, in which order, and what becomes of the calls nobody waits for."""
 
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -113,6 +114,32 @@ async def test_errors_are_in_place(autojump_clock):
     assert gathered[5].exit_code == 7
     assert (gathered[6].code, gathered[6].message) == (-5, "no")
     assert [(one.is_error, one.full_text) for one in gathered[7:]] == [(True, "it broke"), (False, "rested")]
+
+
+async def test_thousands_of_calls_begin_in_turns(autojump_clock):
+    """However many one host makes, other tasks run in between."""
+    seen = [0]
+
+    async def watch() -> None:
+        while True:
+            await trio.lowlevel.checkpoint()
+            seen.append(in_flight(supervisor))
+
+    mute = ServerSpec("mute", Peer(lambda peer, message: None), mailbox_size=3_000, max_in_flight=3_000)
+    async with open_supervisor([mute]) as supervisor, trio.open_nursery() as nursery:
+        await supervisor.list_tools()
+        nursery.start_soon(watch)
+        async with supervisor.fan_out([Call("work", server="mute", timeout=1)] * 3_000):
+            nursery.cancel_scope.cancel()
+            assert in_flight(supervisor) == 3_000
+            assert max(after - before for before, after in pairwise([*seen, 3_000])) < 1_000, "a few turns"
+
+
+async def test_an_error_that_is_an_outcome_keeps_nothing_of_its_call(autojump_clock):
+    async with open_supervisor([spec(lab())]) as supervisor:
+        outcomes = await collected(supervisor, [Call("mcp_lab_hang", timeout=1), Call("mcp_lab_knit")])
+    assert [type(outcome.error) for outcome in outcomes] == [UnknownTool, CallTimeout]
+    assert [outcome.error.__traceback__ for outcome in outcomes] == [None, None]
 
 
 async def test_an_error_of_the_tool_is_a_result_and_no_success(autojump_clock):
