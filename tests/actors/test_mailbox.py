@@ -27,6 +27,8 @@ from mcp_nursery.actors.mailbox import Mailbox, MailboxStatistics
 from mcp_nursery.actors.outcomes import Answered, Busy, Loss, Malformed, Outcome, Rejected, Unlisted, Unrouted
 from mcp_nursery.actors.reply import ReplySlot
 
+from ..scheduler import AtStep
+
 ANSWER = Answered(result={"content": []})
 REJECTION = Rejected(code=-32602, message="no")
 LOSS = Loss("the connection was lost")
@@ -157,7 +159,7 @@ def test_a_take_cancelled_at_any_step_loses_no_message(schedule: object):
         async with tasks() as nursery:
             scope = trio.CancelScope()
             nursery.start_soon(write)
-            with scope, counting(CancelAtStep(scope, cancel_at)) as steps:
+            with scope, AtStep(cancel_at, scope.cancel) as steps:
                 await read()
             left = [] if len(taken) == 5 else mailbox.close()
             nursery.cancel_scope.cancel()
@@ -509,38 +511,10 @@ async def test_a_callback_too_far_behind_loses_the_oldest_reports():
 # --- ReplySlot: cancelled at every scheduler step --------------------------------------------------------------------
 
 
-@define(eq=False)
-class CancelAtStep(trio.abc.Instrument):
-    """Cancels `scope` right before the given scheduler step, the first being 1."""
-
-    scope: trio.CancelScope
-    step: int
-    count: int = 0
-
-    def before_task_step(self, task: trio.lowlevel.Task) -> None:
-        self.count += 1
-        if self.count == self.step:
-            self.scope.cancel()
-
-
-class counting:  # noqa: N801 - reads as a word in a `with`
-    """Puts an instrument to work for the length of a block."""
-
-    def __init__(self, instrument: CancelAtStep) -> None:
-        self.instrument = instrument
-
-    def __enter__(self) -> CancelAtStep:
-        trio.lowlevel.add_instrument(self.instrument)
-        return self.instrument
-
-    def __exit__(self, *_: object) -> None:
-        trio.lowlevel.remove_instrument(self.instrument)
-
-
 def each_step(scenario) -> None:
-    """Run `scenario(step)` with a cancellation at step 1, 2, 3, … until it ends before the step comes."""
-    for step in itertools.count(1):
-        if trio.run(scenario, step, clock=MockClock(autojump_threshold=0)) < step:
+    """Run `scenario(step)` with a cancellation after 0, 1, 2, … steps until it ends before."""
+    for step in itertools.count():
+        if trio.run(scenario, step, clock=MockClock(autojump_threshold=0)) <= step:
             return
 
 
@@ -603,13 +577,13 @@ def test_a_caller_cancelled_at_every_step_leaves_nothing_undecided():
         async def scenario(cancel_at: int) -> int:
             call = Call()
             scope = trio.CancelScope()
-            with counting(CancelAtStep(scope, cancel_at)) as steps:
+            with AtStep(cancel_at, scope.cancel) as steps:
                 async with tasks() as nursery:
                     nursery.start_soon(call.owner)
                     with scope:
                         await call.caller()
             stages.add(call.check())
-            if steps.count < cancel_at:
+            if not steps.acted:
                 assert call.outcome is ANSWER
             return steps.count
 

@@ -23,6 +23,8 @@ from mcp_nursery.actors.outcomes import Answered, Busy, Outcome, Unrouted
 from mcp_nursery.actors.reply import ReplySlot
 from mcp_nursery.actors.router import RouterActor
 
+from ..scheduler import AtStep
+
 ANSWER = Answered(result={"content": []})
 
 
@@ -329,20 +331,6 @@ async def test_a_call_handed_on_is_not_touched_by_the_routers_end():
 # --- cancelled at every scheduler step -------------------------------------------------------------------------------
 
 
-@define(eq=False)
-class CancelAtStep(trio.abc.Instrument):
-    """Cancels `scope` right before the given scheduler step, the first being 1."""
-
-    scope: trio.CancelScope
-    step: int
-    count: int = 0
-
-    def before_task_step(self, task: trio.lowlevel.Task) -> None:
-        self.count += 1
-        if self.count == self.step:
-            self.scope.cancel()
-
-
 @define
 class Conversation:
     """Three calls of two callers on one server, one of which may be cancelled, and the router likewise."""
@@ -409,35 +397,33 @@ class Conversation:
 async def converse(step: int, *, cancel_router: bool) -> tuple[int, set[str]]:
     """Run a conversation, cancelling the router or the second caller at `step`; returns the steps it took."""
     talk, scope = Conversation(), trio.CancelScope()
-    instrument = CancelAtStep(scope, step)
 
     async def cancellable(function, *args) -> None:
         with scope:
             await function(*args)
 
-    trio.lowlevel.add_instrument(instrument)
-    async with tasks() as services:
-        services.start_soon(talk.server)
-        services.start_soon(talk.hear_cancels)
-        if cancel_router:
-            services.start_soon(cancellable, talk.router.run)
-        else:
-            services.start_soon(talk.router.run)
-        async with tasks() as callers:
-            callers.start_soon(talk.caller, 0)
-            callers.start_soon(talk.caller, 2)
+    with AtStep(step, scope.cancel) as at_step:
+        async with tasks() as services:
+            services.start_soon(talk.server)
+            services.start_soon(talk.hear_cancels)
             if cancel_router:
-                callers.start_soon(talk.caller, 1)
+                services.start_soon(cancellable, talk.router.run)
             else:
-                callers.start_soon(cancellable, talk.caller, 1)
-        services.cancel_scope.cancel()
-    trio.lowlevel.remove_instrument(instrument)
+                services.start_soon(talk.router.run)
+            async with tasks() as callers:
+                callers.start_soon(talk.caller, 0)
+                callers.start_soon(talk.caller, 2)
+                if cancel_router:
+                    callers.start_soon(talk.caller, 1)
+                else:
+                    callers.start_soon(cancellable, talk.caller, 1)
+            services.cancel_scope.cancel()
     endings = talk.check()
     if cancel_router:
         assert set(talk.outcomes) == {0, 1, 2}
     else:
         assert {0, 2} <= set(talk.outcomes)
-    return instrument.count, endings
+    return at_step.count, endings
 
 
 @pytest.mark.slow
@@ -454,14 +440,14 @@ def test_cancelled_at_every_step_each_call_has_exactly_one_end(cancel_router: bo
 
     @given(st.random_module())
     def any_schedule(schedule: object) -> None:
-        for step in itertools.count(1):
+        for step in itertools.count():
 
             async def scenario(step: int = step) -> tuple[int, set[str]]:
                 return await converse(step, cancel_router=cancel_router)
 
             steps, ends = trio.run(scenario, clock=MockClock(autojump_threshold=0))
             seen.update(ends)
-            if steps < step:
+            if steps <= step:
                 return
 
     any_schedule()

@@ -21,6 +21,8 @@ from mcp_nursery.actors.server import ServerActor
 from mcp_nursery.actors.session.connection import WiredConnection
 from mcp_nursery.supervisor.testing import Life, ScriptedServer
 
+from ..scheduler import AtStep
+
 TOLD = Loss("stopped")
 
 
@@ -562,20 +564,8 @@ async def test_a_host_that_cancels_it_all_leaves_no_caller_waiting(autojump_cloc
 # interrupted at every step
 
 
-class AtStep(trio.abc.Instrument):
-    """Acts once, before the given step of the scheduler."""
-
-    def __init__(self, step, act):
-        self.left, self.act = step, act
-
-    def before_task_step(self, _task):
-        self.left -= 1
-        if self.left == 0:
-            self.act()
-
-
 async def interrupted(step, interrupt):
-    """A short life with three calls, one of which waits for room; interrupted before one of its steps."""
+    """A short life with three calls, one of which waits for room; interrupted after so many steps."""
     server = ScriptedServer(Life(closes_after=1), tools={"one": sleeps(1)})
     async with trio.open_nursery() as callers:
         host = trio.CancelScope()
@@ -601,11 +591,8 @@ async def interrupted(step, interrupt):
 
         callers.start_soon(use)
         callers.start_soon(be_done)
-        instrument = AtStep(step, lambda: interrupt(seen.actor, host, server))
-        trio.lowlevel.add_instrument(instrument)
-        with host:
+        with AtStep(step, lambda: interrupt(seen.actor, host, server)), host:
             await seen.actor.run()
-        trio.lowlevel.remove_instrument(instrument)
         await wait_all_tasks_blocked()
         assert len(seen.outcomes) == asked, "a caller was left waiting"
         assert not any(
@@ -624,7 +611,7 @@ def interrupted_at_every_step(interrupt):
     """The kinds of reports of each run, until a step comes that is after all there is to do."""
     stories, last = [], 0
     while last < 60:
-        story = trio.run(interrupted, len(stories) + 2, interrupt, clock=MockClock(autojump_threshold=0))
+        story = trio.run(interrupted, len(stories) + 1, interrupt, clock=MockClock(autojump_threshold=0))
         stories.append([kind for _, kind in story])
         last = story[-1][0] if story else 0
     assert len(stories) > 30

@@ -23,6 +23,7 @@ from mcp_nursery.supervisor import NurseryError, RestartPolicy, ServerSpec, Supe
 from mcp_nursery.supervisor.callbacks import Callbacks, ServerMessage
 from mcp_nursery.supervisor.testing import Ask, Life, Refusal, ScriptedServer, run_virtual
 
+from ..scheduler import AtStep
 from ._world import all_tasks
 
 pytestmark = pytest.mark.slow
@@ -81,28 +82,6 @@ async def _idle(turns: int) -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(idle)
         nursery.start_soon(idle)
-
-
-class CancelAtStep(trio.abc.Instrument):
-    """Cancels a scope when the run has made so many steps since `begin`."""
-
-    def __init__(self, step: int) -> None:
-        self.left = step
-        self.fired = False
-        self._scope: trio.CancelScope | None = None
-
-    def begin(self, scope: trio.CancelScope) -> None:
-        self._scope = scope
-
-    def end(self) -> None:
-        self._scope = None
-
-    def before_task_step(self, task: trio.lowlevel.Task) -> None:
-        if self._scope is not None and not self.fired:
-            self.left -= 1
-            if self.left < 0:
-                self.fired = True
-                self._scope.cancel()
 
 
 @define(eq=False)
@@ -310,7 +289,6 @@ async def play(scenario: Scenario, step: int) -> bool:
     """One run with the victim cancelled at that step, and what must hold afterwards; False if it ended before."""
     answered = list[object]()
     server = lab(*scenario.lives, answered=answered)
-    instrument = CancelAtStep(step)
     tasks, user = all_tasks(), User()
     callbacks = Callbacks(elicit=user.elicit)
     async with (
@@ -322,9 +300,9 @@ async def play(scenario: Scenario, step: int) -> bool:
         stage = Stage(server, supervisor, hosts, answered)
         await scenario.before(stage)
         told = len(server.cancelled)
-        trio.lowlevel.add_instrument(instrument)
-        scope, outcome = await perform(scenario, stage, instrument)
-        trio.lowlevel.remove_instrument(instrument)
+        outcome: object = None
+        with trio.CancelScope() as scope, AtStep(step, scope.cancel) as at_step:
+            outcome = await perform(scenario, stage)
         await trio.testing.wait_all_tasks_blocked()
         assert user.thinking == 0
         if scenario.calls:
@@ -336,20 +314,14 @@ async def play(scenario: Scenario, step: int) -> bool:
     assert supervisor.statistics().calls.in_flight == 0
     await trio.testing.wait_all_tasks_blocked()
     assert all_tasks() == tasks
-    return instrument.fired
+    return at_step.acted
 
 
-async def perform(scenario: Scenario, stage: Stage, instrument: CancelAtStep) -> tuple[trio.CancelScope, object]:
-    outcome: object = None
-    with trio.CancelScope() as scope:
-        instrument.begin(scope)
-        try:
-            outcome = await scenario.act(stage)
-        except NurseryError as error:
-            outcome = error
-        finally:
-            instrument.end()
-    return scope, outcome
+async def perform(scenario: Scenario, stage: Stage) -> object:
+    try:
+        return await scenario.act(stage)
+    except NurseryError as error:
+        return error
 
 
 def after_a_call(scenario: Scenario, stage: Stage, outcome: object, told: int, *, gave_up: bool) -> None:
@@ -399,12 +371,9 @@ BLOCKS = {
 async def live_and_die(lives: tuple[Life, ...], gate: float, calls: bool, step: int) -> bool:
     """A whole block, entered, used and left, cancelled at that step."""
     server, other = lab(*lives), lab()
-    instrument = CancelAtStep(step)
     tasks = all_tasks()
-    trio.lowlevel.add_instrument(instrument)
     supervisor: Supervisor | None = None
-    with trio.CancelScope() as scope:
-        instrument.begin(scope)
+    with trio.CancelScope() as scope, AtStep(step, scope.cancel) as at_step:
         specs = [lab_spec(server), ServerSpec("other", other.transport)]
         async with open_supervisor(specs, gate=gate) as supervisor:
             if calls:
@@ -412,8 +381,6 @@ async def live_and_die(lives: tuple[Life, ...], gate: float, calls: bool, step: 
                 result = await supervisor.call_tool("soon", TOKEN, server="lab", when_down="wait")
                 assert json.loads(result.full_text) == TOKEN
             await trio.sleep(0.5)
-    instrument.end()
-    trio.lowlevel.remove_instrument(instrument)
     for one in (server, other):
         assert one.most_alive <= 1
         assert len(one.starts) == len(one.ends)
@@ -421,7 +388,7 @@ async def live_and_die(lives: tuple[Life, ...], gate: float, calls: bool, step: 
     assert supervisor is None or supervisor.statistics().calls.in_flight == 0
     await trio.testing.wait_all_tasks_blocked()
     assert all_tasks() == tasks
-    return instrument.fired
+    return at_step.acted
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)

@@ -16,8 +16,9 @@ from mcp_nursery.supervisor.calls.fan_out import CallOutcome, FanOut, Until
 from mcp_nursery.supervisor.status import ServerStatus
 from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual
 
+from ..scheduler import AtStep
 from ._world import all_tasks
-from .test_cancellation import SCHEDULES, CancelAtStep, steadily
+from .test_cancellation import SCHEDULES, steadily
 
 pytestmark = pytest.mark.slow
 
@@ -106,40 +107,30 @@ async def play(scenario: Scenario, step: int) -> bool:
         )
         for n, lab in enumerate(labs)
     ]
-    instrument = CancelAtStep(step)
     tasks = all_tasks()
     async with open_supervisor(specs, gate=0) as supervisor:
         if not scenario.lazy:
             for one in specs:
                 await supervisor.wait_connected(one.name)
-        trio.lowlevel.add_instrument(instrument)
-        seen, gave_up = await consume(supervisor, scenario, instrument)
-        trio.lowlevel.remove_instrument(instrument)
+        seen: list[CallOutcome] = []
+        with trio.CancelScope() as scope, AtStep(step, scope.cancel) as at_step:
+            await consume(supervisor, scenario, seen)
         assert supervisor.statistics().calls.in_flight == 0
         await trio.testing.wait_all_tasks_blocked()
         assert supervisor.statistics().router.waiting == 0
-        right_outcomes(scenario, seen, gave_up=gave_up)
+        right_outcomes(scenario, seen, gave_up=scope.cancelled_caught)
         for lab, status in zip(labs, supervisor.status(), strict=True):
             told_of_what_nobody_waits_for(lab, status)
             await others_are_served(supervisor, f"s{labs.index(lab)}")
     await trio.testing.wait_all_tasks_blocked()
     assert all_tasks() == tasks
-    return instrument.fired
+    return at_step.acted
 
 
-async def consume(
-    supervisor: Supervisor, scenario: Scenario, instrument: CancelAtStep
-) -> tuple[list[CallOutcome], bool]:
-    seen: list[CallOutcome] = []
-    with trio.CancelScope() as scope:
-        instrument.begin(scope)
-        try:
-            async with supervisor.fan_out(scenario.calls(), until=scenario.until, limit=scenario.limit) as outcomes:
-                async for outcome in outcomes:
-                    seen.append(outcome)
-        finally:
-            instrument.end()
-    return seen, scope.cancelled_caught
+async def consume(supervisor: Supervisor, scenario: Scenario, seen: list[CallOutcome]) -> None:
+    async with supervisor.fan_out(scenario.calls(), until=scenario.until, limit=scenario.limit) as outcomes:
+        async for outcome in outcomes:
+            seen.append(outcome)
 
 
 def right_outcomes(scenario: Scenario, seen: Sequence[CallOutcome], *, gave_up: bool) -> None:

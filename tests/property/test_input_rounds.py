@@ -1,35 +1,18 @@
 """A server that is lost, or stopped, at every scheduler step of a call that it asks about: the call has one outcome, at
 once, nothing is repeated, and no callback is left."""
 
-from collections.abc import Callable
-
 import pytest
 import trio
-from attrs import define, field
 
 from mcp_nursery.actors.errors import CallError
 from mcp_nursery.supervisor import ConnectionLost, ServerDown, Supervisor, ToolResult, open_supervisor
 from mcp_nursery.supervisor.callbacks import Callbacks
 
+from ..scheduler import AtStep
 from ._world import all_tasks
 from .test_cancellation import TOKEN, User, lab, lab_spec, steadily
 
 pytestmark = pytest.mark.slow
-
-
-@define(eq=False)
-class ActAtStep(trio.abc.Instrument):
-    """Does something when the run has made so many steps."""
-
-    step: int
-    act: Callable[[], object]
-    done_at: float | None = field(default=None, init=False)
-
-    def before_task_step(self, task: trio.lowlevel.Task) -> None:
-        self.step -= 1
-        if self.step < 0 and self.done_at is None:
-            self.done_at = trio.current_time()
-            self.act()
 
 
 async def play(tool: str, end: str, step: int) -> bool:
@@ -41,14 +24,13 @@ async def play(tool: str, end: str, step: int) -> bool:
     ):
         await supervisor.wait_connected("lab")
         acts = {"crash": server.crash, "stop": lambda: hosts.start_soon(supervisor.stop_server, "lab")}
-        instrument = ActAtStep(step, acts[end])
-        trio.lowlevel.add_instrument(instrument)
-        outcome = await called(supervisor, tool)
-        trio.lowlevel.remove_instrument(instrument)
-        if instrument.done_at is None:
+        ended: list[float] = []
+        with AtStep(step, lambda: (ended.append(trio.current_time()), acts[end]())):
+            outcome = await called(supervisor, tool)
+        if not ended:
             assert isinstance(outcome, ToolResult)
             return False
-        judge(outcome, instrument.done_at, heard=len(server.calls))
+        judge(outcome, ended[0], heard=len(server.calls))
         await trio.testing.wait_all_tasks_blocked()
         assert user.thinking == 0
         assert supervisor.statistics().calls.in_flight == 0

@@ -6,7 +6,7 @@ import trio.testing
 from mcp_nursery.supervisor import MemoryStore, RestartPolicy, ServerSpec, open_supervisor
 from mcp_nursery.supervisor.testing import Life, ScriptedServer
 
-from ..sweeps.steps import AtStep
+from ..scheduler import AtStep
 from .test_cancellation import steadily
 
 CONNECT = 1.0
@@ -19,12 +19,10 @@ async def start(step: int) -> bool:
     spec = ServerSpec("lab", server.transport, connect_timeout=CONNECT, policy=RestartPolicy(delays=[0.5] * 5))
     clock = trio.lowlevel.current_clock()
     assert isinstance(clock, trio.testing.MockClock)
-    at_step = AtStep(step, lambda: clock.jump(CONNECT))
-    trio.lowlevel.add_instrument(at_step)
-    async with open_supervisor([spec], state=MemoryStore(), gate=0) as supervisor:
-        assert await connected(supervisor), supervisor.status()[0]
-    trio.lowlevel.remove_instrument(at_step)
-    return at_step.left >= 0
+    with AtStep(step, lambda: clock.jump(CONNECT)) as at_step:
+        async with open_supervisor([spec], state=MemoryStore(), gate=0) as supervisor:
+            assert await connected(supervisor), supervisor.status()[0]
+    return not at_step.acted
 
 
 async def connected(supervisor) -> bool:

@@ -30,6 +30,7 @@ from mcp_nursery.supervisor.errors import Delivery
 
 from ..property._world import all_tasks
 from ..property.test_cancellation import steadily
+from ..scheduler import AtStep
 
 TIMEOUT = 1.0
 """Seconds of a call that has a time."""
@@ -131,19 +132,6 @@ class Server:
         raise RuntimeError("dead")
 
 
-class AtStep(trio.abc.Instrument):
-    """Does something when so many steps were made."""
-
-    def __init__(self, step: int, act: Callable[[], None]) -> None:
-        self.left = step
-        self._act = act
-
-    def before_task_step(self, task: trio.lowlevel.Task) -> None:
-        self.left -= 1
-        if self.left == -1:
-            self._act()
-
-
 async def play(fault: str, mode: Mode, step: int) -> tuple[bool, list[str]]:
     """One run: whether the call was over before it came to that step, and what is not as promised."""
     server = Server()
@@ -157,11 +145,9 @@ async def play(fault: str, mode: Mode, step: int) -> tuple[bool, list[str]]:
             at_step = AtStep(step, lambda: FAULTS[fault](scene))
             scene = Scene(server, supervisor, scope, nursery)
             found, outcome = [], None
-            trio.lowlevel.add_instrument(at_step)
             began = trio.current_time()
-            with trio.move_on_after(NEVER) as patience, scope:
+            with at_step, trio.move_on_after(NEVER) as patience, scope:
                 outcome = await _call(supervisor, mode)
-            trio.lowlevel.remove_instrument(at_step)
             if patience.cancelled_caught:
                 found.append("no outcome")
             if mode.timeout is not None and trio.current_time() - began > mode.timeout + LASTS:
@@ -180,7 +166,7 @@ async def play(fault: str, mode: Mode, step: int) -> tuple[bool, list[str]]:
             if supervisor.status()[0].calls.in_flight:
                 found.append("a call is in flight")
         nursery.cancel_scope.cancel()
-    return at_step.left >= 0, found
+    return not at_step.acted, found
 
 
 async def _call(supervisor: Supervisor, mode: Mode) -> Any:
