@@ -49,7 +49,7 @@ def read_document(file: str, *, found: bool = False, limit: int | None = None) -
             nested more than 100 levels deep, or a key of one of its objects stands there twice.
     """
     text = _read(file, found=found, limit=limit or LIMIT)
-    document = _parse_toml(text, file) if file.endswith(".toml") else _parse_json(text, file)
+    document = _parse(text, file)
     if not isinstance(document, dict):
         raise ConfigError(f"an object wanted at the top, not {json_type(document)}", file=file)
     return cast("dict[str, Any]", document)
@@ -115,12 +115,16 @@ def _decode(data: bytes, file: str) -> str:
     raise ConfigError(f"not UTF-8 (line {line}); save it as UTF-8", file=file)
 
 
-def _parse_json(text: str, file: str) -> object:
+def _parse(text: str, file: str) -> object:
     try:
+        if file.endswith(".toml"):
+            return _plain(_shallow(tomllib.loads(text)))
         plain = _TRAILING_COMMAS.sub(_blank, _COMMENTS.sub(_blank, text))
         return _shallow(json.loads(plain, object_pairs_hook=_object, parse_constant=_constant))
     except json.JSONDecodeError as error:
         problem = f"not JSON: {error.msg} (line {error.lineno}, column {error.colno})"
+    except tomllib.TOMLDecodeError as error:
+        problem = f"not TOML: {str(error)[:200]}"
     except _RefusedError as error:
         problem = str(error)
     except RecursionError:
@@ -153,20 +157,6 @@ def _blank(match: re.Match[str]) -> str:
     found = match[0]
     comment = found[0] == "/" and (found[1] == "/" or found[2:].endswith("*/"))
     return _NOT_A_LINE_END.sub(" ", found) if comment or found == "," else found
-
-
-def _parse_toml(text: str, file: str) -> object:
-    try:
-        return _plain(_shallow(tomllib.loads(text)))
-    except tomllib.TOMLDecodeError as error:
-        problem = f"not TOML: {str(error)[:200]}"
-    except _RefusedError as error:
-        problem = str(error)
-    except RecursionError:
-        problem = _TOO_DEEP
-    except ValueError:
-        problem = "a number with too many digits"
-    raise ConfigError(problem, file=file)
 
 
 def _plain(value: object) -> object:
