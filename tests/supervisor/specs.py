@@ -1,11 +1,12 @@
 """What the tests of a supervisor share: specs of scripted servers, their status, and tools of one line."""
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import trio
 from attrs import field, frozen
 
+from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.supervisor import ServerSpec, Supervisor
 from mcp_nursery.supervisor.status import ServerStatus
 from mcp_nursery.supervisor.testing import ScriptedServer
@@ -47,6 +48,11 @@ def status(supervisor: Supervisor, name: str = "lab") -> ServerStatus:
     return next(one for one in supervisor.status() if one.name == name)
 
 
+def states(supervisor: Supervisor) -> dict[str, ServerState]:
+    """Where each server stands now, in order."""
+    return {one.name: one.state for one in supervisor.status()}
+
+
 async def nothing(arguments: object) -> object:
     """A tool that is done at once."""
     await trio.lowlevel.checkpoint()
@@ -57,3 +63,13 @@ async def hang(arguments: object) -> object:
     """A tool that never ends."""
     await trio.sleep_forever()
     raise AssertionError
+
+
+def lasting(seconds: float) -> Callable[[object], Awaitable[object]]:
+    """A tool that takes so long."""
+
+    async def tool(arguments: object) -> object:
+        await trio.sleep(seconds)
+        return "done"
+
+    return tool

@@ -17,7 +17,7 @@ from mcp_nursery.supervisor.events import StateChanged
 from mcp_nursery.supervisor.servers.usage import Usage
 from mcp_nursery.supervisor.testing import Ask, Life, ScriptedServer, run_virtual
 
-from ..specs import status
+from ..specs import lasting, status
 
 S = ServerState
 LIMIT = 10
@@ -31,14 +31,6 @@ async def at(time: float) -> None:
     """When everything that happens at this time has happened."""
     await trio.sleep_until(time)
     await trio.testing.wait_all_tasks_blocked()
-
-
-def lasting(seconds: float):
-    async def tool(arguments) -> object:
-        await trio.sleep(seconds)
-        return "done"
-
-    return tool
 
 
 # -- when it is stopped -------------------------------------------------------------------------------------------
