@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 from attrs import field, frozen
 
 from .argument_checks import choice, function_or_none, one_of
+from .enums import Protocol
 from .limits import USUAL, Limits
 
 if TYPE_CHECKING:
@@ -86,6 +87,8 @@ class Host:
     callbacks: Callbacks
     limits: Limits = USUAL
     """What it may cost the host."""
+    protocol: Protocol = "auto"
+    """What the host speaks with it."""
 
 
 NO_CALLBACKS = Callbacks()

@@ -1,6 +1,7 @@
 """The words for where things stand: a server, a call, an era, an exit. Enumerations, nothing else."""
 
 from enum import StrEnum
+from typing import Literal
 
 
 class ServerState(StrEnum):
@@ -44,6 +45,10 @@ class Era(StrEnum):
     """By `initialize`: protocol 2024-11-05 to 2025-11-25."""
     MODERN = "modern"
     """By `server/discover`: protocol 2026-07-28."""
+
+
+Protocol = Literal["auto", "handshake", "2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"]
+"""What is spoken with a server: what it turns out to speak, whatever it answers to `initialize`, or one version."""
 
 
 class ExitKind(StrEnum):

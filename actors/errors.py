@@ -230,6 +230,7 @@ class ServerError(CallError):
         message: str,
         data: Any = None,
         delivery: Delivery = Delivery.ANSWERED,
+        advice: str = "",
     ) -> None:
         self.code = code
         """The JSON-RPC error code, or the HTTP status (400 to 599) of an answer without one."""
@@ -237,10 +238,9 @@ class ServerError(CallError):
         """The server's own words; where it asked the host for input and was refused, the callback's."""
         self.data = data
         """The error's `data`, as sent."""
-        acted = "; the server may have acted" if delivery is Delivery.UNKNOWN else ""
-        super().__init__(
-            f"error {code}: {message}{acted}", server=server, tool=tool, incarnation=incarnation, delivery=delivery
-        )
+        acted = "the server may have acted" if delivery is Delivery.UNKNOWN else ""
+        problem = "; ".join(filter(None, (f"error {code}: {message}", acted, advice)))
+        super().__init__(problem, server=server, tool=tool, incarnation=incarnation, delivery=delivery)
 
 
 class InvalidResult(CallError):

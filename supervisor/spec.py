@@ -15,6 +15,7 @@ from mcp_nursery.actors.argument_checks import (
     several,
     true_or_false,
 )
+from mcp_nursery.actors.enums import Protocol
 from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.actors.limits import MOST_KEPT, MOST_VALUES, Limits
 from mcp_nursery.actors.liveness import Liveness
@@ -93,6 +94,10 @@ class ServerSpec:
     None: 300 if it is lazy, else never."""
     enabled: bool = field(default=True, kw_only=True, validator=setting(true_or_false))
     """False: `disabled` until somebody starts it."""
+    protocol: Protocol = field(default="auto", kw_only=True, validator=setting(one_of(Protocol)))
+    """What is spoken with it. `auto`: what it turns out to speak, the newest first. `handshake`: what it answers to
+    `initialize`, and it is asked nothing else: for servers that can ask the host only so (`ctx.elicit()` of SDK 2.x and
+    FastMCP 4). A version: that one, or it cannot work."""
     connect_timeout: float | None = field(default=None, kw_only=True, validator=setting(finite_seconds_or_none))
     """Seconds from the start to `connected`; 0 for no limit. Default 30; `MCP_TIMEOUT` (ms) in the environment
     overrides it."""

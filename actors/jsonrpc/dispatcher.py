@@ -59,11 +59,15 @@ class Endpoint(Requests):
     """Reads what the peer says, and carries the session's own requests beside the calls.
 
     Calls come by `post` and are answered in their slots; everything else is the session's, which runs this as its
-    dispatcher. The log calls the peer by the name of its `server`.
+    dispatcher. The log calls the peer by the name of its `server`. `offer` is the version of the protocol that
+    `initialize` offers, in place of the session's own.
     """
 
-    def __init__(self, carrier: Carrier, limits: Limits = USUAL, *, server: str = "a server") -> None:
+    def __init__(
+        self, carrier: Carrier, limits: Limits = USUAL, *, server: str = "a server", offer: str | None = None
+    ) -> None:
         super().__init__(carrier)
+        self._offer = offer
         self.stamp: dict[str, Any] = {}
         """What the session puts into every request's `_meta`, learnt from its last `tools/list`."""
         self._server = server
@@ -119,6 +123,8 @@ class Endpoint(Requests):
         meta: dict[str, Any] = dict(prepared.pop("_meta", None) or {})
         if method == "tools/list":
             self.stamp = {key: value for key, value in meta.items() if key.startswith(_STAMP_PREFIX)}
+        if method == "initialize" and self._offer is not None:
+            prepared["protocolVersion"] = self._offer
         if slot.wants_progress:
             meta["progressToken"] = request_id
         inject(meta)

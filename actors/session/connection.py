@@ -6,21 +6,21 @@ from functools import partial
 
 from mcp.client import ClientSession
 from mcp_types import Tool
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from ..callbacks import NO_HOST, Host
-from ..enums import Era
+from ..enums import Era, Protocol
 from ..errors import folded
 from ..jsonrpc import codec
 from ..jsonrpc.carrier import Carrier
 from ..jsonrpc.dispatcher import Endpoint
 from ..jsonrpc.pending import Post
-from ..limits import Limits
 from ..messages import CallTool, Handshake, Question, Round
 from ..outcomes import Loss, Outcome, Unlisted
 from ..reply import ReplySlot
 from .base import Connection, HandshakeFailed
-from .handshake import BAD_ANSWER, CLIENT_INFO, negotiate, probe
+from .handshake import BAD_ANSWER, CLIENT_INFO, WrongProtocol, check_protocol, negotiate, probe
 from .host_requests import answer, open_callbacks, round_params
 from .list_changes import ToolChanges
 from .tool_call import PreparedTools
@@ -33,11 +33,12 @@ async def open_connection(
 ) -> AsyncGenerator[Connection, None]:
     """Speak MCP on what carries its frames, until the block is left. The server may ask what `host` offers."""
     async with open_callbacks(host) as callbacks:
-        endpoint = Endpoint(carrier, host.limits, server=host.server)
+        offer = host.protocol if host.protocol in HANDSHAKE_PROTOCOL_VERSIONS else None
+        endpoint = Endpoint(carrier, host.limits, server=host.server, offer=offer)
         changes = ToolChanges()
         entering = ClientSession(dispatcher=endpoint, client_info=CLIENT_INFO, message_handler=changes, **callbacks)
         async with entering as session:  # which runs the endpoint, as its dispatcher, until it is left
-            yield WiredConnection(carrier, endpoint, session, changes, limits=host.limits, stderr_tail=stderr_tail)
+            yield WiredConnection(carrier, endpoint, session, changes, host=host, stderr_tail=stderr_tail)
 
 
 class WiredConnection:
@@ -50,11 +51,12 @@ class WiredConnection:
         session: ClientSession,
         changes: ToolChanges,
         *,
-        limits: Limits,
+        host: Host,
         stderr_tail: Callable[[], str],
     ) -> None:
         self._carrier = carrier
-        self._limits = limits
+        self._limits = host.limits
+        self._protocol: Protocol = host.protocol
         self._stderr_tail = stderr_tail
         self._endpoint = endpoint
         self._session = session
@@ -84,10 +86,16 @@ class WiredConnection:
 
     async def handshake(self, era: Era | None) -> Handshake:
         """Open the conversation. See `Connection`."""
+        protocol = self._protocol
         try:
-            handshake = await negotiate(self._session, self._carrier.only_era or era, self._carrier.taken)
+            check_protocol(protocol, self._carrier.only_era)
+            known = self._carrier.only_era or era
+            handshake = await negotiate(self._session, known, self._carrier.taken, protocol=protocol)
+        except WrongProtocol as error:
+            raise HandshakeFailed(Loss(str(error), unusable=True)) from error
         except BAD_ANSWER as error:
-            raise self._failed("the handshake", error, probing=era is None) from error
+            what = "the handshake" if protocol == "auto" else f"the handshake (protocol {protocol})"
+            raise self._failed(what, error, probing=era is None and protocol == "auto") from error
         self._era = handshake.era
         return handshake
 

@@ -23,7 +23,7 @@ from mcp_types import (
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_MODERN_VERSION, MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
-from ..enums import Era
+from ..enums import Era, Protocol
 from ..jsonrpc.dispatcher import ConnectionClosed, RequestTimedOut
 from ..messages import Handshake
 
@@ -48,7 +48,11 @@ async def _at_once() -> None:
 
 
 async def negotiate(
-    session: ClientSession, remembered: Era | None, taken: Callable[[], Awaitable[None]] = _at_once
+    session: ClientSession,
+    remembered: Era | None,
+    taken: Callable[[], Awaitable[None]] = _at_once,
+    *,
+    protocol: Protocol = "auto",
 ) -> Handshake:
     """Open the conversation with as little traffic as what is remembered allows.
 
@@ -57,14 +61,18 @@ async def negotiate(
         remembered: What an earlier conversation found.
         taken: Returns once the server has read what it was sent, or if nobody can tell. A server may take long to
             start, and only one that has read a question can leave it unanswered.
+        protocol: What is wanted. Unless it is `auto`, one question is asked, and what is remembered does not count.
 
     Raises:
+        WrongProtocol: The server answers another version than the one that is wanted.
         MCPError: Refused, or the connection ended.
         pydantic.ValidationError: An answer nobody can read.
         RuntimeError: No protocol version in common.
     """
     answered = False
-    if remembered is Era.HANDSHAKE:
+    if protocol != "auto":
+        await _ask_for(session, protocol)
+    elif remembered is Era.HANDSHAKE:
         await _handshake(session)
     else:
         answered = await _probe(session, taken)
@@ -98,6 +106,31 @@ async def probe(session: ClientSession) -> None:
         await session.send_discover(version)
     else:
         await session.send_ping()
+
+
+class WrongProtocol(Exception):
+    """The server, or its transport, does not speak what its spec pins. Trying again cannot help."""
+
+
+def check_protocol(protocol: Protocol, only: Era | None) -> None:
+    """Refuse what a transport of one era cannot carry.
+
+    Raises:
+        WrongProtocol: It cannot.
+    """
+    wanted = Era.MODERN if protocol in MODERN_PROTOCOL_VERSIONS else Era.HANDSHAKE
+    if protocol != "auto" and only is not None and wanted is not only:
+        raise WrongProtocol(f"its protocol is set to {protocol!r}, and over its transport servers speak the {only} era")
+
+
+async def _ask_for(session: ClientSession, protocol: Protocol) -> None:
+    """Open the conversation in the one way in which the server can answer what is wanted."""
+    if protocol in MODERN_PROTOCOL_VERSIONS:
+        await _discover(session, trio.Event(), trio.Event())
+    else:
+        await session.initialize()
+    if protocol not in ("handshake", session.protocol_version):
+        raise WrongProtocol(f"its protocol is set to {protocol!r}, and it answers {session.protocol_version!r}")
 
 
 async def _handshake(session: ClientSession) -> None:

@@ -3,6 +3,9 @@
 import json
 from typing import Any, TypeVar, assert_never
 
+from attrs import evolve
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
 from mcp_nursery.actors.enums import Delivery
 from mcp_nursery.actors.errors import (
     CallError,
@@ -116,6 +119,26 @@ def _refused(refusal: Rejected, call: ActiveCall, *, delivery: Delivery = Delive
         message=(yield from redactor.said_in_pieces(refusal.message)),
         data=(yield from _shown(refusal.data, redactor)) if written is not None else "<what has no JSON form>",
         delivery=delivery,
+        advice=_advice(refusal.message, call),
+    )
+
+
+_ASKED_BY_REQUEST = "server-initiated requests"
+"""What servers say, on SDK 2.x (no back-channel for them) and on FastMCP 4 (they are unavailable), that wanted to ask
+the host in the middle of a call as only the older protocol lets them."""
+
+
+def _advice(words: str, call: ActiveCall) -> str:
+    """What is to be done about what a server says that failed; empty if nothing is known."""
+    observable = call.servers.snapshots.get(call.server_name)
+    if _ASKED_BY_REQUEST not in words or observable is None:
+        return ""
+    spec, said = observable.value.spec, observable.value.introduction
+    if spec.transport.kind == "in-process" or said is None or said.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+        return ""
+    return (
+        f"it asks the host by requests, which {said.protocol_version} has not: "
+        'protocol="handshake" in its spec ("protocol": "handshake" in a file) lets it'
     )
 
 
@@ -170,6 +193,8 @@ def _result(answer: Answered, call: ActiveCall) -> Steps[ToolResult]:
         raise _invalid(str(error), call) from None
     if given.signals:
         call.servers.report_injection(tool, given.signals)
+    if given.is_error and (advice := _advice(given.full_text, call)):
+        return evolve(given, full_text=f"{given.full_text}\n{advice}")
     return given
 
 

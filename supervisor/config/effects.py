@@ -18,6 +18,7 @@ _HARMLESS = frozenset(
             "restartDelays",
             "stableAfterSeconds",
             "idleSeconds",
+            "protocol",
             "connectSeconds",
             "callSeconds",
             "maxInFlight",

@@ -5,6 +5,7 @@ from typing import Any, TypeVar, cast
 
 from attrs import asdict, evolve, field, fields, frozen
 
+from mcp_nursery.actors.enums import Protocol
 from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.actors.liveness import Liveness
 from mcp_nursery.supervisor.restart_policy import RestartMode, RestartPolicy, Revive
@@ -88,6 +89,7 @@ class _Entry:
     liveness: Any = None
     restart: RestartMode | None = None
     revive: Revive | None = None
+    protocol: Protocol | None = None
     connect_timeout: float | None = field(default=None, alias="connectSeconds")
     call_timeout: float | None = field(default=None, alias="callSeconds")
     max_in_flight: int | None = field(default=None, alias="maxInFlight")
@@ -109,6 +111,7 @@ _OWN_FIELDS = (
     "stop_idle_after",
     "restart",
     "revive",
+    "protocol",
     "connect_timeout",
     "call_timeout",
     "max_in_flight",

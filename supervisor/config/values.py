@@ -10,6 +10,7 @@ from attrs import AttrsInstance, fields
 from cattrs import ClassValidationError, Converter
 from cattrs.gen import make_dict_structure_fn
 
+from mcp_nursery.actors.enums import Protocol
 from mcp_nursery.actors.transports.http.headers import problem_with_header
 from mcp_nursery.supervisor.restart_policy import RestartMode, Revive
 
@@ -135,9 +136,9 @@ def _switches(value: object, _type: object) -> dict[str, bool]:
     return {name: _boolean(switch, bool) for name, switch in _object(value, None).items()}
 
 
-def _restart_mode(value: object, _type: object) -> str:
-    if not (isinstance(value, str) and value in get_args(RestartMode)):
-        raise ValueError(f"one of {', '.join(get_args(RestartMode))} wanted")
+def _word(value: object, words: Any) -> str:
+    if not (isinstance(value, str) and value in get_args(words)):
+        raise ValueError(f"one of {', '.join(get_args(words))} wanted")
     return value
 
 
@@ -165,6 +166,7 @@ _COMPOSED: tuple[tuple[Any, _Check], ...] = (
     (dict[str, str], _variables),
     (Mapping[str, str], _headers),
     (dict[str, bool], _switches),
-    (RestartMode, _restart_mode),
+    (RestartMode, _word),
+    (Protocol, _word),
     (Revive | None, _revive),
 )

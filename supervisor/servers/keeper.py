@@ -179,10 +179,14 @@ class Keeper:
             max_in_flight=self._now.spec.max_in_flight,
             permit=self._settings.permit,
             limiter=self._settings.limiter if self._now.attempt == 1 else UNLIMITED,
-            host=Host(self._now.spec.name, self._settings.callbacks, self._now.spec.limits),
+            host=self._host(),
             liveness=self._now.spec.liveness,
             report=self._mailbox.put_nowait,
         )
+
+    def _host(self) -> Host:
+        spec = self._now.spec
+        return Host(spec.name, self._settings.callbacks, spec.limits, spec.protocol)
 
     async def _show(self, machine: StateMachine) -> None:
         """Take what follows an event, once what everybody will see of it is prepared."""
@@ -201,7 +205,12 @@ class Keeper:
             await self._decide(reason)
             if reason.kind is ExitKind.PROBE_REFUSED:
                 era, answered = Era.HANDSHAKE, True
-        self._settings.notes.learn(era, answered=answered)
+        self._learn(era, answered=answered)
+
+    def _learn(self, era: Era | None, *, answered: bool) -> None:
+        """Note what was found; where the spec says what is spoken, nothing was."""
+        if self._now.spec.protocol == "auto":
+            self._settings.notes.learn(era, answered=answered)
 
     async def _decide(self, reason: ExitReason) -> None:
         """What follows an end that nobody asked for."""
@@ -213,7 +222,7 @@ class Keeper:
         self._pending.ended(self._now)
 
     async def _hear_connected(self, report: Connected) -> None:
-        self._settings.notes.learn(report.handshake.era, answered=report.handshake.era_answered)
+        self._learn(report.handshake.era, answered=report.handshake.era_answered)
         redact = self._settings.redact
         review = await self._settings.pins.review(report.definitions)  # before anybody sees a tool
         introduction, tail = introduction_of(report.handshake, redact), kept_tail(report.stderr_tail, redact)

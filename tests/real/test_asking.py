@@ -18,8 +18,8 @@ ASKING = Path(__file__).parents[1] / "servers" / "nursery_asking.py"
 VERSIONS = {"old": "2025-11-25", "new": "2026-07-28"}
 
 
-def asking(era):
-    return ServerSpec("asking", StdioTransport(sys.executable, ["-I", str(ASKING), f"era={era}"]))
+def asking(era, **settings):
+    return ServerSpec("asking", StdioTransport(sys.executable, ["-I", str(ASKING), f"era={era}"]), **settings)
 
 
 class Host:
@@ -95,4 +95,40 @@ async def test_a_host_that_offers_nothing_is_asked_for_nothing(era):
         with pytest.raises(ServerError) as caught:
             await supervisor.call_tool("enter", server="asking")
         assert caught.value.code == -32042
+        assert (await supervisor.call_tool("talk", {"lines": 1}, server="asking")).full_text == "talked"
+
+
+WAY_OUT = 'protocol="handshake" in its spec'
+
+
+async def test_a_server_that_asks_by_requests_says_what_lets_it():
+    """P4: on a connection of 2026-07-28 there are none, and its author has not the spec in hand."""
+    host = Host()
+    async with supervised(asking("new"), callbacks=host.callbacks) as supervisor:
+        with pytest.raises(ServerError, match=WAY_OUT) as caught:
+            await supervisor.call_tool("insist", server="asking")
+        assert WAY_OUT not in caught.value.message  # the server's own words
+        failed = await supervisor.call_tool("give_up", server="asking")
+        assert failed.is_error
+        assert WAY_OUT in failed.full_text
+        assert WAY_OUT not in failed.content[0].text
+    assert host.asked == []
+
+
+async def test_a_server_of_both_eras_asks_by_requests_where_the_handshake_is_wanted():
+    """P4, P7."""
+    host = Host()
+    async with supervised(asking("new", protocol="handshake"), callbacks=host.callbacks) as supervisor:
+        assert supervisor.status()[0].protocol_version == VERSIONS["old"]
+        assert (await supervisor.call_tool("insist", server="asking")).full_text == "hello Ann"
+        failed = await supervisor.call_tool("give_up", server="asking")
+        assert WAY_OUT not in failed.full_text
+    assert host.asked == [("asking", None, "What is your name?")]
+
+
+@pytest.mark.parametrize("version", ["2025-03-26", "2026-07-28"])
+async def test_a_version_that_is_wanted_is_spoken(version):
+    """P7: a server of the SDK speaks them all."""
+    async with supervised(asking("new", protocol=version)) as supervisor:
+        assert supervisor.status()[0].protocol_version == version
         assert (await supervisor.call_tool("talk", {"lines": 1}, server="asking")).full_text == "talked"

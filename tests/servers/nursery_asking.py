@@ -8,6 +8,7 @@ import warnings
 from typing import Annotated
 
 from mcp.server.mcpserver import AcceptedElicitation, Context, Elicit, ElicitationResult, MCPServer, Resolve, Sample
+from mcp.server.mcpserver.exceptions import ToolError
 from mcp.shared.exceptions import MCPDeprecationWarning, UrlElicitationRequiredError
 from mcp_types import CreateMessageResult, ElicitRequestURLParams, SamplingMessage, TextContent
 from pydantic import BaseModel
@@ -63,6 +64,19 @@ async def enter(ctx: Context) -> str:
         page = ElicitRequestURLParams(message="log in", url="https://login.example", elicitation_id="1")
         raise UrlElicitationRequiredError([page])
     return "welcome"
+
+
+@server.tool()
+async def insist(ctx: Context) -> str:
+    """Asks by a request, as there is none on connections of 2026-07-28."""
+    said = await ctx.elicit("What is your name?", Name)
+    return f"hello {said.data.name}" if isinstance(said, AcceptedElicitation) else "hello"
+
+
+@server.tool()
+async def give_up(ctx: Context) -> str:
+    """As servers on FastMCP 4 say it: in a result."""
+    raise ToolError("elicitation via server-initiated requests is unavailable on 2026-07-28 connections.")
 
 
 @server.tool()

@@ -2,10 +2,12 @@ import json
 import math
 import subprocess
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 
+from mcp_nursery.actors.enums import Protocol
 from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.actors.liveness import Liveness
 from mcp_nursery.supervisor.config import Config, document, load_config, loader
@@ -53,6 +55,7 @@ ALL_KEYS = [
         "maxResultChars",
         "maxMessageValues",
         "maxKeptBytes",
+        "protocol",
         "tools",
     ),
 ]
@@ -371,6 +374,14 @@ def test_editors_know_every_word() -> None:
     assert set(schema["$defs"]["server"]["properties"]["type"]["enum"]) == {*words, None}
 
 
+def test_editors_know_every_protocol() -> None:
+    """P7."""
+    schema = json.loads(Path(loader.__file__).with_name("schema.json").read_text())
+    said = schema["$defs"]["server"]["properties"]["protocol"]
+    assert said["enum"] == [*get_args(Protocol), None]
+    assert set(get_args(Protocol)) == {"auto", "handshake", *HANDSHAKE_PROTOCOL_VERSIONS, *MODERN_PROTOCOL_VERSIONS}
+
+
 def test_numbers_beyond_floats(file: Path) -> None:
     file.write_text('{"mcpServers": {"s": {"command": "x", "callSeconds": 1e999}}}', encoding="utf-8")
     (spec,) = load_config(file).servers
@@ -417,6 +428,7 @@ def test_full_entry(file: Path) -> None:
             "maxResultChars": 100,
             "maxMessageValues": 1000,
             "maxKeptBytes": 2000,
+            "protocol": "handshake",
             "tools": {"allow": ["read_*"], "deny": ["*_all"], "enabled": {"read_x": False, "read_y": True}},
             "trustHints": False,
         },
@@ -437,6 +449,7 @@ def test_full_entry(file: Path) -> None:
         max_result_chars=100,
         max_message_values=1000,
         max_kept_bytes=2000,
+        protocol="handshake",
         allow=("read_*",),
         deny=("*_all",),
         disabled_tools=("read_x",),

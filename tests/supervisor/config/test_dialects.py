@@ -271,6 +271,7 @@ KEYS_OF = {
     "lazy": {"lazy"},
     "stop_idle_after": {"idleSeconds"},
     "enabled": {"enabled", "disabled"},
+    "protocol": {"protocol"},
     "connect_timeout": {"connectSeconds"},
     "call_timeout": {"callSeconds"},
     "trust_hints": {"trustHints"},

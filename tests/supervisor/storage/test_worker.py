@@ -56,6 +56,19 @@ def test_a_probe_is_paid_for_once_in_all_runs():
     run_virtual(main)
 
 
+def test_what_a_spec_pins_was_not_found():
+    """P7: `handshake` sends no probe, and a spec that says `auto` again asks again; not if it had asked before."""
+
+    async def main():
+        store = MemoryStore()
+        assert await live(DIES_OF_PROBE, store=store, protocol="handshake") == (1, ServerState.CONNECTED)
+        assert await live(DIES_OF_PROBE, store=store) == (2, ServerState.CONNECTED)
+        assert await live(DIES_OF_PROBE, store=store) == (1, ServerState.CONNECTED)
+        assert await live(Life(modern=False), store=store, protocol="2025-03-26") == (1, ServerState.FAILED)
+
+    run_virtual(main)
+
+
 def test_the_era_of_an_attempt_that_failed_is_remembered():
     """P7: it was found, whatever came of it."""
 
