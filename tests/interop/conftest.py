@@ -1,5 +1,4 @@
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -35,12 +34,8 @@ def commands(place):
         return found[name]
 
     def or_skip(name):
-        try:
+        with installing.needed_by_test(name):
             return command_of(name)
-        except (installing.CannotInstall, OSError, subprocess.TimeoutExpired) as problem:
-            if os.environ.get("CI", "").lower() == "true":
-                raise
-            pytest.skip(f"{name} cannot be installed: {problem}")
 
     return or_skip
 

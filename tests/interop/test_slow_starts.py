@@ -1,8 +1,5 @@
 """Servers that nobody here wrote, each started at once, after 2 s and after 5 s: connected at the first attempt."""
 
-import os
-import subprocess
-
 import pytest
 import trio
 
@@ -20,12 +17,8 @@ LATER = 'sleep "$1"; shift; exec "$@"'
 @pytest.fixture(scope="module")
 def slow_commands(place):
     """The command of each; skips where one cannot be installed, fails where it must."""
-    try:
+    with installing.needed_by_test("one of them"):
         return {starter.name: starter.command(place) for starter in SLOW_STARTERS}
-    except (installing.CannotInstall, OSError, subprocess.TimeoutExpired) as problem:
-        if os.environ.get("CI", "").lower() == "true":
-            raise
-        pytest.skip(f"cannot be installed: {problem}")
 
 
 def specs_of(starter, command):

@@ -1,6 +1,5 @@
 """A WebSocket server that nobody here wrote: the MCP SDK's 1.x line, served by uvicorn."""
 
-import os
 import subprocess
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -24,12 +23,8 @@ SERVER = Path(__file__).parents[1] / "servers" / "nursery_websocket.py"
 
 @pytest.fixture(scope="session")
 def python():
-    try:
+    with installing.needed_by_test("mcp"):
         return installing.python_with("mcp[ws]==1.30.0")
-    except (installing.CannotInstall, OSError, subprocess.TimeoutExpired) as problem:
-        if os.environ.get("CI", "").lower() == "true":
-            raise
-        pytest.skip(f"cannot be installed: {problem}")
 
 
 @asynccontextmanager

@@ -1,0 +1,40 @@
+"""The official conformance suite, with a supervisor as the client. `python -m tests.conformance` prints the table."""
+
+from pathlib import Path
+
+import pytest
+
+from ..interop.installing import needed_by_test
+from . import suite
+from .scenarios import ALL, NOT_YET, REQUIRED, table
+
+PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "conformance.md"
+
+
+@pytest.fixture(scope="session")
+def installed():
+    with needed_by_test("the suite"):
+        suite.suite()
+
+
+def test_the_documentation_has_the_table():
+    assert table() in PAGE.read_text()
+
+
+@pytest.mark.interop
+@pytest.mark.ci
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize(("revision", "scenario"), ALL)
+async def test_a_scenario(revision, scenario):
+    result = await suite.run(revision, scenario)
+    if scenario in NOT_YET:
+        assert not result.passed, f"no longer waits for {NOT_YET[scenario]}: take it off the list"
+    else:
+        assert result.passed, result.output
+
+
+@pytest.mark.interop
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize("revision", REQUIRED)
+def test_no_required_scenario_is_left_out(revision):
+    assert set(suite.required(revision)) == set(REQUIRED[revision])
