@@ -145,9 +145,9 @@ class ServerActor:
             except Exception as crash:
                 logger.exception("an incarnation crashed, please report it")
                 if self._reason is None:
-                    self._end(self._ended(ExitKind.LOST, Loss(f"crashed: {one_line(repr(next(leaves(crash))))}")))
+                    self._end(ExitKind.LOST, Loss(f"crashed: {one_line(repr(next(leaves(crash))))}"))
             if self._reason is None:
-                self._end(self._cancelled())
+                self._end_cancelled()
         finally:
             if self._reason is None:  # cancelled, and nobody hears a reason
                 self._refuse_all()
@@ -160,7 +160,7 @@ class ServerActor:
         """
         refusal = None if self._permit is None else await self._permit()
         if refusal is not None:
-            self._end(self._ended(ExitKind.REFUSED, Loss(refusal)))
+            self._end(ExitKind.REFUSED, Loss(refusal))
             return
         with await self._limiter.enter() as place:
             self._life.deadline = trio.current_time() + self._connect_timeout
@@ -170,7 +170,7 @@ class ServerActor:
                     callbacks.cancel_scope.cancel()
             except StartFailed as failure:
                 kind = ExitKind.CONNECT_FAILED if failure.retriable else ExitKind.UNUSABLE
-                self._end(self._ended(kind, Loss(str(failure), needs_auth=failure.needs_auth)))
+                self._end(kind, Loss(str(failure), needs_auth=failure.needs_auth))
 
     async def _use(self, connection: Connection, callbacks: trio.Nursery, place: Place) -> None:
         """Get to know the server, then serve calls with it. The reason is reported before the connection is closed."""
@@ -181,22 +181,28 @@ class ServerActor:
         except HandshakeFailed as failure:
             self._era = self._era or failure.era
             kind = ExitKind.PROBE_REFUSED if failure.probe_refused else ExitKind.CONNECT_FAILED
-            self._end(self._ended(kind, failure.loss))
+            self._end(kind, failure.loss)
         finally:
             if self._reason is None and self._life.cancel_called:
-                self._end(self._cancelled(connection.stderr_tail))  # the close that follows may take its time
+                self._end_cancelled(connection.stderr_tail)  # the close that follows may take its time
 
-    def _end(self, reason: ExitReason) -> None:
-        self._reason, self._why = reason, reason.loss
+    def _end(self, kind: ExitKind, loss: Loss, at: float | None = None) -> None:
+        """Report why it ends; `at` is when that was noticed, on Trio's clock, if it was not now."""
+        if loss.needs_auth or loss.unusable:
+            kind = ExitKind.NEEDS_AUTH if loss.needs_auth else ExitKind.UNUSABLE
+        at = trio.current_time() if at is None else at
+        self._reason = ExitReason(kind, loss, at=at, era=self._era, era_answered=self._era_answered)
+        self._why = loss
         self._refuse_all()
-        self._report(Ending(self.incarnation, reason))
+        self._report(Ending(self.incarnation, self._reason))
 
-    def _cancelled(self, said: str = "") -> ExitReason:
-        """Why the life ended before it came to a reason: it was stopped, or out of time."""
+    def _end_cancelled(self, said: str = "") -> None:
+        """The life ended before it came to a reason: it was stopped, or out of time."""
         if self._stopping:
-            return self._ended(ExitKind.STOPPED, _STOPPED)
-        loss = Loss(f"not connected within {self._connect_timeout:g} s", stderr_tail=said)
-        return self._exit(ExitKind.CONNECT_FAILED, loss, at=self._life.deadline)
+            self._end(ExitKind.STOPPED, _STOPPED)
+        else:
+            loss = Loss(f"not connected within {self._connect_timeout:g} s", stderr_tail=said)
+            self._end(ExitKind.CONNECT_FAILED, loss, at=self._life.deadline)
 
     async def _introduce(self, connection: Connection, place: Place) -> None:
         """From the first word to `connected`. Nothing that is learnt stays here: the keeper has it.
@@ -229,9 +235,9 @@ class ServerActor:
             finally:
                 self._wind_down = None  # also when a task has crashed: nothing can be started here any more
             nursery.cancel_scope.cancel()  # before anything is closed that its tasks read from
-            self._end(self._ended(ExitKind.LOST, loss))
+            self._end(ExitKind.LOST, loss)
             return
-        self._end(self._ended(ExitKind.STOPPED, _STOPPED))
+        self._end(ExitKind.STOPPED, _STOPPED)
 
     async def _work(self, connection: Connection) -> None:
         """Start calls as there is room for them, as many at once as there are."""
@@ -307,14 +313,6 @@ class ServerActor:
     def _refuse(self, messages: Sequence[CallTool | FollowUp]) -> None:
         for message in messages:
             message.slot.resolve(self._why)
-
-    def _ended(self, kind: ExitKind, loss: Loss) -> ExitReason:
-        if loss.needs_auth or loss.unusable:
-            kind = ExitKind.NEEDS_AUTH if loss.needs_auth else ExitKind.UNUSABLE
-        return self._exit(kind, loss, at=trio.current_time())
-
-    def _exit(self, kind: ExitKind, loss: Loss, at: float) -> ExitReason:
-        return ExitReason(kind, loss, at=at, era=self._era, era_answered=self._era_answered)
 
 
 def _has_tools(handshake: Handshake) -> bool:

@@ -82,8 +82,9 @@ class ProcessTree:
         return self._process.returncode
 
     async def wait(self) -> None:
-        """Wait for the first process's exit."""
-        await self._process.wait()
+        """Wait for the first process's exit; no checkpoint if that is known already."""
+        if self.exit_code is None:
+            await self._process.wait()
 
     async def end(self, grace: float) -> None:
         """End every process of the tree and close all pipes. Takes at most 2 * `grace` + 0.5 s, cancelled or not, and
@@ -121,7 +122,7 @@ class ProcessTree:
     async def _ended_in_steps(self, grace: float) -> bool | None:
         began = trio.current_time()
         with trio.move_on_at(self._leaving.step_end(began, 1, grace)):
-            await self._process.wait()
+            await self.wait()
         with trio.move_on_at(self._leaving.step_end(began, 2, grace)):
             told_at = self._terminate_group()
             await self._drive_out(signal.SIGTERM, await self._survivors(), told_at)
@@ -154,7 +155,7 @@ class ProcessTree:
                 slack.deadline = trio.current_time() + _KILL_SLACK
                 if all(process.in_group for process in left):  # all were killed before the look: no more are forked
                     await self._vanished(left)
-                    await self._process.wait()
+                    await self.wait()
                 else:
                     await self._drive_out(signal.SIGKILL, left)
                 return True
@@ -179,14 +180,14 @@ class ProcessTree:
                     self._signal(process, number)
             await self._vanished(here)
             left, told_at = await self._survivors(), None
-        await self._process.wait()
+        await self.wait()
 
     def _was_there(self, process: ProcessId, at: int) -> bool:
         return process == self._leader or process.started < at
 
     async def _vanished(self, processes: Sequence[ProcessId]) -> None:
         if self._leader in processes and self._leader.started:
-            await self._process.wait()  # most trees are one process: no need to look for its end again and again
+            await self.wait()  # most trees are one process: no need to look for its end again and again
         pause = _POLL_FIRST
         while any(map(self._lives, processes)):
             await trio.sleep(pause)

@@ -135,13 +135,14 @@ class StdioStream:
         A carriage return before the newline is taken off and blank lines are left out. A last line without a newline
         is no frame.
         """
+        if self._ended:
+            await trio.lowlevel.checkpoint()
         while not self._ended:
             await self._output()
             lines = self._lines.split(self._take())
             self._ended = self._ended or self._lines.overlong
             if lines:
                 return lines
-        await trio.lowlevel.checkpoint()
         return []
 
     async def _output(self) -> None:
@@ -167,16 +168,17 @@ class StdioStream:
         # Once reading was ended for an exit, the time for evidence has gone by.
         with trio.move_on_after(0 if self._ending else EVIDENCE):
             await self._tree.wait()
-            await self._tree.stderr.ended.wait()
+            if not self._tree.stderr.ended.is_set():
+                await self._tree.stderr.ended.wait()
+        code = self._tree.exit_code
         return Loss(
-            message=self._what_happened(),
-            exit_code=self._tree.exit_code,
+            message=self._what_happened(code),
+            exit_code=code,
             stderr_tail=self._tree.stderr.text,
             unheard=self._unheard if self._retired else self._ask_unheard(),
         )
 
-    def _what_happened(self) -> str:
-        code = self._tree.exit_code
+    def _what_happened(self, code: int | None) -> str:
         if self._lines.overlong:
             return f"sent a line of more than {size_text(self._lines.limit)}"
         if code is not None:

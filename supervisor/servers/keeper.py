@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 import trio
-from attrs import evolve
+from attrs import Factory, define, evolve, field
 
 from mcp_nursery.actors.callbacks import Host
 from mcp_nursery.actors.enums import Era, ExitKind, ServerState
@@ -24,7 +24,7 @@ from mcp_nursery.actors.start_limiter import UNLIMITED
 from ..error_line import kept_tail
 from ..security.untrusted_marks import clean_name
 from ..server_info import introduction_of
-from ..state_machine import CALLS_WAIT, StateMachine
+from ..state_machine import CALLS_WAIT, Snapshot, StateMachine
 from ..storage.store import StoreUnreadable
 from .commands import AcceptChange, Command, PendingCommands, Reconfigure, Reconnect, Refresh, Remove, Start, Stop, Wake
 from .registry import Publication, ServerRegistry
@@ -39,6 +39,7 @@ _UNBLOCKED_BY_RELOAD = (ServerState.FAILED, ServerState.NEEDS_AUTH)
 """States that a reload ends although nothing changed here: what was in the way may have gone."""
 
 
+@define(eq=False)
 class Keeper:
     """Keeps one server as its policy says.
 
@@ -49,36 +50,27 @@ class Keeper:
     Whether a server is idle for too long is decided here, in one step with the snapshot: a call either began before,
     and then the server is in use, or it finds the server `idle` and has it started. None meets a connection that is
     being closed for idleness.
-
-    Args:
-        machine: The server before anything was done.
-        settings: How it is kept.
-        registry: Where each of its snapshots is published.
-        on_end: Called in the step in which the keeper ends, unless it was cancelled.
     """
 
-    def __init__(
-        self,
-        machine: StateMachine,
-        settings: KeeperSettings,
-        registry: ServerRegistry,
-        on_end: Callable[[], None] = lambda: None,
-    ) -> None:
-        self._machine = machine
-        self._now = machine.snapshot
-        """Where the server stands."""
-        self._settings = settings
-        self._registry = registry
-        self._on_end = on_end
-        self._pending = PendingCommands()
-        self._mailbox: Mailbox[Command | Report] = Mailbox(math.inf)
-        self._life = trio.CancelScope()
-        self._removed = False
-        """After this incarnation comes no other."""
-        self._actor: ServerActor | None = None
-        """The living incarnation, or one that is being closed."""
-        self._overruled = False
-        """A command has ended that incarnation: what it still says changes nothing."""
+    _machine: StateMachine
+    """Where the server stands, and what is due. At first nothing was done."""
+    _settings: KeeperSettings
+    """How it is kept."""
+    _registry: ServerRegistry
+    """Where each of its snapshots is published."""
+    _on_end: Callable[[], None] = lambda: None
+    """Called in the step in which the keeper ends, unless it was cancelled."""
+    _now: Snapshot = field(default=Factory(lambda self: self._machine.snapshot, takes_self=True), init=False)
+    """Where the server stands."""
+    _pending: PendingCommands = field(factory=PendingCommands, init=False)
+    _mailbox: Mailbox[Command | Report] = field(factory=lambda: Mailbox(math.inf), init=False)
+    _life: trio.CancelScope = field(factory=trio.CancelScope, init=False)
+    _removed: bool = field(default=False, init=False)
+    """After this incarnation comes no other."""
+    _actor: ServerActor | None = field(default=None, init=False)
+    """The living incarnation, or one that is being closed."""
+    _overruled: bool = field(default=False, init=False)
+    """A command has ended that incarnation: what it still says changes nothing."""
 
     def send(self, command: Command) -> None:
         """Leave a command. Never waits; one that comes after the keeper has ended is answered at once."""

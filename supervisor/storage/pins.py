@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 import trio
+from attrs import define, field
 
 from mcp_nursery.actors.fairness import by_turns
 from mcp_nursery.actors.pieces import Steps
@@ -36,30 +37,24 @@ _CHANGED = "its definition has changed since it was first used; see `mcp-nursery
 _THIS_RUN = "this run"
 
 
+@define(eq=False)
 class PinBook:
-    """The pins of one server, for its keeper: in the store, or in memory where the spec has no digest that lasts."""
+    """The pins of one server, for its keeper."""
 
-    def __init__(
-        self,
-        worker: StoreWorker,
-        spec: ServerSpec,
-        digest: str | None,
-        mode: PinMode,
-        *,
-        own: MemoryStore | None = None,
-    ) -> None:
-        self._worker = worker
-        self._spec = spec
-        self._digest = digest
-        self._mode: PinMode = mode
-        self.again_at: float = math.inf
-        """When to review again because nobody could tell, on Trio's clock."""
-        self._delay = _AGAIN / 2
-        self._own = None if digest is not None else own or MemoryStore()
+    _worker: StoreWorker
+    _spec: ServerSpec
+    _digest: str | None
+    """Of how it is reached; None for what does not last."""
+    _mode: PinMode
+    _own: MemoryStore = field(factory=MemoryStore)
+    """Where they are kept instead of the store if the spec has no digest that lasts."""
+    again_at: float = field(default=math.inf, init=False)
+    """When to review again because nobody could tell, on Trio's clock."""
+    _delay: float = field(default=_AGAIN / 2, init=False)
 
     def of(self, spec: ServerSpec) -> "PinBook":
         """The same pins for another spec of this server, which is reached in the same way."""
-        return PinBook(self._worker, spec, self._digest, self._mode, own=self._own)
+        return PinBook(self._worker, spec, self._digest, self._mode, self._own)
 
     async def review(self, definitions: Iterable["Definition"]) -> Review:
         """Pin what is new, and say what differs. What is not offered anyway is not looked at.
@@ -118,7 +113,7 @@ class PinBook:
         await self._ask(lambda store: store.accept_change(digest, change))
 
     async def _ask(self, question: Callable[[Store], T]) -> T:
-        if self._own is None:
+        if self._digest is not None:
             return await self._worker.ask(question)
         await trio.lowlevel.checkpoint()
         return question(self._own)
