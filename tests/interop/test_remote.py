@@ -1,9 +1,5 @@
 """Remote servers nobody here wrote, each on a port of its own: found, called, restarted, left."""
 
-import os
-import signal
-import socket
-import subprocess
 import time
 from contextlib import ExitStack, contextmanager
 
@@ -15,6 +11,7 @@ from mcp_nursery.supervisor import HttpTransport, RestartPolicy, ServerSpec, Sse
 
 from ..timely import in_time, timely
 from . import installing
+from .listening import free_port, listening
 
 pytestmark = pytest.mark.interop
 
@@ -69,35 +66,11 @@ def case(request):
 
 @contextmanager
 def running(case, port):
-    """The server, in a process group of its own; skips where it cannot be installed, fails where it must be."""
+    """The server; skips where it cannot be installed, fails where it must be."""
     with installing.needed_by_test("one of them"):
         command, environment = case.command(port)
-    quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    process = subprocess.Popen(command, env={**os.environ, **environment}, start_new_session=True, **quiet)
-    try:
-        until = time.monotonic() + 60
-        while not answers(port):
-            assert process.poll() is None
-            assert time.monotonic() < until
-            time.sleep(0.05)
+    with listening(command, environment, port):
         yield
-    finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-
-
-def answers(port):
-    try:
-        socket.create_connection(("127.0.0.1", port), timeout=1).close()
-    except OSError:
-        return False
-    return True
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 @timely
