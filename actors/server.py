@@ -103,7 +103,7 @@ class ServerActor:
         self._liveness = liveness
         self._report = report
         self._mailbox: Mailbox[CallTool] = Mailbox(mailbox_size)
-        self._refresh = ToolRefresh(incarnation, timeout=connect_timeout, report=report)
+        self._refresh = ToolRefresh(incarnation, connect_timeout, report)
         self._owner = Owner(incarnation, self._mailbox, Mailbox(math.inf))
         self._questions: dict[ReplySlot, trio.CancelScope] = {}
         """Callbacks of the host that are under way, by the slots in which callers wait for what they say."""

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 
 import trio
+from attrs import define, field
 
 from .messages import ToolsRefreshed
 from .session.base import Connection, HandshakeFailed
@@ -16,32 +17,29 @@ without such a list the first applies again."""
 _UNHINDERED = 5
 
 
+@define(eq=False)
 class ToolRefresh:
-    """Lists again, one list at a time: what comes while one is still to begin is answered by it.
+    """Lists again, one list at a time: what comes while one is still to begin is answered by it."""
 
-    Args:
-        incarnation: The connection's number, for the reports.
-        timeout: Seconds for each list; `inf` for no limit.
-        report: Called with each outcome.
-    """
-
-    def __init__(self, incarnation: int, *, timeout: float, report: Callable[[ToolsRefreshed], None]) -> None:
-        self._incarnation = incarnation
-        self._timeout = timeout
-        self._report = report
-        self._start: Callable[[], None] | None = None
-        """Starts the task that lists; None while there is no connection."""
-        self._running = False
-        self._wanted = False
-        """A list is wanted that has not begun."""
-        self._settling = trio.CancelScope()
-        """The wait for a server to have changed all; cancelled when somebody wants a list now."""
-        self._in_a_row = 0
-        """Lists that the server has caused, one soon after the other."""
-        self._settled_at = -math.inf
-        """When the last list ended that a server had caused."""
-        self._changed = False
-        """A list is wanted because the tools changed, and for no other reason."""
+    _incarnation: int
+    """The connection's number, for the reports."""
+    _timeout: float
+    """Seconds for each list; `inf` for no limit."""
+    _report: Callable[[ToolsRefreshed], None]
+    """Called with each outcome."""
+    _start: Callable[[], None] | None = field(default=None, init=False)
+    """Starts the task that lists; None while there is no connection."""
+    _running: bool = field(default=False, init=False)
+    _wanted: bool = field(default=False, init=False)
+    """A list is wanted that has not begun."""
+    _settling: trio.CancelScope = field(factory=trio.CancelScope, init=False)
+    """The wait for a server to have changed all; cancelled when somebody wants a list now."""
+    _in_a_row: int = field(default=0, init=False)
+    """Lists that the server has caused, one soon after the other."""
+    _settled_at: float = field(default=-math.inf, init=False)
+    """When the last list ended that a server had caused."""
+    _changed: bool = field(default=False, init=False)
+    """A list is wanted because the tools changed, and for no other reason."""
 
     def open(self, connection: Connection, nursery: trio.Nursery) -> None:
         """List from now on, also what was wanted before. The task runs in this nursery, and only when it is needed."""

@@ -13,8 +13,8 @@ from mcp_types import CallToolResult
 
 from mcp_nursery.actors.pieces import at_once
 from mcp_nursery.supervisor.security.injection import scan
+from mcp_nursery.supervisor.security.untrusted_marks import MAX_RESULT_CHARS
 from mcp_nursery.supervisor.tools.results import tool_result
-from mcp_nursery.supervisor.tools.truncation import MAX_RESULT_CHARS
 
 SIZE = 1 << 20
 PARSE, PIPELINE, SCAN = "parsing the frame", "from result to text for a model", "of that: scanning"

@@ -23,8 +23,8 @@ from mcp_nursery.actors.secrets import names_only
 
 from .restart_policy import RestartMode, RestartPolicy, Revive
 from .security.trust import TrustRequest
+from .security.untrusted_marks import MAX_RESULT_CHARS
 from .tools.filters import is_offered
-from .tools.truncation import MAX_RESULT_CHARS
 from .transports import REMOTE_KINDS, Transport
 
 __all__ = ["Liveness", "ServerSpec"]

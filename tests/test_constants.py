@@ -12,7 +12,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "constants.md"
 ROWS = re.findall(r"^\| ([^|]+) \| ([^|]+) \| ([^|]+) \| `([^|]+)` \|$", PAGE.read_text(), re.MULTILINE)
 WORTH_A_LOOK = {
     "supervisor.storage.worker.PATIENCE",
-    "supervisor.tools.truncation.MAX_RESULT_CHARS",
+    "supervisor.security.untrusted_marks.MAX_RESULT_CHARS",
     "actors.transports.stdio_stream.DRAIN",
     "actors.liveness.LOOK",
     "actors.transports.http.limits.POST_LIMIT",

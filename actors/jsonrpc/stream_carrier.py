@@ -86,8 +86,9 @@ class StreamCarrier(SharedOrigin):
     async def _take_in(self, hub: Hub) -> bool:
         """See to what comes next; False at the end."""
         batch = await self._stream.read()
-        hub.hear()
-        await hub.take_in(batch, self)
+        if batch:
+            hub.hear()
+            await hub.take_in(batch, self)
         return bool(batch)
 
     def stray(self, message: Mapping[str, Any]) -> None:

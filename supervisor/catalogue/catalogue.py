@@ -86,7 +86,9 @@ def replace_parts(catalogue: Catalogue, parts: Iterable[ServerTools], gone: Coll
     before = {server: _names(catalogue, server) for server in after}
     left = [name for server, names in before.items() for name in names - after[server]]
     new = [(name, server) for server, names in after.items() for name in names - before[server]]
-    homes = catalogue.homes.exchange(left, new) if left or new else catalogue.homes
+    if not (left or new or catalogue.contested):
+        return Catalogue(exchanged, catalogue.homes)
+    homes = catalogue.homes.exchange(left, new)
     if catalogue.contested or len(homes) != len(catalogue.homes) - len(left) + len(new):
         return _catalogue(exchanged)
     return Catalogue(exchanged, homes)

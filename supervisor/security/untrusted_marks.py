@@ -1,4 +1,5 @@
-"""The marks around what a server says to a model: between them nothing is an instruction. Pure.
+"""The marks on what a server says to a model: around it, since nothing between them is an instruction, and where it is
+cut. Pure.
 
 What cannot stand between them, a tool's description and schema, is at least kept from forging them: `harmless`.
 """
@@ -11,6 +12,9 @@ from unicodedata import normalize
 from .injection import finder
 
 TAG = "mcp_tool_output"
+
+MAX_RESULT_CHARS = 50_000
+"""Characters of a result that a model is shown, unless the server's spec says otherwise."""
 
 _FOREIGN = re.compile(r"[^a-zA-Z0-9._-]")
 
@@ -41,6 +45,13 @@ def wrap(body: str, *, server: str, tool: str) -> str:
     """The body, `harmless`, between one opening and one closing mark that say whose words these are."""
     opening = f'<{TAG} server="{clean_name(server)}" tool="{clean_name(tool)}" trust="untrusted">'
     return f"{opening}\n{harmless(body)}\n</{TAG}>"
+
+
+def truncate(text: str, limit: int) -> str:
+    """The text, cut at `limit` characters and marked as cut."""
+    if len(text) <= limit:
+        return text
+    return f"{text[:limit]}\n\n... (output truncated at {limit} chars, {len(text)} total)"
 
 
 @lru_cache(maxsize=1024)

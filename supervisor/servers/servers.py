@@ -218,7 +218,7 @@ class Servers:
         Raises:
             ConfigError: See `add`; or `MCP_TOOL_TIMEOUT` is no number.
         """
-        self.call_timeout(None)
+        self.call_timeout(None)  # what is wrong in the environment is found here
         for task in (self.router.run, self.timer.run, self._settings.store_worker.run):
             self._context.run(self._nursery.start_soon, task)
         self._add_all(list(specs), {})

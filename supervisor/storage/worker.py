@@ -7,6 +7,7 @@ of a busy loop. Jobs are short, and nobody has more than one or two in line, so 
 import logging
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Final, TypeVar
 
@@ -96,12 +97,14 @@ class StoreWorker:
 
     async def starting(self, marker: str) -> None:
         """Record that this host is about to start a process tree; returns all the same if that is not possible."""
-        if self._store.blocking:
-            await self._ask_quietly(lambda store: self._add_process(store, marker))
 
-    def _add_process(self, store: Store, marker: str) -> None:
-        if self._host is not None:
-            store.add_process(marker, self._host)
+        def record(store: Store) -> None:
+            if self._host is not None:
+                store.add_process(marker, self._host)
+
+        if self._store.blocking:
+            with suppress(StoreUnreadable):  # as good as lost, and the store has logged why
+                await self.ask(record)
 
     def started(self, marker: str, leader: ProcessId) -> None:
         """Record its first process."""
@@ -147,12 +150,6 @@ class StoreWorker:
                 await done.wait()
                 return
             in_vain = in_vain + 1 if self._finished_jobs == before else 0
-
-    async def _ask_quietly(self, work: Callable[[Store], None]) -> None:
-        try:
-            await self.ask(work)
-        except StoreUnreadable:  # as good as lost, and the store has logged why
-            return
 
     def submit(self, work: Callable[[Store], None]) -> None:
         """Have a job done later. Never waits."""

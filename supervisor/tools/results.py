@@ -13,8 +13,7 @@ from mcp_nursery.actors.limits import MOST_VALUES
 from mcp_nursery.actors.pieces import SMALL, Steps
 
 from ..security.injection import scan, scan_in_pieces
-from ..security.untrusted_marks import wrap
-from .truncation import truncate
+from ..security.untrusted_marks import truncate, wrap
 from .writing import write
 
 if TYPE_CHECKING:

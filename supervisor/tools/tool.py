@@ -9,10 +9,9 @@ from attrs import field, frozen
 
 from mcp_nursery.actors.json_depth import with_each
 
-from ..security.untrusted_marks import harmless
+from ..security.untrusted_marks import MAX_RESULT_CHARS, harmless
 from .hints import ToolHints, always_load, describe, hints_of, search_hint
 from .pins import DefinitionChange, pinned_text
-from .truncation import MAX_RESULT_CHARS
 
 if TYPE_CHECKING:
     from mcp_types import Tool as Definition

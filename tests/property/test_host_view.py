@@ -10,10 +10,9 @@ from mcp_nursery.actors.errors import ServerError
 from mcp_nursery.supervisor.security.injection import scan
 from mcp_nursery.supervisor.security.redaction import PLAIN, Redactor
 from mcp_nursery.supervisor.security.secret_patterns import KEYS, PLACES
-from mcp_nursery.supervisor.security.untrusted_marks import wrap
+from mcp_nursery.supervisor.security.untrusted_marks import truncate, wrap
 from mcp_nursery.supervisor.tools.error_content import error_content
 from mcp_nursery.supervisor.tools.naming import public_names
-from mcp_nursery.supervisor.tools.truncation import truncate
 
 TAG = "mcp_tool_output"
 pieces = st.sampled_from(

@@ -4,8 +4,7 @@
 
 import pytest
 
-from mcp_nursery.supervisor.security.untrusted_marks import clean_name, wrap
-from mcp_nursery.supervisor.tools.truncation import truncate
+from mcp_nursery.supervisor.security.untrusted_marks import clean_name, truncate, wrap
 
 from ...linear import stays_linear
 
