@@ -54,8 +54,9 @@ class Origin:
     def unread(self, problem: str) -> None:
         """A message came that is not read, for this reason, and nobody can tell whether it was an answer, or whose."""
 
-    def judge(self, outcome: Outcome) -> Outcome:
-        """What the answer to a request means."""
+    def judge(self, outcome: Outcome, slot: ReplySlot) -> Outcome:
+        """What the answer to a request means, which may come here."""
+        del slot
         return outcome
 
     def respond(self, frame: bytes) -> None:

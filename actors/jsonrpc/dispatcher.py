@@ -240,7 +240,7 @@ class Endpoint(Requests):
         if slot is None or not origin.may_answer(slot):
             origin.stray(message)
             return
-        self.conclude(slot, origin.judge(outcome_of(message, size)))
+        self.conclude(slot, origin.judge(outcome_of(message, size), slot))
 
     def refuse(self, frame: bytes, problem: str, origin: Origin) -> None:
         """Refuse a frame. The peer that asks, or the caller that waits for it, is told, if the frame says which."""

@@ -8,7 +8,7 @@ import contextlib
 import logging
 import math
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Final, Protocol
 
@@ -53,6 +53,10 @@ class SessionConversation(Conversation, Protocol):
 
     def discard_session(self, session: str) -> None:
         """The server has opened a session that nobody uses."""
+        ...
+
+    def drop(self, slots: Sequence[ReplySlot], reason: str | None) -> None:
+        """Close the exchanges of requests; of no reason the server is told nothing."""
         ...
 
     def judge_refusal(self, refusal: Rejected, *, in_session: bool) -> Outcome:
@@ -197,8 +201,9 @@ class Request(Exchange, Origin):
         """See `Origin`."""
         self.carrier.fail(self, Evidence(problem, Fault.OVERSIZED))
 
-    def judge(self, outcome: Outcome) -> Outcome:
+    def judge(self, outcome: Outcome, slot: ReplySlot) -> Outcome:
         """See `Origin`."""
+        del slot
         if isinstance(outcome, Answered) and self.session_id is not None:
             self.carrier.enter_session(self.session_id)
         if isinstance(outcome, Rejected):
@@ -253,6 +258,15 @@ class Listening(Request):
             return await self._listen(response, limit)
         told = f"HTTP {response.status_code} with {media_type(response) or 'nothing'} where events were wanted"
         return Evidence(told, status=response.status_code)
+
+    def may_answer(self, slot: ReplySlot) -> bool:
+        """See `Origin`: a server is not to answer here, and some do; nothing of another connection can get here."""
+        return slot.sent
+
+    def judge(self, outcome: Outcome, slot: ReplySlot) -> Outcome:
+        """See `Origin`: nothing more is waited for where the answer should have come."""
+        self.carrier.drop((slot,), None)
+        return super().judge(outcome, slot)
 
     def respond(self, frame: bytes) -> None:
         """Answer what the server asked unasked."""

@@ -13,6 +13,7 @@ from ...enums import Era
 from ...errors import folded
 from ...jsonrpc.carrier import Hub, Outgoing, SharedOrigin
 from ...outcomes import Loss, Outcome, Rejected
+from ...reply import ReplySlot
 from . import limits
 from .address import evidence_of
 from .auth import AuthFailed
@@ -138,8 +139,9 @@ class SseCarrier(HttpCarrier, SharedOrigin):
         del message
         logger.debug("dropped an answer nobody waits for")
 
-    def judge(self, outcome: Outcome) -> Outcome:
+    def judge(self, outcome: Outcome, slot: ReplySlot) -> Outcome:
         """See `Origin`."""
+        del slot
         return self.judge_refusal(outcome, in_session=True) if isinstance(outcome, Rejected) else outcome
 
     def respond(self, frame: bytes) -> None:

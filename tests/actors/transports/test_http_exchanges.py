@@ -616,6 +616,33 @@ async def test_what_a_server_says_unasked_is_heard_again_after_an_end(monkeypatc
             assert opened[0].header(b"mcp-session-id") == b"one"
 
 
+async def test_an_answer_among_what_a_server_says_unasked_is_one():
+    """A server is not to answer there, and clients that read all streams alike never notice."""
+    async with serving(HANDSHAKE) as peer:
+        unasked = []
+
+        async def stream(asked):
+            if asked.method != b"GET":
+                return False
+            await asked.send(STREAM)
+            unasked.append(asked)
+            return True
+
+        async def answer_there(asked):
+            await asked.send(STREAM + event(b"", more=b"id: e-1\n"))
+            await unasked[0].send(event(asked.execute()))
+
+        peer.on_other, peer.on_call = stream, answer_there
+        async with connector(peer).connect() as connection:
+            await connection.handshake(None)
+            await connection.list_tools()
+            await until(lambda: unasked)
+            assert isinstance(await outcome_of(connection, call()), Answered)
+            (asked,) = peer.heard("tools/call")
+            await until(lambda: asked.stream not in peer.streams)  # nobody waits there any more
+            assert not peer.heard("notifications/cancelled")
+
+
 # who it is
 
 
