@@ -111,14 +111,16 @@ async def open_supervisor(
     configured("trust", trust, function_or_none)
     configured("pins", pins, one_of(PinMode))
     configured("drop_placeholders", drop_placeholders, true_or_false)
+    rules = approval_rules or ApprovalRules()
+    given_up = reserved if override is True else override or ()
+    kept_names = frozenset(several(reserved)) - frozenset(several(given_up))
     specs = specs_of(config_or_specs)
     check_template(template)
-    given_up = reserved if override is True else override or ()
     store = SqliteStore(state) if state is None or isinstance(state, str | os.PathLike) else state
     settings = SupervisorSettings(
         policy=policy or RestartPolicy(),
         template=template,
-        reserved=frozenset(several(reserved)) - frozenset(several(given_up)),
+        reserved=kept_names,
         shutdown_timeout=shutdown_timeout,
         environ=dict(os.environ),
         callbacks=callbacks,
@@ -129,7 +131,7 @@ async def open_supervisor(
     await loaded()
     from .calls.approval import Approvals
 
-    approvals = Approvals(approve, approval_rules or ApprovalRules(), drop_placeholders=drop_placeholders)
+    approvals = Approvals(approve, rules, drop_placeholders=drop_placeholders)
     raised: BaseException | None = None
     crashes: list[BaseException] = []
     try:

@@ -1,9 +1,14 @@
-"""Processes that a host left behind when it was killed: found by what it had written down, and ended. Linux only."""
+"""Processes that a host left behind when it was killed: found by what it had written down, and ended. Linux only.
+
+Every process is written down when it is started, and struck out when nobody of its tree is left.
+"""
 
 import os
 import signal
 from collections.abc import Sequence
+from contextvars import ContextVar
 from functools import cache
+from typing import Protocol
 
 import trio
 from attrs import frozen
@@ -18,6 +23,39 @@ _LAST = 1.0
 """Seconds that those who were killed get to vanish."""
 
 _POLL = 0.05
+
+
+class Ledger(Protocol):
+    """The record of every process tree that is started, by the value of its marker variable: the next host reads it."""
+
+    async def starting(self, marker: str) -> None:
+        """A tree is about to be started; returns once that is written down, or cannot be."""
+        ...
+
+    def started(self, marker: str, leader: ProcessId) -> None:
+        """Its first process runs, and leads its session and group. Never waits."""
+        ...
+
+    def ended(self, marker: str) -> None:
+        """Nobody of it is left. Never waits."""
+        ...
+
+
+class NoLedger:
+    """Keeps nothing."""
+
+    async def starting(self, marker: str) -> None:
+        """Keep nothing."""
+
+    def started(self, marker: str, leader: ProcessId) -> None:
+        """Keep nothing."""
+
+    def ended(self, marker: str) -> None:
+        """Keep nothing."""
+
+
+LEDGER: ContextVar[Ledger] = ContextVar("mcp_nursery_ledger", default=NoLedger())  # noqa: B039 - it holds nothing
+"""For the processes that the current task and its children start."""
 
 
 @frozen

@@ -14,7 +14,7 @@ from attrs import define
 
 from .command import Shown, child_environment, find_program, start_failed
 from .inherited_marks import VARIABLE, mark
-from .ledger import LEDGER, Ledger
+from .orphans import LEDGER, Ledger
 from .pipes import Tail, pump
 from .table import ProcessId, identify, is_alive, look, looks_begun, now_in_ticks, signal_group, signal_one, survivors
 

@@ -11,7 +11,7 @@ import trio
 from mcp_nursery.actors.deadlines import Timer
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import ConfigError, SupervisorClosed, UnknownServer
-from mcp_nursery.actors.process.ledger import LEDGER
+from mcp_nursery.actors.process.orphans import LEDGER
 from mcp_nursery.actors.process.tree import LEAVING, Leaving
 from mcp_nursery.actors.secrets import HIDE_SECRETS, TELL_SECRETS
 

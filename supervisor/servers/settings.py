@@ -122,11 +122,12 @@ class KeeperSettings:
         Raises:
             ConfigError: `MCP_TIMEOUT` is no number.
         """
+        timeout = connect_timeout(spec.connect_timeout, settings.environ)
         digest, request = spec_digest(spec), spec.trust_request
         return cls(
             policy=settings.policy,
             redact=redact,
-            connect_timeout=connect_timeout(spec.connect_timeout, settings.environ),
+            connect_timeout=timeout,
             close_grace=settings.shutdown_timeout / _GRACE_SHARE,
             limiter=settings.limiters.get(spec.transport.kind, UNLIMITED),
             callbacks=settings.callbacks,

@@ -11,7 +11,7 @@ import trio
 import trio.testing
 
 from mcp_nursery.actors.process import table, tree
-from mcp_nursery.actors.process.ledger import LEDGER
+from mcp_nursery.actors.process.orphans import LEDGER
 from mcp_nursery.actors.process.table import identify
 from mcp_nursery.actors.process.tree import LEAVING, Leaving, start_process
 
