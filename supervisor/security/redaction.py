@@ -35,6 +35,10 @@ MAX_SAID: Final = 100_000
 _MARGIN: Final = 10_000
 """Characters before a cut that are not shown: they may be the beginning of a secret that was cut apart."""
 
+_SHORTEST: Final = 15
+"""Characters of the shortest key. A shorter text that names nothing, with `:` or `=`, holds no secret of any kind: a
+name, a version, a title, of which each server has some when it is connected."""
+
 _SHORT: Final = 4096
 """Characters that are looked at in one go: two milliseconds."""
 
@@ -97,6 +101,8 @@ class Redactor:
         """The text without secrets."""
         if self._configured is not None:
             text = self._configured.sub(_CONFIGURED, text)
+        if len(text) < _SHORTEST and ":" not in text and "=" not in text:
+            return text
         for pattern, mark in _PATTERNS:
             text = pattern.sub(mark, text)
         return text

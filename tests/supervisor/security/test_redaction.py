@@ -1,13 +1,14 @@
 """Secrets out of what is shown: every family, and what only looks like one."""
 
 import json
+from re import _parser  # how short a match can be; no public name tells
 
 import pytest
 
 from mcp_nursery.actors.pieces import at_once
 from mcp_nursery.supervisor import StdioTransport
-from mcp_nursery.supervisor.security.redaction import MAX_DEPTH, MAX_SAID, PLAIN, Redactor
-from mcp_nursery.supervisor.security.secret_patterns import KEYS, PLACES
+from mcp_nursery.supervisor.security.redaction import _SHORTEST, MAX_DEPTH, MAX_SAID, PLAIN, Redactor
+from mcp_nursery.supervisor.security.secret_patterns import _IS, KEYS, PLACES
 
 from ...linear import stays_linear
 
@@ -209,6 +210,18 @@ def test_where_secrets_stand(text, shown):
     """T9: longer prefixes first; names keep standing, values go, placeholders stay; and twice is as once."""
     assert PLAIN.text(text) == shown
     assert PLAIN.text(shown) == shown
+
+
+def test_what_is_too_short_for_any_key_is_not_searched():
+    """What is shorter than all of them holds only what a `:` or `=` tells to be a secret."""
+    widths = {name: _parser.parse(key).getwidth()[0] for name, key in KEYS}
+    assert min(widths.values()) == _SHORTEST, "the shortest key"
+    for name, before, it in PLACES:
+        marked = _IS in before or "://" in before
+        assert marked or _parser.parse(before + it).getwidth()[0] >= _SHORTEST, name
+    for sign in (":", "="):
+        assert PLAIN.text(f"pwd{sign}hunter2") == f"pwd{sign}[REDACTED:secret]"
+    assert Redactor.of(["hunter2"]).text("hunter2") == "[REDACTED:config]"
 
 
 def test_configured_values():
