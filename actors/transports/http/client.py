@@ -11,6 +11,7 @@ from attrs import frozen
 from ..tls import context_for
 from .address import Address
 from .auth import Layers
+from .responses import check_head
 
 _USER_AGENT = f"mcp-nursery/{version('mcp-nursery')}"
 _BECOME_GET = (302, 303)
@@ -42,10 +43,12 @@ class HttpClient:
 
         Raises:
             httpx2.RequestError: There is none.
+            TooLarge: Its head is over the limit.
             AuthFailed: What authorises requests has failed.
         """
         encoded = httpx2.Headers(dict(headers), encoding="utf-8")  # ids of events may be of any letters
-        request = self._client.build_request(method, url, headers=encoded, content=body)
+        extensions = {"trace": check_head}
+        request = self._client.build_request(method, url, headers=encoded, content=body, extensions=extensions)
         request.url = self.address.complete(request.url)  # not shown in logs; `build_request` would undo it
         return await self._client.send(request, stream=True, follow_redirects=False)
 

@@ -7,5 +7,9 @@ before it."""
 REFUSAL_LIMIT = 64 << 10
 """Bytes read of an error page."""
 
+HEADERS = 1000
+"""Headers of an answer: 30,000 fit into what is read at most before there is a head, and each is made anew by every
+layer."""
+
 REDIRECTS = 5
 """Redirects in a row that a request is sent along; a call is sent along none."""

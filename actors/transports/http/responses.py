@@ -1,7 +1,7 @@
 """Answers over HTTP: read whole within bounds, or as the refusals they are."""
 
 import math
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from http import HTTPStatus
 from typing import Any
@@ -29,6 +29,25 @@ class TooLarge(Exception):
     def evidence(self) -> Evidence:
         """What it shows."""
         return Evidence(str(self), Fault.OVERSIZED)
+
+
+class TooManyHeaders(TooLarge):
+    """An answer whose head is over the limit."""
+
+    def __init__(self, count: int) -> None:
+        Exception.__init__(self, f"an answer with {count:,} headers, and the limit is {limits.HEADERS:,}")
+
+
+async def check_head(event: str, info: Mapping[str, Any]) -> None:
+    """For httpcore, as the `trace` of a request: refuse a head before more is made of it than its lines.
+
+    Raises:
+        TooManyHeaders: It has more than 1,000.
+    """
+    if event == "http11.receive_response_headers.complete":
+        *_, headers = info["return_value"]
+        if len(headers) > limits.HEADERS:
+            raise TooManyHeaders(len(headers))
 
 
 def media_type(response: httpx2.Response) -> str:

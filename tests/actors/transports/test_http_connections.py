@@ -1,11 +1,14 @@
 """The connections under the calls: what leaves on them, which are used again, and what counts as a sign of life."""
 
+import json
+from functools import partial
+
 import httpx2
 import pytest
 import trio
 
 from mcp_nursery.actors.enums import Delivery
-from mcp_nursery.actors.outcomes import Answered, Dropped, Rejected
+from mcp_nursery.actors.outcomes import Answered, Dropped, Malformed, Rejected
 
 from .http_peer import (
     HANDSHAKE,
@@ -49,6 +52,24 @@ async def test_a_call_that_is_over_when_its_head_is_written_does_not_leave(era):
         assert isinstance(await outcome_of(connection, call()), Answered)
         assert (peer.ledger, len(peer.heard("tools/call"))) == (["once"], 1)
         assert late.slot.delivery is Delivery.NOT_SENT
+
+
+@pytest.mark.parametrize("status", [200, 404, 307])
+async def test_a_head_of_thousands_of_lines_is_refused(status):
+    """Each layer makes something of each line, all in one turn of the loop: tens of thousands fit into what is read."""
+    async with connected() as (peer, connection):
+        many = b"".join(b"x-%d: y\r\n" % n for n in range(998))
+
+        async def answer(asked, more=b""):
+            body = json.dumps(asked.execute()).encode()
+            await asked.send(response(status if more else 200, body, more=more))
+
+        peer.on_call = partial(answer, more=many + b"location: /mcp\r\n")
+        assert await outcome_of(connection, call()) == Malformed("an answer with 1,001 headers, and the limit is 1,000")
+        peer.on_call = partial(answer, more=many)
+        assert not isinstance(await outcome_of(connection, call()), Malformed)
+        peer.on_call = answer
+        assert isinstance(await outcome_of(connection, call()), Answered)
 
 
 @bodies

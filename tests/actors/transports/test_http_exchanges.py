@@ -44,6 +44,7 @@ bodies = pytest.mark.parametrize("wire", [WIRES["modern"], WIRES["handshake"]], 
 def test_the_limits_are_those_of_the_docs():
     """P6, A7: by value, so that nobody changes them by accident."""
     assert (limits.POST_LIMIT, limits.REDIRECTS, limits.REFUSAL_LIMIT) == (60.0, 5, 65536)
+    assert limits.HEADERS == 1000
     assert FRAME_LIMIT == 64 << 20
     for make in (connector,):
         assert make(type("Peer", (), {"sse": False, "url": "http://x"})).frame_limit == FRAME_LIMIT
