@@ -1,13 +1,14 @@
 """What a host offers to servers that ask it something in the middle of a call."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
-from attrs import field, frozen
+from attrs import define, field, frozen
 
 from .argument_checks import choice, function_or_none, one_of
 from .enums import Protocol
 from .limits import USUAL, Limits
+from .roots import Folder, root_uris, roots_or_none
 
 if TYPE_CHECKING:
     from mcp_types import (
@@ -52,17 +53,21 @@ Sample = Callable[
 Log = Callable[["ServerMessage[LoggingMessageNotificationParams]"], Awaitable[Any]]
 """Take note."""
 
+Roots = Sequence[Folder] | Callable[["ServerMessage[None]"], Awaitable["Sequence[Folder] | ErrorData"]]
+"""Folders to work in, or who says which they are for the server that asks."""
+
 
 @frozen
 class Callbacks:
     """The host's answers to servers. What is left out is not offered to them, and refused if they ask all the same.
 
-    Each is an async function of one `ServerMessage`. It runs in a task of the connection that asks, is cancelled when
-    the call is given up, the server takes its question back or the connection ends, and holds up no call but the one
-    that asks. One that raises, or returns something else than it should, is logged, and the server gets an error.
+    Each is an async function of one `ServerMessage`; `roots` may be fixed, too. It runs in a task of the connection
+    that asks, is cancelled when the call is given up, the server takes its question back or the connection ends, and
+    holds up no call but the one that asks. One that raises, or returns something else than it should, is logged, and
+    the server gets an error.
 
     Raises:
-        ValueError: One of them is not a function, or `log_level` is not a level.
+        ValueError: One of them is not a function, `roots` is neither that nor folders, or `log_level` is not a level.
     """
 
     elicit: Elicit | None = field(default=None, validator=choice(function_or_none))
@@ -73,9 +78,29 @@ class Callbacks:
     `ErrorData`."""
     log: Log | None = field(default=None, validator=choice(function_or_none))
     """Gets a server's log messages, one at a time, in order. When it falls 1024 behind, new ones are dropped."""
+    roots: Roots | None = field(default=None, validator=choice(roots_or_none))
+    """The folders that servers are told to work in, as paths or `file://` URIs; or returns them, for the server that
+    asks, whose `message.params` is None, or an `ErrorData`."""
     log_level: "LoggingLevel" = field(default="info", validator=choice(one_of(_LEVELS)))
     """The least severe messages that a server of 2026-07-28 is asked for, where there is a `log`. Older servers send
     what they like."""
+
+
+def _settled(roots: Roots) -> Roots:
+    """What they are from now on, whatever becomes of the list that was given, and of the working directory."""
+    return roots if callable(roots) else root_uris(roots)
+
+
+@define(eq=False)
+class CurrentRoots:
+    """The roots of a host, which may set others: a callback for all its servers. Who asks hears of the latest."""
+
+    given: Roots = field(converter=_settled)
+
+    async def __call__(self, message: "ServerMessage[None]") -> "Sequence[Folder] | ErrorData":
+        """What they are now, for this server."""
+        given = self.given
+        return await given(message) if callable(given) else given
 
 
 @frozen

@@ -116,6 +116,10 @@ class ServerActor:
         """Connected: a stop is no longer the end of the life at once."""
         self._wind_down: Callable[[float], None] | None = None
         """Starts the task that ends the serving, in so many seconds at most; None while nothing is served."""
+        self._announce_roots: Callable[[], None] | None = None
+        """Starts the task that tells the server of other roots; None while nothing is served."""
+        self._roots_changed = False
+        """They have become others since the connection was opened, and the server was not told."""
         self._reason: ExitReason | None = None
         self._why = _STOPPED
         """The outcome of calls that are not begun any more."""
@@ -132,6 +136,13 @@ class ServerActor:
         """Fetch the tools again and report them. Requests that come while one waits are one."""
         if self._wind_down is not None or not self._serving:
             self._refresh.ask()
+
+    def announce_roots(self) -> None:
+        """The host's roots are others: tell the server, as soon as it is connected."""
+        if self._announce_roots is None:
+            self._roots_changed = True
+        else:
+            self._announce_roots()
 
     async def run(self) -> None:
         """Live. The exit reason is reported when the end is noticed, `Ended` when everything it owned is closed.
@@ -230,10 +241,13 @@ class ServerActor:
                 nursery.start_soon(keep_watch, connection, self._liveness)
             serving = nursery.cancel_scope
             self._wind_down = lambda drain: nursery.start_soon(self._end_serving, connection, serving, drain)
+            self._announce_roots = lambda: nursery.start_soon(connection.announce_roots)
+            if self._roots_changed:
+                self._announce_roots()
             try:
                 loss = await connection.lost()
             finally:
-                self._wind_down = None  # also when a task has crashed: nothing can be started here any more
+                self._wind_down = self._announce_roots = None  # also when a task has crashed: nothing can start here
             nursery.cancel_scope.cancel()  # before anything is closed that its tasks read from
             self._end(ExitKind.LOST, loss)
             return

@@ -9,8 +9,9 @@ import trio
 from tricycle import open_service_nursery
 
 from mcp_nursery.actors.argument_checks import configured, function_or_none, instance_of, one_of, several, true_or_false
-from mcp_nursery.actors.callbacks import NO_CALLBACKS, Callbacks
-from mcp_nursery.actors.errors import NurseryError, leaves, one_line
+from mcp_nursery.actors.callbacks import NO_CALLBACKS, Callbacks, CurrentRoots, Roots
+from mcp_nursery.actors.errors import ConfigError, NurseryError, leaves, one_line
+from mcp_nursery.actors.roots import roots_or_none
 
 from .config.specs import Given, specs_of
 from .preload import load_unless_in_loop, loaded
@@ -50,6 +51,13 @@ def _check_trio() -> None:
         )
 
 
+def _working_directory() -> tuple[str, ...]:
+    try:
+        return (os.getcwd(),)
+    except OSError:  # it was removed
+        return ()
+
+
 @asynccontextmanager
 async def open_supervisor(
     config_or_specs: Given,
@@ -58,6 +66,7 @@ async def open_supervisor(
     approve: Approve | None = None,
     approval_rules: ApprovalRules | None = None,
     callbacks: Callbacks = NO_CALLBACKS,
+    roots: Roots | None = None,
     trust: Trust | None = None,
     state: str | os.PathLike[str] | Store | None = None,
     template: str = DEFAULT_TEMPLATE,
@@ -80,6 +89,9 @@ async def open_supervisor(
         approve: Asked before a model's call: `await tool(arguments)`. Without it such calls raise `NotApproved`.
         approval_rules: Standing decisions that go before `approve`.
         callbacks: What servers may ask of the host in the middle of a call. Default: nothing.
+        roots: Folders that servers are told to work in if they ask, as paths or `file://` URIs, or who says which: see
+            `Callbacks.roots`. Default: the working directory, and for remote servers none: the paths of this machine
+            say something of its user.
         trust: `async (TrustRequest) -> bool`, asked about an entry of a project's file that nobody has agreed to yet;
             True is remembered. Calls of the server wait for the answer. Without it such a server is `blocked`.
         state: The SQLite file for what outlasts the block: eras, processes, agreements, pins. Default: the one in the
@@ -108,6 +120,10 @@ async def open_supervisor(
     configured("approve", approve, function_or_none)
     configured("approval_rules", approval_rules, instance_of(ApprovalRules, optional=True))
     configured("callbacks", callbacks, instance_of(Callbacks))
+    configured("roots", roots, roots_or_none)
+    if roots is not None and callbacks.roots is not None:
+        raise ConfigError("the callbacks have roots already", field="roots")
+    given = callbacks.roots if roots is None else roots
     configured("trust", trust, function_or_none)
     configured("pins", pins, one_of(PinMode))
     configured("drop_placeholders", drop_placeholders, true_or_false)
@@ -124,6 +140,8 @@ async def open_supervisor(
         shutdown_timeout=shutdown_timeout,
         environ=dict(os.environ),
         callbacks=callbacks,
+        roots=CurrentRoots(_working_directory() if given is None else given),
+        remote_roots=given is not None,
         pins=pins,
         store_worker=StoreWorker(store),
         trust=trust,

@@ -7,9 +7,11 @@ from typing import Any, final
 import trio
 
 from mcp_nursery.actors.argument_checks import chosen, true_or_false
+from mcp_nursery.actors.callbacks import Roots
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import ConfigError, NurseryError, UnknownTool
 from mcp_nursery.actors.reply import ProgressCallback
+from mcp_nursery.actors.roots import are_roots
 
 from .calls.attempts import Attempts
 from .calls.call import ActiveCall, Call, Resend, WhenDown
@@ -337,6 +339,20 @@ class Supervisor:
         if isinstance(config_or_specs, Config) and config_or_specs.errors:
             raise ConfigError("; ".join(config_or_specs.errors))
         await self._servers.reload(specs_of(config_or_specs), drain=drain)
+
+    async def set_roots(self, roots: Roots) -> None:
+        """From now on tell servers that ask that these are the folders to work in. Those that are connected, and know
+        of such changes, hear at once that there is one; one that was offered no roots when it connected does not.
+
+        Args:
+            roots: Paths or `file://` URIs, or who says which: see `Callbacks.roots`.
+
+        Raises:
+            ValueError: They are none of these.
+            SupervisorClosed: The block was left.
+        """
+        chosen("roots", roots, are_roots)
+        await self._servers.set_roots(roots)
 
     def statistics(self) -> SupervisorStatistics:
         """Figures for debugging and metrics."""

@@ -83,6 +83,10 @@ class Connection(Protocol):
         """Have `tell` called whenever the server says that its tools changed, or may have. Never raises; may return."""
         ...
 
+    async def announce_roots(self) -> None:
+        """Tell the server that the host's roots are others, if it was told that there are any. Never raises."""
+        ...
+
     async def probe(self) -> None:
         """Ask something that every server answers at once. Who asks looks at `heard_at` afterwards, not at the answer.
 

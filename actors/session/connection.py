@@ -21,7 +21,7 @@ from ..outcomes import Loss, Outcome, Unlisted
 from ..reply import ReplySlot
 from .base import Connection, HandshakeFailed
 from .handshake import BAD_ANSWER, CLIENT_INFO, WrongProtocol, check_protocol, negotiate, probe
-from .host_requests import answer, open_callbacks, round_params
+from .host_requests import announce_roots, answer, open_callbacks, round_params
 from .list_changes import ToolChanges
 from .tool_call import PreparedTools
 from .tool_list import list_tools, raw_page
@@ -57,6 +57,7 @@ class WiredConnection:
         self._carrier = carrier
         self._limits = host.limits
         self._protocol: Protocol = host.protocol
+        self._offers_roots = host.callbacks.roots is not None
         self._stderr_tail = stderr_tail
         self._endpoint = endpoint
         self._session = session
@@ -165,6 +166,11 @@ class WiredConnection:
         """Have `tell` called whenever the tools changed. See `Connection`."""
         self._carrier.opened()
         await self._changes.watch(self._session, tell)
+
+    async def announce_roots(self) -> None:
+        """Tell the server that the roots are others. See `Connection`."""
+        if self._offers_roots:
+            await announce_roots(self._session)
 
     async def probe(self) -> None:
         """Ping, or discover where there is no ping. See `Connection`."""

@@ -8,30 +8,36 @@ import math
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, TypedDict
 
 import trio
 from attrs import frozen
 from mcp.client import ClientRequestContext, ClientSession
-from mcp.client.session import ElicitationFnT, LoggingFnT, SamplingFnT
+from mcp.client.session import ElicitationFnT, ListRootsFnT, LoggingFnT, SamplingFnT
 from mcp_types import (
     INTERNAL_ERROR,
     CreateMessageResult,
     CreateMessageResultWithTools,
     ElicitResult,
     ErrorData,
+    ListRootsResult,
     LoggingLevel,
     LoggingMessageNotificationParams,
+    Root,
+    RootsListChangedNotification,
     SamplingCapability,
     SamplingToolsCapability,
 )
-from pydantic import BaseModel
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+from pydantic import BaseModel, FileUrl
 
-from ..callbacks import Host, Log, ServerMessage
+from ..callbacks import Host, Log, Roots, ServerMessage
 from ..jsonrpc.codec import decode, encode
 from ..messages import Question, Round
 from ..nurseries import run_alongside
 from ..outcomes import Answered, Rejected
+from ..roots import root_uris
 
 logger: Final = logging.getLogger(__name__)
 
@@ -53,6 +59,7 @@ class SessionCallbacks(TypedDict, total=False):
     elicitation_callback: ElicitationFnT
     sampling_callback: SamplingFnT
     sampling_capabilities: SamplingCapability
+    list_roots_callback: ListRootsFnT
     logging_callback: LoggingFnT
     log_level: LoggingLevel
 
@@ -79,7 +86,23 @@ def _answering(host: Host) -> SessionCallbacks:
         results = (CreateMessageResult, CreateMessageResultWithTools, ErrorData)
         offered["sampling_callback"] = _Answering(host.server, host.callbacks.sample, results)
         offered["sampling_capabilities"] = SamplingCapability(tools=SamplingToolsCapability())
+    if host.callbacks.roots is not None:
+        named = partial(_list_roots, host.callbacks.roots)
+        offered["list_roots_callback"] = _Answering(host.server, named, (ListRootsResult, ErrorData))
     return offered
+
+
+async def _list_roots(roots: Roots, message: ServerMessage[None]) -> ListRootsResult | ErrorData:
+    folders = await roots(message) if callable(roots) else roots
+    if isinstance(folders, ErrorData):
+        return folders
+    return ListRootsResult(roots=[Root(uri=FileUrl(uri)) for uri in root_uris(folders)])
+
+
+async def announce_roots(session: ClientSession) -> None:
+    """Tell the server that the roots are others, if its protocol has such a thing: in the newest it asks each time."""
+    if session.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS:
+        await session.send_notification(RootsListChangedNotification())
 
 
 @frozen
@@ -90,7 +113,7 @@ class _Answering:
     callback: Callable[[ServerMessage[Any]], Awaitable[Any]]
     results: tuple[type[BaseModel], ...]
 
-    async def __call__(self, context: ClientRequestContext, params: Any) -> Any:
+    async def __call__(self, context: ClientRequestContext, params: Any = None) -> Any:
         tool = context.tool if isinstance(context, CallContext) else None
         try:
             answer = await self.callback(ServerMessage(self.server, tool, params))

@@ -45,6 +45,10 @@ class Refresh(Command):
     meanwhile leaves it to the next."""
 
 
+class AnnounceRoots(Command):
+    """The host's roots are others: tell the server if it runs. Answered at once."""
+
+
 @define(eq=False)
 class Stop(Command):
     """End it, and start it no more. Answered when everything it owned is closed."""

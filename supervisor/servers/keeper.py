@@ -26,7 +26,19 @@ from ..security.untrusted_marks import clean_name
 from ..server_info import introduction_of
 from ..state_machine import CALLS_WAIT, Snapshot, StateMachine
 from ..storage.store import StoreUnreadable
-from .commands import AcceptChange, Command, PendingCommands, Reconfigure, Reconnect, Refresh, Remove, Start, Stop, Wake
+from .commands import (
+    AcceptChange,
+    AnnounceRoots,
+    Command,
+    PendingCommands,
+    Reconfigure,
+    Reconnect,
+    Refresh,
+    Remove,
+    Start,
+    Stop,
+    Wake,
+)
 from .registry import Publication, ServerRegistry
 from .settings import KeeperSettings
 
@@ -270,15 +282,15 @@ class Keeper:
     async def _obey(self, command: Command) -> None:
         match command:
             case Start():
-                if self._now.state not in _RUNNING:
-                    await self._begin(self._machine.started(trio.current_time()))
-                command.settle(self._now)
+                await self._start(command)
             case Wake():
                 await self._wake()
             case Reconnect():
                 await self._reconnect(command)
             case Refresh():
                 await self._refresh(command)
+            case AnnounceRoots():
+                self._announce_roots(command)
             case Stop():
                 await self._stop(command)
             case Reconfigure():
@@ -287,6 +299,16 @@ class Keeper:
                 await self._accept(command)
             case _:
                 raise NotImplementedError(command)
+
+    async def _start(self, command: Start) -> None:
+        if self._now.state not in _RUNNING:
+            await self._begin(self._machine.started(trio.current_time()))
+        command.settle(self._now)
+
+    def _announce_roots(self, command: AnnounceRoots) -> None:
+        if self._actor is not None:
+            self._actor.announce_roots()
+        command.settle(self._now)
 
     async def _begin(self, machine: StateMachine) -> None:
         """The next incarnation takes the place of the one that lives."""

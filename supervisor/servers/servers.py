@@ -1,13 +1,14 @@
 """All servers together: which there are, their keepers, and the commands that these are sent."""
 
 import logging
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextvars import copy_context
 from functools import partial
 from typing import Final
 
 import trio
 
+from mcp_nursery.actors.callbacks import Roots
 from mcp_nursery.actors.deadlines import Timer
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import ConfigError, SupervisorClosed, UnknownServer
@@ -25,7 +26,7 @@ from ..storage.store import StoreUnreadable
 from ..tools.naming import possible_owners
 from ..tools.pins import DefinitionChange
 from ..tools.tool import Invoke, Tool
-from .commands import AcceptChange, Command, Reconfigure, Refresh, Remove, Wake
+from .commands import AcceptChange, AnnounceRoots, Command, Reconfigure, Refresh, Remove, Wake
 from .keeper import Keeper
 from .observable import Observable
 from .registry import Publications, ServerRegistry
@@ -181,10 +182,23 @@ class Servers:
 
     async def refresh_tools(self, servers: Iterable[str]) -> None:
         """Have servers asked for their tools again, all at once. One that has gone meanwhile is passed over."""
+        await self._execute_all(servers, Refresh)
+
+    async def set_roots(self, roots: Roots) -> None:
+        """From now on servers are told these, and those that run that they have changed.
+
+        Raises:
+            SupervisorClosed: The block was left.
+        """
+        self.check_open()
+        self._settings.roots.given = roots
+        await self._execute_all(list(self._keepers), AnnounceRoots)
+
+    async def _execute_all(self, servers: Iterable[str], made: Callable[[], Command]) -> None:
         commands: list[Command] = []
         for name in servers:
             if name in self._keepers:
-                commands.append(self._send(name, Refresh()))
+                commands.append(self._send(name, made()))
             if len(commands) % _SENT_AT_ONCE == 0:
                 await trio.lowlevel.checkpoint()
         for command in commands:

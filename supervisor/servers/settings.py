@@ -7,9 +7,9 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 
 import trio
-from attrs import Factory, field, frozen
+from attrs import Factory, evolve, field, frozen
 
-from mcp_nursery.actors.callbacks import NO_CALLBACKS, Callbacks
+from mcp_nursery.actors.callbacks import NO_CALLBACKS, Callbacks, CurrentRoots
 from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.actors.server import Permit
 from mcp_nursery.actors.start_limiter import UNLIMITED, StartLimiter
@@ -81,6 +81,14 @@ class SupervisorSettings:
         repr=False,
     )
     """Where such entries are stopped."""
+    roots: CurrentRoots = field(factory=lambda: CurrentRoots(()))
+    """What servers are told when they ask for roots."""
+    remote_roots: bool = False
+    """Whether remote servers are told, too."""
+
+    def roots_for(self, spec: ServerSpec) -> CurrentRoots | None:
+        """What this server is told; None: it is offered none."""
+        return self.roots if self.remote_roots or spec.transport.kind not in REMOTE_KINDS else None
 
 
 @frozen(kw_only=True)
@@ -130,7 +138,7 @@ class KeeperSettings:
             connect_timeout=timeout,
             close_grace=settings.shutdown_timeout / _GRACE_SHARE,
             limiter=settings.limiters.get(spec.transport.kind, UNLIMITED),
-            callbacks=settings.callbacks,
+            callbacks=evolve(settings.callbacks, roots=settings.roots_for(spec)),
             permit=None if request is None else partial(settings.trust_gate.permit, request),
             notes=EraNotes(settings.store_worker, spec.name, digest),
             pins=PinBook(settings.store_worker, spec, digest, settings.pins),

@@ -12,6 +12,7 @@ import trio
 from attrs import define, field
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from mcp_nursery.actors.callbacks import Callbacks, Host
 from mcp_nursery.actors.enums import Delivery, Era, ExitKind
 from mcp_nursery.actors.errors import StartFailed
 from mcp_nursery.actors.messages import CallTool, Connected, Ended, Ending, ExitReason, Opened, ToolsRefreshed
@@ -22,6 +23,7 @@ from mcp_nursery.actors.session.connection import WiredConnection
 from mcp_nursery.supervisor.testing import Life, ScriptedServer
 
 from ..scheduler import AtStep
+from .session.lab import answers, connection, greeting, listing
 
 TOLD = Loss("stopped")
 
@@ -124,6 +126,37 @@ class Slow:
         finally:
             with trio.CancelScope(shield=True):
                 await trio.sleep(self.closes_after)
+
+
+class Scripted:
+    """A connector to a server that is told what to answer."""
+
+    def __init__(self, **script):
+        self.script = script
+        self.lab = None
+
+    @asynccontextmanager
+    async def connect(self, host):
+        async with connection(host, **self.script) as (self.lab, opened):
+            yield opened
+
+
+async def test_roots_that_change_while_it_connects_are_announced_once_it_is_connected(autojump_clock):
+    """P3: it may have asked already; and what changes later is announced at once."""
+    server = Scripted(initialize=answers(greeting(), after=5), tools_list=listing("echo"))
+    host = Host("lab", Callbacks(roots=[]), protocol="handshake")
+    async with living(server, host=host) as seen:
+        await trio.sleep(1)
+        seen.actor.announce_roots()
+        seen.actor.announce_roots()
+        assert await seen.connected.wait() is None
+        await wait_all_tasks_blocked()
+        assert [message["method"] for message in server.lab.heard] == [
+            *("initialize", "notifications/initialized", "tools/list", "notifications/roots/list_changed")
+        ]
+        seen.actor.announce_roots()
+        await wait_all_tasks_blocked()
+        assert server.lab.heard[-1]["method"] == "notifications/roots/list_changed"
 
 
 # the course of a life

@@ -10,7 +10,7 @@ from mcp_types import CreateMessageResult, ElicitResult, TextContent
 from mcp_nursery.supervisor import ServerError, ServerSpec, StdioTransport
 from mcp_nursery.supervisor.callbacks import Callbacks
 
-from .harness import supervised
+from .harness import eventually, supervised
 
 pytestmark = pytest.mark.slow
 
@@ -132,3 +132,26 @@ async def test_a_version_that_is_wanted_is_spoken(version):
     async with supervised(asking("new", protocol=version)) as supervisor:
         assert supervisor.status()[0].protocol_version == version
         assert (await supervisor.call_tool("talk", {"lines": 1}, server="asking")).full_text == "talked"
+
+
+@pytest.mark.parametrize("era", VERSIONS)
+async def test_a_server_is_told_where_to_work(era, tmp_path, monkeypatch):
+    """P3: in the working directory, until the host says otherwise."""
+    monkeypatch.chdir(tmp_path)
+    async with supervised(asking(era)) as supervisor:
+        assert (await supervisor.call_tool("where", server="asking")).structured == {"result": [tmp_path.as_uri()]}
+        await supervisor.set_roots(["/work", "file:///other"])
+        told = (await supervisor.call_tool("where", server="asking")).structured
+        assert told == {"result": ["file:///work", "file:///other"]}
+        with pytest.raises(ValueError, match="roots is an async function, or a list of paths"):
+            await supervisor.set_roots("/work")
+
+
+async def test_a_change_of_roots_is_announced(tmp_path):
+    """P3: to a server of the handshake, as its protocol has it."""
+    journal = tmp_path / "journal"
+    command = StdioTransport(sys.executable, ["-I", str(ASKING.with_name("both_eras.py")), "fickle", str(journal)])
+    async with supervised(ServerSpec("s", command, protocol="handshake")) as supervisor:
+        await supervisor.wait_connected("s")
+        await supervisor.set_roots([])
+        await eventually(lambda: "notifications/roots/list_changed" in journal.read_text())

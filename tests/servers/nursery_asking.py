@@ -7,10 +7,19 @@ import threading
 import warnings
 from typing import Annotated
 
-from mcp.server.mcpserver import AcceptedElicitation, Context, Elicit, ElicitationResult, MCPServer, Resolve, Sample
+from mcp.server.mcpserver import (
+    AcceptedElicitation,
+    Context,
+    Elicit,
+    ElicitationResult,
+    ListRoots,
+    MCPServer,
+    Resolve,
+    Sample,
+)
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.shared.exceptions import MCPDeprecationWarning, UrlElicitationRequiredError
-from mcp_types import CreateMessageResult, ElicitRequestURLParams, SamplingMessage, TextContent
+from mcp_types import CreateMessageResult, ElicitRequestURLParams, ListRootsResult, SamplingMessage, TextContent
 from pydantic import BaseModel
 
 warnings.simplefilter("ignore", MCPDeprecationWarning)
@@ -49,6 +58,15 @@ async def greet(
     if not isinstance(name, AcceptedElicitation) or not isinstance(age, AcceptedElicitation):
         return "hello, whoever you are"
     return f"hello {name.data.name}, {age.data.age}"
+
+
+async def ask_roots() -> ListRoots:
+    return ListRoots()
+
+
+@server.tool()
+async def where(roots: Annotated[ListRootsResult, Resolve(ask_roots)]) -> list[str]:
+    return [str(root.uri) for root in roots.roots]
 
 
 @server.tool()

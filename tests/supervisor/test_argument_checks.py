@@ -30,6 +30,9 @@ UNTIL = "'all', 'first' or a number of successes >= 1"
 TRUTH = "True or False"
 LEVELS = "'debug', 'info', 'notice', 'warning', 'error', 'critical', 'alert' or 'emergency'"
 
+PROTOCOL = "'auto', 'handshake', '2024-11-05', '2025-03-26', '2025-06-18', '2025-11-25' or '2026-07-28' wanted"
+ROOTS = "an async function, or a list of paths and file:// URIs"
+
 ARGUMENTS = {
     ("Call", "resend"): [("Never", RESEND), (None, RESEND), (["never"], RESEND), (True, RESEND)],
     ("Call", "when_down"): [("Fail", WHEN_DOWN), ("reconnect", WHEN_DOWN), (False, WHEN_DOWN)],
@@ -38,6 +41,8 @@ ARGUMENTS = {
     ("Supervisor.fan_out", "until"): [("First", UNTIL), (0, UNTIL), (True, UNTIL), (1.5, UNTIL), (None, UNTIL)],
     ("Supervisor.broadcast", "until"): [("First", UNTIL), (0, UNTIL), (True, UNTIL), (1.5, UNTIL), (None, UNTIL)],
     ("Supervisor.list_tools", "refresh"): [("no", TRUTH), (1, TRUTH), (None, TRUTH)],
+    ("Callbacks", "roots"): [("/work", ROOTS), (["https://far.example"], ROOTS), (7, ROOTS)],
+    ("Supervisor.set_roots", "roots"): [("/work", ROOTS), (None, ROOTS)],
     ("Callbacks", "log_level"): [("loud", LEVELS), (None, LEVELS), (20, LEVELS)],
     ("discover_config", "project"): [("no", TRUTH), (None, TRUTH)],
     ("discover_config", "user"): [("no", TRUTH), (None, TRUTH)],
@@ -48,6 +53,7 @@ ARGUMENTS = {
 SETTINGS = {
     ("ServerSpec", "restart"): [("Temporary", "'permanent', 'transient' or 'temporary'")],
     ("ServerSpec", "revive"): [("on-call", "'on_call' or finite seconds > 0"), (True, "'on_call' or finite seconds")],
+    ("ServerSpec", "protocol"): [("Handshake", PROTOCOL), ("2026-07", PROTOCOL), (None, PROTOCOL), (["auto"], "")],
     ("ServerSpec", "trust_hints"): [("no", TRUTH), (None, TRUTH)],
     ("ServerSpec", "lazy"): [("no", TRUTH), (1, TRUTH)],
     ("ServerSpec", "enabled"): [("false", TRUTH), (0, TRUTH)],
@@ -61,11 +67,13 @@ SETTINGS = {
     ("open_supervisor", "approval_rules"): [(["*"], "an ApprovalRules or None")],
     ("open_supervisor", "policy"): [("exponential", "a RestartPolicy or None")],
     ("open_supervisor", "callbacks"): [(None, "a Callbacks")],
+    ("open_supervisor", "roots"): [("/work", ROOTS), ([7], ROOTS)],
 }
 """Settings: refused with a ConfigError that names the field."""
 
 IN_FILES = {
     "restart": ["Temporary", True],
+    "protocol": ["Handshake", True],
     "revive": ["on-call", True, 0],
     "lazy": ["no", 1],
     "enabled": ["false", 0],
@@ -74,6 +82,7 @@ IN_FILES = {
 """Keys of an entry in a file: the error of that server."""
 
 OURS = {"ApprovalRules.decide", "DefinitionChanged", "StateChanged", "Tool", "ToolHints", "ToolOutcome", "ToolResult"}
+OURS |= {"MemoryStore.remember_era"}
 """Made and called by the library; hosts read them."""
 
 
@@ -104,9 +113,9 @@ async def given(where: str, argument: str, value: object) -> None:
         case "Supervisor.call_tool":
             async with open_supervisor([spec]) as supervisor:
                 await supervisor.call_tool("mcp_lab_echo", **{argument: value})
-        case "Supervisor.list_tools":
+        case "Supervisor.list_tools" | "Supervisor.set_roots":
             async with open_supervisor([spec]) as supervisor:
-                await supervisor.list_tools(**{argument: value})
+                await getattr(supervisor, where.partition(".")[2])(**{argument: value})
         case "Supervisor.fan_out":
             calls = [Call("mcp_lab_echo")]
             async with open_supervisor([spec]) as supervisor, supervisor.fan_out(calls, **{argument: value}):

@@ -1,13 +1,14 @@
 """What a server may ask of the host, on a wire: what is offered, who answers, and what it sees of a failure."""
 
 import logging
+from pathlib import Path
 
 import pytest
 import trio
 from mcp_types import CreateMessageResult, ElicitResult, ErrorData, InputRequiredResult, TextContent
 from trio.testing import wait_all_tasks_blocked
 
-from mcp_nursery.actors.callbacks import Callbacks, Host
+from mcp_nursery.actors.callbacks import Callbacks, CurrentRoots, Host
 from mcp_nursery.actors.enums import Delivery, Era
 from mcp_nursery.actors.messages import CallTool, Question, Round
 from mcp_nursery.actors.outcomes import Answered, Loss, Rejected, Unlisted, Unsendable
@@ -57,6 +58,7 @@ OFFERS = [
     ({"elicit": accept}, {"elicitation": ELICITATION}),
     ({"sample": sample}, {"sampling": {"tools": {}}}),
     ({"log": ignore}, {}),
+    ({"roots": ["/work"]}, {"roots": {"listChanged": True}}),
     ({"elicit": accept, "sample": sample}, {"elicitation": ELICITATION, "sampling": {"tools": {}}}),
 ]
 
@@ -106,6 +108,63 @@ async def test_an_older_server_asks_by_a_request(params):
 async def test_an_older_server_samples_by_a_request():
     """P4."""
     assert (await asked("sampling/createMessage", TURN, sample=sample))["result"]["content"]["text"] == "hm"
+
+
+async def by_server(message):
+    await trio.lowlevel.checkpoint()
+    return ["/work/it's", f"file:///of/{message.server}"]
+
+
+async def forbid(_message):
+    await trio.lowlevel.checkpoint()
+    return ErrorData(code=-1, message="not today")
+
+
+@pytest.mark.parametrize(
+    ("roots", "told"),
+    [
+        (["/work", Path("/a b")], ["file:///work", "file:///a%20b"]),
+        ([], []),
+        (by_server, ["file:///work/it%27s", "file:///of/lab"]),
+        (CurrentRoots(["/work"]), ["file:///work"]),
+    ],
+    ids=["fixed", "none", "a function", "of a supervisor"],
+)
+async def test_an_older_server_asks_for_roots_by_a_request(roots, told):
+    """P3."""
+    reply = await asked("roots/list", None, roots=roots)
+    assert [root["uri"] for root in reply["result"]["roots"]] == told
+
+
+async def test_roots_may_be_refused():
+    """P3."""
+    assert (await asked("roots/list", None, roots=forbid))["error"] == {"code": -1, "message": "not today"}
+
+
+async def test_a_new_server_asks_for_roots_in_its_answer():
+    """P3: as for any input."""
+    wanted = {"resultType": "input_required", "inputRequests": {"r": {"method": "roots/list"}}, "requestState": "s"}
+    question = InputRequiredResult.model_validate(wanted).input_requests["r"]
+    async with connection(host(roots=["/work"]), **MODERN) as (_, opening):
+        await ready(opening, Era.MODERN)
+        said = await opening.answer(Question("work", "r", question, ReplySlot()))
+        assert said.result == {"roots": [{"uri": "file:///work"}]}
+
+
+CHANGED = "notifications/roots/list_changed"
+
+
+@pytest.mark.parametrize(
+    ("era", "callbacks", "told"),
+    [(Era.HANDSHAKE, {"roots": ()}, 1), (Era.HANDSHAKE, {}, 0), (Era.MODERN, {"roots": ()}, 0)],
+)
+async def test_who_hears_that_roots_have_changed(era, callbacks, told):
+    """P3: the protocol of 2026-07-28 has no such thing, and who was offered no roots has no use for it."""
+    async with connection(host(**callbacks), **(OLD if era is Era.HANDSHAKE else MODERN)) as (lab, opening):
+        await ready(opening, era)
+        await opening.announce_roots()
+        await wait_all_tasks_blocked()
+        assert len(lab.heard_of(CHANGED)) == told
 
 
 @pytest.mark.parametrize(

@@ -103,7 +103,6 @@ def test_questions_of_one_round_come_one_after_another():
     [
         (form(), "the server asked for input: Elicitation not supported"),
         (sampling(), "the server asked for input: Sampling not supported"),
-        ({"method": "roots/list"}, "the server asked for input: List roots not supported"),
     ],
 )
 def test_without_a_callback_the_server_is_refused(request_, words):

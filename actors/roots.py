@@ -1,0 +1,52 @@
+"""Roots: the folders that servers are told to work in."""
+
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+Folder = str | os.PathLike[str]
+"""A path, taken from the working directory, or a `file://` URI."""
+
+_URI: Final = re.compile(r"([a-z][a-z0-9+.-]*)://", re.IGNORECASE)
+
+
+def root_uris(folders: Iterable[Folder]) -> tuple[str, ...]:
+    """The folders as `file://` URIs.
+
+    Raises:
+        ValueError: One of them is none, or all of them are one text.
+    """
+    if isinstance(folders, str | bytes):
+        raise ValueError("a list of folders is wanted, not one text")  # noqa: TRY004
+    return tuple(_uri(folder) for folder in folders)
+
+
+def _uri(folder: object) -> str:
+    if not isinstance(folder, str | os.PathLike):
+        raise ValueError(f"a root is a path or a file:// URI, not {type(folder).__name__}")  # noqa: TRY004
+    path: str | bytes = os.fspath(folder)
+    if not isinstance(path, str) or not path or "\0" in path:
+        raise ValueError("a root is a path or a file:// URI, and this is neither")
+    if (scheme := _URI.match(path)) is None:
+        return Path(os.path.abspath(path)).as_uri()
+    if scheme[1].lower() != "file":
+        raise ValueError(f"a root is a path or a file:// URI, not one of {scheme[1]}")
+    return path
+
+
+def roots_or_none(value: object) -> str | None:
+    """An async function, folders, or None: see `actors.argument_checks`."""
+    return None if value is None else are_roots(value)
+
+
+def are_roots(value: object) -> str | None:
+    """An async function, or folders."""
+    if callable(value):
+        return None
+    try:
+        root_uris(value)  # type: ignore[arg-type]  # what it is not, it says
+    except (TypeError, ValueError):
+        return "an async function, or a list of paths and file:// URIs"
+    return None
