@@ -3,8 +3,8 @@
 import logging
 import math
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager
-from typing import Final, Protocol
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
+from typing import Any, Final, Protocol
 
 import trio
 
@@ -39,6 +39,7 @@ _CONTROL = 256
 
 _STOPPED = Loss("stopped")
 _CLOSED = Loss("the connection was closed")
+_NO_TRACE: Final = nullcontext()
 
 Permit = Callable[[], Awaitable[str | None]]
 """Whether a server may start: None, or why not, in one line."""
@@ -74,6 +75,7 @@ class ServerActor:
         host: What the server may ask of the host.
         liveness: How a connection that is silent is found to be dead; None: only its end ends it.
         report: Called with each step, synchronously.
+        trace: Entered from the first word to `connected`: the trace that the server is told of.
     """
 
     def __init__(
@@ -90,6 +92,7 @@ class ServerActor:
         host: Host = NO_HOST,
         liveness: Liveness | None = None,
         report: Callable[[Report], None],
+        trace: AbstractContextManager[Any] = _NO_TRACE,
     ) -> None:
         self.incarnation = incarnation
         self._connector = connector
@@ -102,6 +105,7 @@ class ServerActor:
         self._host = host
         self._liveness = liveness
         self._report = report
+        self._trace = trace
         self._mailbox: Mailbox[CallTool] = Mailbox(mailbox_size)
         self._refresh = ToolRefresh(incarnation, connect_timeout, report)
         self._owner = Owner(incarnation, self._mailbox, Mailbox(math.inf))
@@ -187,7 +191,8 @@ class ServerActor:
         """Get to know the server, then serve calls with it. The reason is reported before the connection is closed."""
         self._report(Opened(self.incarnation, connection.pid))
         try:
-            await self._introduce(connection, place)
+            with self._trace:
+                await self._introduce(connection, place)
             await self._serve(connection, callbacks)
         except HandshakeFailed as failure:
             self._era = self._era or failure.era

@@ -27,6 +27,9 @@ from .tools.approval import ApprovalRules, Approve
 from .tools.naming import DEFAULT_TEMPLATE, check_template
 
 if TYPE_CHECKING:
+    from opentelemetry.metrics import MeterProvider
+    from opentelemetry.trace import TracerProvider
+
     from mcp_nursery.actors.reply import ProgressCallback
 
     from .calls.approval import Approvals
@@ -77,6 +80,8 @@ async def open_supervisor(
     gate: float = GATE,
     drain: float = 0.0,
     shutdown_timeout: float = SHUTDOWN_TIMEOUT,
+    tracer_provider: "TracerProvider | None" = None,
+    meter_provider: "MeterProvider | None" = None,
 ) -> "AsyncGenerator[Supervisor, None]":
     """Supervise servers for as long as the block lasts.
 
@@ -108,6 +113,9 @@ async def open_supervisor(
         drain: Seconds that calls already sent may still take when the block is left; those not sent fail at once.
         shutdown_timeout: Seconds that leaving may take, `drain` not included. A server that ignores a request to end is
             told twice within it, and then killed.
+        tracer_provider: OpenTelemetry's, for spans of calls and connections. Default: the process's, if one is set by
+            now; without one nothing is traced.
+        meter_provider: OpenTelemetry's, for metrics; like `tracer_provider`.
 
     Raises:
         ConfigError: Two servers of one name; an argument or an environment variable that cannot work; a file that
@@ -132,6 +140,10 @@ async def open_supervisor(
     kept_names = frozenset(several(reserved)) - frozenset(several(given_up))
     specs = specs_of(config_or_specs)
     check_template(template)
+    await loaded()
+    from .calls.approval import Approvals
+    from .telemetry.telemetry import telemetry_of
+
     store = SqliteStore(state) if state is None or isinstance(state, str | os.PathLike) else state
     settings = SupervisorSettings(
         policy=policy or RestartPolicy(),
@@ -145,10 +157,8 @@ async def open_supervisor(
         pins=pins,
         store_worker=StoreWorker(store),
         trust=trust,
+        telemetry=telemetry_of(tracer_provider, meter_provider),
     )
-    await loaded()
-    from .calls.approval import Approvals
-
     approvals = Approvals(approve, rules, drop_placeholders=drop_placeholders)
     raised: BaseException | None = None
     crashes: list[BaseException] = []

@@ -103,6 +103,8 @@ class Snapshot:
     """When `connected` began, on Trio's clock."""
     error: str | None = None
     """The last failure, one line; None once connected."""
+    ended: ExitKind | None = None
+    """How its last connection ended; None since another was begun."""
     stderr_tail: str | None = field(default=None, repr=False)
     """See `ServerStatus`."""
     pid: int | None = None
@@ -287,6 +289,7 @@ class StateMachine:
             due_at=None,
             revives_on_call=False,
             connected_at=None,
+            ended=None,
             owner=None,
         )
 
@@ -302,7 +305,16 @@ def _disconnected(snapshot: Snapshot, reason: ExitReason, redact: Callable[[str]
     tail = kept_tail(reason.loss.stderr_tail, redact)
     said = telling_line(tail or "")
     error = ": ".join([one_line(redact(reason.loss.message)), *([said[:200]] if said else [])])
-    return evolve(snapshot, owner=None, connected_at=None, pid=None, woken=False, error=error, stderr_tail=tail)
+    return evolve(
+        snapshot,
+        owner=None,
+        connected_at=None,
+        pid=None,
+        woken=False,
+        error=error,
+        ended=reason.kind,
+        stderr_tail=tail,
+    )
 
 
 def _given_up(ended: Snapshot, reason: ExitReason) -> Snapshot:

@@ -5,7 +5,9 @@ A call is sent again at most once, and only if that cannot make its server act t
 run twice and the connection was lost before an answer came. A timeout or a cancelled caller ends it.
 """
 
+from collections.abc import Coroutine
 from functools import cached_property
+from typing import Any
 
 import trio
 
@@ -40,7 +42,7 @@ class Attempts:
         """Most calls are sent at once and need none."""
         return Target(self._call)
 
-    async def run(self) -> ToolResult:
+    def run(self) -> Coroutine[Any, Any, ToolResult]:
         """Bring the call to its result: from its name, or from the outcome of what `start` has sent.
 
         Tries, and once more if that is allowed.
@@ -48,6 +50,19 @@ class Attempts:
         Raises:
             NurseryError: See `Supervisor.call_tool`.
         """
+        return self._run() if self._servers.telemetry is None else self._run_told()
+
+    async def _run_told(self) -> ToolResult:
+        """The same, where somebody wants to know how it ends."""
+        try:
+            result = await self._run()
+        except BaseException as error:
+            self._call.end(None if isinstance(error, trio.Cancelled) else error)
+            raise
+        self._call.end(result)
+        return result
+
+    async def _run(self) -> ToolResult:
         call, outcome = self._call, self._call.slot.outcome
         tool = call.found or await self._begin()
         server, failed = tool.server, True
@@ -63,6 +78,7 @@ class Attempts:
                     failed = False
                     return ended
                 if isinstance(ended, Unrouted):
+                    call.end_attempt(None)
                     self._target.leave(call.slot.incarnation)
                 else:
                     error = await self._failed(ended, final=error is not None)
@@ -83,8 +99,8 @@ class Attempts:
 
     async def _find(self) -> Tool:
         """The tool that nobody knows now, if it comes in time."""
-        self._target.find_in(self._servers.catalogue.value)  # refuses, whatever the call's time, if it cannot come
         self._call.begin(None)
+        self._target.find_in(self._servers.catalogue.value)  # refuses, whatever the call's time, if it cannot come
         with self._call.in_time():
             return await self._target.find()
 
@@ -122,6 +138,7 @@ class Attempts:
                 await self._target.noticed(incarnation)
             self._target.leave(incarnation)
         error = lost(outcome, call)
+        call.end_attempt(error)
         if final or not self._may_send_again(outcome):
             raise error
         return error
@@ -170,6 +187,13 @@ class Attempts:
         """Seconds since the call began."""
         return self._call.elapsed
 
+    def decide(self) -> float:
+        """Its slot is decided, and needs no more: the seconds that it took."""
+        elapsed = self.elapsed
+        if self._call.operation is not None:
+            self._call.operation.decide(elapsed)
+        return elapsed
+
     @property
     def needs_more(self) -> bool:
         """Whether the outcome of `start` may not be the last: `run` brings that."""
@@ -189,10 +213,12 @@ class Attempts:
             result = await judge(outcome, call)
         except trio.Cancelled:
             raise
-        except BaseException:
+        except BaseException as error:
             self._servers.usage.finish_call(call.tool.server, failed=True)
+            call.end(error)
             raise
         self._servers.usage.finish_call(call.tool.server, failed=False)
+        call.end(result)
         return result
 
     def give_up(self) -> None:
@@ -200,3 +226,4 @@ class Attempts:
         slot = self._call.slot
         slot.abandon()
         self._servers.usage.finish_call(self._call.tool.server, failed=not isinstance(slot.outcome, Answered))
+        self._call.end(None)

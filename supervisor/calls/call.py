@@ -18,7 +18,7 @@ from opentelemetry.propagate import inject
 
 from mcp_nursery.actors.argument_checks import Check, chosen, function_or_none, one_of, seconds_or_none
 from mcp_nursery.actors.enums import Delivery
-from mcp_nursery.actors.errors import CallTimeout, InvalidArguments, SupervisorClosed
+from mcp_nursery.actors.errors import CallError, CallTimeout, InvalidArguments, SupervisorClosed
 from mcp_nursery.actors.jsonrpc.codec import encode
 from mcp_nursery.actors.messages import CallTool
 from mcp_nursery.actors.outcomes import Outcome
@@ -26,6 +26,9 @@ from mcp_nursery.actors.reply import IdleLimit, ProgressCallback, ReplySlot
 
 from ..security.redaction import Redactor
 from ..servers.servers import Servers
+from ..telemetry.operation import Operation
+from ..telemetry.telemetry import Telemetry
+from ..tools.results import ToolResult
 from ..tools.tool import Tool
 
 WhenDown = Literal["wait", "fail"]
@@ -124,6 +127,8 @@ class ActiveCall:
     """Where it waits, or waited last."""
     found: Tool | None = field(default=None, init=False)
     """What is called; None until it is found."""
+    operation: Operation | None = field(default=None, init=False)
+    """What is traced and measured of it; None if nobody wants to know, and before it began."""
     _started: float = field(factory=trio.current_time, init=False)
     _acted_before: bool = field(default=False, init=False)
     """Whether a server may have acted before the call came to its present slot."""
@@ -145,6 +150,27 @@ class ActiveCall:
         else:
             servers_own = None if tool is None else self.servers.snapshots[tool.server].value.spec.call_timeout
             self.timeout = self.servers.call_timeout(servers_own)
+        if self.servers.telemetry is not None:
+            self._begin_operation(self.servers.telemetry, tool)
+
+    def _begin_operation(self, telemetry: Telemetry, tool: Tool | None) -> None:
+        self.operation = self.operation or telemetry.operation("tools/call")
+        about = telemetry.about(self.server_name)
+        self.operation.begin(about, None if tool is None else self.redactor.said(tool.tool))
+
+    def end_attempt(self, ended: object) -> None:
+        """The attempt that waited in the present slot is over; with which error."""
+        if self.operation is not None:
+            self.operation.note_attempt(self.slot, self.delivery, ended)
+
+    def end(self, ended: ToolResult | BaseException | None) -> None:
+        """It is over; None: its caller gave up."""
+        if self.operation is None:
+            return
+        delivery = ended.delivery if isinstance(ended, CallError) else self.delivery
+        if self.slot is not _NO_SLOT:
+            self.operation.note_attempt(self.slot, delivery, ended)
+        self.operation.finish(self.slot, delivery, ended, duration=self.elapsed)
 
     @property
     def server_name(self) -> str:
@@ -205,8 +231,9 @@ class ActiveCall:
         assert tool is not None  # it was found
         self.servers.timer.watch(slot, self._started + self.timeout)
         meta = {key: value for key, value in asked.meta.items() if value is not None} if asked.meta else {}
-        if get_current():  # an empty context has nothing to inject, and finding that out takes the propagators longer
-            inject(meta)
+        context = get_current() if self.operation is None else self.operation.context
+        if context:  # an empty context has nothing to inject, and finding that out takes the propagators longer
+            inject(meta, context)
         limited = asked.idle_timeout is not None or self.timeout < math.inf
         return CallTool(tool.server, tool.tool, self.arguments, meta, slot, limited)
 

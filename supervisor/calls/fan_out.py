@@ -169,7 +169,7 @@ class _Sending:
         if entry.attempts.needs_more:  # told by the owner, whose context says nothing of who called
             self._context.run(self._spawn, entry)
             return
-        entry.duration = entry.attempts.elapsed
+        entry.duration = entry.attempts.decide()
         self._arrive(entry)
 
     def _arrive(self, arrived: _Entry | CallOutcome) -> None:

@@ -186,6 +186,7 @@ class Keeper:
             host=self._host(),
             liveness=self._now.spec.liveness,
             report=self._mailbox.put_nowait,
+            trace=self._registry.trace(self._now.spec.name),
         )
 
     def _host(self) -> Host:

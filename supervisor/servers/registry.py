@@ -7,7 +7,8 @@ nobody while they are named and compared, and what was prepared is shown by one 
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Final
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Final
 
 import trio
 from attrs import frozen
@@ -85,6 +86,7 @@ class ServerRegistry:
         self.router: Final = RouterActor()
         self.events: Final = EventHub(self.status)
         self._log = TransitionLog()
+        self.telemetry: Final = settings.telemetry
         self.leaving: dict[str, Command] = {}
         """Servers that are configured no more, until everything they owned is closed and their command is answered."""
         self._settings = settings
@@ -111,6 +113,10 @@ class ServerRegistry:
             tool_count=len(self.catalogue.value.parts[server].tools),
             calls=self._counts(server),
         )
+
+    def trace(self, server: str) -> AbstractContextManager[Any]:
+        """The trace in which this server is being connected, to be entered by who does that."""
+        return nullcontext() if self.telemetry is None else self.telemetry.connecting(server)
 
     # -- one server has changed -----------------------------------------------------------------------------------
 
@@ -147,6 +153,8 @@ class ServerRegistry:
         if part != before:
             self._show(replace_parts(self.catalogue.value, [part]))
         self.snapshots[name].set(new)
+        if self.telemetry is not None:
+            self.telemetry.note(old, new)
         self.awaited_tools.note(new, before, part)
         change = state_event(old, new, trio.current_time())
         if change is not None:
@@ -238,6 +246,8 @@ class ServerRegistry:
         self.rebuild(publications)
         for name in servers:
             self.awaited_tools.note(self.snapshots[name].value)
+            if self.telemetry is not None:
+                self.telemetry.note(None, self.snapshots[name].value)
             event = state_event(None, self.snapshots[name].value, trio.current_time())
             assert event is not None  # of a server that is new
             self.events.publish(event)
@@ -285,6 +295,8 @@ class ServerRegistry:
         observable.notify()
         self.events.publish(ServerRemoved(server, trio.current_time()))
         self._log.forget(server)
+        if self.telemetry is not None:
+            self.telemetry.forget(server)
 
     def notify(self) -> None:
         """Have everybody who waits for something here look again."""

@@ -69,6 +69,7 @@ class Servers:
         self.router: Final = self.registry.router
         self.events: Final = self.registry.events
         self.awaited_tools: Final = self.registry.awaited_tools
+        self.telemetry: Final = settings.telemetry
         self._reloading = trio.Lock()
         self._leaving = Leaving()
         self._context.run(LEDGER.set, settings.store_worker)
@@ -364,6 +365,8 @@ class Servers:
             await self._cancel_keepers([commands[name] for name in survivors])
         await self._settings.store_worker.finish()
         self.events.finish()
+        if self.telemetry is not None:
+            self.telemetry.close()
 
     async def _cancel_keepers(self, closing: Sequence[Command]) -> None:
         """Cancel those that still close. What must be done to the end is, and written down before the store closes."""

@@ -5,6 +5,7 @@ import math
 import re
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
+from typing import TYPE_CHECKING
 
 import trio
 from attrs import Factory, evolve, field, frozen
@@ -22,6 +23,9 @@ from ..storage.pins import PinBook, PinMode
 from ..storage.store import spec_digest
 from ..storage.worker import StoreWorker
 from ..transports import LOCAL_KINDS, REMOTE_KINDS
+
+if TYPE_CHECKING:
+    from ..telemetry.telemetry import Telemetry
 
 LOCAL_STARTS = 3
 """Local servers that may be starting at once: more than that on two cores only slow each other down."""
@@ -73,6 +77,8 @@ class SupervisorSettings:
     """Asked about an entry of a project's file that nobody has agreed to yet."""
     pins: PinMode = "report"
     """What becomes of tools that are not what they were when they were first used."""
+    telemetry: "Telemetry | None" = field(default=None, repr=False)
+    """Told of servers and calls; None if nobody listens."""
     limiters: Mapping[str | None, StartLimiter] = field(factory=_start_limiters, init=False, repr=False)
     """Where first starts wait for their turn, by the kind of transport."""
     trust_gate: TrustGate = field(

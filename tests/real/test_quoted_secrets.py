@@ -1,4 +1,4 @@
-"""A server that quotes what it was given wherever it can: no error, status, event or line of a log shows it."""
+"""A server that quotes what it was given wherever it can: no error, status, event, span, metric or log shows it."""
 
 import json
 import logging
@@ -13,6 +13,7 @@ import trio
 
 from mcp_nursery.supervisor import MemoryStore, NurseryError, load_config, open_supervisor
 
+from ..recording import Recording
 from ..servers.quoting import answer
 
 SERVER = Path(__file__).parents[1] / "servers" / "quoting.py"
@@ -34,9 +35,10 @@ async def said_of(file, caplog):
     """All that is told of a server that is called, quotes, and dies."""
     caplog.set_level(logging.DEBUG)
     config = load_config(file, inputs={"token": TOKEN})
-    told = [repr(config)]
+    told, recording = [repr(config)], Recording()
+    options = {"state": MemoryStore(), "gate": 10, **recording.providers}
     with trio.fail_after(60):
-        async with open_supervisor(config, state=MemoryStore(), gate=10) as supervisor, supervisor.events() as events:
+        async with open_supervisor(config, **options) as supervisor, supervisor.events() as events:
             for arguments in ({}, {"die": True}):
                 try:
                     told.append(repr(await supervisor.call_tool("quote", arguments, server="s", timeout=10)))
@@ -48,6 +50,8 @@ async def said_of(file, caplog):
                 told.append(repr(event))
                 if getattr(event, "new", None) == "stopped":
                     break
+    assert recording.spans
+    told.append(recording.everything())
     ours = [record for record in caplog.records if record.name.startswith("mcp_nursery")]
     return "\n".join([*told, *(f"{record.getMessage()} {record.exc_text}" for record in ours)])
 

@@ -319,8 +319,8 @@ def initialize(call, params):
     send({"id": call, "result": {"protocolVersion": params["protocolVersion"], **facts}})
 
 
-def list_tools(call):
-    note("list")
+def list_tools(call, params):
+    note("list", params.get("_meta", {}).get("traceparent", ""))
     schema = {"type": "object"}
     tools = [{"name": name, "inputSchema": schema, "annotations": hints} for name, (_, hints) in TOOLS.items()]
     send({"id": call, "result": {"tools": tools}})
@@ -354,7 +354,7 @@ def handle(message):
             note("initialize")
             initialize(call, params)
         case "tools/list":
-            list_tools(call)
+            list_tools(call, params)
         case "tools/call":
             call_tool(call, params)
         case "notifications/cancelled":
