@@ -166,9 +166,7 @@ class ServerRegistry:
     def _publication(self, old: Snapshot, new: Snapshot, servers: frozenset[str]) -> Steps[Publication]:
         """What one snapshot leads to after another, with tools named by these servers."""
         settings, now = self._settings, trio.current_time()
-        before = self.catalogue.value.parts.get(new.spec.name)
-        if before is None:  # nobody has seen anything of it
-            old, before = Snapshot(new.spec, new.state), ServerTools(new.spec.name)
+        before = self.catalogue.value.parts[new.spec.name]
         part = yield from part_steps(
             new,
             servers,
@@ -282,6 +280,9 @@ class ServerRegistry:
     def _renamed(self, server: str, publications: Publications) -> Publication:
         snapshot, publication = self.snapshots[server].value, publications.get(server)
         before = self.catalogue.value.parts.get(server)
+        if before is None:  # new, and has told of nothing yet
+            blank = ServerTools(server, named_by=self._configured)
+            return Publication(snapshot, blank, self._configured, blank, None, ())
         if publication is not None and publication.is_of(snapshot, before, self._configured):
             return publication
         return at_once(self._publication(snapshot, snapshot, self._configured))
