@@ -68,7 +68,7 @@ def chosen(argument: str, value: object, check: Check) -> None:
         ValueError: It is none of what it may be.
     """
     if (wanted := check(value)) is not None:
-        raise ValueError(f"{argument} is {wanted}, not {_shown(value)}")
+        raise ValueError(f"{argument} must be {wanted}, not {_shown(value)}")
 
 
 def configured(argument: str, value: object, check: Check, *, server: str | None = None) -> None:
@@ -78,7 +78,7 @@ def configured(argument: str, value: object, check: Check, *, server: str | None
         ConfigError: It is none of what it may be.
     """
     if (wanted := check(value)) is not None:
-        raise ConfigError(f"{wanted} wanted, not {_shown(value)}", server=server, field=argument)
+        raise ConfigError(f"must be {wanted}, not {_shown(value)}", server=server, field=argument)
 
 
 def choice(check: Check) -> Callable[[Any, "Attribute[Any]", object], None]:
@@ -100,7 +100,7 @@ def several(texts: Iterable[str]) -> tuple[str, ...]:
         ConfigError: It is one text: its letters would be taken one by one, and a `*` among them fits every name.
     """
     if isinstance(texts, str):
-        raise ConfigError("a list of texts wanted, not one text: put it in brackets")
+        raise ConfigError("a list of texts is needed, not one text: put it in brackets")
     return tuple(texts)
 
 

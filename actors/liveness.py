@@ -20,7 +20,7 @@ _MISSES_IN_FLIGHT = 3
 
 def _check_seconds(_liveness: object, _field: object, seconds: float) -> None:
     if not (math.isfinite(seconds) and seconds > 0):
-        raise ValueError(f"liveness wants finite seconds > 0, not {seconds}")
+        raise ValueError(f"must be finite seconds > 0, not {seconds}")
 
 
 @frozen

@@ -158,7 +158,7 @@ class ServerActor:
                 with self._life:
                     await self._live()
             except Exception as crash:
-                logger.exception("an incarnation crashed, please report it")
+                logger.exception("an incarnation crashed; please report it")
                 if self._reason is None:
                     self._end(ExitKind.LOST, Loss(f"crashed: {one_line(repr(next(leaves(crash))))}"))
             if self._reason is None:

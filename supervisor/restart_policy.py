@@ -58,7 +58,7 @@ class RestartPolicy:
     ) -> "RestartPolicy":
         """The ladder `min(first * factor**n, cap)` with `attempts` steps."""
         if attempts < 0 or math.isnan(cap):
-            raise ValueError(f"attempts >= 0 and a cap in seconds are wanted, not {attempts} and {cap}")
+            raise ValueError(f"attempts must be >= 0 and cap a number of seconds, not {attempts} and {cap}")
         steps = accumulate(repeat(factor, max(0, attempts - 1)), mul, initial=float(first))
         delays = tuple(min(delay, cap) for delay in steps) if attempts else ()
         return cls(delays=delays, stable_after=stable_after)

@@ -68,7 +68,7 @@ def problem_with_image(image: str) -> str | None:
         return "must not be empty"
     if _VARIABLE.search(image) or _IMAGE.fullmatch(image):
         return None  # not known before it is expanded, or fine
-    return "the name of an image wanted: letters, digits and . _ / : @ -, the first a letter or digit"
+    return "must be the name of an image: letters, digits and . _ / : @ -, the first a letter or digit"
 
 
 def run_arguments(image: str, args: Sequence[str], env: Iterable[str]) -> list[str]:
@@ -152,7 +152,7 @@ Headers = Mapping[str, str] | Callable[[], Mapping[str, str] | Awaitable[Mapping
 
 def problem_with_url(url: str, *schemes: str) -> str | None:
     """What is wrong with a server's URL, in words that do not show it; None if nothing is."""
-    wanted = f"a URL that begins with {' or '.join(f'{scheme}://' for scheme in schemes)} wanted"
+    wanted = f"must be a URL that begins with {' or '.join(f'{scheme}://' for scheme in schemes)}"
     if _VARIABLE.search(url):
         return None  # not known before it is expanded
     try:
@@ -163,7 +163,7 @@ def problem_with_url(url: str, *schemes: str) -> str | None:
         parts = None
     if parts is None or parts.scheme not in schemes:
         return wanted
-    return None if usable else f"{wanted}, with a host"
+    return None if usable else f"{wanted} and names a host"
 
 
 def _usable(transport: "RemoteTransport", attribute: Any, url: str) -> None:

@@ -76,7 +76,7 @@ class SharedOrigin(Origin):
     def unread(self, problem: str) -> None:
         """Whoever waits may wait for this: the connection is lost, or a caller without a time limit waits for ever."""
         if self._hub is not None:
-            self._hub.lose(Loss(f"sent {problem}; it does not say at its beginning or end whose answer it is"))
+            self._hub.lose(Loss(f"sent {problem}; its beginning and end do not say which request it answers"))
 
 
 class Hub(Protocol):

@@ -29,7 +29,7 @@ def encode(value: object) -> bytes:
     """JSON as the SDK would send it.
 
     Raises:
-        TypeError: Something in `value` has no JSON form.
+        TypeError: Something in `value` cannot be written as JSON.
     """
     try:
         return orjson.dumps(value, default=_jsonable, option=_OPTIONS)
@@ -49,7 +49,7 @@ def _jsonable(value: object) -> object:
     try:
         return to_jsonable_python(value, exclude_none=True)
     except ValueError as error:
-        raise TypeError(f"{type(value).__name__} has no JSON form") from error
+        raise TypeError(f"{type(value).__name__} cannot be written as JSON") from error
 
 
 def request(request_id: int | str, method: str, params: Mapping[str, Any] | None) -> bytes:

@@ -228,7 +228,7 @@ class Endpoint(Requests):
         if method is None:
             self._answer(message, size, origin)
         elif not isinstance(method, str):
-            raise ValueError("a method that is no string")  # like any other broken frame
+            raise ValueError("a method that is not a string")  # like any other broken frame
         elif (request_id := as_request_id(message.get("id"))) is not None:
             asked = PeerRequest(request_id, method, _object(message.get("params")), origin.respond, size)
             self._requests.begin(session.nursery, session.on_request, asked)
@@ -286,7 +286,7 @@ class Endpoint(Requests):
         if math.log10(self.noise).is_integer():  # the 1st, 10th, 100th…: a babbling server must not fill the log
             # Not the bytes: they may hold a secret, and this floor knows none.
             logger.warning(
-                "%s: dropped %d frames that are no JSON-RPC, the latest of %d bytes",
+                "%s: dropped %d frames that are not JSON-RPC, the latest of %d bytes",
                 self._server,
                 self.noise,
                 len(frame),

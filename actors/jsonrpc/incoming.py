@@ -271,7 +271,9 @@ def _error_frame(request_id: RequestId, method: str, raised: Exception) -> bytes
         try:
             return codec.error(request_id, described.code, described.message, described.data)
         except TypeError:
-            logger.warning("the error of the handler for %r has no JSON form", HIDE_SECRETS.get()(method))
+            logger.warning(
+                "the handler for %r raised an error that cannot be written as JSON", HIDE_SECRETS.get()(method)
+            )
     else:
         logger.error("the handler for %r raised", HIDE_SECRETS.get()(method), exc_info=raised)
     return codec.error(request_id, INTERNAL_ERROR, "Internal error")

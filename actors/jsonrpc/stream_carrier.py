@@ -98,7 +98,7 @@ class StreamCarrier(SharedOrigin):
     def respond(self, frame: bytes) -> None:
         """See `Origin`."""
         if self._hub is not None and self.outbox.size > FRAME_LIMIT:
-            self._hub.lose(Loss(f"asked for more than {FRAME_LIMIT >> 20} MiB and did not read it"))
+            self._hub.lose(Loss(f"asked for more than {FRAME_LIMIT >> 20} MiB of answers and did not read them"))
         if not self._is_lost:
             self.send([Outgoing(frame)])
 

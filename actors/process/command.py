@@ -70,7 +70,7 @@ def find_program(command: str, env: Mapping[str, str], cwd: str | None, shown: S
     places = (os.path.join(base, place) for place in env.get("PATH", os.defpath).split(os.pathsep))
     found = shutil.which(command, path=os.pathsep.join(places))
     if found is None:
-        apart = "; its arguments belong into args" if " " in shown.command.strip() else ""
+        apart = "; put its arguments into args" if " " in shown.command.strip() else ""
         raise StartFailed(f"command {shown.command!r} was not found on PATH{apart}", retriable=False)
     return found
 

@@ -105,7 +105,7 @@ class ProcessTree:
         if gone:
             self._ledger.ended(self.marker)
         elif gone is None:
-            logger.warning("whether all of the process tree of %d is gone could not be looked up in time", self.pid)
+            logger.warning("could not find out in time whether the whole process tree of %d is gone", self.pid)
         else:
             logger.warning("the process tree of %d outlived SIGKILL and is left behind", self.pid)
 

@@ -199,5 +199,5 @@ class WiredConnection:
 
 def _described(error: Exception) -> str:
     if isinstance(error, ValidationError):
-        return f"an answer that is none of the protocol: {error.errors()[0]['msg']}"
+        return f"an answer that is not valid MCP: {error.errors()[0]['msg']}"
     return folded(error)

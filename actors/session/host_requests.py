@@ -118,15 +118,15 @@ class _Answering:
         try:
             answer = await self.callback(ServerMessage(self.server, tool, params))
         except Exception:
-            logger.exception("%s: a callback of the host's raised; the server gets an error", self.server)
+            logger.exception("%s: the host's callback raised; the server gets an error", self.server)
             return ErrorData(code=INTERNAL_ERROR, message="the host's callback failed")
         if isinstance(answer, self.results):
-            return answer if _can_be_written(answer) else self._no_answer("what has no JSON form")
+            return answer if _can_be_written(answer) else self._no_answer("an answer that cannot be written as JSON")
         wanted = " or ".join(result.__name__ for result in self.results)
         return self._no_answer(f"{type(answer).__name__}, not {wanted}")
 
     def _no_answer(self, what: str) -> ErrorData:
-        logger.error("%s: a callback returned %s", self.server, what)
+        logger.error("%s: the host's callback returned %s; the server gets an error", self.server, what)
         return ErrorData(code=INTERNAL_ERROR, message="the host's callback returned no answer")
 
 

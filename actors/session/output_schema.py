@@ -59,7 +59,7 @@ class OutputSchema:
         validator = self._validator
         yield
         if validator is None or not ((small and self._is_tame) or self._is_affordable(content)):
-            logger.info("a result of the tool %.100r is not checked: its output schema is too intricate", self._tool)
+            logger.info("a result of the tool %.100r is not checked: its output schema is too complex", self._tool)
             return
         yield
         try:
@@ -67,7 +67,7 @@ class OutputSchema:
                 return
             if self._cost.most > _DESCRIBABLE:
                 raise SchemaViolation(
-                    "structured content does not fit the output schema, which is too intricate to say how"
+                    "structured content does not fit the output schema, which is too complex to say how"
                 )
             yield
             validator.validate(content)

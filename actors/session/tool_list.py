@@ -86,7 +86,7 @@ async def list_tools(
         page = await ask(None if cursor is None else PaginatedRequestParams(cursor=cursor))
         size += page.size
         if size > most:
-            told = f"the definitions of its tools have more than {size_text(most)}, the most that is kept of a server"
+            told = f"its tool definitions exceed {size_text(most)}, the limit for one server (max_kept_bytes)"
             raise TooLarge(INTERNAL_ERROR, told)
         await by_turns(_sift(page, tools, dropped))
         cursor = page.next_cursor
@@ -116,21 +116,21 @@ def _sift(page: RawPage, tools: dict[str, Tool], dropped: "_Dropped") -> Steps[N
 def _problem(tool: Tool, known: Mapping[str, Tool]) -> str | None:
     """Why a tool is left out; None if it is not."""
     if tool.name in known:
-        return "the server has another of that name"
+        return "the server has another tool of that name"
     if len(known) >= _TOOL_LIMIT:
-        return f"the server has more than {_TOOL_LIMIT}"
+        return f"the server has more than {_TOOL_LIMIT} tools"
     if len(tool.name) > _NAME_LIMIT:
         return f"its name is longer than {_NAME_LIMIT} characters"
     try:
         tool.name.encode()
     except UnicodeEncodeError:
-        return "its name has no JSON form"
+        return "its name is not Unicode text"
     return TOO_DEEP if nested_too_deep([[tool.input_schema, tool.output_schema, tool.meta]]) else None
 
 
 def _header_problem(tool: Tool) -> str | None:
     wrong = find_invalid_x_mcp_header(tool.input_schema) is not None
-    return "it has arguments repeated in headers as the protocol does not allow" if wrong else None
+    return "the x-mcp-header annotations of its arguments are not valid" if wrong else None
 
 
 @define

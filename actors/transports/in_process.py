@@ -48,7 +48,7 @@ class InProcessConnector:
         """
         server: object = self.server
         if not isinstance(server, (Server, MCPServer)):
-            problem = f"an MCPServer or a low-level Server of the MCP SDK is wanted, not {type(server).__name__}"
+            problem = f"server must be an MCPServer or a low-level Server of the MCP SDK, not {type(server).__name__}"
             raise StartFailed(problem, retriable=False)
         from ..session.connection import open_connection
 

@@ -104,7 +104,7 @@ def _target_of(url: str, headers: Mapping[str, str]) -> _Target:
     except ValueError as error:
         raise NoWebSocket(Refusal("is malformed", retriable=False)) from error
     if parts.scheme not in _PORTS or not host:
-        raise NoWebSocket(Refusal("is none of ws://host… or wss://host…", retriable=False))
+        raise NoWebSocket(Refusal("must be ws://host… or wss://host…", retriable=False))
     if "@" in parts.netloc:
         problem = "has a user or password in it, which is not sent: use the header Authorization"
         raise NoWebSocket(Refusal(problem, retriable=False))
@@ -123,7 +123,7 @@ def _checked(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
     for name, value in headers.items():
         problem = _problem_of(name, value)
         if problem is not None:
-            raise NoWebSocket(Refusal(f"cannot be asked: header {name!r} {problem}", retriable=False))
+            raise NoWebSocket(Refusal(f"cannot be requested: header {name!r} {problem}", retriable=False))
         if name.lower() == "user-agent":
             given.clear()
     return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in [*given.items(), *headers.items()]]
@@ -131,10 +131,10 @@ def _checked(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
 
 def _problem_of(name: object, value: object) -> str | None:
     if not isinstance(name, str) or _TOKEN.fullmatch(name) is None:
-        return "has no name that HTTP allows"
+        return "has a name that HTTP does not allow"
     if not isinstance(value, str) or _FIELD_VALUE.fullmatch(value) is None:
-        return "needs a text of one line in Latin-1"
-    return "belongs to the handshake" if _OWN_HEADERS.fullmatch(name.lower()) else None
+        return "must be one line of Latin-1 text"
+    return "is set by the WebSocket handshake" if _OWN_HEADERS.fullmatch(name.lower()) else None
 
 
 def _unreachable(error: OSError) -> Refusal:
@@ -150,5 +150,5 @@ def _insecure(error: trio.BrokenResourceError) -> Refusal:
     if isinstance(cause, ssl.SSLCertVerificationError):
         return Refusal(f"has a certificate that cannot be trusted: {cause.verify_message}", retriable=False)
     if isinstance(cause, ssl.SSLError):
-        return Refusal(f"failed in TLS: {(cause.reason or one_line(cause)).lower().replace('_', ' ')}")
-    return Refusal(f"failed in TLS: {one_line(cause or 'the connection ended')}")
+        return Refusal(f"failed the TLS handshake: {(cause.reason or one_line(cause)).lower().replace('_', ' ')}")
+    return Refusal(f"failed the TLS handshake: {one_line(cause or 'the connection ended')}")

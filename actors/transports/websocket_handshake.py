@@ -49,9 +49,9 @@ def refusal_of(head: bytes) -> Refusal | None:
     """What speaks against a WebSocket in the head of an answer; None if nothing does."""
     line = _STATUS_LINE.match(head)
     if line is None:
-        return Refusal("does not answer as HTTP", retriable=False)
+        return Refusal("does not speak HTTP", retriable=False)
     if _BLANK_LINE.search(head) is None:
-        return Refusal(f"sent more than {HEAD_LIMIT >> 10} KiB and no end of its headers", retriable=False)
+        return Refusal(f"sent more than {HEAD_LIMIT >> 10} KiB without an end of its headers", retriable=False)
     status = int(line[1])
     if status != HTTPStatus.SWITCHING_PROTOCOLS:
         return _refused(status, head)

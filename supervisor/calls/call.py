@@ -92,7 +92,7 @@ def encode_arguments(arguments: object, name: str, server: str | None) -> bytes 
         if isinstance(arguments, Mapping):
             return encode(dict(arguments))  # pyright: ignore[reportUnknownArgumentType]
         decode = ": decode the JSON first" if isinstance(arguments, str) else ""
-        problem = f"the arguments of a tool are an object, not {type(arguments).__name__}{decode}"
+        problem = f"the arguments of a tool must be an object, not {type(arguments).__name__}{decode}"
     except (TypeError, ValueError, RecursionError) as error:
         problem = f"the arguments cannot be sent as JSON: {error}"
     raise InvalidArguments(problem, server=server, tool=name)

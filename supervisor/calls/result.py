@@ -117,7 +117,9 @@ def _refused(refusal: Rejected, call: ActiveCall, *, delivery: Delivery = Delive
         incarnation=call.slot.incarnation,
         code=refusal.code,
         message=(yield from redactor.said_in_pieces(refusal.message)),
-        data=(yield from _shown(refusal.data, redactor)) if written is not None else "<what has no JSON form>",
+        data=(yield from _shown(refusal.data, redactor))
+        if written is not None
+        else "<a value that cannot be written as JSON>",
         delivery=delivery,
         advice=_advice(refusal.message, call),
     )

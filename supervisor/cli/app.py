@@ -34,10 +34,8 @@ ConfigFiles = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]
-Trust = Annotated[
-    bool, typer.Option("--trust", help="Use what a project's file wants to start, this once, without being asked.")
-]
-NoProject = Annotated[bool, typer.Option("--no-project", help="Leave the project's files alone when none is named.")]
+Trust = Annotated[bool, typer.Option("--trust", help="Trust the project's files for this run, without being asked.")]
+NoProject = Annotated[bool, typer.Option("--no-project", help="Do not look for files of the project.")]
 Verbose = Annotated[bool, typer.Option("--verbose", help="Print the log on standard error.")]
 
 # The base that typer's errors about usage share; it exports only this one of them.
@@ -141,14 +139,22 @@ def call(
     ],
     *,
     args: Annotated[str, typer.Option("--args", metavar="JSON", help="The arguments, a JSON object.")] = "{}",
-    server: Annotated[str | None, typer.Option("--server", help="Whose tool it is.", show_default=False)] = None,
+    server: Annotated[
+        str | None, typer.Option("--server", help="The server that has the tool.", show_default=False)
+    ] = None,
     timeout: Annotated[
         float | None,
         typer.Option("--timeout", min=0, metavar="S", help="Seconds to wait for the answer.", show_default=False),
     ] = None,
     max_result_chars: Annotated[
         int | None,
-        typer.Option("--max-result-chars", min=1, metavar="N", help="Show at most so much of it.", show_default=False),
+        typer.Option(
+            "--max-result-chars",
+            min=1,
+            metavar="N",
+            help="Show at most so many characters of the result.",
+            show_default=False,
+        ),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Call without asking.")] = False,
     config: ConfigFiles = None,
@@ -239,13 +245,16 @@ def check(
 def import_(
     files: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[FILE]...", help="Other hosts' files; those in your home if none.", show_default=False),
+        typer.Argument(
+            metavar="[FILE]...", help="Files of other hosts; by default those in your home folder.", show_default=False
+        ),
     ] = None,
     *,
     to: Annotated[
-        Path | None, typer.Option("--to", metavar="FILE", help="Where; your own file if not said.", show_default=False)
+        Path | None,
+        typer.Option("--to", metavar="FILE", help="The file to write; your own by default.", show_default=False),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Write over a file that exists.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite a file that exists.")] = False,
     as_json: AsJson = False,
     verbose: Verbose = False,
 ) -> None:
@@ -262,11 +271,11 @@ def trust(
         Path | None, typer.Argument(metavar="[FILE]", help="The project's file.", show_default=False)
     ] = None,
     *,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Agree to all of it without being asked.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Trust all of it without being asked.")] = False,
     as_json: AsJson = False,
     verbose: Verbose = False,
 ) -> None:
-    """Show what a project's file would start, run or read, and write down that you agree."""
+    """Show what a project's file would start, run or read, and remember that you trust it."""
     from .trust import TrustOptions
     from .trust import trust as command
 
@@ -276,7 +285,9 @@ def trust(
 
 @app.command()
 def pins(
-    server: Annotated[str | None, typer.Argument(metavar="[SERVER]", help="Whose tools.", show_default=False)] = None,
+    server: Annotated[
+        str | None, typer.Argument(metavar="[SERVER]", help="Only the tools of this server.", show_default=False)
+    ] = None,
     *,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Accept all of it without being asked.")] = False,
     as_json: AsJson = False,

@@ -45,7 +45,7 @@ def _described(event: ToolsChanged | ServerRemoved | InjectionSuspected | Defini
             return f"{event.tool}: suspicious output ({', '.join(event.signals)})"
         case DefinitionChanged():
             differs = ", ".join(event.change.fields)
-            return f"{event.tool}: not what it was when first used ({differs}){', held back' if event.held else ''}"
+            return f"{event.tool}: changed since it was first used ({differs}){', held back' if event.held else ''}"
         case _:
             assert_never(event)
 

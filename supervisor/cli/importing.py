@@ -36,7 +36,7 @@ def import_servers(options: Options, wanted: ImportOptions) -> int:
     """Read, write, and say what was left out."""
     target = wanted.to or own_file()
     if os.path.lexists(target) and not wanted.force:
-        raise ConfigError("exists already; --force writes over it, --to FILE writes elsewhere", file=str(target))
+        raise ConfigError("exists already; --force overwrites it, --to FILE writes elsewhere", file=str(target))
     files, left = _read(wanted)
     servers: dict[str, tuple[Mapping[str, Any], str]] = {}
     for file in files:
@@ -44,7 +44,7 @@ def import_servers(options: Options, wanted: ImportOptions) -> int:
         for name, entry in file.entries:
             if not isinstance(entry.spec.transport, UnusableTransport):
                 if name in servers:
-                    left.append(f"{servers[name][1]}: server {name!r}: {file.path} goes before it")
+                    left.append(f"{servers[name][1]}: server {name!r}: {file.path} overrides it")
                 servers[name] = entry.own, file.path
     if not servers:
         raise ConfigError("there is nothing to import; name the files: mcp-nursery import FILE")

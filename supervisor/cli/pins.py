@@ -51,7 +51,7 @@ async def _agreed(found: Sequence[tuple[str, DefinitionChange]]) -> Sequence[tup
 
 def _shown(changes: Sequence[DefinitionChange]) -> list[str]:
     if not changes:
-        return ["every tool is what it was when it was first used"]
+        return ["no tool has changed since it was first used"]
     return [line for change in changes for line in (_head(change), *change.diff.split("\n"), "")]
 
 

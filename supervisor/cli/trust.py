@@ -71,7 +71,7 @@ def _project(file: Path | None) -> Config:
 def _shown(requests: Sequence[TrustRequest], open_ones: Sequence[TrustRequest], config: Config) -> str:
     told = [[*_lines(request), *([] if request in open_ones else ["(trusted already)"])] for request in requests]
     if not told:
-        return "\n".join(f"{visible(file)}: nothing in it needs to be agreed to" for file in config.files)
+        return "\n".join(f"{visible(file)}: nothing in it needs your trust" for file in config.files)
     return "\n\n".join("\n".join(lines) for lines in told)
 
 
@@ -79,7 +79,7 @@ def _ask(requests: Sequence[TrustRequest], shown: str) -> None:
     """Standard output may go to a file: what is asked about is shown where the question is."""
     servers = ", ".join(request.server for request in requests)
     if not can_ask():
-        raise NotApproved(servers, None, "there is no terminal to ask on; --yes agrees to all of it")
+        raise NotApproved(servers, None, "there is no terminal to ask on; --yes trusts all of it")
 
     async def ask() -> bool:
         return await says_yes(f"{shown}\nTrust {'it' if len(requests) == 1 else f'these {len(requests)}'}? [y/N] ")

@@ -67,7 +67,9 @@ async def _read_all(process: trio.Process) -> bytes | None:
 
 def _value_of(output: bytes | None, code: int | None) -> str:
     if output is None:
-        raise CommandFailed(f"the command did not end within {COMMAND_SECONDS:g} s and {OUTPUT_LIMIT >> 10} KiB")
+        raise CommandFailed(
+            f"the command took more than {COMMAND_SECONDS:g} s, or wrote more than {OUTPUT_LIMIT >> 10} KiB"
+        )
     if code:
         raise CommandFailed(f"the command ended with exit code {code}")
     try:

@@ -51,7 +51,7 @@ def absolute(path: str | os.PathLike[str]) -> Path:
     try:
         return Path(path).absolute()
     except FileNotFoundError:
-        problem = "the working directory is gone; go to one that is there"
+        problem = "the working directory does not exist any more; change to one that does"
     raise ConfigError(problem)
 
 

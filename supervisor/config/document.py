@@ -51,7 +51,7 @@ def read_document(file: str, *, found: bool = False, limit: int | None = None) -
     text = _read(file, found=found, limit=limit or LIMIT)
     document = _parse(text, file)
     if not isinstance(document, dict):
-        raise ConfigError(f"an object wanted at the top, not {json_type(document)}", file=file)
+        raise ConfigError(f"the top level must be an object, not {json_type(document)}", file=file)
     return cast("dict[str, Any]", document)
 
 
@@ -176,7 +176,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     if len(value) < len(pairs):
         twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
-        raise _RefusedError(f"the key {twice[:80]!r} stands twice in one object")
+        raise _RefusedError(f"the key {twice[:80]!r} appears twice in one object")
     for key in value:
         if not key.isascii() and not is_unicode(key):
             raise _RefusedError(f"the key {key[:80]!r} is not Unicode text")
@@ -184,4 +184,4 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _constant(name: str) -> NoReturn:
-    raise _RefusedError(f"not JSON: {name} is not a number JSON knows")
+    raise _RefusedError(f"not JSON: {name} is not a JSON number")

@@ -193,7 +193,7 @@ def read_entry(
         if not name.strip():
             raise FieldError(f"entry {number} needs a name", origin.root)
         if not isinstance(value, dict):
-            raise FieldError(f"an object wanted, not {json_type(value)}")
+            raise FieldError(f"must be an object, not {json_type(value)}")
         said = dialect.translate(written)
         settings = _settings(name, said.own, written, origin, inputs or {})
     except FieldError as error:
@@ -233,7 +233,7 @@ def _settings(
     for key in ("command", "image", "args", "cwd", "url", "env", "envFile", "headers"):
         missing = next((asked for asked in inputs_in(own.get(key)) if asked not in inputs), None)
         if missing is not None:
-            way = "a host can give one; ${env:NAME} takes it from the environment"
+            way = "pass it to load_config as inputs=, or write ${env:NAME} to take it from the environment"
             raise FieldError(f"the input {missing[:80]!r} has no value; {way}", key)
     settings = {name: value for name in _OWN_FIELDS if (value := getattr(entry, name)) is not None}
     settings["transport"] = deferred(
@@ -268,7 +268,7 @@ def _liveness(written: object) -> Liveness | None:
         return Liveness() if written else None
     said = as_object(written)
     if said is None:
-        raise FieldError(f"an object, true or false wanted, not {json_type(written)}", "liveness")
+        raise FieldError(f"must be an object, true or false, not {json_type(written)}", "liveness")
     _refuse_unknown("liveness", said, [str(attribute.alias) for attribute in fields(_Liveness)])
     times = _within("liveness", _structure_liveness, said)
     try:
@@ -283,7 +283,7 @@ def _filters(written: object) -> dict[str, Any]:
     object under a tool's name whether it is enabled."""
     said: dict[str, Any] | None = {"allow": written} if json_type(written) == "a list" else as_object(written)
     if said is None:
-        raise FieldError(f"an object or a list wanted, not {json_type(written)}", "tools")
+        raise FieldError(f"must be an object or a list, not {json_type(written)}", "tools")
     by_name = {name: tool for name, tool in said.items() if name != "enabled" and as_object(tool) is not None}
     said = {key: value for key, value in said.items() if key not in by_name}
     _refuse_unknown("tools", said, _TOOL_KEYS)
@@ -297,7 +297,7 @@ def _filters(written: object) -> dict[str, Any]:
 
 def _refuse_unknown(key: str, said: Mapping[str, Any], known: Collection[str]) -> None:
     if unknown := said.keys() - set(known):
-        raise FieldError(f"unknown key; known are {', '.join(known)}", f"{key}.{min(unknown)[:80]}")
+        raise FieldError(f"unknown key; the known ones are {', '.join(known)}", f"{key}.{min(unknown)[:80]}")
 
 
 def _within(key: str, structure: Callable[[dict[str, Any]], T], said: Mapping[str, Any]) -> T:
@@ -310,13 +310,13 @@ def _within(key: str, structure: Callable[[dict[str, Any]], T], said: Mapping[st
 
 def _transport(entry: _Entry, kind: str | None) -> StdioTransport | DockerTransport | RemoteTransport:
     if entry.type in _IN_PROCESS:
-        raise FieldError("a server in this process is given by code, not by a file", "type")
+        raise FieldError("a server in the host's process can be given in code only, not in a file", "type")
     if entry.type is not None and kind is None:
-        raise FieldError(f"unknown transport; known are {', '.join(_KINDS)}", "type")
+        raise FieldError(f"unknown transport; the known ones are {', '.join(_KINDS)}", "type")
     given = [(key, meant) for key, meant in _MEANT_BY.items() if getattr(entry, key) is not None]
     if len(given) > 1:
         (one, this), (other, that), *_ = given
-        raise FieldError(f"both {one} ({this}) and {other} ({that}) are given, one of them is wanted", other)
+        raise FieldError(f"both {one} ({this}) and {other} ({that}) are given; remove one of them", other)
     if kind in _REMOTE:
         return _remote(entry, kind)
     return _container(entry) if kind == "docker" else _local(entry, kind)
@@ -339,7 +339,7 @@ def _container(entry: _Entry) -> DockerTransport:
     if problem is not None:
         raise FieldError(problem, "image")
     if entry.cwd is not None:
-        raise FieldError("a container has the working directory of its image", "cwd")
+        raise FieldError("must not be given: a container uses the working directory of its image", "cwd")
     return DockerTransport(entry.image, args=entry.args, env=entry.env)
 
 

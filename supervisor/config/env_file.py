@@ -35,7 +35,7 @@ def _read(path: str) -> str:
             data = stream.read(LIMIT + 1) if regular else b""
         if regular and len(data) <= LIMIT:
             return data.decode("utf-8-sig")
-        problem = "no regular file of at most 1 MiB"
+        problem = "not a regular file of at most 1 MiB"
     except OSError as error:
         problem = f"cannot be read: {error.strerror or type(error).__name__}"
     except ValueError:

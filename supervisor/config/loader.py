@@ -98,7 +98,7 @@ def discover_config(
     `folder` alone. They came with the project: what their entries would start, run or read has to be agreed to first.
 
     A file that cannot be used is one of `Config.errors`, and so is one that is neither the user's nor root's, or that
-    lies in a folder that is neither: naming it to `load_config` uses it all the same.
+    lies in a folder that is neither: naming it to `load_config` uses it anyway.
 
     Args:
         folder: Where the project is looked for; the working directory by default.
@@ -166,8 +166,8 @@ def read_found(
 def _check_owner(origin: Origin) -> None:
     problem = problem_with_owner(origin)
     if problem is not None:
-        how = f"--config {shlex.quote(origin.file)} uses it all the same"
-        raise ConfigError(f"passed over: {problem}; {how}", file=origin.file)
+        how = f"--config {shlex.quote(origin.file)} uses it anyway"
+        raise ConfigError(f"skipped: {problem}; {how}", file=origin.file)
 
 
 def read_file(
@@ -208,12 +208,12 @@ def _config(files: Sequence[File], specs: Iterable[ServerSpec] = (), keep: Keep 
                 warnings.setdefault(same, line)
     for spec in (*(entry.spec for file in files for _, entry in file.entries), *specs):
         named = spec
-        if spec.name == NAMELESS:  # none of them goes before another
+        if spec.name == NAMELESS:  # none of them overrides another
             nameless += 1
             named = evolve(spec, name=f"{NAMELESS} {nameless}") if nameless > 1 else spec
         before = servers.get(named.name)
         if before is not None:
-            replaced.append(f"{named.label} goes before {before.label}")
+            replaced.append(f"{named.label} overrides {before.label}")
         servers[named.name] = named
     return Config(
         servers=tuple(spec for spec in servers.values() if keep is None or keep(spec)),
@@ -230,5 +230,5 @@ def warnings_of(path: str, name: str, entry: Entry) -> Iterator[tuple[tuple[str,
         yield (path, key), f"{where}: unknown key {key[:80]!r} is ignored"
     if isinstance(entry.spec.transport, DeferredTransport):
         for header, variable in entry.spec.transport.empty_headers():
-            said = [f"field 'headers.{header}': {variable} is not in its env, and so empty", how_to_pass_on(variable)]
+            said = [f"field 'headers.{header}': {variable} is not in its env, so it is empty", how_to_pass_on(variable)]
             yield (where, f"{header} {variable}"), f"{where}: {'; '.join(filter(None, said))}"

@@ -11,7 +11,7 @@ from .loader import Config, load_config
 
 Given: TypeAlias = "Config | ServerSpec | Iterable[ServerSpec] | str | os.PathLike[str]"
 
-_WANTED = "specs wanted, [ServerSpec(name, transport), …], or what load_config returns, or a file's path"
+_WANTED = "servers must be specs, [ServerSpec(name, transport), …], or what load_config returns, or a file's path"
 
 
 def specs_of(given: Given) -> tuple[ServerSpec, ...]:

@@ -57,27 +57,27 @@ def structurer(cls: type[T]) -> Callable[[dict[str, Any]], T]:
 
 def _text(value: object, _type: object = None, where: str = "") -> str:
     if not isinstance(value, str):
-        raise TypeError(f"text wanted{where}, not {json_type(value)}")
+        raise TypeError(f"{where}must be text, not {json_type(value)}")
     if "\0" in value or not (value.isascii() or is_unicode(value)):
-        raise ValueError(f"Unicode text without NUL wanted{where}")
+        raise ValueError(f"{where}must be Unicode text without NUL")
     return value
 
 
 def _boolean(value: object, _type: object) -> bool:
     if not isinstance(value, bool):
-        raise TypeError(f"true or false wanted, not {json_type(value)}")
+        raise TypeError(f"must be true or false, not {json_type(value)}")
     return value
 
 
 def _seconds(value: object, _type: object = None, unit: str = "seconds") -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"{unit} wanted, not {json_type(value)}")
+        raise TypeError(f"must be {unit}, not {json_type(value)}")
     try:
         seconds = float(value)
     except OverflowError:
         seconds = math.inf
     if not 0 <= seconds < math.inf:
-        raise ValueError(f"finite {unit} >= 0 wanted")
+        raise ValueError(f"must be finite {unit} >= 0")
     return seconds
 
 
@@ -87,14 +87,14 @@ def _milliseconds(value: object, _type: object) -> float:
 
 def _count(value: object, _type: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"a whole number wanted, not {json_type(value)}")
+        raise TypeError(f"must be a whole number, not {json_type(value)}")
     if value < 1:
-        raise ValueError("a whole number >= 1 wanted")
+        raise ValueError("must be a whole number >= 1")
     return value
 
 
 def _texts(value: object, _type: object) -> tuple[str, ...]:
-    return tuple(_text(item, where=f" as item {index}") for index, item in enumerate(_list(value), 1))
+    return tuple(_text(item, where=f"item {index} ") for index, item in enumerate(_list(value), 1))
 
 
 def _ladder(value: object, _type: object) -> tuple[float, ...]:
@@ -103,7 +103,7 @@ def _ladder(value: object, _type: object) -> tuple[float, ...]:
 
 def _list(value: object) -> list[object]:
     if not isinstance(value, list):
-        raise TypeError(f"a list wanted, not {json_type(value)}")
+        raise TypeError(f"must be a list, not {json_type(value)}")
     return cast("list[object]", value)
 
 
@@ -111,21 +111,21 @@ def _variables(value: object, _type: object) -> dict[str, str]:
     variables = _object(value, None)
     for name in variables:
         if not name or "=" in name or "\0" in name:
-            raise ValueError("a variable's name must not be empty and has no '=' and no NUL")
-    return {name: _text(text, where=f" for {name[:80]!r}") for name, text in variables.items()}
+            raise ValueError("a variable's name must not be empty or contain '=' or NUL")
+    return {name: _text(text, where=f"the value of {name[:80]!r} ") for name, text in variables.items()}
 
 
 def _object(value: object, _type: object) -> dict[str, Any]:
     found = as_object(value)
     if found is None:
-        raise TypeError(f"an object wanted, not {json_type(value)}")
+        raise TypeError(f"must be an object, not {json_type(value)}")
     return found
 
 
 def _headers(value: object, _type: object) -> dict[str, str]:
     headers = _object(value, None)
     for name, text in headers.items():
-        _text(text, where=f" for {name[:80]!r}")
+        _text(text, where=f"the value of {name[:80]!r} ")
         problem = problem_with_header(name, text)
         if problem is not None:
             raise ValueError(problem)
@@ -147,7 +147,7 @@ def _revive(value: object, _type: object) -> Revive:
         return "on_call"
     seconds = _seconds(value) if not isinstance(value, str) else 0.0
     if seconds == 0:
-        raise ValueError("on_call, or finite seconds > 0 wanted")
+        raise ValueError("must be on_call, or finite seconds > 0")
     return seconds
 
 

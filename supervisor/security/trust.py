@@ -70,7 +70,7 @@ class TrustGate:
                 return None
             if self._trust is None:
                 way = f"mcp-nursery trust {shlex.quote(request.file)}"  # the project named its folders
-                return f"not trusted: it {', '.join(request.reasons)}; `{way}` shows it all"
+                return f"not trusted: it {', '.join(request.reasons)}; review it with `{way}`"
             if not await self._ask(self._trust, request):
                 return "not trusted: refused"
             await self._memory.agree(request)

@@ -242,7 +242,11 @@ class Keeper:
             await self._show(self._machine.listed(report.definitions, review))
         elif report.error is not None:
             why = one_line(self._settings.redact(report.error))
-            logger.info("%s: keeps its old tools: %s", clean_name(self._now.spec.name), why)
+            logger.info(
+                "%s: its tools could not be listed again, and stay as they were: %s",
+                clean_name(self._now.spec.name),
+                why,
+            )
         self._pending.refreshed(self._now)
 
     async def _review_tools(self) -> None:

@@ -188,7 +188,7 @@ def call_timeout(call: float | None, server: float | None, environ: Mapping[str,
     """
     if call is not None:
         if not call >= 0:
-            raise ValueError(f"timeout is seconds >= 0, not {call}")
+            raise ValueError(f"timeout must be seconds >= 0, not {call}")
         return float(call)
     seconds = _from_environment("MCP_TOOL_TIMEOUT", environ) if server is None else server
     return seconds or math.inf
@@ -200,5 +200,5 @@ def _from_environment(name: str, environ: Mapping[str, str]) -> float | None:
         return None
     seconds = float(text) / 1000 if _MILLISECONDS.fullmatch(text) else math.inf
     if math.isinf(seconds):
-        raise ConfigError(f"environment variable {name}: milliseconds >= 0 wanted, 0 for no limit", field=name)
+        raise ConfigError(f"the environment variable {name} must be milliseconds >= 0, or 0 for no limit", field=name)
     return seconds

@@ -100,7 +100,7 @@ class PinBook:
             self._worker.warn_once(why)
         if self._mode == "report":
             return Review(changes, certain=certain)
-        held = {tool: f"nobody can tell whether it is what it was: {why}" for tool, why in unknown.items()}
+        held = {tool: f"it is not known whether its definition has changed: {why}" for tool, why in unknown.items()}
         return Review(changes, {**held, **dict.fromkeys(changes, _CHANGED)}, certain=certain)
 
     async def accept(self, change: DefinitionChange) -> None:

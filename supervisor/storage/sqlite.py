@@ -154,12 +154,12 @@ class SqliteStore:
             return self._certain(work)
         except StoreUnreadable as error:
             if self._problem is None:  # once: it will not be better at the next time
-                logger.warning("%s; going on without a memory", error)
+                logger.warning("%s; nothing is remembered in this run", error)
             self._problem = str(error)
             return instead
 
     def _certain(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        advice = "mend or remove it"
+        advice = "repair or remove it"
         try:
             if self._connection is None:
                 if self._unopened is not None:
@@ -193,7 +193,7 @@ def _undo(db: sqlite3.Connection) -> None:
 def _agreed(db: sqlite3.Connection, digest: str) -> bool:
     row = db.execute("SELECT server, file, at FROM consents WHERE digest = ?", (digest,)).fetchone()
     if row is not None and [type(each) for each in row] != [str, str, float]:
-        raise UnusableRow("an agreement in it is damaged")
+        raise UnusableRow("a trust decision in it is damaged")
     return row is not None
 
 

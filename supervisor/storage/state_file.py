@@ -62,7 +62,7 @@ because Python's own thread may have to wait for its turn after each."""
 class UnusableFile(Exception):
     """What is wrong with the file or its folder, and what to do about it."""
 
-    def __init__(self, problem: str, advice: str = "mend or remove it") -> None:
+    def __init__(self, problem: str, advice: str = "repair or remove it") -> None:
         super().__init__(problem)
         self.advice = advice
 

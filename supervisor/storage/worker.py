@@ -119,7 +119,7 @@ class StoreWorker:
     def warn_once(self, problem: str) -> None:
         """Log why it is not known what tools were, the first time: it will not be better at the next."""
         if problem not in self._warned:
-            logger.warning("nobody can tell which tools have changed: %s", problem)
+            logger.warning("it is not known whether tools have changed: %s", problem)
         self._warned.add(problem)
 
     # -- jobs -----------------------------------------------------------------------------------------------------
@@ -138,7 +138,7 @@ class StoreWorker:
         finally:
             job.work = None
         if job.refusal is not None or not answers:
-            raise job.refusal or StoreUnreadable("the user's state file gives no answer")
+            raise job.refusal or StoreUnreadable("the user's state file does not respond")
         return answers[0]
 
     async def _patiently(self, done: trio.Event) -> None:

@@ -42,7 +42,7 @@ class _Advice:
 _LATER = "Wait a little and call again, or go on without this tool."
 _ADVICE: Final[tuple[tuple[type[NurseryError], _Advice], ...]] = (
     (ConfigError, _Advice("configuration", "Go on without this tool; a person must correct the configuration.")),
-    (UnknownServer, _Advice("lookup", "Use one of the servers there are.")),
+    (UnknownServer, _Advice("lookup", "Use one of the configured servers.")),
     (UnknownTool, _Advice("lookup", "Use one of the tools you were given, by its exact name.")),
     (InvalidArguments, _Advice("arguments", "Correct the arguments: a JSON object as the tool's schema says.")),
     (NotApproved, _Advice("approval", "Do not call it again unless the user asks for it.")),

@@ -145,7 +145,7 @@ def check_template(template: str) -> None:
     literal, fields = "".join(pieces[::2]), pieces[1::2]
     problem = None
     if fields.count("tool") != 1 or fields.count("server") > 1:
-        problem = "it needs {tool} once and may have {server} once"
+        problem = "it must have {tool} once, and {server} at most once"
     elif _FOREIGN.search(literal):
         problem = "around {server} and {tool} only letters, digits, '_' and '-' are allowed"
     elif len(literal) > _MAX_LITERAL:

@@ -76,7 +76,7 @@ def check(folder, place, content):
             if isinstance(spec.transport, UnusableTransport):
                 check_error(spec.transport.error, file)
                 assert spec.name == spec.transport.error.server or spec.name.startswith("(nameless)")
-                whole = ("an object wanted", "nested too deeply")
+                whole = ("must be an object", "nested too deeply")
                 assert spec.transport.error.field is not None or any(
                     words in str(spec.transport.error) for words in whole
                 )

@@ -307,7 +307,7 @@ async def test_an_entry_of_a_file(docker, tmp_path, monkeypatch):
     file.write_text(json.dumps({"mcpServers": {"lab": entry}}))
     (spec,) = load_config(file).servers
     status = await failed(spec)
-    assert status.error.startswith("field 'image': the name of an image wanted")
+    assert status.error.startswith("field 'image': must be the name of an image")
     assert len(docker.calls("run")) == 1
 
 

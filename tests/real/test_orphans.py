@@ -231,8 +231,8 @@ async def test_a_broken_state_file_is_in_nobodys_way(state, caplog):
         await supervisor.call_tool("echo", server="lab")
     told = [record.getMessage() for record in caplog.records]
     assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING"]
-    assert told[0].endswith("going on without a memory")
-    assert told[1].startswith("nobody can tell which tools have changed: ")
+    assert told[0].endswith("nothing is remembered in this run")
+    assert told[1].startswith("it is not known whether tools have changed: ")
     assert state.read_bytes() == b"garbage" * 1000
 
 

@@ -69,7 +69,7 @@ async def tcp(handler, context=None):
     [
         ("http://127.0.0.1:{closed}/mcp?key=5ecret", "cannot connect to 127.0.0.1:{closed}: "),
         ("http://user:5ecret@nobody.invalid/mcp", "nobody.invalid cannot be resolved: "),
-        ("https://127.0.0.1:{open}/mcp", "no TLS with 127.0.0.1:{open}: "),
+        ("https://127.0.0.1:{open}/mcp", "TLS with 127.0.0.1:{open} failed: "),
     ],
 )
 async def test_nobody_there(modern, make, url, told):
@@ -191,10 +191,10 @@ def _fail():
 @pytest.mark.parametrize(
     ("headers", "told", "attempts"),
     [
-        ({"X-Key": 5}, "text wanted for the header X-Key, not int", 1),
+        ({"X-Key": 5}, "the header X-Key must be text, not int", 1),
         ({"X-Key": "5ecret\r\nX-More: 1"}, "the header X-Key has a character that headers cannot hold", 1),
-        ({"X Key": "5ecret"}, "'X Key' is no name of a header", 1),
-        (lambda: None, "the headers are a mapping, not NoneType", 1),
+        ({"X Key": "5ecret"}, "'X Key' is not a valid header name", 1),
+        (lambda: None, "the headers must be a mapping, not NoneType", 1),
         (_fail, "the headers could not be computed: RuntimeError", 2),
     ],
 )
@@ -262,7 +262,7 @@ async def test_a_stream_that_ends_before_it_began(modern):
     assert "closed the stream" in status.error
     modern.faults({"http": "GET", "method": "", "status": 200, "type": "text/html", "body": "<h1>hello</h1>"})
     status = await failure_of(SseTransport(modern.url))
-    assert "HTTP 200 with text/html where a stream of events was wanted" in status.error
+    assert "HTTP 200 with text/html instead of a stream of events" in status.error
 
 
 async def test_a_probe_reaches_the_server(remote):

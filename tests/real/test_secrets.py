@@ -125,7 +125,7 @@ def malformed():
     server.server_close()
 
 
-NO_PROTOCOL = "an answer that is none of the protocol"
+NO_PROTOCOL = "an answer that is not valid MCP"
 ANSWERS = {
     "stream": ("http", "text/event-stream", STREAM),
     "json": ("http", "application/json", BROKEN),

@@ -61,7 +61,7 @@ SETTINGS = {
     ("ServerSpec", "liveness"): [(True, "a Liveness or None")],
     ("open_supervisor", "pins"): [("Block", "'report' or 'block'"), (None, "'report' or 'block'")],
     ("open_supervisor", "drop_placeholders"): [("no", TRUTH)],
-    ("open_supervisor", "override"): [("all", "a list of texts wanted")],
+    ("open_supervisor", "override"): [("all", "a list of texts is needed")],
     ("open_supervisor", "trust"): [(True, "an async function or None"), ("all", "an async function or None")],
     ("open_supervisor", "approve"): [(True, "an async function or None"), ("allow", "an async function or None")],
     ("open_supervisor", "approval_rules"): [(["*"], "an ApprovalRules or None")],
@@ -128,10 +128,10 @@ async def given(where: str, argument: str, value: object) -> None:
 
 @pytest.mark.parametrize(("where", "argument", "value", "wanted"), cases(ARGUMENTS))
 async def test_an_argument_is_refused(autojump_clock, where, argument, value, wanted):
-    with pytest.raises(ValueError, match=f"^{argument} is ") as caught:
+    with pytest.raises(ValueError, match=f"^{argument} must be ") as caught:
         await given(where, argument, value)
     shown = "a list" if isinstance(value, list) else repr(value)
-    assert str(caught.value) == f"{argument} is {wanted}, not {shown}"
+    assert str(caught.value) == f"{argument} must be {wanted}, not {shown}"
 
 
 @pytest.mark.parametrize(("where", "argument", "value", "wanted"), cases(SETTINGS))

@@ -474,7 +474,10 @@ async def test_a_refresh_that_is_not_answered(autojump_clock, caplog):
         assert [tool.tool for tool in await supervisor.list_tools(refresh=True)] == ["echo"]
         assert trio.current_time() == 7
         assert state(supervisor) is S.CONNECTED
-    assert "lab: keeps its old tools: tools/list got no answer within 7 s" in caplog.messages
+    assert (
+        "lab: its tools could not be listed again, and stay as they were: tools/list got no answer within 7 s"
+        in caplog.messages
+    )
 
 
 async def test_one_tool_by_name(autojump_clock):

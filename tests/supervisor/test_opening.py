@@ -51,7 +51,7 @@ async def test_one_spec_is_a_list_of_one(autojump_clock: Any) -> None:
 async def test_anything_else_is_told_what_is_wanted(autojump_clock: Any, given: Any, told: str) -> None:
     with pytest.raises(ConfigError) as caught:
         await opened(given)
-    assert str(caught.value).startswith("specs wanted, [ServerSpec(name, transport), …]")
+    assert str(caught.value).startswith("servers must be specs, [ServerSpec(name, transport), …]")
     assert told in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -59,7 +59,7 @@ async def test_anything_else_is_told_what_is_wanted(autojump_clock: Any, given: 
 @pytest.mark.parametrize("transport", [42, MCPServer("lab"), "npx -y foo", None])
 def test_a_spec_needs_a_transport(transport: Any) -> None:
     with pytest.raises(
-        ConfigError, match=r"^server 'lab': field 'transport': a transport wanted, such as Stdio"
+        ConfigError, match=r"^server 'lab': field 'transport': must be a transport, such as Stdio"
     ) as caught:
         ServerSpec("lab", transport)
     assert type(transport).__name__ in str(caught.value)

@@ -31,7 +31,7 @@ def test_a_remote_transport_shows_no_secret(make, scheme, kind):
 @pytest.mark.parametrize("url", ["ftp://x", "x", "{}://", "{}://x:99999", "{}://x y", "{}://[x", "${{"])
 def test_a_url_that_is_none(make, scheme, kind, url):
     """K2: refused at once, in one line that does not show it."""
-    with pytest.raises(ConfigError, match=rf"field 'url': a URL that begins with .*{scheme}:// wanted") as caught:
+    with pytest.raises(ConfigError, match=rf"field 'url': must be a URL that begins with .*{scheme}://") as caught:
         make(url.format(scheme))
     assert "99999" not in str(caught.value)
     assert "x y" not in str(caught.value)
@@ -82,7 +82,7 @@ def test_a_container_shows_no_secret():
 @pytest.mark.parametrize("field", ["max_in_flight", "mailbox_size", "max_result_chars"])
 def test_what_is_counted_is_at_least_one(field):
     """R10: a server that may be given nothing is a mistake."""
-    with pytest.raises(ConfigError, match=f"server 'lab': field '{field}': at least 1 wanted, not 0"):
+    with pytest.raises(ConfigError, match=f"server 'lab': field '{field}': must be at least 1, not 0"):
         ServerSpec("lab", StdioTransport("x"), **{field: 0})
 
 

@@ -77,7 +77,7 @@ def evidence_of(error: httpx2.RequestError, address: Address) -> Evidence:
                 told = f"the certificate of {host} is not trusted: {cause.verify_message}"
                 return Evidence(told, Fault.UNTRUSTED)
             case ssl.SSLError() if isinstance(error, httpx2.ConnectError):
-                return Evidence(f"no TLS with {host}: {cause.reason or 'the handshake failed'}", Fault.UNREACHED)
+                return Evidence(f"TLS with {host} failed: {cause.reason or 'no reason given'}", Fault.UNREACHED)
             case socket.gaierror():
                 return Evidence(f"{host} cannot be resolved: {cause.strerror}", Fault.UNREACHED)
             case OSError(strerror=str(words)) if words:

@@ -212,7 +212,7 @@ class HttpCarrier:
 
     def _response_failed(self, evidence: Evidence) -> None:
         if self._hub is not None and self._hub.in_flight:
-            self._hub.lose(Loss(f"our answer to the server's question was not taken: {evidence.told}"))
+            self._hub.lose(Loss(f"our answer to the server's request was not accepted: {evidence.told}"))
 
 
 def _outcome(exchange: Exchange, evidence: Evidence, failure: Failure) -> Outcome:
@@ -298,7 +298,7 @@ class StreamableCarrier(HttpCarrier):
         """What it shows that a stream was not taken up again: of the request nothing, if the conversation goes on."""
         if classify(Phase.CALL, evidence).ends:
             return evidence
-        told = f"{self.client.address.host} closed the stream, and says to its resumption: {evidence.told}"
+        told = f"{self.client.address.host} closed the stream, and resuming it failed: {evidence.told}"
         return Evidence(told, Fault.ENDED)
 
     async def end_session(self) -> None:

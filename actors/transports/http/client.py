@@ -63,7 +63,7 @@ class HttpClient:
         if not self.address.has_same_origin(url):
             reason = "another origin"
         elif url.userinfo:
-            reason = "it brings a user of its own"
+            reason = "its URL holds a user name"
         elif method == "POST" and response.status_code in _BECOME_GET:
             reason = "the method would change to GET"
         if reason is not None:

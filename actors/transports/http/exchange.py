@@ -29,7 +29,7 @@ from .responses import EVENTS, TooLarge, media_type, read_body, read_refusal, re
 logger: Final = logging.getLogger(__name__)
 
 SESSION: Final = "mcp-session-id"
-_GIVEN_UP: Final = Evidence("the exchange was given up", Fault.BROKEN)
+_GIVEN_UP: Final = Evidence("the HTTP request was abandoned", Fault.BROKEN)
 
 
 class Conversation(Protocol):
@@ -140,7 +140,7 @@ class Exchange:
         except AuthFailed as error:
             evidence = Evidence(f"authorisation failed: {folded(error.__cause__)}", status=HTTPStatus.UNAUTHORIZED)
         except Exception as error:
-            logger.exception("an exchange crashed, please report it")
+            logger.exception("an HTTP exchange crashed; please report it")
             evidence = Evidence(f"the exchange crashed: {type(error).__name__}", Fault.BROKEN)
         finally:
             self.carrier.ended(self)
@@ -233,10 +233,10 @@ class Exchange:
     def _moved(self, response: httpx2.Response) -> Evidence:
         status, moved = response.status_code, self.carrier.client.redirection(response)
         if moved is None:
-            return Evidence(f"HTTP {status} where an answer was wanted", status=status)
+            return Evidence(f"HTTP {status} instead of an answer", status=status)
         told, followed = moved.told, moved.target is not None
         if followed:
-            why = "a call is not sent along it" if self.is_call else f"the last of {limits.REDIRECTS} in a row"
+            why = "calls are not sent along redirects" if self.is_call else f"more than {limits.REDIRECTS} in a row"
             told = f"{told}: {why}"
         return Evidence(told, status=status, moved=followed)
 

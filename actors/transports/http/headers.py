@@ -26,9 +26,9 @@ _VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*")
 def problem_with_header(name: object, value: object) -> str | None:
     """What is wrong with a header, in words that do not show its value; None if nothing is."""
     if not (isinstance(name, str) and _NAME.fullmatch(name)):
-        return f"{one_line(repr(name), 80)} is no name of a header"
+        return f"{one_line(repr(name), 80)} is not a valid header name"
     if not isinstance(value, str):
-        return f"text wanted for the header {name}, not {type(value).__name__}"
+        return f"the header {name} must be text, not {type(value).__name__}"
     if not (_VALUE.fullmatch(value) and value.isascii()):
         return f"the header {name} has a character that headers cannot hold"
     return None
@@ -58,7 +58,7 @@ async def _compute(headers: Callable[[], Mapping[str, str] | Awaitable[Mapping[s
 
 def _checked(found: object) -> Mapping[str, str]:
     if not isinstance(found, Mapping):
-        raise StartFailed(f"the headers are a mapping, not {type(found).__name__}", retriable=False)
+        raise StartFailed(f"the headers must be a mapping, not {type(found).__name__}", retriable=False)
     headers = cast("Mapping[str, str]", found)
     for name, value in headers.items():
         problem = problem_with_header(name, value)

@@ -134,7 +134,7 @@ class Request(Exchange, Origin):
         if kind == EVENTS:
             return await self._listen(response, limit)
         if kind != "application/json" or self._resuming:
-            told = f"HTTP {response.status_code} with {kind or 'nothing'} where an answer was wanted"
+            told = f"HTTP {response.status_code} with {kind or 'no content type'} instead of an answer"
             return Evidence(told, Fault.BROKEN)
         body = await read_body(response, limit, self.carrier.frame_limit)
         await self.carrier.take_in(body, self)
@@ -142,10 +142,10 @@ class Request(Exchange, Origin):
             return None
         _put_out_of_use(response)  # it may be out of step: what comes next on it is nobody's
         if self._is_garbled:
-            told = "an answer that is none of the protocol"
+            told = "an answer that is not valid JSON-RPC"
             self.error = {"code": PARSE_ERROR, "message": told}
             return Evidence(told, code=PARSE_ERROR)
-        return Evidence(f"{self.carrier.client.address.host} answered something else", Fault.BROKEN)
+        return Evidence(f"{self.carrier.client.address.host} answered, but not this request", Fault.BROKEN)
 
     async def _listen(self, response: httpx2.Response, limit: trio.CancelScope) -> Evidence | None:
         """Take events until the answer is among them."""
@@ -215,7 +215,7 @@ class Request(Exchange, Origin):
         self.carrier.begin(Exchange(self.carrier, Outgoing(frame), self._response_failed))
 
     def _response_failed(self, evidence: Evidence) -> None:
-        told = f"our answer to its question was not taken: {evidence.told}"
+        told = f"our answer to the server's request was not accepted: {evidence.told}"
         self.carrier.fail(self, Evidence(told, Fault.BROKEN))
         self.scope.cancel()
 
@@ -256,7 +256,7 @@ class Listening(Request):
         if media_type(response) == EVENTS:
             self._was_open = True
             return await self._listen(response, limit)
-        told = f"HTTP {response.status_code} with {media_type(response) or 'nothing'} where events were wanted"
+        told = f"HTTP {response.status_code} with {media_type(response) or 'no content type'} instead of events"
         return Evidence(told, status=response.status_code)
 
     def may_answer(self, slot: ReplySlot) -> bool:

@@ -22,8 +22,8 @@ class TooLarge(Exception):
     """An answer over the limit."""
 
     def __init__(self, size: int, limit: int, *, whole: bool = False) -> None:
-        at_least = "" if whole else " or more"
-        super().__init__(f"an answer of {size:,} bytes{at_least}, and the limit is {limit:,}")
+        at_least = "" if whole else "at least "
+        super().__init__(f"an answer of {at_least}{size:,} bytes, over the limit of {limit:,}")
 
     @property
     def evidence(self) -> Evidence:

@@ -95,7 +95,7 @@ class SseCarrier(HttpCarrier, SharedOrigin):
             why = "" if moved.target is None else f", which is not followed: more than {limits.REDIRECTS} in a row"
             return Evidence(f"{moved.told}{why}", status=status)
         if kind != EVENTS or not response.is_success:
-            told = f"HTTP {status} with {kind or 'nothing'} where a stream of events was wanted"
+            told = f"HTTP {status} with {kind or 'no content type'} instead of a stream of events"
             return Evidence(told, status=status)
         return None
 
@@ -119,7 +119,7 @@ class SseCarrier(HttpCarrier, SharedOrigin):
         try:
             url = self.client.address.url.join(event.data.decode())
         except (httpx2.InvalidURL, UnicodeDecodeError):
-            return Evidence("the endpoint on the stream is no URL", status=HTTPStatus.OK)
+            return Evidence("the endpoint on the stream is not a URL", status=HTTPStatus.OK)
         if not self.client.address.has_same_origin(url):
             return Evidence(f"the endpoint on the stream is at {origin_of(url)}, another origin", status=HTTPStatus.OK)
         self.url = url

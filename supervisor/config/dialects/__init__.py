@@ -135,7 +135,7 @@ def recognise(file: str, document: Mapping[str, Any]) -> tuple[Dialect, str]:
             if root is not None:
                 return dialect, root
             if dialect.shares:
-                raise ConfigError("missing: an object with one entry a server", file=file, field=wanted)
+                raise ConfigError("missing: an object with one entry per server", file=file, field=wanted)
     for root, dialect in _BY_ROOT.items():
         if root in document:
             written: list[tuple[str, Any]] = []
@@ -147,7 +147,7 @@ def recognise(file: str, document: Mapping[str, Any]) -> tuple[Dialect, str]:
                     return each, root
             is_list = root == "servers" and isinstance(document[root], list)
             return _CODEBUDDY if is_list else dialect, root
-    raise ConfigError("missing: an object with one entry a server", file=file, field=wanted)
+    raise ConfigError("missing: an object with one entry per server", file=file, field=wanted)
 
 
 def entries_of(file: str, document: Mapping[str, Any], dialect: Dialect, root: str) -> list[tuple[str, Any]]:
@@ -158,12 +158,12 @@ def entries_of(file: str, document: Mapping[str, Any], dialect: Dialect, root: s
             have the same.
     """
     if not isinstance(document[root], list | dict if dialect is _CODEBUDDY else dict):
-        raise ConfigError("an object with one entry a server wanted", file=file, field=root)
+        raise ConfigError("must be an object with one entry per server", file=file, field=root)
     entries = _entries(document, root)
     names: set[str] = set()
     for name, _ in entries:
         if name in names and name:
-            raise ConfigError(f"the name {name[:80]!r} stands twice", file=file, field=root)
+            raise ConfigError(f"the name {name[:80]!r} appears twice", file=file, field=root)
         names.add(name)
     return entries
 

@@ -20,7 +20,7 @@ def translate(written: dict[str, Any]) -> Translation:
         return translation
     for key, value in nested.items():
         if key in own and value is not None:
-            raise FieldError(f"says the same as {key}; one of them is wanted", f"transport.{key}")
+            raise FieldError(f"says the same as {key}; remove one of them", f"transport.{key}")
         if value is not None:
             own[key] = value
             translation.words[key] = f"transport.{key}"

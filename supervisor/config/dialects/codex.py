@@ -74,7 +74,7 @@ def _name(variable: object) -> object:
 def _pass_on(own: dict[str, Any], name: str, *, key: str, default: bool) -> None:
     """The host's variable into `env`; if it is not set, empty by default, else an error at the connect."""
     if not _VARIABLE.fullmatch(name):
-        raise FieldError("the name of an environment variable wanted", key)
+        raise FieldError("must be the name of an environment variable", key)
     env = as_object(own.get("env", {}))
     if env is not None:
         own["env"] = {name: f"${{env:{name}:-}}" if default else f"${{env:{name}}}", **env}

@@ -35,7 +35,7 @@ def translate(written: dict[str, Any]) -> Translation:
     words = _words(own)
     translation = Translation(own)
     if "url" in own and words.http_url is not None:
-        raise FieldError("says the same as url; one of them is wanted", "httpUrl")
+        raise FieldError("says the same as url; remove one of them", "httpUrl")
     if "url" in own:
         own.setdefault("type", "sse")
     translation.move("httpUrl", "url", words.http_url)

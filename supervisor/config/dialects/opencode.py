@@ -61,7 +61,7 @@ def translate(written: dict[str, Any]) -> Translation:
         own["headers"] = each_text(written["headers"], lambda text: _VARIABLE.sub(r"${env:\1}", text))
     for key in _TEXTS:
         if any(map(_FILE.search, texts_of(own.get(key)))):
-            raise FieldError("{file:…} is not read here; in env and headers !cat FILE is", key)
+            raise FieldError("{file:…} is not supported; in env and headers write !cat FILE", key)
     limits = as_object(own.get("timeout"))
     if limits is not None:
         del own["timeout"]
@@ -88,9 +88,9 @@ def _limit(translation: Translation, written: dict[str, Any]) -> None:
 
 def _split(own: dict[str, Any], command: tuple[str, ...]) -> None:
     if not command:
-        raise FieldError("the program and its arguments wanted, not an empty list", "command")
+        raise FieldError("must be the program and its arguments, not an empty list", "command")
     if "args" in own:
-        raise FieldError("arguments stand in command", "args")
+        raise FieldError("must not be given: the arguments are part of command", "args")
     own["command"], own["args"] = command[0], list(command[1:])
 
 

@@ -32,7 +32,7 @@ class Translation:
             return
         self.own.pop(theirs, None)  # parts of one word may be several of ours
         if ours in self.own:
-            raise FieldError(f"says the same as {self.words.get(ours, ours)}; one of them is wanted", theirs)
+            raise FieldError(f"says the same as {self.words.get(ours, ours)}; remove one of them", theirs)
         self.own[ours] = value
         self.words[ours] = theirs
 
@@ -47,7 +47,7 @@ class Translation:
         del self.own[theirs]
         begun = any(word.startswith("tools.") for word in self.words)
         if "tools" in self.own and not begun:
-            raise FieldError("says the same as tools; one of them is wanted", theirs)
+            raise FieldError("says the same as tools; remove one of them", theirs)
         self.own["tools"] = {**(self.own["tools"] if begun else {}), ours: [escape(name) for name in names]}
         self.words[f"tools.{ours}"] = theirs
 
@@ -86,5 +86,5 @@ def with_header(headers: Any, name: str, text: str, *, key: str) -> Any:
     if headers is not None and as_object(headers) is None:
         return headers  # not an object, as whoever reads the entry will say
     if name.lower() in map(str.lower, known):
-        raise FieldError(f"the header {name} stands in headers too; one of them is wanted", key)
+        raise FieldError(f"the header {name} is in headers too; remove one of them", key)
     return {**known, name: text}

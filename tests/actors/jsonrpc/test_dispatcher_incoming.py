@@ -156,7 +156,7 @@ async def test_a_peer_that_asks_and_never_reads_is_lost():
     async with running(peer, handle, keep) as endpoint:
         peer.say(*(request(number, "ask") for number in range(80)))
         await wait_all_tasks_blocked()
-        assert endpoint.loss.message == "asked for more than 64 MiB and did not read it"
+        assert endpoint.loss.message == "asked for more than 64 MiB of answers and did not read them"
         assert endpoint.lost.is_set()
         assert endpoint._carrier.outbox.size <= 65 << 20
 

@@ -334,4 +334,4 @@ async def test_the_log_says_whose_frames_were_dropped(autojump_clock, caplog):
     async with connection(Host("lab", NO_CALLBACKS)) as (lab, _):
         lab.say(b"listening on port 8080")
         await wait_all_tasks_blocked()
-    assert "lab: dropped 1 frames that are no JSON-RPC, the latest of 22 bytes" in caplog.text
+    assert "lab: dropped 1 frames that are not JSON-RPC, the latest of 22 bytes" in caplog.text

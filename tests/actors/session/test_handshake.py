@@ -307,7 +307,7 @@ async def test_a_server_that_refuses_the_probe_and_ends_may_be_one_that_wants_in
     [
         ({"initialize": refuses(-32000, message="go\naway")}, "the handshake failed: go away"),
         ({"initialize": answers(greeting("1999-01-01"))}, "1999-01-01"),
-        ({"initialize": answers({"capabilities": {}})}, "an answer that is none of the protocol: Field required"),
+        ({"initialize": answers({"capabilities": {}})}, "an answer that is not valid MCP: Field required"),
     ],
 )
 async def test_a_handshake_that_fails_says_why_in_one_line(script, words, autojump_clock):

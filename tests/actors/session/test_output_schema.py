@@ -41,7 +41,7 @@ def test_what_would_take_too_long_is_taken_on_trust(schema, content, caplog):
     check(schema, content)
     assert time.process_time() - began < 2
     (record,) = caplog.records
-    assert record.getMessage() == "a result of the tool 't' is not checked: its output schema is too intricate"
+    assert record.getMessage() == "a result of the tool 't' is not checked: its output schema is too complex"
 
 
 @pytest.mark.parametrize(("schema", "content"), [(FOREST, deep(6)), (OBJECTS, [{"k": 1}] * 9)])
@@ -115,7 +115,7 @@ def test_an_error_in_a_recursive_schema_is_found_and_described():
 def test_an_error_that_takes_too_long_to_describe_is_found_all_the_same():
     """To describe one with two levels more took 40 s."""
     began = time.process_time()
-    with pytest.raises(SchemaViolation, match="too intricate to say how"):
+    with pytest.raises(SchemaViolation, match="too complex to say how"):
         check(doubling(16), {})
     assert time.process_time() - began < 2
 

@@ -68,7 +68,7 @@ async def test_a_name_that_comes_twice_counts_once_the_first_time(opening, caplo
         tools = await every_page(lab, client)
     assert [(tool.name, tool.title) for tool in tools] == [("a", None), ("b", None)]
     (warning,) = [record for record in caplog.records if record.levelno == logging.WARNING]
-    assert warning.getMessage() == "dropped a tool named 'a' and 1 more: the server has another of that name"
+    assert warning.getMessage() == "dropped a tool named 'a' and 1 more: the server has another tool of that name"
 
 
 async def test_a_server_that_invents_cursors_for_ever_ends_at_the_page_limit(autojump_clock):
@@ -141,7 +141,7 @@ async def test_no_more_tools_than_one_step_can_bear(opening, caplog):
     tools, cursors = await listed(*pages, **opening)
     assert (len(tools), cursors) == (10_000, [None, "0"])
     (record,) = [record for record in caplog.records if record.levelno == logging.WARNING]
-    assert record.getMessage() == "dropped a tool named '1-4000' and 1999 more: the server has more than 10000"
+    assert record.getMessage() == "dropped a tool named '1-4000' and 1999 more: the server has more than 10000 tools"
 
 
 def large(name, size, **more):
@@ -154,7 +154,7 @@ async def test_all_pages_together_have_a_budget_of_bytes(opening):
     pages = [large(f"t{number}", 300_000, nextCursor=str(number)) for number in range(9)]
     async with session(tools_list=pages, **opening) as (lab, client):
         await negotiate(client, None)
-        with pytest.raises(TooLarge, match="the definitions of its tools have more than 1 MiB, the most that is kept"):
+        with pytest.raises(TooLarge, match="its tool definitions exceed 1 MiB, the limit for one server"):
             await every_page(lab, client, 1 << 20)
         assert len(lab.heard_of("tools/list")) == 4
 

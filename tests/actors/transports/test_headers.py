@@ -36,7 +36,7 @@ async def test_each_connect_has_the_headers_of_its_moment():
 
 async def test_headers_that_are_none_open_nothing():
     """L12: not worth retrying."""
-    with pytest.raises(StartFailed, match="text wanted for the header X-Key") as caught:
+    with pytest.raises(StartFailed, match="the header X-Key must be text") as caught:
         async with WithHeaders({"X-Key": 1}, Connector).connect():
             raise AssertionError
     assert not caught.value.retriable

@@ -166,7 +166,7 @@ async def test_a_call_is_not_sent_along_a_redirect_but_what_follows_is(wire, sta
         peer.on_call = act_and_redirect
         sent = call()
         outcome = await outcome_of(connection, sent)
-        assert outcome == Dropped(f"HTTP {status} redirect to {peer.origin}: a call is not sent along it")
+        assert outcome == Dropped(f"HTTP {status} redirect to {peer.origin}: calls are not sent along redirects")
         assert outcome.again
         assert (peer.ledger, sent.slot.delivery) == (["once"], Delivery.UNKNOWN)
         assert isinstance(await outcome_of(connection, call()), Answered)
@@ -200,7 +200,7 @@ async def test_a_redirect_that_leads_nowhere_is_not_for_good(wire):
         (303, "/moved", "{origin}, which is not followed: the method would change to GET"),
         (307, "http://127.0.0.1:1/moved", "http://127.0.0.1:1, which is not followed: another origin"),
         (308, "https://127.0.0.1/moved", "https://127.0.0.1:443, which is not followed: another origin"),
-        (301, "http://me:it@{host}/", "{origin}, which is not followed: it brings a user of its own"),
+        (301, "http://me:it@{host}/", "{origin}, which is not followed: its URL holds a user name"),
     ],
 )
 async def test_a_redirect_that_is_not_followed_says_where_and_why(wire, status, location, told):
@@ -230,7 +230,7 @@ async def test_a_redirect_to_nowhere_ends_the_call(wire):
 
         peer.on_call = redirect
         outcome = await outcome_of(connection, call())
-        assert outcome.problem == "HTTP 304 where an answer was wanted"
+        assert outcome.problem == "HTTP 304 instead of an answer"
 
 
 async def test_other_requests_go_along_redirects_but_not_for_ever():
@@ -244,7 +244,7 @@ async def test_other_requests_go_along_redirects_but_not_for_ever():
 
         peer.on_other = loop
         before = len(peer.asked)
-        with pytest.raises(Exception, match=f"HTTP 307 redirect to {peer.origin}: the last of 5 in a row"):
+        with pytest.raises(Exception, match=f"HTTP 307 redirect to {peer.origin}: more than 5 in a row"):
             await connection.list_tools()
         assert len(peer.asked) - before == 6
 
@@ -292,9 +292,9 @@ async def test_an_exchange_without_the_answer_decides_its_call(wire, streams, ma
 @pytest.mark.parametrize(
     ("said", "told"),
     [
-        (response(202), "HTTP 202 with application/json where|answered something else|none of the protocol"),
+        (response(202), "HTTP 202 with application/json instead|answered, but not this request|not valid JSON-RPC"),
         (response(204), ""),
-        (response(200, b"<p>", b"text/html"), "HTTP 200 with text/html where an answer was wanted"),
+        (response(200, b"<p>", b"text/html"), "HTTP 200 with text/html instead of an answer"),
         (STREAM + chunk(b": nothing\n\n") + chunk(b""), "closed the stream"),
         (STREAM + event(b"{}", b"other") + chunk(b""), "closed the stream"),
         (b"SSH-2.0\r\n\r\n", "broke"),
@@ -425,7 +425,7 @@ async def test_an_answer_of_ours_that_is_not_taken_ends_who_waits_for_it(wire, s
             assert isinstance(outcome, Answered)
         else:
             assert isinstance(outcome, Loss if peer.sse else Dropped)
-            assert "question was not taken: HTTP" in str(outcome)
+            assert "request was not accepted: HTTP" in str(outcome)
             assert sent.slot.delivery is Delivery.UNKNOWN
 
 
@@ -488,7 +488,7 @@ async def test_over_the_limit_one_call_fails_and_the_connection_lives(wire, id_f
         outcome = await outcome_of(connection, sent := call())
         assert isinstance(outcome, Malformed)
         assert "an answer of " in outcome.problem
-        assert outcome.problem.endswith("and the limit is 1,048,576")
+        assert outcome.problem.endswith("over the limit of 1,048,576")
         assert sent.slot.delivery is Delivery.ANSWERED
         held.set()
         with trio.fail_after(20):
@@ -506,7 +506,7 @@ async def test_on_sse_an_event_too_large_that_names_nobody_is_the_end():
         peer.on_call = answer
         outcome = await outcome_of(connection, call())
         assert isinstance(outcome, Loss)
-        assert "does not say at its beginning or end whose answer it is" in outcome.message
+        assert "its beginning and end do not say which request it answers" in outcome.message
 
 
 async def test_a_list_over_the_limit_says_so():
@@ -519,7 +519,7 @@ async def test_a_list_over_the_limit_says_so():
             return True
 
         peer.on_other = list_much
-        with pytest.raises(Exception, match=r"tools/list failed: an answer of .* and the limit is 1,048,576"):
+        with pytest.raises(Exception, match=r"tools/list failed: an answer of .* over the limit of 1,048,576"):
             await connection.list_tools()
 
 
@@ -564,7 +564,7 @@ async def test_a_stream_that_cannot_be_taken_up_again_leaves_the_call_unknown(st
         peer.on_call, peer.on_other = begin, refuse
         outcome = await outcome_of(connection, sent := call())
         assert isinstance(outcome, Dropped)
-        assert f"says to its resumption: HTTP {status}" in outcome.problem
+        assert f"resuming it failed: HTTP {status}" in outcome.problem
         assert sent.slot.delivery is Delivery.UNKNOWN
 
 
@@ -817,8 +817,8 @@ async def test_proxies_of_the_environment_are_used(monkeypatch):
     ("endpoint", "told"),
     [
         (b"http://127.0.0.1:1/messages", "the endpoint on the stream is at http://127.0.0.1:1, another origin"),
-        (b"http://x:y/", "the endpoint on the stream is no URL"),
-        (b"\xff", "the endpoint on the stream is no URL"),
+        (b"http://x:y/", "the endpoint on the stream is not a URL"),
+        (b"\xff", "the endpoint on the stream is not a URL"),
     ],
 )
 async def test_an_endpoint_on_the_stream_that_is_none_of_this_server(endpoint, told):
@@ -923,7 +923,7 @@ async def test_an_exchange_that_crashes_is_one_calls_failure(monkeypatch, caplog
             outcome = await outcome_of(connection, call())
         assert outcome == Dropped("the exchange crashed: LookupError")
         assert isinstance(await outcome_of(connection, call()), Answered)
-    assert "an exchange crashed, please report it" in caplog.text
+    assert "an HTTP exchange crashed; please report it" in caplog.text
 
 
 @bodies

@@ -154,8 +154,8 @@ SWITCH = b"HTTP/1.1 101 Switching\r\nUpgrade: websocket\r\nConnection: Upgrade\r
 @pytest.mark.parametrize(
     ("answer", "problem", "retriable"),
     [
-        (b"SSH-2.0-OpenSSH_9.9\r\n", "does not answer as HTTP", False),
-        (b"HTTP/1.1 200 OK\r\n" + b"x" * HEAD_LIMIT, "sent more than 64 KiB and no end of its headers", False),
+        (b"SSH-2.0-OpenSSH_9.9\r\n", "does not speak HTTP", False),
+        (b"HTTP/1.1 200 OK\r\n" + b"x" * HEAD_LIMIT, "sent more than 64 KiB without an end of its headers", False),
         (b"HTTP/1.1 101 Switching\r\n\r\n", "broke the protocol: Missing header", False),
         (
             SWITCH + b"Sec-WebSocket-Accept: forged\r\n\r\n",
@@ -235,9 +235,9 @@ async def test_a_server_that_never_answers_is_left_when_told():
 @pytest.mark.parametrize(
     ("url", "problem"),
     [
-        ("http://host/x", "url 'http://host/x' is none of ws://host… or wss://host…"),
-        ("host/x", "url '<malformed>' is none of ws://host… or wss://host…"),
-        ("ws:///x", "url '<malformed>' is none of ws://host… or wss://host…"),
+        ("http://host/x", "url 'http://host/x' must be ws://host… or wss://host…"),
+        ("host/x", "url '<malformed>' must be ws://host… or wss://host…"),
+        ("ws:///x", "url '<malformed>' must be ws://host… or wss://host…"),
         ("ws://host:hunter2/", "url '<malformed>' is malformed"),
         ("ws://host:99999/", "url '<malformed>' is malformed"),
         ("ws://a..b/", "url 'ws://a..b/' is malformed"),
@@ -256,18 +256,18 @@ async def test_a_url_that_cannot_work_is_not_retried(url, problem):
 @pytest.mark.parametrize(
     ("headers", "problem"),
     [
-        ({"X-Key": "hunter2\r\nX-More: y"}, "header 'X-Key' needs a text of one line in Latin-1"),
-        ({"X-Key": "hunter2 ✓"}, "header 'X-Key' needs a text of one line in Latin-1"),
-        ({"X-Key": 7}, "header 'X-Key' needs a text of one line in Latin-1"),
-        ({"X Key": "hunter2"}, "header 'X Key' has no name that HTTP allows"),
-        ({7: "hunter2"}, "header 7 has no name that HTTP allows"),
-        ({"HOST": "hunter2"}, "header 'HOST' belongs to the handshake"),
-        ({"Sec-WebSocket-Protocol": "hunter2"}, "header 'Sec-WebSocket-Protocol' belongs to the handshake"),
+        ({"X-Key": "hunter2\r\nX-More: y"}, "header 'X-Key' must be one line of Latin-1 text"),
+        ({"X-Key": "hunter2 ✓"}, "header 'X-Key' must be one line of Latin-1 text"),
+        ({"X-Key": 7}, "header 'X-Key' must be one line of Latin-1 text"),
+        ({"X Key": "hunter2"}, "header 'X Key' has a name that HTTP does not allow"),
+        ({7: "hunter2"}, "header 7 has a name that HTTP does not allow"),
+        ({"HOST": "hunter2"}, "header 'HOST' is set by the WebSocket handshake"),
+        ({"Sec-WebSocket-Protocol": "hunter2"}, "header 'Sec-WebSocket-Protocol' is set by the WebSocket handshake"),
     ],
 )
 async def test_a_header_that_cannot_be_sent_is_named_and_its_value_is_not(headers, problem):
     failure = await failure_of("ws://host/", headers=headers)
-    assert (str(failure), failure.retriable) == (f"url 'ws://host/' cannot be asked: {problem}", False)
+    assert (str(failure), failure.retriable) == (f"url 'ws://host/' cannot be requested: {problem}", False)
 
 
 async def test_nobody_listens():
@@ -379,7 +379,7 @@ async def test_a_server_without_tls():
     async with listening(plain) as plain_url:
         url = plain_url.replace("ws:", "wss:")
         failure = await failure_of(url)
-    assert (str(failure), failure.retriable) == (f"url '{url}' failed in TLS: wrong version number", True)
+    assert (str(failure), failure.retriable) == (f"url '{url}' failed the TLS handshake: wrong version number", True)
 
 
 @pytest.mark.parametrize("leave", [trio.SocketStream.aclose, reset])
@@ -391,7 +391,7 @@ async def test_a_server_that_leaves_during_tls(leave):
     async with listening(go) as plain_url:
         url = plain_url.replace("ws:", "wss:")
         failure = await failure_of(url)
-    assert str(failure).startswith(f"url '{url}' failed in TLS: ")
+    assert str(failure).startswith(f"url '{url}' failed the TLS handshake: ")
     assert failure.retriable
 
 

@@ -78,10 +78,10 @@ def answer(status, *headers):
             False,
             None,
         ),
-        (b"SSH-2.0-OpenSSH\r\n", "does not answer as HTTP", False, None),
+        (b"SSH-2.0-OpenSSH\r\n", "does not speak HTTP", False, None),
         (
             b"HTTP/1.1 101 Yes\r\n" + b"x" * HEAD_LIMIT,
-            "sent more than 64 KiB and no end of its headers",
+            "sent more than 64 KiB without an end of its headers",
             False,
             None,
         ),

@@ -121,7 +121,7 @@ async def test_gather_and_broadcast_take_a_limit(autojump_clock):
 @pytest.mark.parametrize("limit", [0, -1])
 async def test_a_limit_that_lets_nothing_through_is_refused(limit):
     async with open_supervisor([]) as supervisor:
-        with pytest.raises(ValueError, match=f"limit is a number of calls >= 1, not {limit}"):
+        with pytest.raises(ValueError, match=f"limit must be a number of calls >= 1, not {limit}"):
             await collected(supervisor, [], limit=limit)
 
 

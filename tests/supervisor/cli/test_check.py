@@ -45,7 +45,7 @@ def test_every_transport(cli, config, monkeypatch):
     ("entry", "problem"),
     [
         ({"command": "nonesuch"}, "command 'nonesuch' was not found on PATH"),
-        ({"command": "npx -y foo"}, "command 'npx -y foo' was not found on PATH; its arguments belong into args"),
+        ({"command": "npx -y foo"}, "command 'npx -y foo' was not found on PATH; put its arguments into args"),
         ({"command": "/nonesuch"}, "command '/nonesuch' does not exist"),
         ({"command": "${NONESUCH}"}, "field 'command' is unusable: variable ${NONESUCH} is not set"),
         ({**LAB, "env": {"A": "${env:NONESUCH}"}}, "field 'env.A' is unusable: variable ${env:NONESUCH} is not set"),
@@ -53,7 +53,7 @@ def test_every_transport(cli, config, monkeypatch):
         ({**LAB, "cwd": "/nonesuch"}, "cwd '/nonesuch' does not exist"),
         ({**LAB, "envFile": "/nonesuch"}, "field 'envFile' is unusable: cannot be read: No such file or directory"),
         ({"url": "https://${NONESUCH}"}, "field 'url' is unusable: variable ${NONESUCH} is not set"),
-        ({"url": "${SCHEME}://x"}, "a URL that begins with http:// or https:// wanted"),
+        ({"url": "${SCHEME}://x"}, "must be a URL that begins with http:// or https://"),
         ({**LAB, "env": {"A": "!exit 1"}, "args": ["${A}"]}, None),
         ({"command": "${NONESUCH:-sh}"}, None),
         ({"command": "nonesuch", "enabled": False}, None),

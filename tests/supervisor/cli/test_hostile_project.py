@@ -44,7 +44,7 @@ def test_a_working_directory_that_is_gone(cli, tmp_path, monkeypatch, command):
     os.rmdir(folder)
     ran = cli(*command)
     assert ran.code == 2
-    assert "the working directory is gone" in ran.err
+    assert "the working directory does not exist any more" in ran.err
 
 
 DEEP = '{"mcpServers": {"s": {"command": "x", "args": ' + "[" * 600 + "]" * 600 + "}}}"
@@ -121,6 +121,6 @@ def test_import_says_what_will_be_different(cli, tmp_path):
         f"mcp-nursery: {source}: server 'cwd': its cwd will be looked for from the working directory",
         f"mcp-nursery: {source}: server 'file': its envFile will be looked for from the working directory",
         f"mcp-nursery: {source}: server 'folder': ${{workspaceFolder}} will be the working directory",
-        f"mcp-nursery: {source}: server 'head': field 'headers.A': ${{T}} is not in its env, and so empty; "
+        f"mcp-nursery: {source}: server 'head': field 'headers.A': ${{T}} is not in its env, so it is empty; "
         '"env": {"T": "${env:T}"} passes it on to ${T}',
     ]

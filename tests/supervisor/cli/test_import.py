@@ -66,7 +66,7 @@ def test_what_is_found(cli, home, user_folders, tmp_path, monkeypatch):
     for said in (
         "the input 'key' has no value",
         "unknown key 'trust' is ignored",
-        "goes before it",
+        "overrides it",
         "not TOML",
         "${workspaceF",
     ):
@@ -81,7 +81,7 @@ def test_nothing_is_written_over_unasked(cli, home, tmp_path):
     target.write_text("{}")
     ran = cli("import", "--to", target)
     assert (ran.code, target.read_text()) == (2, "{}")
-    assert ran.err == f"mcp-nursery: {target}: exists already; --force writes over it, --to FILE writes elsewhere\n"
+    assert ran.err == f"mcp-nursery: {target}: exists already; --force overwrites it, --to FILE writes elsewhere\n"
     ran = cli("import", "--to", target, "--force", "--json")
     assert ran.code == 0
     assert ran.json["file"] == str(target)
@@ -166,7 +166,7 @@ def test_check_tells_who_goes_first(cli, config):
     first, second = config("a.json", lab=LAB), config("b.json", lab=LAB)
     ran = cli("check", "--config", first, "--config", second)
     assert ran.code == 0
-    assert ran.err == f"mcp-nursery: mcp:lab via {second} goes before mcp:lab via {first}\n"
+    assert ran.err == f"mcp-nursery: mcp:lab via {second} overrides mcp:lab via {first}\n"
 
 
 def test_consent_to_several_files_of_a_project(cli, tmp_path, monkeypatch):

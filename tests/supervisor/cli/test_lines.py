@@ -54,11 +54,11 @@ def status(state, **facts):
         ),
         (
             DefinitionChanged("lab", "add", DefinitionChange("lab", "add", '{"title":"a"}', '{"x":1}'), True, 1.0),
-            "lab: add: not what it was when first used (title, x), held back",
+            "lab: add: changed since it was first used (title, x), held back",
         ),
         (
             DefinitionChanged("lab", "add", DefinitionChange("lab", "add", '{"title":"a"}', "{}"), False, 1.0),
-            "lab: add: not what it was when first used (title)",
+            "lab: add: changed since it was first used (title)",
         ),
         (Lagged(3), "3 events were missed"),
         (SnapshotEvent(status(ServerState.STOPPED)), "lab: stopped"),

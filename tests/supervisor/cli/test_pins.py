@@ -41,7 +41,7 @@ def changed(cli, server, tmp_path, monkeypatch):
 def test_nothing_has_changed(cli, server):
     file, _ = server
     assert cli("pins") == cli("pins", "lab")
-    assert (cli("pins").code, cli("pins").out) == (0, "every tool is what it was when it was first used\n")
+    assert (cli("pins").code, cli("pins").out) == (0, "no tool has changed since it was first used\n")
     assert cli("tools", "--config", file).code == 0
     assert (cli("pins").code, cli("pins", "--json").json) == (0, {"changes": []})
 

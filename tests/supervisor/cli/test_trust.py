@@ -137,7 +137,7 @@ def test_what_trust_shows(cli, project):
         '  env: {"T": "${HOME}"}',
         '  cwd: "/x"',
     ]
-    assert ran.err == "mcp-nursery: lab: not approved: there is no terminal to ask on; --yes agrees to all of it\n"
+    assert ran.err == "mcp-nursery: lab: not approved: there is no terminal to ask on; --yes trusts all of it\n"
     assert cli("trust", file, "--yes").code == 0
     assert cli("trust", file).out == f"{ran.out}(trusted already)\n"
     assert cli("trust", file).code == 0
@@ -176,7 +176,7 @@ def test_a_container_of_a_project(cli, project):
 def test_nothing_to_agree_to(cli, project, tmp_path):
     file = project(web={"url": "https://x"})
     ran = cli("trust", file)
-    assert (ran.code, ran.out) == (0, f"{file}: nothing in it needs to be agreed to\n")
+    assert (ran.code, ran.out) == (0, f"{file}: nothing in it needs your trust\n")
     file.write_text("{")
     for arguments in (["trust"], ["trust", file], ["trust", tmp_path / "none"]):
         ran = cli(*arguments)

@@ -239,5 +239,5 @@ async def test_a_pipe_instead_of_an_env_file(tmp_path):
     """No connect waits for it."""
     os.mkfifo(tmp_path / "pipe")
     spec = only(tmp_path / "f.json", {"servers": {"s": {"command": "x", "envFile": str(tmp_path / "pipe")}}})
-    with trio.fail_after(20), pytest.raises(StartFailed, match="no regular file"):
+    with trio.fail_after(20), pytest.raises(StartFailed, match="not a regular file"):
         await resolved(spec)

@@ -315,16 +315,16 @@ def test_settings_without_servers_are_no_error(tmp_path):
 @pytest.mark.parametrize(
     ("place", "entry", "field", "problem"),
     [
-        (".mcp.json", {"command": "x", "timeout": "5s"}, "timeout", "milliseconds wanted, not text"),
-        (".mcp.json", {"command": "x", "timeout": -1}, "timeout", "finite milliseconds >= 0 wanted"),
+        (".mcp.json", {"command": "x", "timeout": "5s"}, "timeout", "must be milliseconds, not text"),
+        (".mcp.json", {"command": "x", "timeout": -1}, "timeout", "must be finite milliseconds >= 0"),
         (".mcp.json", {"command": "x", "timeout": 1, "callSeconds": 1}, "timeout", "same as callSeconds"),
         (".vscode/mcp.json", {"type": "stdio"}, "command", "missing command"),
-        (".vscode/mcp.json", {"command": "x", "envFile": 1}, "envFile", "text wanted, not a number"),
+        (".vscode/mcp.json", {"command": "x", "envFile": 1}, "envFile", "must be text, not a number"),
         (".vscode/mcp.json", {"command": "x", "envFile": " "}, "envFile", "must not be empty"),
         (".vscode/mcp.json", {"command": "x", "args": ["${input:k}"]}, "args", "the input 'k' has no value"),
         (".vscode/mcp.json", {"url": "https://x", "headers": {"A": "${input:k}"}}, "headers", "input 'k'"),
         (".cursor/mcp.json", {"url": "x"}, "url", "begins with http"),
-        (".codebuddy/mcp.json", {"transport": {"command": 1}}, "transport.command", "text wanted"),
+        (".codebuddy/mcp.json", {"transport": {"command": 1}}, "transport.command", "must be text"),
         (".codebuddy/mcp.json", {"transport": "pigeon", "url": "x"}, "transport", "unknown transport"),
         (
             ".codebuddy/mcp.json",
@@ -332,32 +332,32 @@ def test_settings_without_servers_are_no_error(tmp_path):
             "transport.command",
             "same",
         ),
-        ("mcp_config.json", {"serverUrl": 1}, "serverUrl", "text wanted, not a number"),
+        ("mcp_config.json", {"serverUrl": 1}, "serverUrl", "must be text, not a number"),
         ("mcp_config.json", {"serverUrl": "x"}, "serverUrl", "begins with http"),
         ("mcp_config.json", {"serverUrl": "https://x", "url": "https://x"}, "serverUrl", "same as url"),
         (".gemini/settings.json", {"httpUrl": "x"}, "httpUrl", "begins with http"),
         (".gemini/settings.json", {"httpUrl": "https://x", "url": "https://x"}, "httpUrl", "same as url"),
-        (".gemini/settings.json", {"command": "x", "includeTools": "a"}, "includeTools", "a list wanted"),
-        (".gemini/settings.json", {"command": "x", "excludeTools": [1]}, "excludeTools", "text wanted"),
+        (".gemini/settings.json", {"command": "x", "includeTools": "a"}, "includeTools", "must be a list"),
+        (".gemini/settings.json", {"command": "x", "excludeTools": [1]}, "excludeTools", "must be text"),
         (
             ".gemini/settings.json",
             {"command": "x", "excludeTools": [], "tools": []},
             "excludeTools",
             "same",
         ),
-        ("opencode.json", {"type": "local", "command": "npx"}, "command", "a list wanted, not text"),
+        ("opencode.json", {"type": "local", "command": "npx"}, "command", "must be a list, not text"),
         ("opencode.json", {"type": "local", "command": []}, "command", "not an empty list"),
-        ("opencode.json", {"command": ["x"], "args": ["y"]}, "args", "arguments stand in command"),
-        ("opencode.json", {"command": ["x"], "environment": {"A": 1}}, "environment", "text wanted for 'A'"),
+        ("opencode.json", {"command": ["x"], "args": ["y"]}, "args", "the arguments are part of command"),
+        ("opencode.json", {"command": ["x"], "environment": {"A": 1}}, "environment", "the value of 'A' must be text"),
         ("opencode.json", {"command": ["x"], "environment": {"A": "{file:~/k}"}}, "environment", "{file:…}"),
-        ("opencode.json", {"command": ["x"], "timeout": []}, "timeout", "milliseconds wanted, not a list"),
+        ("opencode.json", {"command": ["x"], "timeout": []}, "timeout", "must be milliseconds, not a list"),
         ("f.json", {"transport": "carrier", "url": "https://x"}, "transport", "unknown transport"),
-        ("f.json", {"transport": "http", "url": "https://x", "auth": 1}, "auth", "text wanted"),
+        ("f.json", {"transport": "http", "url": "https://x", "auth": 1}, "auth", "must be text"),
         (
             "f.json",
             {"transport": "http", "url": "https://x", "auth": "t", "headers": {"authorization": "u"}},
             "auth",
-            "the header Authorization stands in headers too",
+            "the header Authorization is in headers too",
         ),
         (
             "f.json",
@@ -376,23 +376,23 @@ def test_a_broken_entry_names_file_server_and_field(tmp_path, place, entry, fiel
 @pytest.mark.parametrize(
     ("entry", "field", "problem"),
     [
-        ("command = 1", "command", "text wanted, not a number"),
-        ('command = "x"\nstartup_timeout_sec = "5"', "startup_timeout_sec", "seconds wanted, not text"),
+        ("command = 1", "command", "must be text, not a number"),
+        ('command = "x"\nstartup_timeout_sec = "5"', "startup_timeout_sec", "must be seconds, not text"),
         ('command = "x"\nstartup_timeout_sec = inf', "startup_timeout_sec", "finite seconds"),
         ('command = "x"\nstartup_timeout_sec = 5\nstartup_timeout_ms = 5', "startup_timeout_ms", "startup_timeout_sec"),
-        ('command = "x"\ntool_timeout_sec = 2025-01-01', "tool_timeout_sec", "seconds wanted, not text"),
-        ('command = "x"\nenabled_tools = "a"', "enabled_tools", "a list wanted"),
-        ('command = "x"\nenv = 1\nenv_vars = ["A"]', "env", "an object wanted"),
-        ('command = "x"\nenv_vars = ["A=B"]', "env_vars", "the name of an environment variable wanted"),
+        ('command = "x"\ntool_timeout_sec = 2025-01-01', "tool_timeout_sec", "must be seconds, not text"),
+        ('command = "x"\nenabled_tools = "a"', "enabled_tools", "must be a list"),
+        ('command = "x"\nenv = 1\nenv_vars = ["A"]', "env", "must be an object"),
+        ('command = "x"\nenv_vars = ["A=B"]', "env_vars", "must be the name of an environment variable"),
         ('url = "x"', "url", "begins with http"),
         ('url = "https://x"\nbearer_token_env_var = "${A}"', "bearer_token_env_var", "the name of an environment"),
-        ('url = "https://x"\nbearer_token_env_var = 1', "bearer_token_env_var", "text wanted"),
-        ('url = "https://x"\nhttp_headers = {"A B" = "x"}', "http_headers", "no name of a header"),
+        ('url = "https://x"\nbearer_token_env_var = 1', "bearer_token_env_var", "must be text"),
+        ('url = "https://x"\nhttp_headers = {"A B" = "x"}', "http_headers", "not a valid header name"),
         ('url = "https://x"\nenv_http_headers = {"A" = "B C"}', "env_http_headers", "the name of an environment"),
         (
             'url = "https://x"\nbearer_token_env_var = "T"\nhttp_headers = {"authorization" = "x"}',
             "bearer_token_env_var",
-            "the header Authorization stands in headers too",
+            "the header Authorization is in headers too",
         ),
     ],
 )
@@ -422,7 +422,7 @@ def check_broken(folder, place, text, field, problem):
         ("a = 1\na = 2\n", "not TOML: Cannot overwrite a value (at line 2"),
         ("a = " + "[" * 5000, "nested too deeply"),
         ("a = " + "9" * 5000, "too many digits"),
-        ("mcp_servers = 1", "field 'mcp_servers': an object with one entry a server wanted"),
+        ("mcp_servers = 1", "field 'mcp_servers': must be an object with one entry per server"),
         ("a = 1", "field 'mcpServers': missing"),
     ],
 )
@@ -440,10 +440,10 @@ def test_broken_toml(tmp_path, content, problem):
 @pytest.mark.parametrize(
     ("document", "problem"),
     [
-        ({"servers": [{"name": "a", "command": "x"}, {"name": "a", "command": "y"}]}, "the name 'a' stands twice"),
-        ({"servers": 1}, "field 'servers': an object"),
-        ({"mcp": []}, "field 'mcp': an object"),
-        ({"mcpServers": [{"name": "a"}]}, "field 'mcpServers': an object"),
+        ({"servers": [{"name": "a", "command": "x"}, {"name": "a", "command": "y"}]}, "the name 'a' appears twice"),
+        ({"servers": 1}, "field 'servers': must be an object"),
+        ({"mcp": []}, "field 'mcp': must be an object"),
+        ({"mcpServers": [{"name": "a"}]}, "field 'mcpServers': must be an object"),
     ],
 )
 def test_a_broken_list(tmp_path, document, problem):
@@ -504,7 +504,7 @@ def test_variables_in_other_words(tmp_path, place, root, entry, written):
     assert spec.description == "$A {env:A}"
     variables = [text.rpartition(" ")[2] for text in written.get("headers", {}).values()]
     assert list(config.warnings) == [
-        f"{file}: server 's': field 'headers.X': {variable} is not in its env, and so empty; "
+        f"{file}: server 's': field 'headers.X': {variable} is not in its env, so it is empty; "
         '"env": {"B": "${env:B}"} passes it on to ${B}'
         for variable in variables
     ]
@@ -545,7 +545,7 @@ def test_each_nameless_item_is_an_error_of_its_own(tmp_path):
     ]
     errors = [str(spec.transport.error) for spec in config.servers if spec.name != "good"]
     assert errors == [f"{file}: field 'servers': entry {number} needs a name" for file in files for number in (1, 3)]
-    assert config.replaced == (f"mcp:good via {files[1]} goes before mcp:good via {files[0]}",)
+    assert config.replaced == (f"mcp:good via {files[1]} overrides mcp:good via {files[0]}",)
 
 
 @pytest.mark.parametrize(

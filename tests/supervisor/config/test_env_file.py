@@ -36,7 +36,7 @@ def test_lines(tmp_path):
         (b'A="hunter2" b', "line 1 is not NAME=VALUE"),
         (b"A=hunter2\0", "line 1 is not NAME=VALUE"),
         (b"A=\xe4", "not UTF-8"),
-        (b"#" * (LIMIT + 1), "no regular file of at most 1 MiB"),
+        (b"#" * (LIMIT + 1), "not a regular file of at most 1 MiB"),
     ],
 )
 def test_what_is_refused(tmp_path, content, problem):
@@ -55,7 +55,7 @@ def test_what_is_no_file(tmp_path):
     for path, problem in [
         ("none", "No such file"),
         (".", "Is a directory"),
-        ("pipe", "no regular file"),
+        ("pipe", "not a regular file"),
         ("a\0", "not"),
     ]:
         with pytest.raises(EnvFileError, match=problem):

@@ -56,7 +56,7 @@ def test_numbers_and_nulls_in_the_environment_of_vscode(load):
         {"servers": {"s": {"command": "x", "env": env}, "t": {"command": "x", "env": {"A": True}}, "u": {"env": []}}},
     ).servers
     assert good.transport.env == {"A": "1", "B": "2", "C": "2.5", "E": "x", "F": "-3"}
-    assert "field 'env': text wanted for 'A', not a boolean" in str(bad.transport.error)
+    assert "field 'env': the value of 'A' must be text, not a boolean" in str(bad.transport.error)
     assert isinstance(odd.transport, UnusableTransport)
 
 
@@ -92,7 +92,7 @@ def test_all_that_codex_takes(load):
         "'s': unknown key 'tools.*.approval_mode' is ignored"
     ]
     assert "field 'env_vars': a variable of another machine cannot be passed on" in str(far.transport.error)
-    assert "field 'env_vars': text wanted as item 1, not null" in str(odd.transport.error)
+    assert "field 'env_vars': item 1 must be text, not null" in str(odd.transport.error)
     assert (ours.deny, ours.disabled_tools) == (("b",), ("c",))
 
 
@@ -161,7 +161,7 @@ def test_a_limit_of_opencode_that_is_none(load):
     """K3."""
     config = load("opencode.json", {"mcp": {"s": {"command": ["x"], "timeout": {"catalog": "1", "odd": 1}}}})
     (spec,) = config.servers
-    assert "server 's': field 'timeout.catalog': milliseconds wanted, not text" in str(spec.transport.error)
+    assert "server 's': field 'timeout.catalog': must be milliseconds, not text" in str(spec.transport.error)
 
 
 @pytest.mark.parametrize(

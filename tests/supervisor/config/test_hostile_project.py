@@ -50,7 +50,7 @@ async def test_a_command_that_is_offered_to_be_copied(tmp_path):
     async with open_supervisor(discover_config(folder), state=MemoryStore(), gate=10) as supervisor:
         (status,) = supervisor.status()
     quoted = str(folder).replace("'", "'\"'\"'")
-    assert f"`mcp-nursery trust '{quoted}/.mcp.json'` shows it all" in status.error
+    assert f"review it with `mcp-nursery trust '{quoted}/.mcp.json'`" in status.error
 
 
 def test_a_working_directory_that_is_gone(tmp_path, user_folders, monkeypatch):
@@ -64,7 +64,7 @@ def test_a_working_directory_that_is_gone(tmp_path, user_folders, monkeypatch):
     folder.rmdir()
     config = discover_config()
     assert [spec.name for spec in config.servers] == ["mine"]
-    assert config.errors == ("the working directory is gone; go to one that is there",)
+    assert config.errors == ("the working directory does not exist any more; change to one that does",)
     assert not os.path.exists(folder)
 
 

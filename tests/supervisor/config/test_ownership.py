@@ -31,7 +31,7 @@ def errors(folder):
 
 
 def passed_over(file, why):
-    return (f"{file}: passed over: {why}; --config {file} uses it all the same",)
+    return (f"{file}: skipped: {why}; --config {file} uses it anyway",)
 
 
 def test_the_users_own(project):

@@ -53,7 +53,7 @@ def test_every_place_of_a_project(tmp_path, home):
     assert servers["all"].source == str(project / ".mcp.json")
     assert not any(spec.trust_hints for spec in config.servers)
     assert len(config.replaced) == len(places) - 1
-    assert config.replaced[-1].startswith(f"mcp:all via {project}/.mcp.json goes before mcp:all via {project}/.vscode/")
+    assert config.replaced[-1].startswith(f"mcp:all via {project}/.mcp.json overrides mcp:all via {project}/.vscode/")
 
 
 def test_every_place_of_a_user_on_request(tmp_path, home, user_folders):
@@ -94,7 +94,7 @@ def test_settings_without_servers_are_no_error(tmp_path, home, name):
     assert error.startswith(f"{file}: not ")
     file.write_text("mcp_servers = 1" if name.endswith("toml") else '{"mcp": 1, "mcpServers": 1}')
     (error,) = discover_config(tmp_path).errors
-    assert "an object with one entry a server wanted" in error
+    assert "must be an object with one entry per server" in error
 
 
 def test_the_folder_of_a_project(tmp_path):
@@ -105,12 +105,12 @@ def test_the_folder_of_a_project(tmp_path):
 
 
 def test_code_goes_before_files(tmp_path):
-    """K4: given by code > user > project."""
+    """K4: given in code only > user > project."""
     file = write(tmp_path / ".mcp.json", "a", "b")
     code = ServerSpec("a", StdioTransport("x"))
     for config in (load_config(file, specs=[code]), discover_config(tmp_path, specs=[code])):
         assert [(spec.name, spec.source) for spec in config.servers] == [("a", None), ("b", file)]
-        assert config.replaced == (f"mcp:a via code goes before mcp:a via {file}",)
+        assert config.replaced == (f"mcp:a via code overrides mcp:a via {file}",)
 
 
 def test_servers_that_nobody_wants(tmp_path):

@@ -202,7 +202,7 @@ def test_only_what_needs_it_is_unresolved(tmp_path):
 
 
 def test_literals_of_code_stay_literal():
-    """K5: a spec given by code says what it means."""
+    """K5: a spec given in code only says what it means."""
     spec = ServerSpec("s", StdioTransport("${A}", env={"B": "!c"}))
     assert spec.transport.connector(close_grace=1).command == "${A}"
 
@@ -246,7 +246,9 @@ def test_untrusted_is_blocked_and_never_started():
             assert trio.current_time() == 0
             assert state_of(supervisor) is S.BLOCKED
             (status, _) = supervisor.status()
-            assert status.error.startswith("not trusted: it starts a process; `mcp-nursery trust /p/.mcp.json`")
+            assert status.error.startswith(
+                "not trusted: it starts a process; review it with `mcp-nursery trust /p/.mcp.json`"
+            )
             assert (status.retry_in, status.tool_count) == (None, 0)
             with pytest.raises(ServerDown) as caught:
                 await supervisor.call_tool("echo", server="lab")

@@ -328,7 +328,7 @@ def test_nothing_is_offered_while_nobody_can_tell(caplog):
         async with open_supervisor([spec()], state=Failing(), pins="block") as supervisor:
             await supervisor.list_tools(refresh=True)
             assert supervisor.tools == ()
-            with pytest.raises(NotApproved, match=r"lab: add: not approved: nobody can tell .* a stone") as caught:
+            with pytest.raises(NotApproved, match=r"lab: add: not approved: it is not known .* a stone") as caught:
                 await supervisor.call_tool("mcp_lab_add")
             assert "\n" not in str(caught.value)
             assert server.calls == []
@@ -337,9 +337,9 @@ def test_nothing_is_offered_while_nobody_can_tell(caplog):
 
     run_virtual(main)
     told = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
-    nobody = "nobody can tell which tools have changed: /state: it cannot be used: a stone"
+    nobody = "it is not known whether tools have changed: /state: it cannot be used: a stone"
     assert [told[0], told[2]] == [nobody, nobody]  # one line a supervisor
-    assert told[1].startswith("lab: its tools are held back: nobody can tell")
+    assert told[1].startswith("lab: its tools are held back: it is not known whether its definition")
     assert len(told) == 3
 
 
@@ -520,7 +520,7 @@ def test_a_call_of_a_tool_that_is_dropped_while_the_others_are_looked_at_is_not_
 
 
 async def test_pins_that_are_no_mode(autojump_clock):
-    with pytest.raises(ConfigError, match=r"'pins': 'report' or 'block' wanted, not 'on'"):
+    with pytest.raises(ConfigError, match=r"'pins': must be 'report' or 'block', not 'on'"):
         async with open_supervisor([], pins="on"):
             pass
 
@@ -537,14 +537,14 @@ def test_a_server_with_too_many_names_hides_no_change(pins, caplog, monkeypatch)
                 server.tools = {f"new{number}": nothing, "add": nothing, "other": nothing}
                 await supervisor.list_tools(refresh=True)
             assert supervisor.definition_changes == ()
-            assert caplog.text.count("nobody can tell which tools have changed: lab: its tools had more than") == 1
+            assert caplog.text.count("it is not known whether tools have changed: lab: its tools had more than") == 1
             server.declared["add"] = EVIL
             await supervisor.list_tools(refresh=True)
             (change,) = supervisor.definition_changes
             assert change.tool == "add"
             assert names(supervisor) == (["other"] if pins == "block" else ["add", "new2", "other"])
             if pins == "block":
-                with pytest.raises(NotApproved, match="nobody can tell whether it is what it was"):
+                with pytest.raises(NotApproved, match="it is not known whether its definition has changed"):
                     await supervisor.call_tool("new2", server="lab")
 
     run_virtual(main)

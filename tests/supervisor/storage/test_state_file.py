@@ -29,7 +29,7 @@ def refused(store, caplog) -> str:
             ask()
         assert str(again.value) == str(caught.value)
     assert store.era("s", "d") is None
-    assert [record.getMessage() for record in caplog.records] == [f"{caught.value}; going on without a memory"]
+    assert [record.getMessage() for record in caplog.records] == [f"{caught.value}; nothing is remembered in this run"]
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
@@ -161,7 +161,7 @@ def test_what_stands_where_the_file_and_its_journals_belong(store, file, end, ho
             place.touch()
             place.chmod(0o644)
     said = refused(store, caplog)
-    assert said.endswith("it is not a file of this user's alone (mode 0600); mend or remove it")
+    assert said.endswith("it is not a file of this user's alone (mode 0600); repair or remove it")
     assert (f"its {end[1:]} file: it is" in said) is bool(end)
     assert elsewhere.read_bytes() == b""
 

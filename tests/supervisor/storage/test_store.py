@@ -146,7 +146,7 @@ def test_pins_that_are_damaged_are_none(store, file):
         other.execute("UPDATE pinned SET text = '[1]', differs = '{'")
     other.close()
     for ask in (lambda: store.pin("s", "d", DECLARED), store.open_changes, lambda: store.accept_change("d", CHANGE)):
-        with pytest.raises(StoreUnreadable, match="the pins in it are damaged; mend or remove it"):
+        with pytest.raises(StoreUnreadable, match="the pins in it are damaged; repair or remove it"):
             ask()
 
 
@@ -270,7 +270,7 @@ def test_a_file_of_the_third_format_keeps_all_and_doubts_what_silence_may_have_s
 def test_a_file_of_the_second_format_whose_pins_are_damaged(store, file, damaged):
     """It refuses, and stays as it is."""
     former(file, damaged)
-    with pytest.raises(StoreUnreadable, match="the pins in it are damaged; mend or remove it"):
+    with pytest.raises(StoreUnreadable, match="the pins in it are damaged; repair or remove it"):
         store.pin("s", "d", DECLARED)
     with sqlite3.connect(file) as other:
         assert other.execute("SELECT pins FROM pins").fetchall() == [(str(damaged),)]
@@ -335,7 +335,7 @@ def test_what_cannot_be_read(store, file, how, caplog):
         lambda: store.accept_change("d", CHANGE),
         store.open_changes,
     ):
-        with pytest.raises(StoreUnreadable, match=r"the state file cannot be used: .*; (mend|use that)"):
+        with pytest.raises(StoreUnreadable, match=r"the state file cannot be used: .*; (repair|use that)"):
             ask()
     assert before == (None if how == "directory" else file.read_bytes())
 

@@ -146,7 +146,7 @@ def test_nobody_waits_for_long():
         assert trio.current_time() == PATIENCE
         assert (
             await TrustGate(worker, None, trio.Lock()).permit(REQUEST)
-            == "not trusted: the user's state file gives no answer"
+            == "not trusted: the user's state file does not respond"
         )
         assert trio.current_time() == 2 * PATIENCE
         with trio.CancelScope() as scope:
@@ -296,7 +296,7 @@ async def test_a_disk_that_hangs(monkeypatch):
     store.hanging = threading.Event()
     done = []
     async with served(store) as worker:
-        assert await ask_many(worker, 3) == ["the user's state file gives no answer"] * 3
+        assert await ask_many(worker, 3) == ["the user's state file does not respond"] * 3
         with pytest.raises(StoreUnreadable):
             await worker.ask(lambda store: done.append("nobody waits for this"))
         worker.submit(lambda store: done.append("told"))

@@ -71,7 +71,7 @@ async def test_a_name_that_comes_twice(autojump_clock, caplog):
     one, _ = paged({None: (["a", "b"], "2"), "2": (["a"], None)})
     async with open_supervisor([one], gate=10) as supervisor:
         assert [tool.tool for tool in supervisor.tools] == ["a", "b"]
-    assert "dropped a tool named 'a': the server has another of that name" in caplog.text
+    assert "dropped a tool named 'a': the server has another tool of that name" in caplog.text
 
 
 async def test_a_server_that_invents_cursors_for_ever(autojump_clock):
