@@ -138,7 +138,7 @@ def _switches(value: object, _type: object) -> dict[str, bool]:
 
 def _word(value: object, words: Any) -> str:
     if not (isinstance(value, str) and value in get_args(words)):
-        raise ValueError(f"one of {', '.join(get_args(words))} wanted")
+        raise ValueError(f"must be one of {', '.join(get_args(words))}")
     return value
 
 
