@@ -19,7 +19,7 @@ def root_uris(folders: Iterable[Folder]) -> tuple[str, ...]:
         ValueError: One of them is none, or all of them are one text.
     """
     if isinstance(folders, str | bytes):
-        raise ValueError("a list of folders is wanted, not one text")  # noqa: TRY004
+        raise ValueError("roots must be a list of folders, not one text")  # noqa: TRY004
     return tuple(_uri(folder) for folder in folders)
 
 

@@ -30,7 +30,7 @@ UNTIL = "'all', 'first' or a number of successes >= 1"
 TRUTH = "True or False"
 LEVELS = "'debug', 'info', 'notice', 'warning', 'error', 'critical', 'alert' or 'emergency'"
 
-PROTOCOL = "'auto', 'handshake', '2024-11-05', '2025-03-26', '2025-06-18', '2025-11-25' or '2026-07-28' wanted"
+PROTOCOL = "'auto', 'handshake', '2024-11-05', '2025-03-26', '2025-06-18', '2025-11-25' or '2026-07-28'"
 ROOTS = "an async function, or a list of paths and file:// URIs"
 
 ARGUMENTS = {
