@@ -2,12 +2,9 @@
 
 from contextlib import contextmanager
 
-import trio
-from attrs import field, frozen
-from mcp_types import CreateMessageResult, ElicitRequestURLParams, ElicitResult, TextContent
+from attrs import frozen
 
 from mcp_nursery.supervisor import HttpTransport, ServerSpec, SseTransport, StdioTransport
-from mcp_nursery.supervisor.callbacks import Callbacks
 
 from . import installing
 from .listening import free_port, listening
@@ -31,35 +28,6 @@ def running(transport):
     far = HttpTransport(f"{url}/mcp") if transport == "http" else SseTransport(f"{url}/sse")
     with listening([program, *arguments, mode], {"PORT": str(port), "GREETING": "hello"}, port):
         yield ServerSpec(NAME, far)
-
-
-@frozen
-class Host:
-    """Answers whatever is asked, and keeps it."""
-
-    asked: list = field(factory=list)
-    """The parameters of each question."""
-    logged: tuple = field(factory=lambda: trio.open_memory_channel(100))
-    """Log messages: both ends of a channel."""
-
-    @property
-    def callbacks(self):
-        return Callbacks(elicit=self._elicit, sample=self._sample, log=self._log)
-
-    async def _elicit(self, message):
-        self.asked.append(message.params)
-        if isinstance(message.params, ElicitRequestURLParams):
-            return ElicitResult(action="accept")
-        return ElicitResult(action="accept", content={"name": "Ada", "check": True, "integer": 42})
-
-    async def _sample(self, message):
-        self.asked.append(message.params)
-        said = f"I heard {message.params.messages[0].content.text}"
-        content = TextContent(type="text", text=said)
-        return CreateMessageResult(role="assistant", content=content, model="parrot", stop_reason="endTurn")
-
-    async def _log(self, message):
-        self.logged[0].send_nowait(message.params)
 
 
 @frozen
@@ -97,6 +65,7 @@ USES = (
     ),
     Use("trigger-long-running-operation", {"duration": 0.4, "steps": 4}, "Long running operation completed"),
     Use("trigger-sampling-request", {"prompt": "a bird", "maxTokens": 9}, "I heard Resource trigger-sampling-request"),
+    Use("get-roots-list", {}, "(1 total)"),
     Use("trigger-elicitation-request", {}, "Name: Ada", ("text", "text", "text")),
     Use("trigger-url-elicitation", _URL, "User completed", ("text", "text")),
     Use("trigger-url-elicitation", {**_URL, "errorPath": True}, "User completed", ("text", "text")),

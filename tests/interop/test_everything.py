@@ -5,7 +5,8 @@ import trio
 
 from mcp_nursery.supervisor import open_supervisor
 
-from .everything import NAME, TRANSPORTS, USES, Host, running
+from .everything import NAME, TRANSPORTS, USES, running
+from .host import Host
 
 pytestmark = pytest.mark.interop
 
@@ -22,9 +23,9 @@ def host():
 
 
 @pytest.fixture
-async def supervisor(spec, host):
+async def supervisor(spec, host, tmp_path):
     with trio.fail_after(60):
-        async with open_supervisor([spec], callbacks=host.callbacks) as supervisor:
+        async with open_supervisor([spec], callbacks=host.callbacks, roots=[tmp_path]) as supervisor:
             await supervisor.wait_connected(NAME)
             yield supervisor
 
@@ -56,8 +57,16 @@ async def test_progress(supervisor):
 
 
 async def test_its_log(supervisor, host):
-    """Its first message comes at once; of what level is left to chance."""
+    """The first message of the simulation comes at once; of what level is left to chance."""
     await supervisor.call_tool("toggle-simulated-logging", server=NAME)
-    message = await host.logged[1].receive()
+    message = await host.line(lambda line: "level" in line.data)
     assert message.data.lower().startswith(message.level)
-    assert "level" in message.data
+
+
+async def test_roots_that_change(supervisor, host, tmp_path):
+    """It asks for them, is told that they have changed, and asks again."""
+    await host.line(lambda line: "1 root(s)" in line.data)
+    await supervisor.set_roots([tmp_path, tmp_path / "new"])
+    await host.line(lambda line: "2 root(s)" in line.data)
+    told = await supervisor.call_tool("get-roots-list", server=NAME)
+    assert f"URI: {(tmp_path / 'new').as_uri()}" in told.full_text
