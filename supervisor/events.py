@@ -1,4 +1,8 @@
-"""What happened, typed: pure functions of the catalogue and snapshots before and after, and streams of them."""
+"""What happened, typed: pure functions of the catalogue and snapshots before and after, and streams of them.
+
+A change of a server is told by one event of each kind that it is of, however many tools it has: its state, its tools,
+what differs of them from when they were first used. All of them follow the step in which everybody can see the change.
+"""
 
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -18,7 +22,7 @@ from .tools.pins import DefinitionChange
 
 __all__ = [
     "DefinitionChange",
-    "DefinitionChanged",
+    "DefinitionsChanged",
     "Event",
     "EventStream",
     "InjectionSuspected",
@@ -100,17 +104,16 @@ class InjectionSuspected:
 
 
 @frozen
-class DefinitionChanged:
-    """A tool is not what it was when it was first used. One event for each new difference."""
+class DefinitionsChanged:
+    """Tools are not what they were when they were first used. One event for all new differences that a server shows at
+    once, however many tools it has."""
 
     server: str
     """Its name."""
-    tool: str
-    """The server's own name of it."""
-    change: DefinitionChange
-    """How it differs: `change.fields`, `change.diff`."""
+    changes: tuple[DefinitionChange, ...]
+    """The tools, and how each differs: `change.tool`, `change.fields`, `change.diff`."""
     held: bool
-    """Whether it is held back until a person accepts it."""
+    """Whether they are held back until a person accepts them."""
     at: float
     """When, on Trio's clock."""
 
@@ -133,7 +136,7 @@ class SnapshotEvent:
     """Its status now."""
 
 
-Event = StateChanged | ToolsChanged | ServerRemoved | InjectionSuspected | DefinitionChanged | Lagged | SnapshotEvent
+Event = StateChanged | ToolsChanged | ServerRemoved | InjectionSuspected | DefinitionsChanged | Lagged | SnapshotEvent
 
 
 def state_event(old: Snapshot | None, new: Snapshot, now: float) -> StateChanged | None:
@@ -172,17 +175,18 @@ def tools_event_steps(old: ServerTools | None, new: ServerTools, now: float) -> 
     return ToolsChanged(new.server, tuple(sorted(added)), tuple(sorted(removed)), tuple(sorted(changed)), now)
 
 
-def definition_events(old: Snapshot, new: Snapshot, now: float) -> Steps[list[DefinitionChanged]]:
-    """The events that tell which tools are found to differ from what they were when they were first used."""
-    known, server = old.review.changes, new.spec.name
-    events: list[DefinitionChanged] = []
-    if known is new.review.changes:
-        return events
-    for tool, change in new.review.changes.items():
+def definitions_event_steps(old: Snapshot, new: Snapshot, now: float) -> Steps[DefinitionsChanged | None]:
+    """The event that tells which tools are found to differ from what they were when they were first used, if any."""
+    known, review = old.review.changes, new.review
+    if known is review.changes:
+        return None
+    changes: list[DefinitionChange] = []
+    for tool, change in review.changes.items():
         yield
         if known.get(tool) != change:
-            events.append(DefinitionChanged(server, tool, change, tool in new.review.held, now))
-    return events
+            changes.append(change)
+    held = any(change.tool in review.held for change in changes)
+    return DefinitionsChanged(new.spec.name, tuple(changes), held, now) if changes else None
 
 
 @define(eq=False)

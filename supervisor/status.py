@@ -64,6 +64,12 @@ class ServerStatus:
     stderr_tail: str | None = field(default=None, repr=False)
     """The last lines its process had written to stderr when it was connected, or when it ended. At most 4,096
     characters, without secrets."""
+    capabilities: dict[str, Any] | None = field(default=None, repr=False)
+    """What the server says that it can do, as in the protocol, last known, without secrets."""
+    source: str | None = None
+    """Where it was configured: a file's path, or None for code."""
+    description: str | None = None
+    """What its configuration says of it, for people."""
 
 
 @frozen
@@ -85,8 +91,10 @@ class SupervisorStatistics:
 def status_of(snapshot: Snapshot, *, now: float, tool_count: int, calls: CallCounts) -> ServerStatus:
     """The status that a snapshot means at `now`, on Trio's clock."""
     said, since = snapshot.introduction, snapshot.connected_at
-    version, info, instructions = (
-        (None, None, None) if said is None else (said.protocol_version, said.own_info(), said.instructions)
+    version, info, instructions, capabilities = (
+        (None, None, None, None)
+        if said is None
+        else (said.protocol_version, said.own_info(), said.instructions, said.own_capabilities())
     )
     return ServerStatus(  # in the order of its fields: by their names it would take half as long again
         snapshot.spec.name,
@@ -105,6 +113,9 @@ def status_of(snapshot: Snapshot, *, now: float, tool_count: int, calls: CallCou
         instructions,
         calls,
         snapshot.stderr_tail,
+        capabilities,
+        snapshot.spec.source,
+        snapshot.spec.description,
     )
 
 

@@ -8,7 +8,9 @@ from mcp_nursery.actors.reply import ProgressCallback
 
 from .catalogue.catalogue import Catalogue
 from .servers.servers import Servers
+from .state_machine import KEEPS_TOOLS
 from .tools.outcome import ToolOutcome, outcome_of_error, outcome_of_result
+from .tools.preamble import preamble
 from .tools.tool import Tool
 
 __all__ = ["ToolOutcome", "Toolset"]
@@ -40,6 +42,19 @@ class Toolset:
     def as_langchain(self) -> list[dict[str, Any]]:
         """The tools now, as LangChain's `StructuredTool` takes them."""
         return [tool.as_langchain() for tool in self.tools]
+
+    def preamble(self) -> str:
+        """For the system prompt of the model: the rule that what servers say is data and no instruction, and what the
+        servers whose tools there are now say of the use of these, between the same marks, at most 2,000 characters of
+        each. The same text for the same servers, in whatever order they connect."""
+        snapshots = [observable.value for observable in self._servers.snapshots.values()]
+        return preamble(
+            {
+                each.spec.name: each.introduction.instructions
+                for each in snapshots
+                if each.state in KEEPS_TOOLS and each.introduction is not None and each.introduction.instructions
+            }
+        )
 
     async def call(self, name: str, arguments: Mapping[str, Any] | None = None) -> str:
         """Do what a model asked for, as `run` does; what the model is to see of it as text, errors included."""

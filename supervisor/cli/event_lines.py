@@ -4,7 +4,7 @@ from typing import assert_never
 
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.supervisor.events import (
-    DefinitionChanged,
+    DefinitionsChanged,
     Event,
     InjectionSuspected,
     Lagged,
@@ -14,6 +14,9 @@ from mcp_nursery.supervisor.events import (
     ToolsChanged,
 )
 from mcp_nursery.supervisor.status import ServerStatus
+
+_NAMED = 5
+"""Tools that one line names."""
 
 
 def line_of_status(status: ServerStatus) -> str:
@@ -34,7 +37,7 @@ def line_of_event(event: Event) -> str:
             return f"{event.server}: {_described(event)}"
 
 
-def _described(event: ToolsChanged | ServerRemoved | InjectionSuspected | DefinitionChanged) -> str:
+def _described(event: ToolsChanged | ServerRemoved | InjectionSuspected | DefinitionsChanged) -> str:
     match event:
         case ToolsChanged():
             kinds = (("added", event.added), ("removed", event.removed), ("changed", event.changed))
@@ -43,9 +46,10 @@ def _described(event: ToolsChanged | ServerRemoved | InjectionSuspected | Defini
             return "removed"
         case InjectionSuspected():
             return f"{event.tool}: suspicious output ({', '.join(event.signals)})"
-        case DefinitionChanged():
-            differs = ", ".join(event.change.fields)
-            return f"{event.tool}: changed since it was first used ({differs}){', held back' if event.held else ''}"
+        case DefinitionsChanged():
+            tools = ", ".join(f"{change.tool} ({', '.join(change.fields)})" for change in event.changes[:_NAMED])
+            more = f" and {len(event.changes) - _NAMED} more" if len(event.changes) > _NAMED else ""
+            return f"changed since they were first used{', held back' if event.held else ''}: {tools}{more}"
         case _:
             assert_never(event)
 

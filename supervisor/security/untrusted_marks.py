@@ -41,9 +41,11 @@ _ALIKE = str.maketrans(
 )
 
 
-def wrap(body: str, *, server: str, tool: str) -> str:
-    """The body, `harmless`, between one opening and one closing mark that say whose words these are."""
-    opening = f'<{TAG} server="{clean_name(server)}" tool="{clean_name(tool)}" trust="untrusted">'
+def wrap(body: str, *, server: str, tool: str | None) -> str:
+    """The body, `harmless`, between one opening and one closing mark that say whose words these are: a tool's, or, if
+    that is None, what the server says of itself."""
+    named = "" if tool is None else f' tool="{clean_name(tool)}"'
+    opening = f'<{TAG} server="{clean_name(server)}"{named} trust="untrusted">'
     return f"{opening}\n{harmless(body)}\n</{TAG}>"
 
 

@@ -6,7 +6,7 @@ nobody while they are named and compared, and what was prepared is shown by one 
 """
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final
 
@@ -21,11 +21,11 @@ from mcp_nursery.actors.secrets import HIDE_SECRETS
 from ..catalogue.catalogue import NO_TOOLS, Catalogue, replace_parts
 from ..catalogue.server_tools import ServerTools, dismissed, part_steps
 from ..events import (
-    DefinitionChanged,
+    DefinitionsChanged,
     EventHub,
     ServerRemoved,
     ToolsChanged,
-    definition_events,
+    definitions_event_steps,
     state_event,
     tools_event_steps,
 )
@@ -58,7 +58,7 @@ class Publication:
     """The names of all servers by which its tools are named."""
     part: ServerTools
     tools_changed: ToolsChanged | None
-    differing: Sequence[DefinitionChanged]
+    differing: DefinitionsChanged | None
 
     def is_of(self, old: Snapshot, before: ServerTools | None, servers: frozenset[str]) -> bool:
         """Whether it was made of these."""
@@ -176,7 +176,7 @@ class ServerRegistry:
             before=(old, before),
         )
         tools_changed = yield from tools_event_steps(before, part, now)
-        differing = yield from definition_events(old, new, now)
+        differing = yield from definitions_event_steps(old, new, now)
         return Publication(old, before, servers, part, tools_changed, differing)
 
     def _publish_tools(self, old: Snapshot, new: Snapshot, publication: Publication) -> None:
@@ -185,13 +185,12 @@ class ServerRegistry:
         differing = publication.differing
         if publication.tools_changed is not None:
             self.events.publish(publication.tools_changed)
-        for event in differing:
-            self.events.publish(event)
-        if differing:
-            tools = ", ".join(clean_name(HIDE_SECRETS.get()(event.tool)) for event in differing[:_NAMED])
-            if len(differing) > _NAMED:
-                tools += f" and {len(differing) - _NAMED} more"
-            held = " and are held back" if differing[0].held else ""
+        if differing is not None:
+            self.events.publish(differing)
+            tools = ", ".join(clean_name(HIDE_SECRETS.get()(each.tool)) for each in differing.changes[:_NAMED])
+            if len(differing.changes) > _NAMED:
+                tools += f" and {len(differing.changes) - _NAMED} more"
+            held = " and are held back" if differing.held else ""
             found = f"have changed since they were first used{held}: {tools}; see `mcp-nursery pins`"
             logger.warning("%s: definitions of tools %s", clean_name(new.spec.name), found)
         elif new.review is not old.review and (
@@ -282,7 +281,7 @@ class ServerRegistry:
         before = self.catalogue.value.parts.get(server)
         if before is None:  # new, and has told of nothing yet
             blank = ServerTools(server, named_by=self._configured)
-            return Publication(snapshot, blank, self._configured, blank, None, ())
+            return Publication(snapshot, blank, self._configured, blank, None, None)
         if publication is not None and publication.is_of(snapshot, before, self._configured):
             return publication
         return at_once(self._publication(snapshot, snapshot, self._configured))

@@ -81,7 +81,7 @@ IN_FILES = {
 }
 """Keys of an entry in a file: the error of that server."""
 
-OURS = {"ApprovalRules.decide", "DefinitionChanged", "StateChanged", "Tool", "ToolHints", "ToolOutcome", "ToolResult"}
+OURS = {"ApprovalRules.decide", "DefinitionsChanged", "StateChanged", "Tool", "ToolHints", "ToolOutcome", "ToolResult"}
 OURS |= {"MemoryStore.remember_era"}
 """Made and called by the library; hosts read them."""
 

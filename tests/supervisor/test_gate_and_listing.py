@@ -9,7 +9,7 @@ from mcp_types import Tool as Definition
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import ServerDown, UnknownServer, UnknownTool
 from mcp_nursery.supervisor import MemoryStore, RestartPolicy, ServerSpec, Supervisor, open_supervisor
-from mcp_nursery.supervisor.events import DefinitionChanged, ToolsChanged
+from mcp_nursery.supervisor.events import DefinitionsChanged, ToolsChanged
 from mcp_nursery.supervisor.state_machine import Snapshot
 from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual
 from tests.supervisor.catalogue.test_catalogue import build
@@ -355,7 +355,7 @@ async def test_refresh(autojump_clock):
         assert [tool.tool for tool in supervisor.tools] == ["three", "two"]
         event = await events.receive()
         assert event == ToolsChanged("lab", ("mcp_lab_three",), ("mcp_lab_one",), ("mcp_lab_two",), at=0)
-        assert isinstance(await events.receive(), DefinitionChanged)
+        assert isinstance(await events.receive(), DefinitionsChanged)
         assert (await supervisor.call_tool("mcp_lab_three")).full_text == "done"
         with pytest.raises(UnknownTool):
             await supervisor.call_tool("mcp_lab_one")

@@ -1,7 +1,8 @@
 """What is shown of a server: what it says of itself, and its calls; and what is left of both once it is removed."""
 
 import pytest
-from mcp_types import Implementation
+import trio
+from mcp_types import Implementation, ServerCapabilities, ToolsCapability
 
 from mcp_nursery.actors.enums import Era
 from mcp_nursery.actors.messages import Handshake
@@ -9,7 +10,7 @@ from mcp_nursery.supervisor import MemoryStore, ServerSpec, open_supervisor
 from mcp_nursery.supervisor.errors import UnknownServer
 from mcp_nursery.supervisor.server_info import introduction_of
 from mcp_nursery.supervisor.servers.usage import Usage
-from mcp_nursery.supervisor.testing import ScriptedServer, run_virtual
+from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual
 
 from .specs import WithEnvironment
 
@@ -17,11 +18,13 @@ from .specs import WithEnvironment
 def test_secrets_are_taken_out_of_every_text():
     """L16, L17: wherever the server has put them."""
     told = {"name": "lab", "version": "hunter2", "icons": [{"src": "https://x/?key=hunter2"}]}
-    handshake = Handshake(Era.MODERN, "2026-07-28", Implementation.model_validate(told), None, "say hunter2")
+    able = ServerCapabilities(experimental={"hunter2": {"key": ["hunter2"]}}, tools=ToolsCapability())
+    handshake = Handshake(Era.MODERN, "2026-07-28", Implementation.model_validate(told), able, "say hunter2")
     shown = introduction_of(handshake, lambda text: text.replace("hunter2", "…"))
     assert "hunter2" not in repr(shown)
     assert (shown.server_info["version"], shown.instructions) == ("…", "say …")
     assert shown.server_info["icons"][0]["src"] == "https://x/?key=…"
+    assert shown.capabilities == {"experimental": {"…": {"key": ["…"]}}, "tools": {}}
 
 
 @pytest.mark.parametrize("more", [{}, {"icons": [{"src": "https://x/", "mimeType": "image/png"}]}])
@@ -35,6 +38,22 @@ def test_whoever_gets_a_status_may_change_it(more):
     for icon in info.get("icons", ()):
         icon.clear()
     assert shown.own_info() == told
+
+
+async def test_what_a_server_can_do_and_where_it_comes_from(autojump_clock):
+    """K4, L13: last known, as what it says of itself; a copy for whoever asks."""
+    server = ScriptedServer(Life(), Life(refuses="gone"))
+    spec = ServerSpec("lab", server.transport, source="/etc/servers.json", description="The lab.")
+    async with open_supervisor([spec], gate=0) as supervisor:
+        (before,) = supervisor.status()
+        assert (before.capabilities, before.source, before.description) == (None, "/etc/servers.json", "The lab.")
+        connected = await supervisor.wait_connected("lab")
+        assert connected.capabilities == {"tools": {}}
+        connected.capabilities["tools"]["mine"] = True
+        server.crash()
+        await trio.sleep(1)
+        (lost,) = supervisor.status()
+        assert (lost.state, lost.capabilities) == ("waiting", {"tools": {}})
 
 
 def lab() -> ServerSpec:

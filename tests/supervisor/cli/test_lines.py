@@ -5,7 +5,7 @@ from mcp_nursery.supervisor.cli.event_lines import line_of_event
 from mcp_nursery.supervisor.cli.statuses import error_of, row
 from mcp_nursery.supervisor.events import (
     DefinitionChange,
-    DefinitionChanged,
+    DefinitionsChanged,
     InjectionSuspected,
     Lagged,
     ServerRemoved,
@@ -53,12 +53,14 @@ def status(state, **facts):
             "lab: read me: suspicious output (mode-switch, ignore-previous)",
         ),
         (
-            DefinitionChanged("lab", "add", DefinitionChange("lab", "add", '{"title":"a"}', '{"x":1}'), True, 1.0),
-            "lab: add: changed since it was first used (title, x), held back",
+            DefinitionsChanged("lab", (DefinitionChange("lab", "add", '{"title":"a"}', '{"x":1}'),), True, 1.0),
+            "lab: changed since they were first used, held back: add (title, x)",
         ),
         (
-            DefinitionChanged("lab", "add", DefinitionChange("lab", "add", '{"title":"a"}', "{}"), False, 1.0),
-            "lab: add: changed since it was first used (title)",
+            DefinitionsChanged(
+                "lab", tuple(DefinitionChange("lab", each, '{"title":"a"}', "{}") for each in "abcdefg"), False, 1.0
+            ),
+            "lab: changed since they were first used: a (title), b (title), c (title), d (title), e (title) and 2 more",
         ),
         (Lagged(3), "3 events were missed"),
         (SnapshotEvent(status(ServerState.STOPPED)), "lab: stopped"),

@@ -22,6 +22,9 @@ STATUS = [
     "instructions",
     "calls",
     "stderr_tail",
+    "capabilities",
+    "source",
+    "description",
 ]
 TOOL = ["name", "server", "tool", "description", "input_schema", "annotations", "requires_approval"]
 
@@ -38,6 +41,8 @@ def test_status(cli, config):
     assert (lab["incarnation"], lab["attempt"], lab["max_attempts"], lab["retry_in"]) == (1, 1, 4, None)
     assert 0 <= lab["uptime"] < 30
     assert lab["server_info"]["name"] == "lab"
+    assert "tools" in lab["capabilities"]
+    assert lab["source"].endswith(".json")
     assert lab["calls"] == {"in_flight": 0, "done": 0, "failed": 0}
     assert not psutil.pid_exists(lab["pid"])
     assert servers["off"]["state"] == "disabled"
