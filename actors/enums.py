@@ -68,3 +68,16 @@ class ExitKind(StrEnum):
     """It was not permitted to start."""
     STOPPED = "stopped"
     """Asked to end."""
+
+
+class ListKind(StrEnum):
+    """What a server lists."""
+
+    TOOLS = "tools"
+    """`tools/list`: a server is not `connected` without it."""
+    RESOURCES = "resources"
+    """`resources/list`."""
+    TEMPLATES = "resource templates"
+    """`resources/templates/list`."""
+    PROMPTS = "prompts"
+    """`prompts/list`."""

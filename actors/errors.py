@@ -76,13 +76,45 @@ class UnknownTool(NurseryError):
         """Names that may have been meant."""
         self.down: tuple[str, ...] = tuple(down)
         """Servers that are not connected, one of which may have it."""
-        where = f" on server {server!r}" if server else ""
-        unasked = f" (not connected: {', '.join(down)})" if down else ""
-        super().__init__(one_line(f"no tool named {name!r}{where}{_did_you_mean(near)}{unasked}", 1000))
+        super().__init__(_nobody_has("tool", name, server, near, down))
+
+
+class UnknownResource(NurseryError):
+    """No server lists a resource of that URI, or has a template for it, now that all first attempts are settled."""
+
+    def __init__(
+        self, uri: str, *, server: str | None = None, near: Sequence[str] = (), down: Sequence[str] = ()
+    ) -> None:
+        self.uri = uri
+        """The URI that was asked for."""
+        self.server = server
+        """The server that was named; None if none was."""
+        self.near: tuple[str, ...] = tuple(near)
+        """URIs that may have been meant."""
+        self.down: tuple[str, ...] = tuple(down)
+        """Servers that are not connected, one of which may have it."""
+        super().__init__(_nobody_has("resource", uri, server, near, down))
+
+
+class UnknownPrompt(NurseryError):
+    """No server offers a prompt of that name, now that all first attempts are settled."""
+
+    def __init__(
+        self, name: str, *, server: str | None = None, near: Sequence[str] = (), down: Sequence[str] = ()
+    ) -> None:
+        self.name = name
+        """The name that was asked for."""
+        self.server = server
+        """The server that was named; None if none was."""
+        self.near: tuple[str, ...] = tuple(near)
+        """Names that may have been meant."""
+        self.down: tuple[str, ...] = tuple(down)
+        """Servers that are not connected, one of which may have it."""
+        super().__init__(_nobody_has("prompt", name, server, near, down))
 
 
 class InvalidArguments(NurseryError, TypeError):
-    """The arguments of a call are not a JSON object. Nothing was sent."""
+    """The arguments of a call are not a JSON object, or not what a prompt takes. Nothing was sent."""
 
     def __init__(self, problem: str, *, server: str | None = None, tool: str | None = None) -> None:
         self.server = server
@@ -125,7 +157,8 @@ class CallError(NurseryError):
         self.server = server
         """The server's name."""
         self.tool = tool
-        """The server's own name of the tool; None where the error is not about one."""
+        """The server's own name of the tool; that of the prompt, or the URI, if it was one of these that was asked for;
+        None where the error is about none."""
         self.incarnation = incarnation
         """Which connection of the server it was sent to, from 1; None if to none."""
         self.delivery = delivery
@@ -259,6 +292,12 @@ class StartFailed(NurseryError):
         self.needs_auth = needs_auth
         """Authorisation is missing; then `retriable` does not matter."""
         super().__init__(one_line(problem))
+
+
+def _nobody_has(what: str, name: str, server: str | None, near: Sequence[str], down: Sequence[str]) -> str:
+    where = f" on server {server!r}" if server else ""
+    unasked = f" (not connected: {', '.join(down)})" if down else ""
+    return one_line(f"no {what} named {name!r}{where}{_did_you_mean(near)}{unasked}", 1000)
 
 
 def _did_you_mean(near: Sequence[str]) -> str:

@@ -1,6 +1,6 @@
 """What crosses a mailbox: reports of an incarnation, calls on their way to it. Values only, no I/O."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from attrs import field, frozen
 
@@ -8,7 +8,15 @@ from .enums import Era, ExitKind
 from .outcomes import Loss
 
 if TYPE_CHECKING:
-    from mcp_types import Implementation, InputRequest, ServerCapabilities, Tool
+    from mcp_types import (
+        Implementation,
+        InputRequest,
+        Prompt,
+        Resource,
+        ResourceTemplate,
+        ServerCapabilities,
+        Tool,
+    )
 
     from .mailbox import Mailbox
     from .reply import ReplySlot
@@ -53,12 +61,30 @@ class Handshake:
 
 
 @frozen
+class Definitions:
+    """What a server declares: all of its lists, each in the server's own order. Replaced as a unit."""
+
+    tools: "tuple[Tool, ...]" = ()
+    resources: "tuple[Resource, ...]" = ()
+    templates: "tuple[ResourceTemplate, ...]" = ()
+    prompts: "tuple[Prompt, ...]" = ()
+
+    def __bool__(self) -> bool:
+        """Whether it declares anything."""
+        return bool(self.tools or self.resources or self.templates or self.prompts)
+
+
+NOTHING_DECLARED: Final = Definitions()
+"""Of a server that has listed nothing."""
+
+
+@frozen
 class Owner:
     """The live incarnation of a server."""
 
     incarnation: int
-    mailbox: "Mailbox[CallTool]" = field(repr=False)
-    """For calls; refuses when full."""
+    mailbox: "Mailbox[Request]" = field(repr=False)
+    """For requests; refuses when full."""
     control: "Mailbox[ReplySlot | FollowUp]" = field(repr=False)
     """For slots whose caller gave up, and for what calls need that this server has answered with a question; never
     refuses."""
@@ -70,7 +96,7 @@ class Connected:
 
     owner: Owner
     handshake: Handshake
-    definitions: "tuple[Tool, ...]"
+    definitions: Definitions
     stderr_tail: str = field(default="", repr=False)
     """The last lines the process wrote to stderr by then."""
 
@@ -84,12 +110,14 @@ class Opened:
 
 
 @frozen
-class ToolsRefreshed:
-    """Report of an incarnation to its keeper: its tools were fetched again, or that failed."""
+class Refreshed:
+    """Report of an incarnation to its keeper: some of its lists were fetched again, or that failed."""
 
     incarnation: int
-    definitions: "tuple[Tool, ...] | None" = field(default=None, repr=False)
+    definitions: Definitions | None = field(default=None, repr=False)
+    """All of its lists; None if none was fetched."""
     error: str | None = None
+    """Why its tools could not be had, which stay as they were."""
 
 
 @frozen
@@ -107,21 +135,25 @@ class Ended:
     incarnation: int
 
 
-Report = Opened | Connected | ToolsRefreshed | Ending | Ended
+Report = Opened | Connected | Refreshed | Ending | Ended
 """What an incarnation tells its keeper, in this order. `Ending` and `Ended` come once, unless it is cancelled."""
 
 
+CALL_TOOL: Final = "tools/call"
+
+
 @frozen(eq=False)
-class CallTool:
-    """One tool call on its way to the owning actor. The answer goes to `slot`."""
+class Request:
+    """One request of a caller on its way to the owning actor: a tool call, or any other. The answer goes to `slot`."""
 
     server: str
-    tool: str
-    """The server's own name of the tool."""
-    arguments: bytes | None = field(repr=False)
-    """The arguments, encoded in the caller's task."""
+    method: str
+    name: str
+    """What it is about, as the server calls it: a tool, a prompt, a URI; empty for what is about none of these."""
+    params: bytes = field(repr=False)
+    """A JSON object without `_meta`, encoded in the caller's task."""
     meta: dict[str, Any] = field(repr=False)
-    """The call's `_meta`: the caller's own and its trace context. An actor's task has not the caller's contextvars."""
+    """Its `_meta`: the caller's own and its trace context. An actor's task has not the caller's contextvars."""
     slot: "ReplySlot"
     limited: bool = False
     """The caller set a time limit: it rules, and no transport has one of its own."""
@@ -134,8 +166,8 @@ class Question:
     What the callback says comes to `slot` as `Answered`, a refusal as `Rejected`.
     """
 
-    tool: str
-    """The server's own name of the tool."""
+    name: str
+    """What the call is about: see `Request`."""
     key: str
     """The server's name for this question."""
     request: "InputRequest" = field(repr=False)
@@ -146,7 +178,7 @@ class Question:
 class Round:
     """A call that its server wants sent again, with what it asked for."""
 
-    call: CallTool
+    call: Request
     """With a slot of its own."""
     responses: dict[str, Any] | None = field(default=None, repr=False)
     """The answers, by the keys of the questions; None if there were no questions."""

@@ -3,7 +3,7 @@
 import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
 import trio
 from attrs import define, field
@@ -12,9 +12,6 @@ from .enums import Delivery
 from .mailbox import Mailbox, logger
 from .outcomes import Answered, Expired, Loss, Malformed, Outcome, Rejected
 from .pieces import Steps
-
-if TYPE_CHECKING:
-    from mcp_types import CallToolResult
 
 ProgressCallback = Callable[[float, float | None, str | None], Awaitable[None]]
 """Called in the caller's task with (progress, total, message), in the order the server sent them."""
@@ -40,18 +37,20 @@ class IdleLimit:
         self.scope.deadline = math.inf
 
 
-class ToolCodec(Protocol):
-    """A tool as one incarnation knows it: what its requests have beside their arguments, and how results are read."""
+class Codec(Protocol):
+    """How requests of one kind are written to one incarnation, and how their results are read."""
 
-    def params_meta(self, meta: Mapping[str, Any]) -> dict[str, Any]:
-        """The `_meta` of a request: the call's own, and what the protocol puts there."""
+    def frame(
+        self, request_id: int | str, params: bytes, meta: Mapping[str, Any], *, wants_progress: bool = False
+    ) -> bytes:
+        """The whole request, with `_meta` as the caller and the protocol have it."""
         ...
 
-    def headers(self, arguments: bytes | None) -> Mapping[str, str]:
+    def headers(self, params: bytes) -> Mapping[str, str]:
         """What goes with a request where frames have headers."""
         ...
 
-    def result(self, raw: dict[str, Any], *, small: bool = False) -> "Steps[CallToolResult]":
+    def result(self, raw: dict[str, Any], *, small: bool = False) -> Steps[Any]:
         """The typed result, validated."""
         ...
 
@@ -82,7 +81,7 @@ class ReplySlot:
     """Of the server that it was routed to. Written by `route` and `follow`."""
     request_id: int | str | None = field(default=None, init=False)
     """Written by `begin`."""
-    tool: ToolCodec | None = field(default=None, init=False)
+    codec: Codec | None = field(default=None, init=False)
     """What reads the result. Written by `begin` and `follow`."""
     owner: Mailbox[Any] | None = field(default=None, init=False)
     """The owner's mailbox for abandoned slots. Written by `route`."""
@@ -95,11 +94,11 @@ class ReplySlot:
 
     def follow(self, earlier: "ReplySlot") -> None:
         """Wait for what the same incarnation says next, after its answer in the earlier slot."""
-        self.incarnation, self.tool = earlier.incarnation, earlier.tool
+        self.incarnation, self.codec = earlier.incarnation, earlier.codec
 
-    def begin(self, request_id: int | str, tool: ToolCodec | None) -> None:
-        """The owner has this id for the request, and this tool if it is a call."""
-        self.request_id, self.tool = request_id, tool
+    def begin(self, request_id: int | str, codec: Codec | None) -> None:
+        """The owner has this id for the request, and this codec if it is a caller's."""
+        self.request_id, self.codec = request_id, codec
 
     def mark_sent(self) -> None:
         """The frame's write begins: from now on the server may have acted."""

@@ -8,7 +8,7 @@ import trio
 from attrs import define, field
 
 from .mailbox import Mailbox, MailboxStatistics
-from .messages import CallTool, Owner
+from .messages import CALL_TOOL, Owner, Request
 from .outcomes import Busy, Unrouted
 
 _CAPACITY = 256
@@ -36,9 +36,9 @@ class Route(Protocol):
 class RouterActor:
     """Looks up and hands on. Callers wait for a place here; only the owner's mailbox refuses."""
 
-    _mailbox: Mailbox[Sequence[CallTool]] = field(factory=lambda: Mailbox(_CAPACITY), init=False)
+    _mailbox: Mailbox[Sequence[Request]] = field(factory=lambda: Mailbox(_CAPACITY), init=False)
     _routes: Mapping[str, Route] = field(factory=dict[str, Route], init=False)
-    _calls: deque[CallTool] = field(factory=deque[CallTool], init=False)
+    _calls: deque[Request] = field(factory=deque[Request], init=False)
     """Taken from the mailbox and not handed on yet."""
 
     def swap(self, routes: Mapping[str, Route]) -> None:
@@ -46,7 +46,7 @@ class RouterActor:
         change any more."""
         self._routes = routes
 
-    async def submit(self, calls: Sequence[CallTool]) -> None:
+    async def submit(self, calls: Sequence[Request]) -> None:
         """Hand calls to the router, as one message. Each outcome comes to its slot, also when nobody owns the tool.
 
         Raises:
@@ -74,7 +74,7 @@ class RouterActor:
         """How full the router's mailbox is."""
         return self._mailbox.statistics()
 
-    def _hand_on(self, messages: Sequence[Sequence[CallTool]]) -> None:
+    def _hand_on(self, messages: Sequence[Sequence[Request]]) -> None:
         """One pass."""
         for calls in messages:
             self._calls.extend(calls)
@@ -83,7 +83,7 @@ class RouterActor:
             slot, route = call.slot, self._routes.get(call.server)
             if slot.decided:
                 continue
-            if route is None or route.owner is None or call.tool not in route.own:
+            if route is None or route.owner is None or (call.method == CALL_TOOL and call.name not in route.own):
                 slot.resolve(Unrouted())
                 continue
             slot.route(route.owner.incarnation, route.owner.control)

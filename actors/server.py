@@ -11,10 +11,10 @@ import trio
 from .callbacks import NO_HOST, Host
 from .enums import Era, ExitKind
 from .errors import StartFailed, leaves, one_line
+from .list_refresh import OTHERS, ListRefresh
 from .liveness import Liveness, keep_watch
 from .mailbox import Mailbox
 from .messages import (
-    CallTool,
     Connected,
     Ended,
     Ending,
@@ -25,15 +25,17 @@ from .messages import (
     Owner,
     Question,
     Report,
+    Request,
 )
 from .outcomes import Loss
 from .reply import ReplySlot
 from .session.base import Connection, HandshakeFailed
 from .start_limiter import UNLIMITED, Place, StartLimiter
-from .tool_refresh import ToolRefresh
 
 logger: Final = logging.getLogger(__name__)
 
+_PATIENCE = 5.0
+"""Seconds that lists other than that of tools may take before their server is connected without them."""
 _CONTROL = 256
 """Calls given up, and answers to questions, that are seen to in one turn of the loop."""
 
@@ -106,8 +108,8 @@ class ServerActor:
         self._liveness = liveness
         self._report = report
         self._trace = trace
-        self._mailbox: Mailbox[CallTool] = Mailbox(mailbox_size)
-        self._refresh = ToolRefresh(incarnation, connect_timeout, report)
+        self._mailbox: Mailbox[Request] = Mailbox(mailbox_size)
+        self._refresh = ListRefresh(incarnation, connect_timeout, report)
         self._owner = Owner(incarnation, self._mailbox, Mailbox(math.inf))
         self._questions: dict[ReplySlot, trio.CancelScope] = {}
         """Callbacks of the host that are under way, by the slots in which callers wait for what they say."""
@@ -136,8 +138,8 @@ class ServerActor:
         elif first and self._wind_down is not None:
             self._wind_down(drain)
 
-    def refresh_tools(self) -> None:
-        """Fetch the tools again and report them. Requests that come while one waits are one."""
+    def refresh(self) -> None:
+        """Fetch all lists again and report them. Requests that come while one waits are one."""
         if self._wind_down is not None or not self._serving:
             self._refresh.ask()
 
@@ -229,11 +231,25 @@ class ServerActor:
         handshake = await connection.handshake(self._era)
         self._era, self._era_answered = handshake.era, handshake.era_answered
         place.leave()
-        definitions = await connection.list_tools() if _has_tools(handshake) else ()
+        if _has_tools(handshake):
+            await connection.list_tools()
+        await self._list_others(connection)
         await trio.lowlevel.checkpoint_if_cancelled()  # out of time in this very step, it has not connected
         self._life.deadline = math.inf
         self._serving = True
-        self._report(Connected(self._owner, handshake, definitions, connection.stderr_tail))
+        self._report(Connected(self._owner, handshake, connection.definitions, connection.stderr_tail))
+
+    async def _list_others(self, connection: Connection) -> None:
+        """What a server is connected without. Slow ones are listed again while it serves.
+
+        Raises:
+            HandshakeFailed: The connection was lost.
+        """
+        patience = min(_PATIENCE, (self._life.deadline - trio.current_time()) / 2)
+        with trio.move_on_after(patience) as scope:
+            await connection.list_others(OTHERS)
+        if scope.cancelled_caught:
+            self._refresh.ask(OTHERS)
 
     async def _serve(self, connection: Connection, callbacks: trio.Nursery) -> None:
         """Do all that a connected server does, each in a task of its own, until it is lost or ended."""
@@ -241,7 +257,7 @@ class ServerActor:
             self._refresh.open(connection, nursery)
             nursery.start_soon(self._work, connection)
             nursery.start_soon(self._follow_control, connection, callbacks)
-            nursery.start_soon(connection.watch_tools, self._refresh.tools_changed)
+            nursery.start_soon(connection.watch_lists, self._refresh.changed)
             if self._liveness is not None:
                 nursery.start_soon(keep_watch, connection, self._liveness)
             serving = nursery.cancel_scope
@@ -329,7 +345,7 @@ class ServerActor:
         self._refuse_new()
         self._refuse([message for message in self._owner.control.close() if not isinstance(message, ReplySlot)])
 
-    def _refuse(self, messages: Sequence[CallTool | FollowUp]) -> None:
+    def _refuse(self, messages: Sequence[Request | FollowUp]) -> None:
         for message in messages:
             message.slot.resolve(self._why)
 

@@ -1,7 +1,7 @@
 """The public API of mcp-nursery, loaded when it is first used: `import mcp` alone takes most of a second.
 
 Here is what a program starts with, as `__init__.pyi` lists it. The rest is in `errors`, `events`, `approval`,
-`callbacks`, `config`, `status`, `toolset` and `testing`.
+`callbacks`, `config`, `resources`, `status`, `toolset` and `testing`.
 """
 
 import lazy_loader  # pyright: ignore[reportMissingTypeStubs]

@@ -14,6 +14,8 @@ from mcp_nursery.actors.errors import (
     ServerDown,
     ServerError,
     SupervisorClosed,
+    UnknownPrompt,
+    UnknownResource,
     UnknownServer,
     UnknownTool,
 )
@@ -34,6 +36,8 @@ __all__ = [
     "ServerDown",
     "ServerError",
     "SupervisorClosed",
+    "UnknownPrompt",
+    "UnknownResource",
     "UnknownServer",
     "UnknownTool",
     "error_content",

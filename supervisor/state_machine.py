@@ -15,7 +15,7 @@ from attrs import evolve, field, frozen
 
 from mcp_nursery.actors.enums import ExitKind, ServerState
 from mcp_nursery.actors.errors import one_line
-from mcp_nursery.actors.messages import Connected, ExitReason, Owner
+from mcp_nursery.actors.messages import NOTHING_DECLARED, Connected, Definitions, ExitReason, Owner
 
 from .error_line import kept_tail, telling_line
 from .restart_policy import Finished, GiveUp, Restart, RestartPolicy, RestartTracker
@@ -23,8 +23,6 @@ from .server_info import Introduction
 from .tools.pins import UNREVIEWED, Review
 
 if TYPE_CHECKING:
-    from mcp_types import Tool as Definition
-
     from .spec import ServerSpec
 
 _S = ServerState
@@ -112,10 +110,10 @@ class Snapshot:
     """What the server said of itself, last known."""
     owner: Owner | None = field(default=None, repr=False)
     """Where calls go; set in `connected` only."""
-    definitions: "tuple[Definition, ...]" = field(default=(), repr=False)
-    """The tools as the server declared them, last known; which states show them is the catalogue's affair."""
+    definitions: Definitions = field(default=NOTHING_DECLARED, repr=False)
+    """What the server declares, last known; which states show it is the catalogue's affair."""
     review: Review = field(default=UNREVIEWED, repr=False)
-    """How they compare with what they were when they were first used."""
+    """How its tools compare with what they were when they were first used."""
 
     @property
     def settled(self) -> bool:
@@ -218,8 +216,8 @@ class StateMachine:
 
     # -- connected ------------------------------------------------------------------------------------------------
 
-    def listed(self, definitions: "tuple[Definition, ...]", review: Review) -> "StateMachine":
-        """Its tools were fetched again, or compared again with what they were."""
+    def listed(self, definitions: Definitions, review: Review) -> "StateMachine":
+        """Some of its lists were fetched again, or its tools compared again with what they were."""
         return self._to(evolve(self.snapshot, definitions=definitions, review=review))
 
     def idle(self, now: float) -> "StateMachine":

@@ -14,11 +14,16 @@ from mcp_nursery.actors.reply import ProgressCallback
 from mcp_nursery.actors.roots import are_roots
 
 from .calls.attempts import Attempts
-from .calls.call import ActiveCall, Call, Resend, WhenDown
+from .calls.call import Call, Resend, WhenDown
 from .calls.fan_out import FanOut, Until, open_fan_out
+from .calls.others import Completing, PromptGet, ResourceRead
+from .calls.tool_call import ToolCall
 from .config import Config
 from .config.specs import Given, specs_of
 from .events import EventStream
+from .resources.prompt import Prompt
+from .resources.resource import Resource, ResourceTemplate
+from .resources.results import Completion, PromptResult, ResourceResult
 from .servers.commands import Reconnect, Start, Stop
 from .servers.servers import Servers
 from .spec import ServerSpec
@@ -66,6 +71,11 @@ class Supervisor:
             UnknownServer: No server of that name.
             ServerDown: The server that was named is in a state that only a person ends.
         """
+        await self._list(server, refresh=refresh)
+        return self.tools if server is None else tuple(tool for tool in self.tools if tool.server == server)
+
+    async def _list(self, server: str | None, *, refresh: bool) -> None:
+        """Have everything listed that can be. See `list_tools`."""
         chosen("refresh", refresh, true_or_false)
         servers = self._servers
         servers.check_open()
@@ -77,13 +87,9 @@ class Supervisor:
                 servers.wake(name)
             await servers.first_attempts(names, wake=True)
             if refresh:
-                await servers.refresh_tools(names)
-        if server is None:
-            return self.tools
-        snapshot = servers.snapshot(server).value
-        if snapshot.state in LEFT_BY_NOBODY:
+                await servers.refresh_lists(names)
+        if server is not None and (snapshot := servers.snapshot(server).value).state in LEFT_BY_NOBODY:
             raise server_down(snapshot, now=trio.current_time())
-        return tuple(tool for tool in self.tools if tool.server == server)
 
     def as_toolset(self) -> Toolset:
         """The tools as the loop of a model's host uses them; follows every change of the catalogue."""
@@ -142,7 +148,7 @@ class Supervisor:
             on_progress=on_progress,
             meta=meta,
         )
-        return await Attempts(ActiveCall(call, self._servers)).run()
+        return await Attempts(ToolCall(call, self._servers)).run()
 
     def fan_out(
         self, calls: Iterable[Call], *, until: Until = "all", limit: int | None = None
@@ -202,6 +208,130 @@ class Supervisor:
             until=until,
             limit=limit,
         )
+
+    # -- resources and prompts ------------------------------------------------------------------------------------
+
+    @property
+    def resources(self) -> tuple[Resource, ...]:
+        """The resources that servers list now, sorted by URI and server: of those servers whose tools are shown."""
+        return self._servers.catalogue.value.resources
+
+    @property
+    def resource_templates(self) -> tuple[ResourceTemplate, ...]:
+        """The templates of URIs that servers can read now, sorted by template and server."""
+        return self._servers.catalogue.value.resource_templates
+
+    @property
+    def prompts(self) -> tuple[Prompt, ...]:
+        """The prompts that servers offer now, sorted by name."""
+        return self._servers.catalogue.value.prompts
+
+    async def list_resources(self, server: str | None = None, *, refresh: bool = False) -> tuple[Resource, ...]:
+        """The resources, after starting lazy servers and waiting until first attempts are settled.
+
+        Arguments and errors are those of `list_tools`; a refresh is one of everything that a server lists.
+        """
+        await self._list(server, refresh=refresh)
+        return tuple(resource for resource in self.resources if server in (None, resource.server))
+
+    async def list_prompts(self, server: str | None = None, *, refresh: bool = False) -> tuple[Prompt, ...]:
+        """The prompts, after starting lazy servers and waiting until first attempts are settled.
+
+        Arguments and errors are those of `list_tools`; a refresh is one of everything that a server lists.
+        """
+        await self._list(server, refresh=refresh)
+        return tuple(prompt for prompt in self.prompts if server in (None, prompt.server))
+
+    async def read_resource(
+        self,
+        uri: str,
+        *,
+        server: str | None = None,
+        timeout: float | None = None,
+        when_down: WhenDown | None = None,
+        resend: Resend = "safe",
+        meta: Mapping[str, Any] | None = None,
+    ) -> ResourceResult:
+        """Read a resource, by its URI as the server writes it.
+
+        Args:
+            uri: One that a server lists, or that may come of one of its templates. If several servers have it, the
+                first configured is asked; listed ones go before templates.
+            server: Whom to ask, for any URI.
+            timeout: As for `call_tool`.
+            when_down: As for `call_tool`.
+            resend: As for `call_tool`. Reading is safe to repeat: a read whose connection was lost is sent once more.
+            meta: More for the request's `_meta`.
+
+        Raises:
+            UnknownResource: No server has it, now that all first attempts are settled.
+            NurseryError: As for `call_tool`.
+        """
+        call = Call(uri, server=server, timeout=timeout, when_down=when_down, resend=resend, meta=meta)
+        return await Attempts(ResourceRead(call, self._servers)).run()
+
+    async def get_prompt(
+        self,
+        name: str,
+        arguments: Mapping[str, str] | None = None,
+        *,
+        server: str | None = None,
+        timeout: float | None = None,
+        when_down: WhenDown | None = None,
+        resend: Resend = "safe",
+        meta: Mapping[str, Any] | None = None,
+    ) -> PromptResult:
+        """Have a prompt filled in.
+
+        Args:
+            name: The public name; with `server`, that server's own name of the prompt.
+            arguments: Texts, by the names of the prompt's arguments.
+            server: Whose prompt it is.
+            timeout: As for `call_tool`.
+            when_down: As for `call_tool`.
+            resend: As for `call_tool`. This is safe to repeat.
+            meta: More for the request's `_meta`.
+
+        Raises:
+            InvalidArguments: `arguments` are not texts by name.
+            UnknownPrompt: No server has it, now that all first attempts are settled.
+            NurseryError: As for `call_tool`.
+        """
+        call = Call(name, arguments, server=server, timeout=timeout, when_down=when_down, resend=resend, meta=meta)
+        return await Attempts(PromptGet(call, self._servers)).run()
+
+    async def complete(
+        self,
+        ref: Prompt | ResourceTemplate,
+        argument: str,
+        value: str = "",
+        *,
+        context: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+        when_down: WhenDown | None = None,
+        resend: Resend = "safe",
+        meta: Mapping[str, Any] | None = None,
+    ) -> Completion:
+        """Ask how the value of an argument may go on, while a user types it.
+
+        Args:
+            ref: A prompt, or a template, of the catalogue.
+            argument: The argument of the prompt, or the variable of the template.
+            value: What is typed so far.
+            context: Values of other arguments that are known already.
+            timeout: As for `call_tool`.
+            when_down: As for `call_tool`.
+            resend: As for `call_tool`. This is safe to repeat.
+            meta: More for the request's `_meta`.
+
+        Raises:
+            InvalidArguments: `context` are not texts by name.
+            ServerError: The server completes nothing of this kind, among others.
+            NurseryError: As for `call_tool`.
+        """
+        name = ref.name if isinstance(ref, Prompt) else ref.uri_template
+        call = Call(name, server=ref.server, timeout=timeout, when_down=when_down, resend=resend, meta=meta)
+        return await Attempts(Completing(call, self._servers, ref, argument, value, context)).run()
 
     # -- pinned definitions ---------------------------------------------------------------------------------------
 

@@ -38,6 +38,14 @@ logger: Final = logging.getLogger(__name__)
 
 _STAMP_PREFIX = "io.modelcontextprotocol/"
 
+LISTED: Final[Mapping[str, str]] = {
+    "tools/list": "tools",
+    "resources/list": "resources",
+    "resources/templates/list": "resourceTemplates",
+    "prompts/list": "prompts",
+}
+"""Methods that list, and where a page of their answer has its entries."""
+
 
 class ConnectionClosed(MCPError):
     """For the session: the connection ended before the reply."""
@@ -69,15 +77,15 @@ class Endpoint(Requests):
         super().__init__(carrier)
         self._offer = offer
         self.stamp: dict[str, Any] = {}
-        """What the session puts into every request's `_meta`, learnt from its last `tools/list`."""
+        """What the session puts into every request's `_meta`, learnt from its last list."""
         self._server = server
         self.noise: int = 0
         """Frames that were no JSON-RPC message."""
         self.heard_at: float = -math.inf
         """When the peer was last heard of, on Trio's clock."""
-        self.page: Page | None = None
-        """While it is not None, an answer to `tools/list` leaves its tools here as they came, and the session gets the
-        rest: it would look at all of them in one go."""
+        self.pages: dict[str, Page] = {}
+        """An answer to a method that has a page here, one of `LISTED`, leaves its entries there as they came, and the
+        session gets the rest: it would look at all of them in one go."""
         self._limits = limits
         self._pace = Pace()
         self._notices: Notices | None = None
@@ -121,7 +129,7 @@ class Endpoint(Requests):
     ) -> dict[str, Any]:
         prepared = dict(params or {})
         meta: dict[str, Any] = dict(prepared.pop("_meta", None) or {})
-        if method == "tools/list":
+        if method in LISTED:
             self.stamp = {key: value for key, value in meta.items() if key.startswith(_STAMP_PREFIX)}
         if method == "initialize" and self._offer is not None:
             prepared["protocolVersion"] = self._offer
@@ -143,14 +151,14 @@ class Endpoint(Requests):
         if outcome is None:
             raise RequestTimedOut(REQUEST_TIMEOUT, f"{method} timed out after {timeout:g} s")
         raw = self._raw(outcome)
-        return raw if self.page is None or method != "tools/list" else self._without_tools(raw, outcome)
+        return self._without_entries(method, raw, outcome) if method in self.pages else raw
 
-    def _without_tools(self, raw: dict[str, Any], outcome: Outcome) -> dict[str, Any]:
-        tools: object = raw.get("tools")
-        if type(tools) is not list or not isinstance(outcome, Answered):
+    def _without_entries(self, method: str, raw: dict[str, Any], outcome: Outcome) -> dict[str, Any]:
+        entries: object = raw.get(LISTED[method])
+        if type(entries) is not list or not isinstance(outcome, Answered):
             return raw  # none of the protocol, as the session will say
-        self.page = Page(cast("list[object]", tools), outcome.size)
-        return raw | {"tools": []}
+        self.pages[method] = Page(cast("list[object]", entries), outcome.size)
+        return raw | {LISTED[method]: []}
 
     def _raw(self, outcome: Outcome) -> dict[str, Any]:
         """The raw result, or a fresh error for each waiter: tracebacks are per raise."""
@@ -295,9 +303,9 @@ class Endpoint(Requests):
 
 @frozen(eq=False)
 class Page:
-    """Tools as they came, and the bytes of the message that brought them."""
+    """What a server lists, as it came, and the bytes of the message that brought it."""
 
-    tools: Sequence[object]
+    entries: Sequence[object]
     size: int
 
 

@@ -8,8 +8,9 @@ from attrs import evolve, frozen
 from mcp.shared.dispatcher import as_request_id, coerce_request_id
 from mcp_types import INTERNAL_ERROR, RequestId
 
+from ..messages import CALL_TOOL
 from ..outcomes import Answered, Busy, Loss, Outcome, Rejected, Unsendable
-from ..reply import ReplySlot, ToolCodec
+from ..reply import Codec, ReplySlot
 from .carrier import Carrier, Outgoing, no_headers
 
 CLOSED: Final = Loss("the connection was closed")
@@ -28,7 +29,7 @@ class CallTable:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def open(self, slot: ReplySlot, request_id: RequestId | None = None, tool: ToolCodec | None = None) -> RequestId:
+    def open(self, slot: ReplySlot, request_id: RequestId | None = None, codec: Codec | None = None) -> RequestId:
         """Register a slot and return its request's id.
 
         Raises:
@@ -42,7 +43,7 @@ class CallTable:
         key = coerce_request_id(request_id)
         if key in self._waiting:
             raise ValueError(f"request id {request_id!r} is already in flight")
-        slot.begin(request_id, tool)
+        slot.begin(request_id, codec)
         self._waiting[key] = slot
         return request_id
 
@@ -76,15 +77,16 @@ class CallTable:
 
 @frozen(eq=False)
 class Post:
-    """A call to be sent: its slot, and its frame for a given id."""
+    """A call to be sent: its slot, and its frame for a given id. Every request of a caller's is a call here."""
 
     slot: ReplySlot
     encode: Callable[[RequestId], bytes]
-    tool: ToolCodec | None = None
+    codec: Codec | None = None
     headers: Callable[[], Mapping[str, str]] = no_headers
     """What goes with it where frames have headers."""
     limited: bool = False
     """Its caller has set a time limit."""
+    method: str = CALL_TOOL
 
 
 class Requests:
@@ -119,12 +121,12 @@ class Requests:
         for post in batch:
             slot = post.slot
             try:
-                frame = post.encode(self._table.open(slot, tool=post.tool))
+                frame = post.encode(self._table.open(slot, codec=post.codec))
             except TypeError as error:
                 self.conclude(slot, Unsendable(str(error)))
                 continue
             self._calls.add(slot)
-            outgoing.append(Outgoing(frame, slot, "tools/call", post.headers, post.limited, bounded=True))
+            outgoing.append(Outgoing(frame, slot, post.method, post.headers, post.limited, bounded=True))
         for refused in self._carrier.send(outgoing):
             assert refused.slot is not None  # a call's
             self.conclude(refused.slot, Busy())

@@ -1,13 +1,13 @@
 """How an actor talks MCP, on whatever carries its frames. The only place that imports `mcp.client`."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from mcp_types import Tool
 
-    from ..enums import Era
-    from ..messages import CallTool, Handshake, Question, Round
+    from ..enums import Era, ListKind
+    from ..messages import Definitions, Handshake, Question, Request, Round
     from ..outcomes import Loss, Outcome
     from ..reply import ReplySlot
 
@@ -27,7 +27,7 @@ class Connection(Protocol):
 
     @property
     def in_flight(self) -> int:
-        """Tool calls that wait for an answer."""
+        """Requests of callers that wait for an answer."""
         ...
 
     @property
@@ -51,8 +51,21 @@ class Connection(Protocol):
         """
         ...
 
-    def submit(self, calls: "Sequence[CallTool]") -> None:
-        """Start calls. Their outcomes come to their slots. Never waits."""
+    async def list_others(self, kinds: "Collection[ListKind]") -> None:
+        """Every page of these lists, as far as the server has them. One that cannot be had stays as it was.
+
+        Raises:
+            HandshakeFailed: The connection was lost.
+        """
+        ...
+
+    @property
+    def definitions(self) -> "Definitions":
+        """All that was listed, each list as it was had last."""
+        ...
+
+    def submit(self, requests: "Sequence[Request]") -> None:
+        """Start requests. Their outcomes come to their slots. Never waits."""
         ...
 
     async def answer(self, question: "Question") -> "Outcome":
@@ -79,8 +92,9 @@ class Connection(Protocol):
         """Wait until no call is in flight."""
         ...
 
-    async def watch_tools(self, tell: Callable[[], None]) -> None:
-        """Have `tell` called whenever the server says that its tools changed, or may have. Never raises; may return."""
+    async def watch_lists(self, tell: "Callable[[Collection[ListKind]], None]") -> None:
+        """Have `tell` called whenever the server says that some of its lists changed, or may have. Never raises; may
+        return."""
         ...
 
     async def announce_roots(self) -> None:

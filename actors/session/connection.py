@@ -1,8 +1,9 @@
 """A connection on a wire of our own: calls go straight to the endpoint, the rest through the SDK's session over it."""
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
+from typing import Any, TypedDict
 
 from mcp.client import ClientSession
 from mcp_types import Tool
@@ -10,21 +11,21 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from ..callbacks import NO_HOST, Host
-from ..enums import Era, Protocol
+from ..enums import Era, ListKind, Protocol
 from ..errors import folded
-from ..jsonrpc import codec
 from ..jsonrpc.carrier import Carrier
 from ..jsonrpc.dispatcher import Endpoint
 from ..jsonrpc.pending import Post
-from ..messages import CallTool, Handshake, Question, Round
+from ..messages import CALL_TOOL, Definitions, Handshake, Question, Request, Round
 from ..outcomes import Loss, Outcome, Unlisted
-from ..reply import ReplySlot
+from ..reply import Codec, ReplySlot
 from .base import Connection, HandshakeFailed
 from .handshake import BAD_ANSWER, CLIENT_INFO, WrongProtocol, check_protocol, negotiate, probe
 from .host_requests import announce_roots, answer, open_callbacks, round_params
-from .list_changes import ToolChanges
+from .list_changes import ListChanges
+from .lists import Lists
+from .requests import PreparedRequest
 from .tool_call import PreparedTools
-from .tool_list import list_tools, raw_page
 
 
 @asynccontextmanager
@@ -35,35 +36,39 @@ async def open_connection(
     async with open_callbacks(host) as callbacks:
         offer = host.protocol if host.protocol in HANDSHAKE_PROTOCOL_VERSIONS else None
         endpoint = Endpoint(carrier, host.limits, server=host.server, offer=offer)
-        changes = ToolChanges()
+        changes = ListChanges()
         entering = ClientSession(dispatcher=endpoint, client_info=CLIENT_INFO, message_handler=changes, **callbacks)
         async with entering as session:  # which runs the endpoint, as its dispatcher, until it is left
-            yield WiredConnection(carrier, endpoint, session, changes, host=host, stderr_tail=stderr_tail)
+            lists = Lists(session, endpoint, most=host.limits.kept, server=host.server)
+            yield WiredConnection(carrier, endpoint, session, changes, lists, host=host, stderr_tail=stderr_tail)
 
 
 class WiredConnection:
-    """A `Connection` whose tool calls spawn no task and make no pass through the session."""
+    """A `Connection` on which requests of callers spawn no task and make no pass through the session."""
 
     def __init__(
         self,
         carrier: Carrier,
         endpoint: Endpoint,
         session: ClientSession,
-        changes: ToolChanges,
+        changes: ListChanges,
+        lists: Lists,
         *,
         host: Host,
         stderr_tail: Callable[[], str],
     ) -> None:
         self._carrier = carrier
-        self._limits = host.limits
         self._protocol: Protocol = host.protocol
         self._offers_roots = host.callbacks.roots is not None
         self._stderr_tail = stderr_tail
         self._endpoint = endpoint
         self._session = session
         self._changes = changes
+        self._lists = lists
         self._era: Era | None = None
         self._tools = PreparedTools((), protocol_version="", stamp={})
+        self._others: dict[str, PreparedRequest] = {}
+        """What is no tool call, by its method."""
 
     @property
     def pid(self) -> int | None:
@@ -77,7 +82,7 @@ class WiredConnection:
 
     @property
     def in_flight(self) -> int:
-        """Tool calls that wait for an answer."""
+        """Requests of callers that wait for an answer."""
         return self._endpoint.in_flight
 
     @property
@@ -102,28 +107,51 @@ class WiredConnection:
 
     async def list_tools(self) -> tuple[Tool, ...]:
         """Every page of `tools/list`. See `Connection`."""
-        self._changes.listed()
+        self._changes.listed([ListKind.TOOLS])
         try:
-            tools = await list_tools(partial(raw_page, self._session, self._endpoint), most=self._limits.kept)
+            await self._lists.fetch(ListKind.TOOLS)
         except BAD_ANSWER as error:
             raise self._failed("tools/list", error) from error
         self._carrier.opened()
+        self._tools = PreparedTools(self.definitions.tools, **self._prepared_with)
+        return self.definitions.tools
+
+    async def list_others(self, kinds: Collection[ListKind]) -> None:
+        """Every page of these lists, as far as they can be had. See `Connection`."""
+        self._changes.listed(kinds)
+        await self._lists.try_fetch(kinds)
+        if self._endpoint.lost.is_set():
+            raise HandshakeFailed(self._endpoint.loss, era=self._era, lost=True)
+
+    @property
+    def definitions(self) -> Definitions:
+        """All that was listed. See `Connection`."""
+        return self._lists.definitions
+
+    @property
+    def _prepared_with(self) -> "_Prepared":
         version = self._session.protocol_version
         assert version is not None  # the handshake came first
-        self._tools = PreparedTools(tools, protocol_version=version, stamp=self._endpoint.stamp)
-        return tools
+        return {"protocol_version": version, "stamp": self._endpoint.stamp}
 
-    def submit(self, calls: Sequence[CallTool]) -> None:
-        """Start calls with one write. See `Connection`."""
+    def submit(self, requests: Sequence[Request]) -> None:
+        """Start requests with one write. See `Connection`."""
         posts: list[Post] = []
-        for call in calls:
-            slot, tool = call.slot, self._tools.get(call.tool)
-            if tool is None:
-                slot.resolve(Unlisted())
-                continue
-            encode = partial(tool.frame, arguments=call.arguments, meta=call.meta, wants_progress=slot.wants_progress)
-            posts.append(Post(slot, encode, tool, partial(tool.headers, call.arguments), call.limited))
+        for request in requests:
+            codec = self._codec(request)
+            if codec is None:
+                request.slot.resolve(Unlisted())
+            else:
+                posts.append(_post(request, codec, request.params))
         self._endpoint.post(posts)
+
+    def _codec(self, request: Request) -> Codec | None:
+        """What writes a request; None for a tool that is not listed."""
+        if request.method == CALL_TOOL:
+            return self._tools.get(request.name)
+        if request.method not in self._others:
+            self._others[request.method] = PreparedRequest(request.method, **self._prepared_with)
+        return self._others[request.method]
 
     async def answer(self, question: Question) -> Outcome:
         """Have the host answer a question. See `Connection`."""
@@ -131,17 +159,11 @@ class WiredConnection:
 
     def send_round(self, again: Round) -> None:
         """Start one more round of a call. See `Connection`."""
-        call = again.call
-        tool = call.slot.tool or self._tools.get(call.tool)  # that of the round before, also if it is listed no more
-        if tool is None:
-            call.slot.resolve(Unlisted())
-            return
-
-        def encode(request_id: int | str) -> bytes:
-            meta = {**call.meta, "progressToken": request_id} if call.slot.wants_progress else call.meta
-            return codec.request(request_id, "tools/call", round_params(again, tool.params_meta(meta)))
-
-        self._endpoint.post([Post(call.slot, encode, tool, partial(tool.headers, call.arguments), call.limited)])
+        codec = again.slot.codec or self._codec(again.call)  # that of the round before, also if it is listed no more
+        if codec is None:
+            again.slot.resolve(Unlisted())
+        else:
+            self._endpoint.post([_post(again.call, codec, round_params(again))])
 
     def cancel(self, *slots: ReplySlot) -> None:
         """Take calls back, or tell the server. See `Connection`."""
@@ -162,8 +184,8 @@ class WiredConnection:
         while self._endpoint.in_flight:
             await self._endpoint.settled()
 
-    async def watch_tools(self, tell: Callable[[], None]) -> None:
-        """Have `tell` called whenever the tools changed. See `Connection`."""
+    async def watch_lists(self, tell: Callable[[Collection[ListKind]], None]) -> None:
+        """Have `tell` called whenever lists changed. See `Connection`."""
         self._carrier.opened()
         await self._changes.watch(self._session, tell)
 
@@ -195,6 +217,19 @@ class WiredConnection:
         loss = self._endpoint.loss
         refused = probing and self._carrier.dies_of_a_probe and not loss.unheard
         return HandshakeFailed(loss, era=self._era, probe_refused=refused, lost=True)
+
+
+def _post(request: Request, codec: Codec, params: bytes) -> Post:
+    slot = request.slot
+    encode = partial(codec.frame, params=params, meta=request.meta, wants_progress=slot.wants_progress)
+    return Post(slot, encode, codec, partial(codec.headers, params), request.limited, request.method)
+
+
+class _Prepared(TypedDict):
+    """What requests are prepared with."""
+
+    protocol_version: str
+    stamp: dict[str, Any]
 
 
 def _described(error: Exception) -> str:

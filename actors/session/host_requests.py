@@ -47,10 +47,10 @@ _BACKLOG = 1024
 
 @dataclass(kw_only=True)
 class CallContext(ClientRequestContext):
-    """Of a question that came as a result of `tools/call`."""
+    """Of a question that came as a result of a call."""
 
     tool: str
-    """The server's own name of the tool that asks."""
+    """The server's own name of the tool that asks, of the prompt, or the URI."""
 
 
 class SessionCallbacks(TypedDict, total=False):
@@ -171,7 +171,7 @@ async def answer(session: ClientSession, question: Question) -> Answered | Rejec
     """What the host's callback says, or the session in its place where there is none."""
     params = question.request.params
     context = CallContext(
-        session=session, request_id=question.key, meta=params.meta if params else None, tool=question.tool
+        session=session, request_id=question.key, meta=params.meta if params else None, tool=question.name
     )
     said = await session.dispatch_input_request(context, question.request)
     if isinstance(said, ErrorData):
@@ -179,14 +179,11 @@ async def answer(session: ClientSession, question: Question) -> Answered | Rejec
     return Answered(said.model_dump(by_alias=True, mode="json", exclude_none=True))
 
 
-def round_params(again: Round, meta: dict[str, Any]) -> dict[str, Any]:
-    """The parameters of `tools/call` for one more round."""
-    call = again.call
-    params: dict[str, Any] = {"name": call.tool}
-    if call.arguments is not None:
-        params["arguments"] = decode(call.arguments)
+def round_params(again: Round) -> bytes:
+    """The parameters of a call for one more round."""
+    params: dict[str, Any] = decode(again.call.params)
     if again.responses is not None:
         params["inputResponses"] = again.responses
     if again.state is not None:
         params["requestState"] = again.state
-    return params | {"_meta": meta} if meta else params
+    return encode(params)

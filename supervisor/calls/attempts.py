@@ -1,5 +1,5 @@
-"""One call from its name to its result, attempt after attempt: find its tool, send it, judge the outcome, and decide
-whether it may be sent again.
+"""One call from its name to its result, attempt after attempt: find what it goes to, send it, judge the outcome, and
+decide whether it may be sent again.
 
 A call is sent again at most once, and only if that cannot make its server act twice: it was not sent, or the tool may
 run twice and the connection was lost before an answer came. A timeout or a cancelled caller ends it.
@@ -7,33 +7,31 @@ run twice and the connection was lost before an answer came. A timeout or a canc
 
 from collections.abc import Coroutine
 from functools import cached_property
-from typing import Any
+from typing import Any, Generic
 
 import trio
 
 from mcp_nursery.actors.enums import Delivery
 from mcp_nursery.actors.errors import CallError, CallTimeout, NurseryError, SupervisorClosed
-from mcp_nursery.actors.messages import CallTool
+from mcp_nursery.actors.messages import Request
 from mcp_nursery.actors.outcomes import Answered, Dropped, Loss, Outcome, Rejected, Unrouted
 from mcp_nursery.actors.reply import ReplySlot
-from mcp_nursery.actors.session.tool_call import InputWanted
+from mcp_nursery.actors.session.requests import InputWanted
 
-from ..tools.results import ToolResult
-from ..tools.tool import Tool
-from .call import ActiveCall
+from .call import ActiveCall, Found, R
 from .input_rounds import Asked, InputRounds, may_be_question, wants_a_visit
 from .result import judge, lost
 from .target import Target
 
 
-class Attempts:
+class Attempts(Generic[R]):
     """The attempts of one call.
 
     `run` is all of it, in the caller's task. Who has many calls and one task takes the steps apart: `start` what can be
     sent at once, `conclude` when its slot is decided, and `run` what needs more than that.
     """
 
-    def __init__(self, call: ActiveCall) -> None:
+    def __init__(self, call: ActiveCall[Any, R]) -> None:
         self._call = call
         self._servers = call.servers
 
@@ -42,7 +40,7 @@ class Attempts:
         """Most calls are sent at once and need none."""
         return Target(self._call)
 
-    def run(self) -> Coroutine[Any, Any, ToolResult]:
+    def run(self) -> Coroutine[Any, Any, R]:
         """Bring the call to its result: from its name, or from the outcome of what `start` has sent.
 
         Tries, and once more if that is allowed.
@@ -52,7 +50,7 @@ class Attempts:
         """
         return self._run() if self._servers.telemetry is None else self._run_told()
 
-    async def _run_told(self) -> ToolResult:
+    async def _run_told(self) -> R:
         """The same, where somebody wants to know how it ends."""
         try:
             result = await self._run()
@@ -62,19 +60,19 @@ class Attempts:
         self._call.end(result)
         return result
 
-    async def _run(self) -> ToolResult:
+    async def _run(self) -> R:
         call, outcome = self._call, self._call.slot.outcome
-        tool = call.found or await self._begin()
-        server, failed = tool.server, True
+        found = call.found or await self._begin()
+        server, failed = found.server, True
         error: CallError | None = None
         try:
             while True:
                 if outcome is None:
-                    if not tool.available:
-                        tool = await self._ready(error)
+                    if not found.available:
+                        found = await self._ready(error)
                     outcome = await call.submit()
                 ended = await self._ended(outcome)
-                if isinstance(ended, ToolResult):
+                if not isinstance(ended, (Unrouted, Loss, Dropped)):
                     failed = False
                     return ended
                 if isinstance(ended, Unrouted):
@@ -82,31 +80,31 @@ class Attempts:
                     self._target.leave(call.slot.incarnation)
                 else:
                     error = await self._failed(ended, final=error is not None)
-                tool, outcome = await self._ready(error), None
+                found, outcome = await self._ready(error), None
         finally:
             self._servers.usage.finish_call(server, failed=failed)
 
-    async def _begin(self) -> Tool:
-        """Find the tool, and count the call."""
+    async def _begin(self) -> Found:
+        """Find what is called, and count the call."""
         await trio.lowlevel.checkpoint_if_cancelled()
         call, servers = self._call, self._servers
         if servers.closed:
             raise SupervisorClosed
-        tool = servers.catalogue.value.find(call.asked.name, call.asked.server) or await self._find()
-        call.begin(tool)
-        servers.usage.begin_call(tool.server)
-        return tool
+        found = call.find() or await self._find()
+        call.begin(found)
+        servers.usage.begin_call(found.server)
+        return found
 
-    async def _find(self) -> Tool:
-        """The tool that nobody knows now, if it comes in time."""
+    async def _find(self) -> Found:
+        """What nobody knows now, if it comes in time."""
         self._call.begin(None)
-        self._target.find_in(self._servers.catalogue.value)  # refuses, whatever the call's time, if it cannot come
+        self._target.look()  # refuses, whatever the call's time, if it cannot come
         with self._call.in_time():
             return await self._target.find()
 
     # -- attempts -------------------------------------------------------------------------------------------------
 
-    async def _ended(self, outcome: Outcome) -> ToolResult | Unrouted | Loss | Dropped:
+    async def _ended(self, outcome: Outcome) -> R | Unrouted | Loss | Dropped:
         """How one attempt ends, after all the rounds in which its server asks before it answers."""
         call = self._call
         rounds: InputRounds | None = None
@@ -149,37 +147,37 @@ class Attempts:
             return False
         if self._call.delivery is Delivery.NOT_SENT:
             return True
-        return resend == "always" or self._call.tool.hints.repeatable
+        return resend == "always" or self._call.repeatable
 
-    async def _ready(self, error: CallError | None) -> Tool:
+    async def _ready(self, error: CallError | None) -> Found:
         """Wait until a live incarnation can take the call, as long as the caller wants to wait."""
         patient = error is not None and error.delivery is Delivery.UNKNOWN
         try:
             with self._call.in_time():
-                tool = await self._target.ready(patient=patient)
+                found = await self._target.ready(patient=patient)
         except CallTimeout:
             raise
         except NurseryError:
             if error is not None:
                 raise error from None  # what became of the call goes before where the server stands now
             raise
-        self._call.found = tool
-        return tool
+        self._call.found = found
+        return found
 
     # -- its steps, for who has many calls ------------------------------------------------------------------------
 
-    def start(self, slot: ReplySlot) -> CallTool | None:
+    def start(self, slot: ReplySlot) -> Request | None:
         """The message to submit, if the call can be sent at once and needs no task of its own; None otherwise."""
         call, servers = self._call, self._servers
         asked = call.asked
         attentive = asked.on_progress is not None or asked.idle_timeout is not None
         if attentive or asked.timeout == 0 or servers.closed:
             return None
-        tool = servers.catalogue.value.find(asked.name, asked.server)
-        if tool is None or not tool.available:
+        found = call.find()
+        if found is None or not found.available:
             return None
-        call.begin(tool)
-        servers.usage.begin_call(tool.server)
+        call.begin(found)
+        servers.usage.begin_call(found.server)
         return call.message(slot)
 
     @property
@@ -200,7 +198,7 @@ class Attempts:
         outcome = self._call.slot.outcome
         return isinstance(outcome, (Unrouted, Loss, Dropped)) or may_be_question(outcome)
 
-    async def conclude(self) -> ToolResult:
+    async def conclude(self) -> R:
         """The result, now that the slot of `start` is decided and needs no more. Cancelled, it can be asked again.
 
         Raises:
@@ -214,10 +212,10 @@ class Attempts:
         except trio.Cancelled:
             raise
         except BaseException as error:
-            self._servers.usage.finish_call(call.tool.server, failed=True)
+            self._servers.usage.finish_call(call.server_name, failed=True)
             call.end(error)
             raise
-        self._servers.usage.finish_call(call.tool.server, failed=False)
+        self._servers.usage.finish_call(call.server_name, failed=False)
         call.end(result)
         return result
 
@@ -225,5 +223,5 @@ class Attempts:
         """Take back what `start` began, or have the server told."""
         slot = self._call.slot
         slot.abandon()
-        self._servers.usage.finish_call(self._call.tool.server, failed=not isinstance(slot.outcome, Answered))
+        self._servers.usage.finish_call(self._call.server_name, failed=not isinstance(slot.outcome, Answered))
         self._call.end(None)

@@ -1,5 +1,5 @@
-"""One tool call: what its caller asks for, and the same call under way: where it waits, what time it has, and whether
-a server may have acted on it.
+"""One call: what its caller asks for, and the same call under way: where it waits, what time it has, and whether a
+server may have acted on it. Tools are called, and so is whatever else a server answers: see the classes of calls.
 
 A call waits in a slot, and in a new one each time it is sent: again after a loss, or once more with what its server
 asked for. What an earlier slot knows counts on: once a server may have acted on the call, no later slot can say that
@@ -7,29 +7,30 @@ it was not sent.
 """
 
 import math
-from collections.abc import Callable, Generator, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import Any, Final, Literal
+from typing import Any, ClassVar, Final, Generic, Literal, Protocol, TypeVar
 
 import trio
-from attrs import Factory, define, field, frozen
+from attrs import define, field, frozen
 from opentelemetry.context import get_current
 from opentelemetry.propagate import inject
 
 from mcp_nursery.actors.argument_checks import Check, chosen, function_or_none, one_of, seconds_or_none
 from mcp_nursery.actors.enums import Delivery
-from mcp_nursery.actors.errors import CallError, CallTimeout, InvalidArguments, SupervisorClosed
+from mcp_nursery.actors.errors import CallError, CallTimeout, InvalidArguments, NurseryError, SupervisorClosed
 from mcp_nursery.actors.jsonrpc.codec import encode
-from mcp_nursery.actors.messages import CallTool
+from mcp_nursery.actors.messages import Request
 from mcp_nursery.actors.outcomes import Outcome
+from mcp_nursery.actors.pieces import Steps
 from mcp_nursery.actors.reply import IdleLimit, ProgressCallback, ReplySlot
 
 from ..security.redaction import Redactor
+from ..servers.observable import OTHERS
 from ..servers.servers import Servers
 from ..telemetry.operation import Operation
 from ..telemetry.telemetry import Telemetry
-from ..tools.results import ToolResult
-from ..tools.tool import Tool
 
 WhenDown = Literal["wait", "fail"]
 Resend = Literal["safe", "always", "never"]
@@ -104,66 +105,123 @@ _NO_SLOT: Final = ReplySlot()
 """Of a call that was not sent yet."""
 
 
-@define(eq=False, repr=False)
-class ActiveCall:
-    """One call under way, in its caller's task.
+class Found(Protocol):
+    """What a call goes to: a tool, or whatever else a server has."""
 
-    Raises:
-        InvalidArguments: `asked.arguments` is not a JSON object.
-    """
+    @property
+    def server(self) -> str:
+        """Whose it is."""
+        ...
+
+    @property
+    def available(self) -> bool:
+        """Whether that server is connected."""
+        ...
+
+
+F = TypeVar("F", bound=Found)
+R = TypeVar("R")
+
+
+@define(eq=False, repr=False)
+class ActiveCall(ABC, Generic[F, R]):
+    """One call under way, in its caller's task: of a tool, or any other request that comes to an `R`."""
 
     asked: Call
     servers: Servers
-    arguments: bytes | None = field(
-        default=Factory(
-            lambda call: encode_arguments(call.asked.arguments, call.asked.name, call.asked.server), takes_self=True
-        ),
-        init=False,
-    )
-    """Encoded once."""
     timeout: float = field(default=math.inf, init=False)
     """Seconds for all of it."""
     slot: ReplySlot = field(default=_NO_SLOT, init=False)
     """Where it waits, or waited last."""
-    found: Tool | None = field(default=None, init=False)
-    """What is called; None until it is found."""
+    found: F | None = field(default=None, init=False)
+    """What it goes to; None until that is found."""
     operation: Operation | None = field(default=None, init=False)
     """What is traced and measured of it; None if nobody wants to know, and before it began."""
     _started: float = field(factory=trio.current_time, init=False)
     _acted_before: bool = field(default=False, init=False)
     """Whether a server may have acted before the call came to its present slot."""
 
-    # -- its tool -------------------------------------------------------------------------------------------------
+    # -- what differs from one kind of call to another ------------------------------------------------------------
+
+    method: ClassVar[str]
+    """Of the protocol."""
+    awaited: ClassVar[str | None] = OTHERS
+    """What news it waits for while nobody has what it goes to: see `AwaitedTools`. None for those of its own name."""
+
+    @abstractmethod
+    def find(self) -> F | None:
+        """What it goes to, as it is known now."""
+
+    @abstractmethod
+    def former_owner(self) -> str | None:
+        """A server that had it until it came to its present state."""
+
+    def check_allowed(self) -> None:
+        """Refuse what is there and must not be used.
+
+        Raises:
+            NotApproved: It is held back.
+        """
+
+    def possible_owners(self) -> Sequence[str]:
+        """The servers that may have something of this name, if its name says so."""
+        return ()
+
+    @abstractmethod
+    def unknown(self, down: Sequence[str]) -> NurseryError:
+        """The error where nobody has it; `down`: servers that are not connected, one of which may."""
 
     @property
-    def tool(self) -> Tool:
-        """What is called, since it was found."""
-        assert self.found is not None
-        return self.found
+    @abstractmethod
+    def repeatable(self) -> bool:
+        """Whether a server may do it twice."""
 
-    def begin(self, tool: Tool | None) -> None:
-        """What is called is known, or still to be found, and so what time the call has: its own limit goes before the
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """What it goes to, as its server calls it, or as the caller named it."""
+
+    @abstractmethod
+    def params(self) -> bytes:
+        """The parameters of its request, since it was found: a JSON object without `_meta`."""
+
+    @abstractmethod
+    def given(self, result: Any, incarnation: int, *, small: bool) -> Steps[R]:
+        """What the caller gets of a typed result.
+
+        Raises:
+            ValueError: It has no JSON form.
+        """
+
+    @abstractmethod
+    def signals(self, given: R) -> tuple[str, ...]:
+        """Names of the injection signals in that."""
+
+    # -- what it goes to ------------------------------------------------------------------------------------------
+
+    def begin(self, found: F | None) -> None:
+        """What it goes to is known, or still to be found, and so what time the call has: its own limit goes before the
         server's, and that before the environment's."""
-        self.found = tool
+        self.found = found
         if self.asked.timeout is not None:
             self.timeout = float(self.asked.timeout)
         else:
-            servers_own = None if tool is None else self.servers.snapshots[tool.server].value.spec.call_timeout
+            servers_own = None if found is None else self.servers.snapshots[found.server].value.spec.call_timeout
             self.timeout = self.servers.call_timeout(servers_own)
         if self.servers.telemetry is not None:
-            self._begin_operation(self.servers.telemetry, tool)
+            self._begin_operation(self.servers.telemetry)
 
-    def _begin_operation(self, telemetry: Telemetry, tool: Tool | None) -> None:
-        self.operation = self.operation or telemetry.operation("tools/call")
+    def _begin_operation(self, telemetry: Telemetry) -> None:
+        self.operation = self.operation or telemetry.operation(self.method)
         about = telemetry.about(self.server_name)
-        self.operation.begin(about, None if tool is None else self.redactor.said(tool.tool))
+        self.operation.begin(about, None if self.found is None else self.redactor.said(self.name))
 
     def end_attempt(self, ended: object) -> None:
         """The attempt that waited in the present slot is over; with which error."""
         if self.operation is not None:
             self.operation.note_attempt(self.slot, self.delivery, ended)
 
-    def end(self, ended: ToolResult | BaseException | None) -> None:
+    def end(self, ended: R | BaseException | None) -> None:
         """It is over; None: its caller gave up."""
         if self.operation is None:
             return
@@ -174,18 +232,13 @@ class ActiveCall:
 
     @property
     def server_name(self) -> str:
-        """Whose tool it is; empty if that is not known."""
+        """Where it goes to; empty if that is not known."""
         return self.asked.server or "" if self.found is None else self.found.server
-
-    @property
-    def tool_name(self) -> str:
-        """The server's own name of the tool, or how the caller named it."""
-        return self.asked.name if self.found is None else self.found.tool
 
     @property
     def redactor(self) -> Redactor:
         """What takes its server's secrets out of what is told of it."""
-        return self.servers.redactor(self.tool.server)
+        return self.servers.redactor(self.server_name)
 
     # -- its time -------------------------------------------------------------------------------------------------
 
@@ -210,7 +263,7 @@ class ActiveCall:
         """The error of a call whose time is over, or that heard nothing for `idle` seconds."""
         return CallTimeout(
             server=self.server_name,
-            tool=self.tool_name,
+            tool=self.name,
             incarnation=self.slot.incarnation,
             delivery=self.delivery,
             timeout=self.timeout if idle is None else idle,
@@ -225,19 +278,19 @@ class ActiveCall:
         delivery = self.slot.delivery
         return Delivery.UNKNOWN if self._acted_before and delivery is Delivery.NOT_SENT else delivery
 
-    def message(self, slot: ReplySlot) -> CallTool:
+    def message(self, slot: ReplySlot) -> Request:
         """The message that sends it. From now on it waits in this slot, as long as it has time."""
-        asked, tool, self.slot = self.asked, self.found, slot
-        assert tool is not None  # it was found
+        asked, found, self.slot = self.asked, self.found, slot
+        assert found is not None  # it was found
         self.servers.timer.watch(slot, self._started + self.timeout)
         meta = {key: value for key, value in asked.meta.items() if value is not None} if asked.meta else {}
         context = get_current() if self.operation is None else self.operation.context
         if context:  # an empty context has nothing to inject, and finding that out takes the propagators longer
             inject(meta, context)
         limited = asked.idle_timeout is not None or self.timeout < math.inf
-        return CallTool(tool.server, tool.tool, self.arguments, meta, slot, limited)
+        return Request(found.server, self.method, self.name, self.params(), meta, slot, limited)
 
-    async def submit(self, hand_on: Callable[[CallTool], None] | None = None) -> Outcome:
+    async def submit(self, hand_on: Callable[[Request], None] | None = None) -> Outcome:
         """Give it to `hand_on`, or else to the router, and wait in a new slot, as long as it has time.
 
         Raises:

@@ -13,7 +13,7 @@ from attrs import define, frozen
 
 from mcp_nursery.actors.argument_checks import chosen, number
 from mcp_nursery.actors.errors import NurseryError
-from mcp_nursery.actors.messages import CallTool
+from mcp_nursery.actors.messages import Request
 from mcp_nursery.actors.nurseries import open_bare_nursery
 from mcp_nursery.actors.outcomes import Unrouted
 from mcp_nursery.actors.reply import ReplySlot
@@ -21,7 +21,8 @@ from mcp_nursery.actors.reply import ReplySlot
 from ..servers.servers import Servers
 from ..tools.results import ToolResult
 from .attempts import Attempts
-from .call import ActiveCall, Call
+from .call import Call
+from .tool_call import ToolCall
 
 __all__ = ["CallOutcome", "FanOut"]
 
@@ -62,7 +63,7 @@ class _Entry:
 
     index: int
     call: Call
-    attempts: Attempts
+    attempts: Attempts[ToolResult]
     duration: float = 0.0
     """Set when its slot is decided."""
 
@@ -135,7 +136,7 @@ class _Sending:
                 await trio.lowlevel.checkpoint()
 
     async def _send_some(self) -> None:
-        bulk: list[CallTool] = []
+        bulk: list[Request] = []
         for _ in range(_BULK):
             if not self._unbegun or self._in_flight >= self._limit:
                 break
@@ -149,9 +150,9 @@ class _Sending:
                 for message in bulk:
                     message.slot.resolve(Unrouted())
 
-    def _begin(self, index: int, call: Call) -> CallTool | None:
+    def _begin(self, index: int, call: Call) -> Request | None:
         try:
-            attempts = Attempts(ActiveCall(call, self._servers))
+            attempts = Attempts(ToolCall(call, self._servers))
             message = attempts.start(ReplySlot(listener=partial(self._decided, index)))
         except NurseryError as error:
             self._arrive(CallOutcome(index, call, None, error, 0.0))

@@ -13,7 +13,7 @@ from mcp_types import (
 )
 from pydantic import ValidationError
 
-from mcp_nursery.actors.messages import CallTool, FollowUp, Owner, Question, Round
+from mcp_nursery.actors.messages import FollowUp, Owner, Question, Request, Round
 from mcp_nursery.actors.outcomes import Answered, Loss, Malformed, Outcome, Rejected
 from mcp_nursery.actors.pieces import SMALL
 
@@ -37,7 +37,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 0.25
 class InputRounds:
     """What one attempt has asked of its host so far. Everything happens in the caller's task, step after step."""
 
-    def __init__(self, call: ActiveCall) -> None:
+    def __init__(self, call: ActiveCall[Any, Any]) -> None:
         self._call = call
         self._rounds = 0
         self._visits = 0
@@ -98,14 +98,14 @@ class InputRounds:
         """
         self._call.renew_slot()
         slot = self._call.slot
-        follow_up(self._owner, Question(self._call.tool_name, key, request, slot))
+        follow_up(self._owner, Question(self._call.name, key, request, slot))
         return await slot.wait()
 
     async def _send_again(self, responses: dict[str, Any] | None, state: str | None) -> Outcome:
         """Send the call once more with answers and the server's state: a part of the same attempt."""
         asked = self._call.slot
 
-        def hand_on(call: CallTool) -> None:
+        def hand_on(call: Request) -> None:
             call.slot.follow(asked)
             follow_up(self._owner, Round(call, responses, state))
 
@@ -113,7 +113,7 @@ class InputRounds:
 
     @property
     def _owner(self) -> Owner | None:
-        observable = self._call.servers.snapshots.get(self._call.tool.server)
+        observable = self._call.servers.snapshots.get(self._call.server_name)
         return None if observable is None else observable.value.owner
 
 

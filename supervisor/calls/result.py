@@ -1,7 +1,7 @@
 """From what became of an attempt to what its caller gets: the result, or an error that says what may have happened."""
 
 import json
-from typing import Any, TypeVar, assert_never
+from typing import Any, TypeVar, assert_never, cast
 
 from attrs import evolve
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
@@ -14,7 +14,6 @@ from mcp_nursery.actors.errors import (
     InvalidResult,
     ServerBusy,
     ServerError,
-    UnknownTool,
 )
 from mcp_nursery.actors.fairness import by_turns
 from mcp_nursery.actors.json_depth import levels_of, texts_in
@@ -30,13 +29,13 @@ from mcp_nursery.actors.outcomes import (
     Unsendable,
 )
 from mcp_nursery.actors.pieces import SMALL, Steps, at_once
-from mcp_nursery.actors.session.tool_call import BadResult
+from mcp_nursery.actors.session.requests import BadResult
 
 from ..security.injection import scan, scan_in_pieces
 from ..security.redaction import MAX_SAID, Redactor
-from ..tools.results import ToolResult, tool_result
+from ..tools.results import ToolResult
 from ..tools.writing import write
-from .call import ActiveCall
+from .call import ActiveCall, R
 
 T = TypeVar("T")
 
@@ -44,14 +43,14 @@ Final = Answered | Rejected | Malformed | Unsendable | Busy | Unlisted | Expired
 """What no other attempt could change."""
 
 
-async def judge(outcome: Final, call: ActiveCall) -> ToolResult:
+async def judge(outcome: Final, call: ActiveCall[Any, R]) -> R:
     """The result that the outcome means. What came in a large message is seen to in pieces, within the call's time.
 
     Raises:
         InputWanted: There is none yet: the answer is a question.
         CallError: The call failed.
         InvalidArguments: The call has no JSON form.
-        UnknownTool: Its server has just dropped the tool.
+        UnknownTool: Its server has just dropped the tool, or whatever else was asked for.
     """
     match outcome:
         case Answered():
@@ -62,18 +61,18 @@ async def judge(outcome: Final, call: ActiveCall) -> ToolResult:
             raise _invalid(outcome.problem, call)
         case Unsendable():
             problem = f"the call cannot be sent as JSON: {outcome.problem}"
-            raise InvalidArguments(problem, server=call.server_name, tool=call.tool_name)
+            raise InvalidArguments(problem, server=call.server_name, tool=call.name)
         case Busy():
             raise _busy(call)
         case Unlisted():
-            raise UnknownTool(call.tool_name, server=call.server_name)
+            raise call.unknown(())
         case Expired():
             raise call.timed_out()
         case _:
             assert_never(outcome)
 
 
-async def _in_pieces(work: Steps[T], size: int, call: ActiveCall) -> T:
+async def _in_pieces(work: Steps[T], size: int, call: ActiveCall[Any, Any]) -> T:
     """What comes of the work on an answer that had so many bytes.
 
     Raises:
@@ -85,7 +84,7 @@ async def _in_pieces(work: Steps[T], size: int, call: ActiveCall) -> T:
         return await by_turns(work)
 
 
-def lost(outcome: Loss | Dropped, call: ActiveCall) -> CallError:
+def lost(outcome: Loss | Dropped, call: ActiveCall[Any, Any]) -> CallError:
     """The error of an attempt that got no answer, whether or not another may follow."""
     if isinstance(outcome, Loss):
         return _connection_lost(outcome, call)
@@ -95,7 +94,7 @@ def lost(outcome: Loss | Dropped, call: ActiveCall) -> CallError:
     return at_once(_refused(refusal, call, delivery=call.delivery))
 
 
-async def refused(refusal: Rejected, call: ActiveCall) -> ServerError:
+async def refused(refusal: Rejected, call: ActiveCall[Any, Any]) -> ServerError:
     """The error of a call that its server answered with an error.
 
     Raises:
@@ -104,16 +103,18 @@ async def refused(refusal: Rejected, call: ActiveCall) -> ServerError:
     return await _in_pieces(_refused(refusal, call), refusal.size, call)
 
 
-def _refused(refusal: Rejected, call: ActiveCall, *, delivery: Delivery = Delivery.ANSWERED) -> Steps[ServerError]:
+def _refused(
+    refusal: Rejected, call: ActiveCall[Any, Any], *, delivery: Delivery = Delivery.ANSWERED
+) -> Steps[ServerError]:
     """`delivery`: unknown if it may be the word of a gateway."""
     written = _written(refusal.data) if refusal.size <= SMALL else (yield from write(refusal.data))
     signals = yield from scan_in_pieces(f"{refusal.message}\n{written}")
     if signals:
-        call.servers.report_injection(call.tool, signals)
+        call.servers.report_injection(call.server_name, call.name, signals)
     redactor = call.redactor
     return ServerError(
         server=call.server_name,
-        tool=call.tool_name,
+        tool=call.name,
         incarnation=call.slot.incarnation,
         code=refusal.code,
         message=(yield from redactor.said_in_pieces(refusal.message)),
@@ -130,7 +131,7 @@ _ASKED_BY_REQUEST = "server-initiated requests"
 the host in the middle of a call as only the older protocol lets them."""
 
 
-def _advice(words: str, call: ActiveCall) -> str:
+def _advice(words: str, call: ActiveCall[Any, Any]) -> str:
     """What is to be done about what a server says that failed; empty if nothing is known."""
     observable = call.servers.snapshots.get(call.server_name)
     if _ASKED_BY_REQUEST not in words or observable is None:
@@ -159,10 +160,10 @@ def _shown(data: object, redactor: Redactor) -> Steps[Any]:
     return (yield from redactor.value_in_pieces(data))
 
 
-def _suspect(words: str, call: ActiveCall) -> None:
+def _suspect(words: str, call: ActiveCall[Any, Any]) -> None:
     """Errors quote servers too, and reach models as results do."""
     if signals := scan(words):
-        call.servers.report_injection(call.tool, signals)
+        call.servers.report_injection(call.server_name, call.name, signals)
 
 
 def _is_short(data: object) -> bool:
@@ -175,49 +176,41 @@ def _is_short(data: object) -> bool:
     return True
 
 
-def _result(answer: Answered, call: ActiveCall) -> Steps[ToolResult]:
-    slot, tool = call.slot, call.tool
-    assert slot.tool is not None  # who answers
+def _result(answer: Answered, call: ActiveCall[Any, R]) -> Steps[R]:
+    slot = call.slot
+    assert slot.codec is not None  # who answers
     assert slot.incarnation is not None  # has noted both
     small = answer.size <= SMALL
     try:
-        result = yield from slot.tool.result(answer.result, small=small)
-        given = yield from tool_result(
-            result,
-            server=tool.server,
-            tool=tool.tool,
-            max_chars=tool.max_result_chars,
-            duration=call.elapsed,
-            incarnation=slot.incarnation,
-            small=small,
-        )
+        result = yield from slot.codec.result(answer.result, small=small)
+        given = yield from call.given(result, slot.incarnation, small=small)
     except (BadResult, ValueError) as error:  # an object of this process may return integers too long to be written
         raise _invalid(str(error), call) from None
-    if given.signals:
-        call.servers.report_injection(tool, given.signals)
-    if given.is_error and (advice := _advice(given.full_text, call)):
-        return evolve(given, full_text=f"{given.full_text}\n{advice}")
+    if signals := call.signals(given):
+        call.servers.report_injection(call.server_name, call.name, signals)
+    if isinstance(given, ToolResult) and given.is_error and (advice := _advice(given.full_text, call)):
+        return cast("R", evolve(given, full_text=f"{given.full_text}\n{advice}"))
     return given
 
 
-def _invalid(problem: str, call: ActiveCall) -> InvalidResult:
+def _invalid(problem: str, call: ActiveCall[Any, Any]) -> InvalidResult:
     _suspect(problem, call)
     problem = call.redactor.said(problem)
-    return InvalidResult(problem, server=call.server_name, tool=call.tool_name, incarnation=call.slot.incarnation)
+    return InvalidResult(problem, server=call.server_name, tool=call.name, incarnation=call.slot.incarnation)
 
 
-def _busy(call: ActiveCall) -> ServerBusy:
+def _busy(call: ActiveCall[Any, Any]) -> ServerBusy:
     incarnation, delivery = call.slot.incarnation, call.delivery
-    return ServerBusy(server=call.server_name, tool=call.tool_name, incarnation=incarnation, delivery=delivery)
+    return ServerBusy(server=call.server_name, tool=call.name, incarnation=incarnation, delivery=delivery)
 
 
-def _connection_lost(loss: Loss, call: ActiveCall) -> ConnectionLost:
+def _connection_lost(loss: Loss, call: ActiveCall[Any, Any]) -> ConnectionLost:
     _suspect(f"{loss.message}\n{loss.stderr_tail}", call)
     redactor = call.redactor
     return ConnectionLost(
         redactor.said(loss.message),
         server=call.server_name,
-        tool=call.tool_name,
+        tool=call.name,
         incarnation=call.slot.incarnation,
         delivery=call.delivery,
         exit_code=loss.exit_code,

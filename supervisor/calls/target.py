@@ -1,23 +1,22 @@
-"""Where one call goes: the tool that it names, and the wait until that tool's server can take it."""
+"""Where one call goes: the tool or whatever else it names, and the wait until the server of that can take it."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import trio
 
 from mcp_nursery.actors.enums import ServerState
-from mcp_nursery.actors.errors import NotApproved, ServerDown, UnknownTool
+from mcp_nursery.actors.errors import ServerDown
 
-from ..catalogue.catalogue import Catalogue
 from ..state_machine import CALLS_WAIT, Snapshot
 from ..status import server_down
-from ..tools.tool import Tool
-from .call import ActiveCall
+from .call import ActiveCall, Found
 
 
 class Target:
     """What one call has found so far, and what it has seen of its server."""
 
-    def __init__(self, call: ActiveCall) -> None:
+    def __init__(self, call: ActiveCall[Any, Any]) -> None:
         self._call = call
         self._asked = call.asked
         self._servers = call.servers
@@ -29,71 +28,70 @@ class Target:
 
     # -- which tool -----------------------------------------------------------------------------------------------
 
-    async def find(self) -> Tool:
-        """The tool; a name nobody knows yet waits until every first attempt is settled.
+    async def find(self) -> Found:
+        """What the call goes to; what nobody knows yet waits until every first attempt is settled.
 
         Raises:
-            NurseryError: See `find_in`.
+            NurseryError: See `look`.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
-        while (tool := self.find_in(self._servers.catalogue.value)) is None:
+        while (found := self.look()) is None:
             if self._owner is None:
-                await self._servers.awaited_tools.wait(self._asked.name)
+                await self._servers.awaited_tools.wait(self._call.awaited or self._asked.name)
             else:
                 await self._servers.snapshot(self._owner).changed()
-        return tool
+        return found
 
-    def find_in(self, catalogue: Catalogue) -> Tool | None:
-        """The tool as it is known now; None if it may yet come.
+    def look(self) -> Found | None:
+        """What the call goes to, as it is known now; None if it may yet come.
 
         Raises:
-            UnknownTool: Nobody has it, now that every first attempt is settled.
+            UnknownTool: Nobody has it, now that every first attempt is settled. Or `UnknownResource`, `UnknownPrompt`.
             NotApproved: It is held back.
             ServerDown: Its server is not connected, and the call does not wait for that.
             UnknownServer: The server that was named is none.
             SupervisorClosed: The block is being left.
         """
         self._servers.check_open()
-        asked = self._asked
-        tool = catalogue.find(asked.name, asked.server)
-        if tool is not None:
-            return tool
-        if held := catalogue.held_back(asked.name, asked.server):
-            raise NotApproved(held.server, held.tool, held.why)
-        self._owner = owner = asked.server or catalogue.departed_from(asked.name)
-        if owner is None and self._tools_may_come():
+        call, asked = self._call, self._asked
+        found: Found | None = call.find()
+        if found is not None:
+            return found
+        call.check_allowed()
+        self._owner = owner = asked.server or call.former_owner()
+        if owner is None and self._may_come():
             return None
         snapshots = self._servers.snapshots
         down = [] if owner else [name for name, one in snapshots.items() if not _connected(one.value)]
-        self._owner = owner = owner or self._never_heard_of(catalogue, down)
+        self._owner = owner = owner or self._never_heard_of(down)
         known = None if owner is None else self._servers.snapshot(owner).value
         if known is not None and not self._is_connected(known, self._waits(patient=False)):
             return None
-        near = catalogue.near(asked.name, asked.server)
-        raise UnknownTool(asked.name, server=asked.server, near=near, down=down)
+        raise call.unknown(down)
 
-    def _never_heard_of(self, catalogue: Catalogue, down: Sequence[str]) -> str | None:
-        """The server that never told what it has, if the tool of this name can be no other's."""
-        blank = {server for server in down if catalogue.parts[server].is_blank}
-        owners = self._servers.owners_of(self._asked.name, self._servers.snapshots) if blank else ()
+    def _never_heard_of(self, down: Sequence[str]) -> str | None:
+        """The server that never told what it has, if what has this name can be no other's."""
+        parts = self._servers.catalogue.value.parts
+        blank = {server for server in down if parts[server].is_blank}
+        owners = self._call.possible_owners() if blank else ()
         return owners[0] if len(owners) == 1 and owners[0] in blank else None
 
-    def _tools_may_come(self) -> bool:
-        """Whether a first attempt is under way, or was now begun, that may bring tools nobody knows yet."""
+    def _may_come(self) -> bool:
+        """Whether a first attempt is under way, or was now begun, that may bring what nobody knows yet."""
         for server in self._servers.awaited_tools.unlisted():
             self._servers.wake(server)
         return self._servers.awaited_tools.expected
 
     # -- its server -----------------------------------------------------------------------------------------------
 
-    async def ready(self, *, patient: bool) -> Tool:
-        """Wait until another incarnation than the one that was left is connected; the tool as it is known then.
+    async def ready(self, *, patient: bool) -> Found:
+        """Wait until another incarnation than the one that was left is connected; what it has then.
 
         Args:
             patient: Whether to wait through the pause before a restart as well.
 
         Raises:
-            NurseryError: See `find_in`.
+            NurseryError: See `look`.
         """
         waits = self._waits(patient=patient)
 
@@ -102,7 +100,7 @@ class Target:
             connected = self._is_connected(snapshot, waits)
             return True if connected and snapshot.incarnation != self._lost_incarnation else None
 
-        await self._servers.snapshot(self._call.tool.server).wait(connected_anew)
+        await self._servers.snapshot(self._call.server_name).wait(connected_anew)
         return await self.find()
 
     def leave(self, incarnation: int | None) -> None:
@@ -111,7 +109,7 @@ class Target:
 
     async def noticed(self, lost: int | None) -> None:
         """Wait until the keeper knows of a loss too: a caller that knows must not see the server as connected."""
-        observable = self._servers.snapshots.get(self._call.tool.server)
+        observable = self._servers.snapshots.get(self._call.server_name)
         if observable is not None:
             await observable.wait(lambda snapshot: snapshot.incarnation != lost or not _connected(snapshot) or None)
 
@@ -150,7 +148,7 @@ class Target:
         return CALLS_WAIT
 
     def _down(self, snapshot: Snapshot) -> ServerDown:
-        return server_down(snapshot, now=trio.current_time(), tool=self._call.tool_name)
+        return server_down(snapshot, now=trio.current_time(), tool=self._call.name)
 
 
 def _connected(snapshot: Snapshot) -> bool:

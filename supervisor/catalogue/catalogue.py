@@ -1,4 +1,5 @@
-"""The catalogue: all tools and routes at one moment. Pure: the same snapshots give the same catalogue, in any order."""
+"""The catalogue: all tools, resources, prompts and routes at one moment. Pure: the same snapshots
+give the same catalogue, in any order."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
@@ -7,8 +8,11 @@ from functools import cached_property
 
 from attrs import frozen
 
+from ..resources.prompt import Prompt
+from ..resources.resource import Resource, ResourceTemplate
 from ..tools.tool import Tool
 from .persistent_map import Table
+from .server_offers import NO_OFFERS, ServerOffers
 from .server_tools import HeldBack, ServerTools
 from .suggestions import NearNames, near_names
 
@@ -49,6 +53,64 @@ class Catalogue:
         """The tool of this name that is not shown until a person accepts how it has changed. See `find`."""
         key = name if server is None else (server, name)
         return next((part.held[key] for part in self._about(server) if key in part.held), None)
+
+    @cached_property
+    def _offers(self) -> tuple[ServerOffers, ...]:
+        """Of the servers that have anything but tools, and are in a state that shows it."""
+        return tuple(part.offers for part in self.parts.values() if part.offers is not NO_OFFERS and part.offers.shown)
+
+    @cached_property
+    def resources(self) -> tuple[Resource, ...]:
+        """All resources, sorted by URI and server."""
+        found = (resource for offers in self._offers for resource in offers.resources)
+        return tuple(sorted(found, key=lambda resource: (resource.uri, resource.server)))
+
+    @cached_property
+    def resource_templates(self) -> tuple[ResourceTemplate, ...]:
+        """All templates, sorted by what they say and by server."""
+        found = (template for offers in self._offers for template in offers.templates)
+        return tuple(sorted(found, key=lambda template: (template.uri_template, template.server)))
+
+    @cached_property
+    def _prompts(self) -> Mapping[str, Prompt]:
+        """By public name. A name that two prompts would have is nobody's."""
+        named = [prompt for offers in self._offers for prompt in offers.prompts if prompt.name]
+        counts = Counter(prompt.name for prompt in named)
+        return {prompt.name: prompt for prompt in named if counts[prompt.name] == 1}
+
+    @cached_property
+    def prompts(self) -> tuple[Prompt, ...]:
+        """The prompts that have a public name, sorted by it."""
+        return tuple(self._prompts[name] for name in sorted(self._prompts))
+
+    def owner_of(self, uri: str, servers: Iterable[str]) -> str | None:
+        """The first of these servers that lists the resource; then the first with a template that it may come of."""
+        offers = [(server, self.parts[server].offers) for server in servers if server in self.parts]
+        offered = [(server, each) for server, each in offers if each is not NO_OFFERS and each.shown]
+        listing = (server for server, each in offered if uri in each.uris)
+        matching = (server for server, each in offered if each.template_of(uri) is not None)
+        return next(listing, None) or next(matching, None)
+
+    def former_owner_of(self, uri: str) -> str | None:
+        """A server that listed the resource until it came to its present state."""
+        hidden = (part for part in self.parts.values() if not part.offers.shown)
+        return min((part.server for part in hidden if uri in part.offers.uris), default=None)
+
+    def find_prompt(self, name: str, server: str | None = None) -> Prompt | None:
+        """The prompt of this public name; with `server`, of that server's own name."""
+        if server is None:
+            return self._prompts.get(name)
+        part = self.parts.get(server)
+        if part is None or not part.offers.shown or name not in part.offers.own_prompts:
+            return None
+        return part.offers.prompts[part.offers.own_prompts[name]]
+
+    def former_owner_of_prompt(self, name: str) -> str | None:
+        """A server that offered the prompt of this public name until it came to its present state."""
+        hidden = (part for part in self.parts.values() if not part.offers.shown)
+        return min(
+            (part.server for part in hidden if any(each.name == name for each in part.offers.prompts)), default=None
+        )
 
     def _about(self, server: str | None) -> Iterable[ServerTools]:
         """The parts that may know of a tool: any of a public name, one server's of its own name."""

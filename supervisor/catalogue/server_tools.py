@@ -12,6 +12,7 @@ from mcp_nursery.actors.pieces import Steps
 from ..state_machine import KEEPS_TOOLS, Snapshot
 from ..tools.naming import naming_steps
 from ..tools.tool import Invoke, Tool
+from .server_offers import NO_OFFERS, ServerOffers, offers_steps
 
 ToolKey = str | tuple[str, str]
 """A public tool name, or (server, the server's own name of the tool)."""
@@ -39,6 +40,8 @@ class ServerTools:
     """What is not shown until a person accepts how it has changed."""
     departed: Collection[ToolKey] = frozenset()
     """What it offered before it came to a state that shows none: a call gets the server's state, not `UnknownTool`."""
+    offers: ServerOffers = NO_OFFERS
+    """Its resources and prompts."""
     owner: Owner | None = field(default=None, repr=False)
     named_by: Collection[str] = field(default=frozenset(), repr=False, eq=False)
     """The names of all servers by which its tools are named."""
@@ -49,8 +52,8 @@ class ServerTools:
 
     @property
     def is_blank(self) -> bool:
-        """Whether it never told of a tool."""
-        return not (self.tools or self.held or self.departed)
+        """Whether it never told of anything."""
+        return not (self.tools or self.held or self.departed or self.offers is not NO_OFFERS)
 
 
 Before: TypeAlias = tuple[Snapshot, ServerTools]
@@ -83,7 +86,7 @@ def part_steps(
         names = yield from naming_steps(
             snapshot.spec.name,
             # All of them have their say in the names: what the user filters changes nobody else's.
-            [definition.name for definition in snapshot.definitions],
+            [definition.name for definition in snapshot.definitions.tools],
             servers,
             template,
             reserved,
@@ -92,23 +95,28 @@ def part_steps(
             earlier = evolve(earlier, named_by=servers)
         else:
             earlier = yield from _new_part(snapshot, names, servers, invoke, before)
+    offers = yield from offers_steps(
+        snapshot, servers, template, before[1].offers if before else NO_OFFERS, before[0] if before else None
+    )
     if snapshot.state not in KEEPS_TOOLS:
-        return dismissed(earlier)
+        return dismissed(evolve(earlier, offers=offers))
     tools = yield from _as_available(earlier.tools, available=snapshot.state is ServerState.CONNECTED)
-    return evolve(earlier, tools=tools, owner=snapshot.owner)
+    return evolve(earlier, tools=tools, offers=offers, owner=snapshot.owner)
 
 
 def dismissed(part: ServerTools) -> ServerTools:
     """The part of a server that shows its tools no more."""
+    offers = part.offers if part.offers is NO_OFFERS else evolve(part.offers, shown=False)
     if part.departed:
-        return part
+        return evolve(part, offers=offers)
     own = ((part.server, name) for name in part.own)
-    return ServerTools(part.server, departed=frozenset([*part.held, *part.names, *own]), named_by=part.named_by)
+    departed = frozenset([*part.held, *part.names, *own])
+    return ServerTools(part.server, departed=departed, offers=offers, named_by=part.named_by)
 
 
 def _unchanged(snapshot: Snapshot, before: Before | None) -> ServerTools | None:
     """The earlier part, if all it was made of is the same now but perhaps the names and whether it is available."""
-    if before is None or before[1].departed or before[0].definitions is not snapshot.definitions:
+    if before is None or before[1].departed or before[0].definitions.tools is not snapshot.definitions.tools:
         return None
     same = before[0].review == snapshot.review and before[0].spec == snapshot.spec
     return before[1] if same else None
@@ -129,7 +137,7 @@ def _new_part(
     earlier = ServerTools(spec.name) if before is None else before[1]
     tools: list[Tool] = []
     held: dict[ToolKey, HeldBack] = {}
-    for definition in snapshot.definitions:
+    for definition in snapshot.definitions.tools:
         yield
         if not spec.offers(definition.name):
             continue

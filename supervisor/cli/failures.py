@@ -12,6 +12,8 @@ from mcp_nursery.actors.errors import (
     NurseryError,
     ServerDown,
     ServerError,
+    UnknownPrompt,
+    UnknownResource,
     UnknownServer,
     UnknownTool,
 )
@@ -31,6 +33,8 @@ _CODES: tuple[tuple[type[NurseryError], int], ...] = (
     (ConfigError, USAGE),
     (UnknownServer, USAGE),
     (UnknownTool, USAGE),
+    (UnknownResource, USAGE),
+    (UnknownPrompt, USAGE),
     (InvalidArguments, USAGE),
     (NotApproved, NOT_APPROVED),
 )
@@ -69,4 +73,6 @@ def _server_of(error: Any) -> str | None:
 
 
 def _tool_of(error: Any) -> str | None:
-    return error.name if isinstance(error, UnknownTool) else getattr(error, "tool", None)
+    if isinstance(error, UnknownResource):
+        return error.uri
+    return error.name if isinstance(error, (UnknownTool, UnknownPrompt)) else getattr(error, "tool", None)

@@ -16,7 +16,7 @@ from mcp_nursery.actors.callbacks import Host
 from mcp_nursery.actors.enums import Era, ExitKind, ServerState
 from mcp_nursery.actors.errors import ConfigError, one_line
 from mcp_nursery.actors.mailbox import Mailbox
-from mcp_nursery.actors.messages import Connected, Ended, Ending, ExitReason, Opened, Report, ToolsRefreshed
+from mcp_nursery.actors.messages import Connected, Ended, Ending, ExitReason, Opened, Refreshed, Report
 from mcp_nursery.actors.outcomes import Loss
 from mcp_nursery.actors.server import Connector, ServerActor
 from mcp_nursery.actors.start_limiter import UNLIMITED
@@ -162,7 +162,7 @@ class Keeper:
                     self._write(self._machine.opened(message.pid))
                 case Connected():
                     await self._hear_connected(message)
-                case ToolsRefreshed():
+                case Refreshed():
                     await self._hear_refreshed(message)
 
     async def _next(self, *, until: float) -> Command | Report | None:
@@ -229,18 +229,20 @@ class Keeper:
     async def _hear_connected(self, report: Connected) -> None:
         self._learn(report.handshake.era, answered=report.handshake.era_answered)
         redact = self._settings.redact
-        review = await self._settings.pins.review(report.definitions)  # before anybody sees a tool
+        review = await self._settings.pins.review(report.definitions.tools)  # before anybody sees a tool
         introduction, tail = introduction_of(report.handshake, redact), kept_tail(report.stderr_tail, redact)
         await self._show(
             self._machine.connected(report, introduction, review, stderr_tail=tail, now=trio.current_time())
         )
         self._pending.connected(self._now)
 
-    async def _hear_refreshed(self, report: ToolsRefreshed) -> None:
-        if report.definitions is not None:
-            review = await self._settings.pins.review(report.definitions)
-            await self._show(self._machine.listed(report.definitions, review))
-        elif report.error is not None:
+    async def _hear_refreshed(self, report: Refreshed) -> None:
+        definitions, review = report.definitions, self._now.review
+        if definitions is not None:
+            if definitions.tools is not self._now.definitions.tools:
+                review = await self._settings.pins.review(definitions.tools)
+            await self._show(self._machine.listed(definitions, review))
+        if report.error is not None:
             why = one_line(self._settings.redact(report.error))
             logger.info(
                 "%s: its tools could not be listed again, and stay as they were: %s",
@@ -250,7 +252,7 @@ class Keeper:
         self._pending.refreshed(self._now)
 
     async def _review_tools(self) -> None:
-        review = await self._settings.pins.review(self._now.definitions)
+        review = await self._settings.pins.review(self._now.definitions.tools)
         await self._show(self._machine.listed(self._now.definitions, review))
 
     def _review_at(self) -> float:
@@ -348,7 +350,7 @@ class Keeper:
         if self._now.state is ServerState.CONNECTED:
             assert self._actor is not None  # in this state
             self._pending.for_tools.append(command)
-            self._actor.refresh_tools()
+            self._actor.refresh()
         elif self._now.state in CALLS_WAIT:
             self._pending.for_next_tools.append(command)
             await self._wake()

@@ -1,7 +1,7 @@
-"""What tasks wait for: a value, with one writer, that becomes something; and the tools that no server has yet."""
+"""What tasks wait for: a value, with one writer, that becomes something; and what no server has yet."""
 
 from collections.abc import Callable, Collection, Iterable
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 import trio
 from attrs import define, field
@@ -13,6 +13,9 @@ from ..state_machine import Snapshot
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+OTHERS: Final = "resources and prompts"
+"""What those wait by who ask for anything but a tool: few, and no tool has a name with a space."""
 
 
 @define(eq=False)
@@ -46,7 +49,7 @@ class Observable(Generic[T]):
 
 @define(eq=False)
 class AwaitedTools:
-    """Calls of tools that no server has yet: whether one may still come, and which calls look again when one has.
+    """Calls of what no server has yet: whether it may still come, and which calls look again when it has.
 
     With hundreds of servers and as many calls that wait for them at the start, each change of a server wakes only those
     whom it concerns. What keepers write is noted here, in one step with the catalogue; nothing here grows with what is
@@ -56,7 +59,7 @@ class AwaitedTools:
     _unsettled: set[str] = field(factory=set[str], init=False)
     """Servers whose first attempt is under way."""
     _unlisted: set[str] = field(factory=set[str], init=False)
-    """Servers that are idle and never listed their tools."""
+    """Servers that are idle and never listed anything."""
     _starting: set[str] = field(factory=set[str], init=False)
     """Servers that were sent a command to start for somebody, and have not moved yet."""
     _callers: dict[str, trio.lowlevel.ParkingLot] = field(factory=dict[str, trio.lowlevel.ParkingLot], init=False)
@@ -96,6 +99,8 @@ class AwaitedTools:
                 self._wake(tool.name for tool in part.tools)
                 self._wake(part.held)
                 self._wake(part.departed)
+            if parts and parts[0].offers is not parts[-1].offers:
+                self._wake([OTHERS])
 
     def forget(self, server: str) -> None:
         """This server is gone. Whoever forgets it notifies those who wait."""
@@ -115,7 +120,8 @@ class AwaitedTools:
     # -- waiting --------------------------------------------------------------------------------------------------
 
     async def wait(self, name: str) -> None:
-        """Wait until there is something new to be known of the tool of this public name, or of whether it may come."""
+        """Wait until there is something new to be known of the tool of this public name, or of `OTHERS`, or of whether
+        it may come."""
         callers = self._callers.setdefault(name, trio.lowlevel.ParkingLot())
         try:
             await callers.park()

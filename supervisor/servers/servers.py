@@ -25,7 +25,7 @@ from ..state_machine import Snapshot, StateMachine
 from ..storage.store import StoreUnreadable
 from ..tools.naming import possible_owners
 from ..tools.pins import DefinitionChange
-from ..tools.tool import Invoke, Tool
+from ..tools.tool import Invoke
 from .commands import AcceptChange, AnnounceRoots, Command, Reconfigure, Refresh, Remove, Wake
 from .keeper import Keeper
 from .observable import Observable
@@ -149,11 +149,12 @@ class Servers:
     def _forget_secrets(self, server: str) -> None:
         self._redactors.pop(server, None)
 
-    def report_injection(self, tool: Tool, signals: tuple[str, ...]) -> None:
-        """Publish and log that the output of this tool looks like instructions for the model."""
-        names = clean_name(tool.server), clean_name(self._redact(tool.server, tool.tool))
+    def report_injection(self, server: str, tool: str, signals: tuple[str, ...]) -> None:
+        """Publish and log that what this server says looks like instructions for the model; `tool`: by the server's own
+        name, or the resource or prompt that was asked for."""
+        names = clean_name(server), clean_name(self._redact(server, tool))
         logger.warning("%s: %s: its output looks like instructions for the model: %s", *names, ", ".join(signals))
-        self.events.publish(InjectionSuspected(tool.server, tool.tool, signals, trio.current_time()))
+        self.events.publish(InjectionSuspected(server, tool, signals, trio.current_time()))
 
     # -- commands -------------------------------------------------------------------------------------------------
 
@@ -181,8 +182,8 @@ class Servers:
         if command.error is not None:
             raise StoreUnreadable(command.error)
 
-    async def refresh_tools(self, servers: Iterable[str]) -> None:
-        """Have servers asked for their tools again, all at once. One that has gone meanwhile is passed over."""
+    async def refresh_lists(self, servers: Iterable[str]) -> None:
+        """Have servers asked for their lists again, all at once. One that has gone meanwhile is passed over."""
         await self._execute_all(servers, Refresh)
 
     async def set_roots(self, roots: Roots) -> None:

@@ -6,8 +6,9 @@ loop on the other. Whatever a test asks about afterwards is noted in the server.
 
 import json
 import math
+from base64 import b64encode
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 _MODERN, _HANDSHAKE = "2026-07-28", "2025-11-25"
 _INFO = {"name": "scripted", "version": "1"}
-_CAPABILITIES: dict[str, Any] = {"tools": {}}
 
 
 async def _echo(arguments: dict[str, Any]) -> object:
@@ -52,6 +52,14 @@ class ScriptedServer:
     """Of each tool, with the protocol's keys."""
     declared: Mapping[str, Mapping[str, Any]]
     """More of each tool's definition."""
+    resources: Mapping[str, ToolFunction]
+    """What can be read, by URI; those with a `{` are templates. Each takes `{"uri": …}`, and returns text or bytes."""
+    prompts: Mapping[str, ToolFunction]
+    """What can be filled in, by name. Each takes the arguments, and returns the text of one message."""
+    completions: Mapping[str, Sequence[str]]
+    """The values of each argument that can be completed."""
+    requests: list[tuple[int, str, dict[str, Any]]] = field(factory=list[tuple[int, str, dict[str, Any]]])
+    """Every other request of a caller that it read, as (incarnation, method, params)."""
     starts: list[float] = field(factory=list[float])
     """When each incarnation was opened, on Trio's clock."""
     ends: list[float] = field(factory=list[float])
@@ -62,6 +70,8 @@ class ScriptedServer:
     """The ids of the requests it was told to cancel."""
     probes: list[float] = field(factory=list[float])
     """When it was asked whether it lives."""
+    capabilities: dict[str, Any] = field(factory=dict[str, Any])
+    """What it says it offers, with the protocol's keys. A test may add to it."""
     most_alive: int = 0
     """The most incarnations ever open at once."""
     _alive: int = 0
@@ -73,6 +83,9 @@ class ScriptedServer:
         tools: Mapping[str, ToolFunction] | None = None,
         annotations: Mapping[str, Mapping[str, Any]] | None = None,
         declared: Mapping[str, Mapping[str, Any]] | None = None,
+        resources: Mapping[str, ToolFunction] | None = None,
+        prompts: Mapping[str, ToolFunction] | None = None,
+        completions: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         """Script a server.
 
@@ -81,9 +94,27 @@ class ScriptedServer:
             tools: By name. Default: `echo`, which returns its arguments as JSON.
             annotations: Of each tool, with the protocol's keys, such as `readOnlyHint`.
             declared: More of each tool's definition, with the protocol's keys, such as `inputSchema`.
+            resources: What can be read, by URI; one with a `{` is a template, and answers for every URI that begins as
+                it does. None: it offers no resources.
+            prompts: What can be filled in, by name. None: it offers no prompts.
+            completions: Values, by the argument whose value they may be. None: it completes nothing.
         """
-        offered = {"echo": _echo} if tools is None else tools
-        self.__attrs_init__(lives or (Life(),), offered, annotations or {}, declared or {})  # type: ignore[attr-defined]
+        self.__attrs_init__(  # type: ignore[attr-defined]
+            lives or (Life(),),
+            {"echo": _echo} if tools is None else tools,
+            annotations or {},
+            declared or {},
+            resources or {},
+            prompts or {},
+            completions or {},
+        )
+        self.capabilities["tools"] = {}
+        if resources is not None:
+            self.capabilities["resources"] = {}
+        if prompts is not None:
+            self.capabilities["prompts"] = {}
+        if completions is not None:
+            self.capabilities["completions"] = {}
 
     @property
     def transport(self) -> "ScriptedTransport":
@@ -269,16 +300,23 @@ class Incarnation:
                 self._result(request_id, self._discovery())
                 self._greeted()
             case "initialize" if not self._modern_session:
-                greeting = {"protocolVersion": _HANDSHAKE, "capabilities": _CAPABILITIES, "serverInfo": _INFO}
+                greeting = {
+                    "protocolVersion": _HANDSHAKE,
+                    "capabilities": self._server.capabilities,
+                    "serverInfo": _INFO,
+                }
                 self._result(request_id, greeting)
                 self._greeted()
-            case "tools/list":
-                self._result(request_id, {"tools": self._listing(), **_caching(modern=self._modern_session)})
+            case "tools/list" | "resources/list" | "resources/templates/list" | "prompts/list":
+                self._result(request_id, {**self._listing(method), **_caching(modern=self._modern_session)})
             case "tools/call":
                 name: str = params["name"]
                 arguments: dict[str, Any] = params.get("arguments", {})
                 self._server.calls.append((self._number, name, arguments))
-                self._nursery.start_soon(self._call, request_id, params)
+                self._nursery.start_soon(self._call, request_id, method, params)
+            case "resources/read" | "prompts/get" | "completion/complete" | "resources/subscribe":
+                self._server.requests.append((self._number, method, params))
+                self._nursery.start_soon(self._call, request_id, method, params)
             case "ping":
                 self._probed()
                 self._result(request_id, {})
@@ -302,11 +340,12 @@ class Incarnation:
         await trio.sleep(self._life.dies_after)
         self.die(self._life.exit_code)
 
-    async def _call(self, request_id: int | str, params: dict[str, Any]) -> None:
+    async def _call(self, request_id: int | str, method: str, params: dict[str, Any]) -> None:
         tell_progress.set(lambda told: self._progress(params, told))
         with trio.CancelScope() as self._running[request_id]:
             try:
-                self._result(request_id, await self._outcome(params))
+                complete = {"resultType": "complete"} if self._modern_session else {}
+                self._result(request_id, {**complete, **await self._outcome(method, params)})
             except Refusal as refusal:
                 self.send({"jsonrpc": "2.0", "id": request_id, "error": refusal.error})
         del self._running[request_id]
@@ -317,45 +356,72 @@ class Incarnation:
             told = {"progressToken": token, **told}
             self.send({"jsonrpc": "2.0", "method": "notifications/progress", "params": told})
 
-    async def _outcome(self, params: dict[str, Any]) -> dict[str, Any]:
-        complete = {"resultType": "complete"} if self._modern_session else {}
+    async def _outcome(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        if method in ("completion/complete", "resources/subscribe"):
+            await trio.lowlevel.checkpoint()
+            return {"completion": self._completion(params)} if method == "completion/complete" else {}
         try:
-            value = await self._function(params)
+            value = await self._function(method, params)
         except Refusal:
             raise
         except Exception as error:  # a tool that raises is a tool that answers with `isError`
-            return {**complete, "content": [{"type": "text", "text": str(error)}], "isError": True}
+            if method != "tools/call":
+                raise Refusal(-32603, str(error)) from None
+            return {"content": [{"type": "text", "text": str(error)}], "isError": True}
         if isinstance(value, Ask):
             self._asked.append(value.then)
             state = str(len(self._asked) - 1)
             return {"resultType": "input_required", "inputRequests": value.requests, "requestState": state}
-        if isinstance(value, str):
-            return {**complete, "content": [{"type": "text", "text": value}]}
-        return {**complete, "content": [], "structuredContent": value}
+        return _ANSWERS[method](params, value)
 
-    def _function(self, params: dict[str, Any]) -> Awaitable[object]:
+    def _completion(self, params: dict[str, Any]) -> dict[str, Any]:
+        argument = params["argument"]
+        known = self._server.completions.get(argument["name"], ())
+        return {"values": [value for value in known if value.startswith(argument["value"])][:100]}
+
+    def _function(self, method: str, params: dict[str, Any]) -> Awaitable[object]:
         if "requestState" in params:
             return self._asked[int(params["requestState"])](params.get("inputResponses", {}))
-        return self._server.tools[params["name"]](params.get("arguments", {}))
+        if method == "resources/read":
+            return self._readable(params["uri"])({"uri": params["uri"]})
+        functions = self._server.tools if method == "tools/call" else self._server.prompts
+        if params["name"] not in functions and method != "tools/call":
+            raise Refusal(-32602, f"Unknown prompt: {params['name']}")
+        return functions[params["name"]](params.get("arguments", {}))
+
+    def _readable(self, uri: str) -> ToolFunction:
+        for listed, function in self._server.resources.items():
+            if listed == uri or ("{" in listed and uri.startswith(listed.partition("{")[0])):
+                return function
+        raise Refusal(-32602, "Resource not found", {"uri": uri})
 
     def _result(self, request_id: int | str, result: Mapping[str, Any]) -> None:
         self.send({"jsonrpc": "2.0", "id": request_id, "result": result})
 
-    def _listing(self) -> list[dict[str, Any]]:
-        return [
-            {
-                "name": name,
-                "inputSchema": {"type": "object"},
-                "annotations": dict(self._server.annotations.get(name, {})),
-                **self._server.declared.get(name, {}),
-            }
-            for name in self._server.tools
-        ]
+    def _listing(self, method: str) -> dict[str, Any]:
+        server, uris = self._server, list(self._server.resources)
+        match method:
+            case "tools/list":
+                return {"tools": [self._tool(name) for name in server.tools]}
+            case "resources/list":
+                return {"resources": [{"uri": uri, "name": uri} for uri in uris if "{" not in uri]}
+            case "resources/templates/list":
+                return {"resourceTemplates": [{"uriTemplate": uri, "name": uri} for uri in uris if "{" in uri]}
+            case _:
+                return {"prompts": [{"name": name} for name in server.prompts]}
+
+    def _tool(self, name: str) -> dict[str, Any]:
+        return {
+            "name": name,
+            "inputSchema": {"type": "object"},
+            "annotations": dict(self._server.annotations.get(name, {})),
+            **self._server.declared.get(name, {}),
+        }
 
     def _discovery(self) -> dict[str, Any]:
         return {
             "supportedVersions": [_MODERN],
-            "capabilities": _CAPABILITIES,
+            "capabilities": self._server.capabilities,
             "_meta": {"io.modelcontextprotocol/serverInfo": _INFO},
             **_caching(modern=True),
         }
@@ -363,3 +429,27 @@ class Incarnation:
 
 def _caching(*, modern: bool) -> dict[str, Any]:
     return {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"} if modern else {}
+
+
+def _tool_answer(params: dict[str, Any], value: object) -> dict[str, Any]:
+    del params
+    if isinstance(value, str):
+        return {"content": [{"type": "text", "text": value}]}
+    return {"content": [], "structuredContent": value}
+
+
+def _contents(params: dict[str, Any], value: object) -> dict[str, Any]:
+    held = {"blob": b64encode(value).decode()} if isinstance(value, bytes) else {"text": str(value)}
+    return {"contents": [{"uri": params["uri"], **held}], "ttlMs": 0, "cacheScope": "private"}
+
+
+def _message(params: dict[str, Any], value: object) -> dict[str, Any]:
+    del params
+    return {"messages": [{"role": "user", "content": {"type": "text", "text": str(value)}}]}
+
+
+_ANSWERS: Mapping[str, Callable[[dict[str, Any], object], dict[str, Any]]] = {
+    "tools/call": _tool_answer,
+    "resources/read": _contents,
+    "prompts/get": _message,
+}

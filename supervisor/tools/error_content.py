@@ -15,6 +15,8 @@ from mcp_nursery.actors.errors import (
     NurseryError,
     ServerDown,
     ServerError,
+    UnknownPrompt,
+    UnknownResource,
     UnknownServer,
     UnknownTool,
 )
@@ -44,6 +46,8 @@ _ADVICE: Final[tuple[tuple[type[NurseryError], _Advice], ...]] = (
     (ConfigError, _Advice("configuration", "Go on without this tool; a person must correct the configuration.")),
     (UnknownServer, _Advice("lookup", "Use one of the configured servers.")),
     (UnknownTool, _Advice("lookup", "Use one of the tools you were given, by its exact name.")),
+    (UnknownResource, _Advice("lookup", "Use one of the resources that are listed, by its exact URI.")),
+    (UnknownPrompt, _Advice("lookup", "Use one of the prompts that are listed, by its exact name.")),
     (InvalidArguments, _Advice("arguments", "Correct the arguments: a JSON object as the tool's schema says.")),
     (NotApproved, _Advice("approval", "Do not call it again unless the user asks for it.")),
     (ServerDown, _Advice("connect", "Go on without this server; a person can reconnect it.")),

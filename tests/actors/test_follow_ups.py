@@ -6,11 +6,12 @@ from mcp_types import ElicitRequest, ElicitRequestFormParams, ElicitResult
 from trio.testing import wait_all_tasks_blocked
 
 from mcp_nursery.actors.callbacks import Callbacks, Host
-from mcp_nursery.actors.messages import CallTool, Question, Round
+from mcp_nursery.actors.messages import Question, Round
 from mcp_nursery.actors.outcomes import Answered, Loss
 from mcp_nursery.actors.reply import ReplySlot
 from mcp_nursery.supervisor.testing import ScriptedServer
 
+from ..tool_requests import tool_request
 from .test_server import TOLD, living, sleeps
 
 REQUEST = ElicitRequest(params=ElicitRequestFormParams(message="?", requested_schema={}))
@@ -42,7 +43,7 @@ def question(owner):
 def another_round(owner):
     slot = ReplySlot()
     slot.route(1, owner.control)
-    return Round(CallTool("x", "echo", b"{}", {}, slot))
+    return Round(tool_request("x", "echo", b"{}", {}, slot))
 
 
 FOLLOW_UPS = pytest.mark.parametrize("follow_up", [question, another_round])

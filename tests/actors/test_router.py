@@ -18,12 +18,13 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcp_nursery.actors.enums import Delivery
 from mcp_nursery.actors.mailbox import Mailbox
-from mcp_nursery.actors.messages import CallTool, Owner
+from mcp_nursery.actors.messages import Owner, Request
 from mcp_nursery.actors.outcomes import Answered, Busy, Outcome, Unrouted
 from mcp_nursery.actors.reply import ReplySlot
 from mcp_nursery.actors.router import RouterActor
 
 from ..scheduler import AtStep
+from ..tool_requests import tool_request
 
 ANSWER = Answered(result={"content": []})
 
@@ -32,11 +33,11 @@ def make_owner(incarnation: int = 1, *, capacity: float = 256) -> Owner:
     return Owner(incarnation, Mailbox(capacity), Mailbox(math.inf))
 
 
-def make_call(server: str = "time", tool: str = "now") -> CallTool:
-    return CallTool(server=server, tool=tool, arguments=None, meta={}, slot=ReplySlot())
+def make_call(server: str = "time", tool: str = "now") -> Request:
+    return tool_request(server=server, tool=tool, arguments=None, meta={}, slot=ReplySlot())
 
 
-def held(owner: Owner) -> list[CallTool]:
+def held(owner: Owner) -> list[Request]:
     """What the owner was handed; this is the end of its mailbox."""
     return owner.mailbox.close()
 
@@ -83,7 +84,7 @@ async def running(router: RouterActor) -> AsyncIterator[trio.Nursery]:
         nursery.cancel_scope.cancel()
 
 
-async def route(router: RouterActor, *calls: CallTool) -> None:
+async def route(router: RouterActor, *calls: Request) -> None:
     """Submit the calls and let the router do all it can."""
     async with running(router) as nursery:
         for call in calls:
@@ -337,9 +338,9 @@ class Conversation:
 
     owner: Owner = field(factory=lambda: make_owner(capacity=2))
     router: RouterActor = field(init=False)
-    calls: list[CallTool] = field(factory=lambda: [make_call() for _ in range(3)])
+    calls: list[Request] = field(factory=lambda: [make_call() for _ in range(3)])
     outcomes: dict[int, Outcome | str] = field(factory=dict)
-    acted_on: list[CallTool] = field(factory=list)
+    acted_on: list[Request] = field(factory=list)
     cancelled: list[ReplySlot] = field(factory=list)
 
     def __attrs_post_init__(self) -> None:
@@ -375,7 +376,7 @@ class Conversation:
         cancelled = self.cancelled + told(self.owner)
         return {self._check(number, call, cancelled) for number, call in enumerate(self.calls)}
 
-    def _check(self, number: int, call: CallTool, cancelled: list[ReplySlot]) -> str:
+    def _check(self, number: int, call: Request, cancelled: list[ReplySlot]) -> str:
         slot, outcome, acted = call.slot, self.outcomes.get(number), self.acted_on.count(call)
         assert slot.decided or isinstance(outcome, Unrouted)
         assert acted <= 1

@@ -15,7 +15,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from mcp_nursery.actors.callbacks import Callbacks, Host
 from mcp_nursery.actors.enums import Delivery, Era, ExitKind
 from mcp_nursery.actors.errors import StartFailed
-from mcp_nursery.actors.messages import CallTool, Connected, Ended, Ending, ExitReason, Opened, ToolsRefreshed
+from mcp_nursery.actors.messages import Connected, Ended, Ending, ExitReason, Opened, Refreshed
 from mcp_nursery.actors.outcomes import Answered, Loss, Unlisted
 from mcp_nursery.actors.reply import ReplySlot
 from mcp_nursery.actors.server import ServerActor
@@ -23,6 +23,7 @@ from mcp_nursery.actors.session.connection import WiredConnection
 from mcp_nursery.supervisor.testing import Life, ScriptedServer
 
 from ..scheduler import AtStep
+from ..tool_requests import tool_request
 from .session.lab import answers, connection, greeting, listing
 
 TOLD = Loss("stopped")
@@ -63,7 +64,7 @@ class Seen:
         """A call by a caller of its own, whose outcome is kept under its name with the time and the delivery."""
         slot = ReplySlot()
         slot.route(1, self.owner.control)
-        call = CallTool(server="x", tool=tool, arguments=arguments, meta={}, slot=slot)
+        call = tool_request(server="x", tool=tool, arguments=arguments, meta={}, slot=slot)
         self.owner.mailbox.put_nowait(call)
         self.nursery.start_soon(self._wait, name, slot, scope := trio.CancelScope())
         return scope
@@ -183,7 +184,7 @@ async def test_what_is_reported_of_a_connection(autojump_clock):
         assert connected.owner.incarnation == 3
         assert connected.handshake.era is Era.MODERN
         assert connected.handshake.server_info.name == "scripted"
-        assert [tool.name for tool in connected.definitions] == ["a", "b"]
+        assert [tool.name for tool in connected.definitions.tools] == ["a", "b"]
         assert connected.owner.mailbox.statistics().capacity == 256
         assert connected.owner.control.statistics().capacity == math.inf
 
@@ -610,7 +611,7 @@ async def interrupted(step, interrupt):
         async def use():
             nonlocal asked
             await seen.connected.wait()
-            seen.actor.refresh_tools()
+            seen.actor.refresh()
             for number in range(3):
                 try:
                     seen.send(number, "one")
@@ -651,7 +652,7 @@ def interrupted_at_every_step(interrupt):
     return stories
 
 
-STORIES = ([], [Opened], [Opened, Connected], [Opened, Connected, ToolsRefreshed])
+STORIES = ([], [Opened], [Opened, Connected], [Opened, Connected, Refreshed])
 
 
 @pytest.mark.parametrize("drain", [0, 0.5, 10])
@@ -684,10 +685,10 @@ async def test_the_tools_are_fetched_again_when_told(autojump_clock):
         await seen.connected.wait()
         await trio.sleep(1)
         server.tools = {"a": ignore, "b": sleeps(0)}
-        seen.actor.refresh_tools()
+        seen.actor.refresh()
         await wait_all_tasks_blocked()
         at, report = seen.reports[-1]
-        assert (at, [tool.name for tool in report.definitions], report.error) == (1, ["a", "b"], None)
+        assert (at, [tool.name for tool in report.definitions.tools], report.error) == (1, ["a", "b"], None)
         assert report.incarnation == 3
         seen.send("new", "b")
         await wait_all_tasks_blocked()
@@ -704,14 +705,14 @@ def running(task=None):
 async def test_a_server_that_is_only_connected_has_no_task_for_what_it_may_never_do(autojump_clock):
     """A hundred idle servers: each task that waits for nothing costs 4 KB."""
     server = ScriptedServer()
-    rare = {"ToolRefresh._list_all", "Endpoint._deliver", "Outbox.run"}
+    rare = {"ListRefresh._list_all", "Endpoint._deliver", "Outbox.run"}
     async with living(server) as seen:
         await seen.connected.wait()
         await trio.sleep(1)
         assert not rare & running()
         await server.notify("notifications/tools/list_changed")
         await wait_all_tasks_blocked()
-        assert rare & running() == {"ToolRefresh._list_all", "Endpoint._deliver"}
+        assert rare & running() == {"ListRefresh._list_all", "Endpoint._deliver"}
         await trio.sleep(1)
         assert rare & running() == {"Endpoint._deliver"}
 
@@ -721,17 +722,17 @@ async def test_requests_to_list_again_that_wait_are_one(autojump_clock):
         await seen.connected.wait()
         await wait_all_tasks_blocked()
         for _ in range(10):
-            seen.actor.refresh_tools()
+            seen.actor.refresh()
         await wait_all_tasks_blocked()
-        relisted = [kind for _, kind in seen.story].count(ToolsRefreshed)
+        relisted = [kind for _, kind in seen.story].count(Refreshed)
         assert 1 <= relisted <= 2
 
 
 async def test_a_request_to_list_again_before_it_is_connected_is_kept(autojump_clock):
     async with living(ScriptedServer(Life(connects_after=5))) as seen:
-        seen.actor.refresh_tools()
+        seen.actor.refresh()
         await trio.sleep(6)
-        assert [kind for _, kind in seen.story] == [Opened, Connected, ToolsRefreshed]
+        assert [kind for _, kind in seen.story] == [Opened, Connected, Refreshed]
 
 
 async def test_a_request_to_list_again_after_the_end_is_passed_over(autojump_clock):
@@ -741,7 +742,7 @@ async def test_a_request_to_list_again_after_the_end_is_passed_over(autojump_clo
         await seen.connected.wait()
         server.crash()
         await trio.sleep(1)
-        seen.actor.refresh_tools()
+        seen.actor.refresh()
         await seen.ended.wait()
         assert [kind for _, kind in seen.story] == [Opened, Connected, Ending, Ended]
 
@@ -750,9 +751,9 @@ async def test_listing_again_in_vain_is_told_and_is_not_the_end(autojump_clock):
     server = ScriptedServer(Life(deaf_after=2), tools={"ignore": ignore})
     async with living(server, connect_timeout=7) as seen:
         await seen.connected.wait()
-        seen.actor.refresh_tools()
+        seen.actor.refresh()
         await trio.sleep(20)
-        assert seen.reports[-1] == (7, ToolsRefreshed(3, error="tools/list got no answer within 7 s"))
+        assert seen.reports[-1] == (7, Refreshed(3, error="tools/list got no answer within 7 s"))
         assert Ending not in [kind for _, kind in seen.story]
 
 
@@ -761,7 +762,7 @@ async def test_calls_go_on_while_it_lists_again(autojump_clock):
     async with living(server) as seen:
         await seen.connected.wait()
         seen.send("early", "two")
-        seen.actor.refresh_tools()
+        seen.actor.refresh()
         seen.send("late", "two")
         await trio.sleep(3)
         assert [type(outcome) for _, outcome, _ in seen.outcomes.values()] == [Answered, Answered]
@@ -779,7 +780,7 @@ async def test_a_burst_of_changes_is_one_listing(autojump_clock):
                 await trio.sleep(0.0078125)
         server.tools = {"b": ignore}
         await trio.sleep(10)
-        relisted = [(at, [tool.name for tool in report.definitions]) for at, report in seen.reports[2:]]
+        relisted = [(at, [tool.name for tool in report.definitions.tools]) for at, report in seen.reports[2:]]
         assert relisted == [(pytest.approx(1.1), ["a"]), (pytest.approx(1.6), ["b"])]
 
 
@@ -799,7 +800,7 @@ async def test_changes_without_end_are_listed_ever_more_rarely(autojump_clock):
         # The host does not wait for that, and after a rest all is as before.
         count, now = len(seen.reports), trio.current_time()
         await server.notify("notifications/tools/list_changed")
-        seen.actor.refresh_tools()
+        seen.actor.refresh()
         await trio.sleep(0.5)
         assert len(seen.reports) > count
         await trio.sleep(100)
@@ -809,7 +810,7 @@ async def test_changes_without_end_are_listed_ever_more_rarely(autojump_clock):
         assert seen.reports[count][0] == pytest.approx(now + 0.1)
 
 
-@pytest.mark.parametrize("where", ["list_tools", "watch_tools"])
+@pytest.mark.parametrize("where", ["list_tools", "watch_lists"])
 async def test_a_crash_is_the_end_of_this_incarnation_and_of_nothing_else(where, autojump_clock, monkeypatch, caplog):
     """Q4: what crashes here may be a server's doing."""
 

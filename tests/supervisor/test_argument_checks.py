@@ -40,6 +40,15 @@ ARGUMENTS = {
     ("Supervisor.call_tool", "when_down"): [("Fail", WHEN_DOWN), ("reconnect", WHEN_DOWN), (False, WHEN_DOWN)],
     ("Supervisor.fan_out", "until"): [("First", UNTIL), (0, UNTIL), (True, UNTIL), (1.5, UNTIL), (None, UNTIL)],
     ("Supervisor.broadcast", "until"): [("First", UNTIL), (0, UNTIL), (True, UNTIL), (1.5, UNTIL), (None, UNTIL)],
+    **{
+        (f"Supervisor.{name}", argument): [(value, wanted)]
+        for name in ("read_resource", "get_prompt")
+        for argument, value, wanted in (("resend", "Never", RESEND), ("when_down", "Fail", WHEN_DOWN))
+    },
+    ("Supervisor.complete", "resend"): [("Never", RESEND)],
+    ("Supervisor.complete", "when_down"): [("Fail", WHEN_DOWN)],
+    ("Supervisor.list_resources", "refresh"): [("no", TRUTH)],
+    ("Supervisor.list_prompts", "refresh"): [("no", TRUTH)],
     ("Supervisor.list_tools", "refresh"): [("no", TRUTH), (1, TRUTH), (None, TRUTH)],
     ("Callbacks", "roots"): [("/work", ROOTS), (["https://far.example"], ROOTS), (7, ROOTS)],
     ("Supervisor.set_roots", "roots"): [("/work", ROOTS), (None, ROOTS)],
@@ -96,7 +105,7 @@ def cases(table):
 
 async def given(where: str, argument: str, value: object) -> None:
     """Give this value to that argument, everything else being right."""
-    server = ScriptedServer()
+    server = ScriptedServer(prompts={"greet": print})
     spec = ServerSpec("lab", server.transport)
     match where:
         case "Call":
@@ -110,19 +119,21 @@ async def given(where: str, argument: str, value: object) -> None:
         case "open_supervisor":
             async with open_supervisor([spec], **{argument: value}):
                 pass
-        case "Supervisor.call_tool":
-            async with open_supervisor([spec]) as supervisor:
-                await supervisor.call_tool("mcp_lab_echo", **{argument: value})
-        case "Supervisor.list_tools" | "Supervisor.set_roots":
-            async with open_supervisor([spec]) as supervisor:
-                await getattr(supervisor, where.partition(".")[2])(**{argument: value})
         case "Supervisor.fan_out":
             calls = [Call("mcp_lab_echo")]
             async with open_supervisor([spec]) as supervisor, supervisor.fan_out(calls, **{argument: value}):
                 pass
+        case "Supervisor.complete":
+            async with open_supervisor([spec]) as supervisor:
+                await supervisor.complete(supervisor.prompts[0], "name", **{argument: value})
         case "Supervisor.broadcast":
             async with open_supervisor([spec]) as supervisor, supervisor.broadcast("echo", **{argument: value}):
                 pass
+        case _:
+            async with open_supervisor([spec]) as supervisor:
+                given = {"call_tool": ["mcp_lab_echo"], "read_resource": ["x:/"], "get_prompt": ["mcp_lab_greet"]}
+                method = where.removeprefix("Supervisor.")
+                await getattr(supervisor, method)(*given.get(method, ()), **{argument: value})
     raise AssertionError(f"taken, with {len(server.calls)} calls")
 
 

@@ -8,6 +8,7 @@ from mcp_types import Tool as Definition
 
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import ServerDown, UnknownServer, UnknownTool
+from mcp_nursery.actors.messages import Definitions
 from mcp_nursery.supervisor import MemoryStore, RestartPolicy, ServerSpec, Supervisor, open_supervisor
 from mcp_nursery.supervisor.events import DefinitionsChanged, ToolsChanged
 from mcp_nursery.supervisor.state_machine import Snapshot
@@ -174,8 +175,8 @@ def test_which_states_show_tools(one):
     """G13: last known tools stay visible and routed in five states, gone in the other four."""
     definition = Definition(name="echo", input_schema={"type": "object"})
     transport = SimpleNamespace(kind="none", connector=None)
-    snapshot = Snapshot(ServerSpec("lab", transport), one, definitions=(definition,))
-    sibling = Snapshot(ServerSpec("other", transport), S.CONNECTED, definitions=(definition,))
+    snapshot = Snapshot(ServerSpec("lab", transport), one, definitions=Definitions((definition,)))
+    sibling = Snapshot(ServerSpec("other", transport), S.CONNECTED, definitions=Definitions((definition,)))
     catalogue = build(snapshot, sibling)
     shown = [(tool.name, tool.available) for tool in catalogue.tools]
     own = [("mcp_lab_echo", SHOWN[one])] if one in SHOWN else []

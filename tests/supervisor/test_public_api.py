@@ -34,8 +34,8 @@ PUBLIC_MODULES = [
     *(
         f"mcp_nursery.supervisor.{name}"
         for name in (
-            *("approval", "callbacks", "calls.fan_out", "config", "errors", "events", "security.redaction", "spec"),
-            *("status", "testing", "toolset"),
+            *("approval", "callbacks", "calls.fan_out", "config", "errors", "events", "resources"),
+            *("security.redaction", "spec", "status", "testing", "toolset"),
         )
     ),
 ]
@@ -47,7 +47,7 @@ MODULES = sorted(
     for module in pkgutil.walk_packages(package.__path__, package.__name__ + ".")
     if not module.name.endswith("__main__")
 )
-PURE = ["restart_policy", "state_machine", "server_info", "catalogue", "tools"]
+PURE = ["restart_policy", "state_machine", "server_info", "catalogue", "resources", "tools"]
 
 
 def python(code: str) -> str:

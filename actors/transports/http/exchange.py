@@ -104,7 +104,7 @@ class Exchange:
     @property
     def is_call(self) -> bool:
         """Whether a server acts on it."""
-        return self.outgoing.method == "tools/call"
+        return self.outgoing.bounded
 
     @property
     def is_modern(self) -> bool:

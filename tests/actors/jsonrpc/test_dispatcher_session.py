@@ -129,7 +129,7 @@ async def test_a_progress_token_is_put_into_meta_and_what_was_given_is_not_touch
     assert params == {"a": 1, "_meta": {"mine": True}}
 
 
-async def test_the_stamp_is_learnt_from_the_last_listing_only():
+async def test_the_stamp_is_learnt_from_the_last_list_of_any_kind_only():
     peer = Peer()
     stamp = {
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -138,11 +138,11 @@ async def test_the_stamp_is_learnt_from_the_last_listing_only():
     async with running(peer) as endpoint:
         peer.on_message = lambda message: peer.say(result(message["id"]))
         assert endpoint.stamp == {}
-        await endpoint.send_raw_request("prompts/list", {"_meta": stamp})
+        await endpoint.send_raw_request("server/discover", {"_meta": stamp})
         assert endpoint.stamp == {}
         await endpoint.send_raw_request("tools/list", {"_meta": {**stamp, "other": 1}}, {"on_progress": keep})
         assert endpoint.stamp == stamp
-        await endpoint.send_raw_request("tools/list", {})
+        await endpoint.send_raw_request("prompts/list", {})
         assert endpoint.stamp == {}
 
 

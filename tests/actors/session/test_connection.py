@@ -11,13 +11,13 @@ from trio.testing import wait_all_tasks_blocked
 from mcp_nursery.actors.callbacks import NO_CALLBACKS, Host
 from mcp_nursery.actors.enums import Delivery, Era
 from mcp_nursery.actors.jsonrpc.stream_carrier import StreamCarrier
-from mcp_nursery.actors.messages import CallTool
 from mcp_nursery.actors.outcomes import Answered, Loss, Rejected, Unlisted, Unsendable
 from mcp_nursery.actors.pieces import at_once
 from mcp_nursery.actors.reply import ReplySlot
 from mcp_nursery.actors.session.base import HandshakeFailed
 from mcp_nursery.actors.session.connection import open_connection
 
+from ...tool_requests import tool_request
 from ..jsonrpc.bridge import bridged
 from ..jsonrpc.peer import GONE, error, no_progress, result
 from .lab import CACHING, MUTE, answers, connection, discovery, greeting, listing, refuses
@@ -27,7 +27,7 @@ READY = {"server_discover": answers(discovery()), "tools_list": listing("echo", 
 
 
 def call(tool="echo", arguments=b"{}", meta=None, *, wants_progress=False):
-    return CallTool(
+    return tool_request(
         server="lab",
         tool=tool,
         arguments=arguments,
@@ -83,8 +83,8 @@ async def test_the_slot_learns_what_is_needed_to_judge_its_result():
         await made_ready(opening)
         opening.submit([sent])
         outcome = await sent.slot.wait(no_progress)
-        assert sent.slot.tool.name == "add"
-        assert at_once(sent.slot.tool.result(outcome.result)).content == []
+        assert sent.slot.codec.name == "add"
+        assert at_once(sent.slot.codec.result(outcome.result)).content == []
 
 
 async def test_the_token_of_a_call_that_wants_progress_is_its_own_id():
@@ -316,7 +316,7 @@ async def test_the_whole_of_it_against_a_real_server(era):
         refuse, hang = call("refuse"), call("hang", None)
         wired.submit([add, count, refuse, hang])
         answered = await add.slot.wait(no_progress)
-        assert at_once(add.slot.tool.result(answered.result)).structured_content == {"sum": 3}
+        assert at_once(add.slot.codec.result(answered.result)).structured_content == {"sum": 3}
         assert isinstance(await count.slot.wait(on_progress), Answered)
         assert steps == [(float(n), 20.0, f"step {n}") for n in range(20)]
         assert await refuse.slot.wait(no_progress) == Rejected(-32000, "not today", {"when": "tomorrow"})

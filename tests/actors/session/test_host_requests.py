@@ -10,10 +10,11 @@ from trio.testing import wait_all_tasks_blocked
 
 from mcp_nursery.actors.callbacks import Callbacks, CurrentRoots, Host
 from mcp_nursery.actors.enums import Delivery, Era
-from mcp_nursery.actors.messages import CallTool, Question, Round
+from mcp_nursery.actors.messages import Question, Round
 from mcp_nursery.actors.outcomes import Answered, Loss, Rejected, Unlisted, Unsendable
 from mcp_nursery.actors.reply import ReplySlot
 
+from ...tool_requests import tool_request
 from ..jsonrpc.peer import GONE, no_progress, notice, request, result
 from .lab import MUTE, answers, connection, discovery, greeting, listing, refuses
 
@@ -71,7 +72,7 @@ async def test_what_there_is_a_callback_for_is_offered(callbacks, capabilities):
         assert lab.heard_of("initialize")[0]["params"]["capabilities"] == capabilities
     async with connection(host(**callbacks), **MODERN) as (lab, opening):
         await ready(opening, Era.MODERN)
-        opening.submit([CallTool("k", "work", None, {}, ReplySlot())])
+        opening.submit([tool_request("k", "work", None, {}, ReplySlot())])
         meta = lab.heard_of("tools/call")[0]["params"]["_meta"]
         assert meta["io.modelcontextprotocol/clientCapabilities"] == capabilities
         assert meta.get("io.modelcontextprotocol/logLevel") == ("info" if "log" in callbacks else None)
@@ -232,7 +233,7 @@ async def test_a_callback_that_does_not_end_hides_no_loss(autojump_clock):
         with trio.CancelScope(shield=True):
             await trio.sleep(60)
 
-    sent = CallTool("k", "work", None, {}, ReplySlot())
+    sent = tool_request("k", "work", None, {}, ReplySlot())
     async with connection(host(elicit=elicit), **OLD) as (lab, opening):
         await ready(opening, Era.HANDSHAKE)
         opening.submit([sent])
@@ -292,7 +293,7 @@ async def test_a_slow_log_callback_holds_up_nobody_and_its_backlog_is_bounded(ca
         for n in range(1, 1031, 103):
             lab.say(*[log_line(n + more) for more in range(103)])
             await wait_all_tasks_blocked()
-        sent = CallTool("k", "work", None, {}, ReplySlot())
+        sent = tool_request("k", "work", None, {}, ReplySlot())
         opening.submit([sent])
         lab.say(request("s1", "elicitation/create", FORM))
         await wait_all_tasks_blocked()
@@ -356,7 +357,7 @@ async def test_a_question_without_a_callback_is_refused():
 
 
 def again(tool="work", arguments=b'{"n":1}', meta=None, *, wants_progress=False, **more):
-    return Round(CallTool("k", tool, arguments, meta or {}, ReplySlot(wants_progress=wants_progress)), **more)
+    return Round(tool_request("k", tool, arguments, meta or {}, ReplySlot(wants_progress=wants_progress)), **more)
 
 
 async def test_a_round_is_the_call_with_what_the_server_wants():
@@ -385,7 +386,7 @@ async def test_a_round_is_the_call_with_what_the_server_wants():
         }
         lab.say(result(third["id"], {"content": []}))
         assert await two.slot.wait(no_progress) == Answered({"content": []})
-        assert two.slot.tool.name == "work"
+        assert two.slot.codec.name == "work"
 
 
 async def test_a_round_that_is_cancelled_tells_the_server_of_its_own_request():

@@ -7,6 +7,8 @@ import trio
 from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
 from trio.testing import wait_all_tasks_blocked
 
+from mcp_nursery.actors.enums import ListKind
+
 from ..jsonrpc.peer import GONE, error, notice, result
 from .lab import CACHING, MUTE, Reply, answers, connection, discovery, greeting, listing, refuses
 
@@ -36,7 +38,7 @@ async def watched(**script):
         await opened.handshake(None)
         await opened.list_tools()
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(opened.watch_tools, lambda: told.append(trio.current_time()))
+            nursery.start_soon(opened.watch_lists, lambda kinds: told.append(trio.current_time()))
             await wait_all_tasks_blocked()
             yield lab, told
             nursery.cancel_scope.cancel()
@@ -52,10 +54,39 @@ async def test_a_notification_of_the_older_eras(autojump_clock):
             lab.say(notice(CHANGED))
         await trio.sleep(1)
         assert len(told) == 3
-        lab.say(notice("notifications/prompts/list_changed"))
+        lab.say(notice("notifications/resources/updated", {"uri": "x:/y"}))
         await trio.sleep(1)
         assert len(told) == 3
         assert not listens(lab)
+
+
+@pytest.mark.parametrize(
+    ("word", "kinds"),
+    [
+        ("tools", {ListKind.TOOLS}),
+        ("resources", {ListKind.RESOURCES, ListKind.TEMPLATES}),
+        ("prompts", {ListKind.PROMPTS}),
+    ],
+)
+async def test_each_word_of_a_change_names_its_lists_in_both_eras(word, kinds, autojump_clock):
+    method, told = f"notifications/{word}/list_changed", []
+    offered = {name: {"listChanged": True} for name in ("tools", "resources", "prompts")}
+    wanted = {f"{name}ListChanged": True for name in offered}
+    honours = Reply(lambda request_id: stamped(ACKNOWLEDGED, request_id, notifications=wanted))
+    modern = {**MODERN, "server_discover": answers(discovery(capabilities=offered)), "subscriptions_listen": honours}
+    for script in (OLD, modern):
+        async with connection(**script) as (lab, opened), trio.open_nursery() as nursery:
+            await opened.handshake(None)
+            await opened.list_tools()
+            nursery.start_soon(opened.watch_lists, told.append)
+            await trio.sleep(1)
+            asked = lab.heard_of("subscriptions/listen")
+            assert [request["params"]["notifications"] for request in asked] == ([wanted] if script is modern else [])
+            lab.say(stamped(method, asked[0]["id"]) if asked else notice(method))
+            await trio.sleep(1)
+            nursery.cancel_scope.cancel()
+        assert {frozenset(each) for each in told} == {frozenset(kinds)}
+        told.clear()
 
 
 async def test_a_notification_before_the_watch_is_not_lost_and_one_before_the_list_is_settled(autojump_clock):
@@ -65,7 +96,7 @@ async def test_a_notification_before_the_watch_is_not_lost_and_one_before_the_li
         lab.say(notice(CHANGED))
         await trio.sleep(1)
         await opened.list_tools()
-        nursery.start_soon(opened.watch_tools, lambda: told.append("settled"))
+        nursery.start_soon(opened.watch_lists, lambda kinds: told.append("settled"))
         await trio.sleep(1)
         assert told == []
         nursery.cancel_scope.cancel()
@@ -74,7 +105,7 @@ async def test_a_notification_before_the_watch_is_not_lost_and_one_before_the_li
         await opened.list_tools()
         lab.say(notice(CHANGED))
         await trio.sleep(1)
-        nursery.start_soon(opened.watch_tools, lambda: told.append("kept"))
+        nursery.start_soon(opened.watch_lists, lambda kinds: told.append("kept"))
         await trio.sleep(1)
         assert told == ["kept"]
         nursery.cancel_scope.cancel()

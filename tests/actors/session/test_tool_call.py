@@ -19,8 +19,10 @@ from mcp_nursery.actors.jsonrpc.stream_carrier import StreamCarrier
 from mcp_nursery.actors.pieces import at_once
 from mcp_nursery.actors.reply import ReplySlot
 from mcp_nursery.actors.session.handshake import CLIENT_INFO
-from mcp_nursery.actors.session.tool_call import MOST_BLOCKS, BadResult, InputWanted, PreparedTool, PreparedTools
+from mcp_nursery.actors.session.requests import MOST_BLOCKS, BadResult, InputWanted
+from mcp_nursery.actors.session.tool_call import PreparedTool, PreparedTools
 
+from ...tool_requests import params_of
 from ..jsonrpc.peer import Peer
 from .lab import HANDSHAKE, MODERN, discovery, greeting
 
@@ -79,7 +81,9 @@ async def test_a_frame_equals_what_the_session_would_send(version):
             for arguments, meta in CALLS:
                 await session.call_tool(name, arguments, meta=dict(meta) or None)
                 wanted = recorder.sent[-1]
-                frame = tool.frame(wanted["id"], None if arguments is None else codec.encode(arguments), meta)
+                frame = tool.frame(
+                    wanted["id"], params_of(name, None if arguments is None else codec.encode(arguments)), meta
+                )
                 assert json.loads(frame) == wanted
                 assert b"\n" not in frame
     assert bool(stamp) is (version == MODERN)
@@ -94,7 +98,7 @@ async def test_a_frame_equals_what_the_session_would_send(version):
 def test_a_frame_is_one_line_of_json_whatever_is_in_it(name, arguments, meta, request_id):
     stamp = {f"{STAMP}protocolVersion": MODERN}
     tool = PreparedTool(Tool(name=name, input_schema={}), protocol_version=MODERN, stamp=stamp)
-    frame = tool.frame(request_id, None if arguments is None else codec.encode(arguments), meta)
+    frame = tool.frame(request_id, params_of(name, None if arguments is None else codec.encode(arguments)), meta)
     message = json.loads(frame)
     params = message.pop("params")
     assert message == {"jsonrpc": "2.0", "id": request_id, "method": "tools/call"}
@@ -107,7 +111,7 @@ def test_the_callers_meta_cannot_forge_the_stamp():
     stamp = {f"{STAMP}protocolVersion": MODERN, f"{STAMP}clientInfo": {"name": "us"}, f"{STAMP}clientCapabilities": {}}
     forged = dict.fromkeys(stamp, "forged") | {"mine": 1}
     tool = PreparedTool(Tool(name="t", input_schema={}), protocol_version=MODERN, stamp=stamp)
-    assert tool.params_meta(forged) == {**stamp, "mine": 1}
+    assert json.loads(tool.frame(1, b"{}", forged))["params"]["_meta"] == {**stamp, "mine": 1}
     assert forged[f"{STAMP}protocolVersion"] == "forged"  # and is left as it was
 
 

@@ -1,7 +1,6 @@
 """Every page of `tools/list`."""
 
 import logging
-from functools import partial
 
 import pytest
 import trio
@@ -9,9 +8,10 @@ from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
 from mcp_nursery.actors import fairness
+from mcp_nursery.actors.enums import ListKind
 from mcp_nursery.actors.limits import MOST_KEPT
 from mcp_nursery.actors.session.handshake import negotiate
-from mcp_nursery.actors.session.tool_list import TooLarge, list_tools, raw_page
+from mcp_nursery.actors.session.lists import Lists, TooLarge
 
 from .lab import CACHING, answers, discovery, greeting, listing, refuses, session
 
@@ -24,7 +24,9 @@ def opening(request):
 
 
 async def every_page(lab, client, most=MOST_KEPT):
-    return await list_tools(partial(raw_page, client, lab.endpoint), most=most)
+    lists = Lists(client, lab.endpoint, most=most, server="lab")
+    await lists.fetch(ListKind.TOOLS)
+    return lists.definitions.tools
 
 
 async def listed(*pages, **script):

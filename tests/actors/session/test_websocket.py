@@ -8,10 +8,10 @@ from mcp_types import jsonrpc_message_adapter
 from trio_websocket import ConnectionClosed
 
 from mcp_nursery.actors.enums import Era
-from mcp_nursery.actors.messages import CallTool
 from mcp_nursery.actors.outcomes import Answered, Rejected
 from mcp_nursery.actors.reply import ReplySlot
 
+from ...tool_requests import tool_request
 from ..jsonrpc.bridge import Bridge, lab
 from ..jsonrpc.peer import no_progress
 from ..transports.websocket_peer import connector, serving
@@ -47,7 +47,7 @@ def served(told):
 
 def call(tool, arguments=b"{}", *, wants_progress=False):
     slot = ReplySlot(wants_progress=wants_progress)
-    return CallTool(server="lab", tool=tool, arguments=arguments, meta={}, slot=slot)
+    return tool_request(server="lab", tool=tool, arguments=arguments, meta={}, slot=slot)
 
 
 @pytest.mark.parametrize(

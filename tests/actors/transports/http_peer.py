@@ -8,10 +8,11 @@ import trio
 import trio.testing
 
 from mcp_nursery.actors.jsonrpc.codec import encode
-from mcp_nursery.actors.messages import CallTool
 from mcp_nursery.actors.reply import ReplySlot
 from mcp_nursery.actors.transports.sse import SseConnector
 from mcp_nursery.actors.transports.streamable_http import StreamableHttpConnector
+
+from ...tool_requests import tool_request
 
 MODERN, HANDSHAKE = "2026-07-28", "2025-11-25"
 TOOLS = [
@@ -190,7 +191,7 @@ def _length(head):
 
 def call(tool="once", *, limited=False, arguments=None):
     encoded = None if arguments is None else encode(arguments)
-    return CallTool(server="lab", tool=tool, arguments=encoded, meta={}, slot=ReplySlot(), limited=limited)
+    return tool_request(server="lab", tool=tool, arguments=encoded, meta={}, slot=ReplySlot(), limited=limited)
 
 
 @asynccontextmanager

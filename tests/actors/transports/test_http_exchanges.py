@@ -611,7 +611,7 @@ async def test_what_a_server_says_unasked_is_heard_again_after_an_end(monkeypatc
             await connection.handshake(None)
             await connection.list_tools()
             told = []
-            await connection.watch_tools(lambda: told.append(True))
+            await connection.watch_lists(lambda kinds: told.append(True))
             await until(lambda: len(opened) > 2 and len(told) > 1)
             assert opened[1].header(b"last-event-id") == b"1"
             assert opened[0].header(b"mcp-session-id") == b"one"

@@ -14,14 +14,14 @@ from trio.testing import wait_all_tasks_blocked
 from mcp_nursery.actors.enums import Delivery, Era
 from mcp_nursery.actors.errors import StartFailed
 from mcp_nursery.actors.jsonrpc.codec import encode
-from mcp_nursery.actors.messages import CallTool
 from mcp_nursery.actors.outcomes import Answered, Loss, Rejected, Unlisted, Unsendable
 from mcp_nursery.actors.pieces import at_once
 from mcp_nursery.actors.reply import ReplySlot
 from mcp_nursery.actors.session.base import HandshakeFailed
-from mcp_nursery.actors.session.tool_call import BadResult
+from mcp_nursery.actors.session.requests import BadResult
 from mcp_nursery.actors.transports.in_process import InProcessConnector
 
+from ...tool_requests import tool_request
 from ..jsonrpc.bridge import TOOLS, Bridge, lab
 from ..jsonrpc.peer import no_progress
 
@@ -31,7 +31,7 @@ CLOSED = Loss("the connection was closed", pending=1)
 def call(tool, arguments=None, meta=None, *, wants_progress=False):
     encoded = None if arguments is None else encode(arguments)
     slot = ReplySlot(wants_progress=wants_progress)
-    return CallTool(server="lab", tool=tool, arguments=encoded, meta=meta or {}, slot=slot)
+    return tool_request(server="lab", tool=tool, arguments=encoded, meta=meta or {}, slot=slot)
 
 
 def open_object(server, *, close_grace):
@@ -67,7 +67,7 @@ async def test_calls_run_side_by_side_and_each_gets_its_own_answer(bridge):
         assert connection.in_flight == 20
         for number, sent in enumerate(calls):
             outcome = await sent.slot.wait(no_progress)
-            assert at_once(sent.slot.tool.result(outcome.result)).structured_content == {"sum": number + 1000}
+            assert at_once(sent.slot.codec.result(outcome.result)).structured_content == {"sum": number + 1000}
             assert sent.slot.delivery is Delivery.ANSWERED
         await connection.idle()
         assert connection.in_flight == 0
@@ -367,7 +367,7 @@ async def test_a_result_is_judged_as_on_a_wire():
         connection.submit([sent])
         outcome = await sent.slot.wait(no_progress)
         with pytest.raises(BadResult, match="output schema"):
-            at_once(sent.slot.tool.result(outcome.result))
+            at_once(sent.slot.codec.result(outcome.result))
 
 
 # the connector

@@ -12,7 +12,7 @@ import trio
 import trio.testing
 
 from mcp_nursery.actors.mailbox import Mailbox
-from mcp_nursery.actors.messages import CallTool, Owner
+from mcp_nursery.actors.messages import Owner, Request
 from mcp_nursery.actors.outcomes import Unrouted
 from mcp_nursery.actors.reply import ReplySlot
 from mcp_nursery.actors.router import RouterActor
@@ -29,6 +29,7 @@ from mcp_nursery.supervisor import (
 from mcp_nursery.supervisor.status import CallCounts
 from mcp_nursery.supervisor.testing import Life, ScriptedServer
 
+from ...tool_requests import tool_request
 from ..specs import hang, spec
 from .outcomes import READ_ONLY, answers, collected, in_flight, lab, napping, timed
 from .peers import TEXT, Peer, ticking
@@ -313,8 +314,8 @@ async def test_a_long_run_of_outcomes_leaves_turns_to_others(autojump_clock):
 # -- one message -------------------------------------------------------------------------------------------------------
 
 
-def bulk(count: int) -> list[CallTool]:
-    return [CallTool(server="lab", tool="nap", arguments=None, meta={}, slot=ReplySlot()) for _ in range(count)]
+def bulk(count: int) -> list[Request]:
+    return [tool_request(server="lab", tool="nap", arguments=None, meta={}, slot=ReplySlot()) for _ in range(count)]
 
 
 async def test_a_bulk_is_one_message():

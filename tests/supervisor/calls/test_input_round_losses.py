@@ -8,7 +8,7 @@ import trio
 import trio.testing
 
 from mcp_nursery.actors.mailbox import Mailbox
-from mcp_nursery.actors.messages import CallTool, Owner, Round
+from mcp_nursery.actors.messages import Owner, Round
 from mcp_nursery.actors.outcomes import Loss
 from mcp_nursery.actors.reply import ReplySlot
 from mcp_nursery.supervisor import (
@@ -22,6 +22,7 @@ from mcp_nursery.supervisor.callbacks import Callbacks
 from mcp_nursery.supervisor.calls.input_rounds import follow_up
 from mcp_nursery.supervisor.testing import Ask, ScriptedServer, run_virtual
 
+from ...tool_requests import tool_request
 from .asking import READ_ONLY, User, asking, form, pages, refusing, run, spec
 
 
@@ -141,7 +142,7 @@ def test_a_follow_up_finds_its_incarnation_or_nobody(incarnation):
     asked, slot = ReplySlot(), ReplySlot()
     asked.route(1, Mailbox[Any](math.inf))
     slot.follow(asked)
-    message = Round(CallTool("x", "work", None, {}, slot))
+    message = Round(tool_request("x", "work", None, {}, slot))
     follow_up(owner, message)
     assert isinstance(message.slot.outcome, Loss)
     assert message.slot.incarnation == 1

@@ -7,7 +7,7 @@ import pytest
 from mcp_types import Tool as Definition
 
 from mcp_nursery.actors.enums import ServerState
-from mcp_nursery.actors.messages import Owner
+from mcp_nursery.actors.messages import Definitions, Owner
 from mcp_nursery.actors.pieces import at_once
 from mcp_nursery.supervisor.catalogue import server_tools
 from mcp_nursery.supervisor.catalogue.catalogue import NO_TOOLS, Catalogue, replace_parts
@@ -30,7 +30,7 @@ def server(name: str, *tools: str, state: ServerState = S.CONNECTED, incarnation
         state,
         incarnation=incarnation,
         owner=Owner(incarnation, None, None) if state is S.CONNECTED else None,  # type: ignore[arg-type]
-        definitions=tuple(definition(tool) for tool in tools),
+        definitions=Definitions(tuple(definition(tool) for tool in tools)),
     )
 
 
@@ -187,7 +187,9 @@ def test_definition_hash():
     base = build(server("a", "one")).tools[0]
     again = build(server("a", "one", state=S.WAITING), server("b")).tools[0]
     assert again.definition_hash == base.definition_hash
-    other = Snapshot(ServerSpec("a", NOWHERE), S.CONNECTED, definitions=(definition("one", description="new"),))
+    other = Snapshot(
+        ServerSpec("a", NOWHERE), S.CONNECTED, definitions=Definitions((definition("one", description="new"),))
+    )
     assert build(other).tools[0].definition_hash != base.definition_hash
 
 

@@ -274,7 +274,7 @@ async def test_a_refresh_that_meets_an_idle_server_starts_it(autojump_clock):
     server = ScriptedServer(Life(), Life(connects_after=1))
     async with open_supervisor([spec(server)]) as supervisor:
         await at(10)
-        await supervisor._servers.refresh_tools(["lab"])
+        await supervisor._servers.refresh_lists(["lab"])
         assert (trio.current_time(), status(supervisor).state) == (11, S.CONNECTED)
 
 

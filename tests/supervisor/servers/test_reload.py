@@ -332,7 +332,7 @@ async def test_who_waits_for_an_attempt_that_a_reload_ends_is_told(autojump_cloc
     """L8, L18: a reconnect comes to its outcome, a refresh ends, and nobody is left waiting."""
     mute = ScriptedServer(Life(deaf_after=2), Life(mute=True))
     async with open_supervisor([spec(mute)]) as supervisor:
-        for ask in (partial(supervisor.reconnect, "lab"), partial(supervisor._servers.refresh_tools, ["lab"])):
+        for ask in (partial(supervisor.reconnect, "lab"), partial(supervisor._servers.refresh_lists, ["lab"])):
             await supervisor.reload([spec(mute)])
             outcomes = []
 

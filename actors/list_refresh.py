@@ -1,37 +1,41 @@
-"""The tools of a connection, fetched again: when that is asked for, and when the server says that they changed."""
+"""The lists of a connection, fetched again: when that is asked for, and when the server says that they changed."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import trio
 from attrs import define, field
 
-from .messages import ToolsRefreshed
+from .enums import ListKind
+from .messages import Refreshed
 from .session.base import Connection, HandshakeFailed
 
 _SETTLING = 0.1
-"""Seconds between the word that tools changed and their listing: servers change several at a time."""
+"""Seconds between the word that a list changed and its listing: servers change several entries at a time."""
 _SETTLING_AT_MOST = 30.0
 """The same for a server that says so again and again: from the fifth time on twice as many each time. After as long
 without such a list the first applies again."""
 _UNHINDERED = 5
 
+OTHERS = frozenset(ListKind) - {ListKind.TOOLS}
+"""What a server is connected without."""
+
 
 @define(eq=False)
-class ToolRefresh:
-    """Lists again, one list at a time: what comes while one is still to begin is answered by it."""
+class ListRefresh:
+    """Lists again, one refresh at a time: what comes while one is still to begin is answered by it."""
 
     _incarnation: int
     """The connection's number, for the reports."""
     _timeout: float
-    """Seconds for each list; `inf` for no limit."""
-    _report: Callable[[ToolsRefreshed], None]
+    """Seconds for the tools, and for all others; `inf` for no limit."""
+    _report: Callable[[Refreshed], None]
     """Called with each outcome."""
     _start: Callable[[], None] | None = field(default=None, init=False)
     """Starts the task that lists; None while there is no connection."""
     _running: bool = field(default=False, init=False)
-    _wanted: bool = field(default=False, init=False)
-    """A list is wanted that has not begun."""
+    _wanted: frozenset[ListKind] = field(default=frozenset(), init=False)
+    """Lists that are wanted, and have not begun."""
     _settling: trio.CancelScope = field(factory=trio.CancelScope, init=False)
     """The wait for a server to have changed all; cancelled when somebody wants a list now."""
     _in_a_row: int = field(default=0, init=False)
@@ -39,30 +43,30 @@ class ToolRefresh:
     _settled_at: float = field(default=-math.inf, init=False)
     """When the last list ended that a server had caused."""
     _changed: bool = field(default=False, init=False)
-    """A list is wanted because the tools changed, and for no other reason."""
+    """Lists are wanted because they changed, and for no other reason."""
 
     def open(self, connection: Connection, nursery: trio.Nursery) -> None:
         """List from now on, also what was wanted before. The task runs in this nursery, and only when it is needed."""
         self._start = lambda: nursery.start_soon(self._list_all, connection)
         if self._wanted:
-            self._want()
+            self._want(self._wanted)
 
-    def ask(self) -> None:
-        """A list is wanted now."""
+    def ask(self, kinds: Collection[ListKind] = tuple(ListKind)) -> None:
+        """These are wanted now."""
         self._changed = False
         self._settling.cancel()
-        self._want()
+        self._want(kinds)
 
-    def _want(self) -> None:
-        self._wanted = True
+    def _want(self, kinds: Collection[ListKind]) -> None:
+        self._wanted |= frozenset(kinds)
         if self._start is not None and not self._running:
             self._running = True
             self._start()
 
-    def tools_changed(self) -> None:
-        """A list is wanted once the server has had the time to change more of them."""
+    def changed(self, kinds: Collection[ListKind]) -> None:
+        """These are wanted once the server has had the time to change more of them."""
         self._changed = self._changed or not self._wanted
-        self._want()
+        self._want(kinds)
 
     async def _list_all(self, connection: Connection) -> None:
         try:
@@ -70,8 +74,8 @@ class ToolRefresh:
                 changed = self._changed
                 if changed:
                     await self._settle()
-                self._wanted = self._changed = False
-                self._report(await self._list(connection))
+                kinds, self._wanted, self._changed = self._wanted, frozenset(), False
+                self._report(await self._list(connection, kinds))
                 if changed:
                     self._settled_at = trio.current_time()
         except HandshakeFailed:
@@ -87,17 +91,29 @@ class ToolRefresh:
         with trio.move_on_after(pause) as self._settling:
             await trio.sleep_forever()
 
-    async def _list(self, connection: Connection) -> ToolsRefreshed:
-        """The outcome of one list.
+    async def _list(self, connection: Connection, kinds: frozenset[ListKind]) -> Refreshed:
+        """The outcome of one refresh, which is shown as a unit.
 
         Raises:
             HandshakeFailed: The connection was lost.
         """
+        before = connection.definitions
+        error = await self._list_tools(connection) if ListKind.TOOLS in kinds else None
+        others = kinds & OTHERS
+        if others:
+            with trio.move_on_after(self._timeout):
+                await connection.list_others(others)
+        failed = error is not None and connection.definitions is before
+        return Refreshed(self._incarnation, None if failed else connection.definitions, error)
+
+    async def _list_tools(self, connection: Connection) -> str | None:
+        """Why they could not be had; None if they could."""
         with trio.move_on_after(self._timeout):
             try:
-                return ToolsRefreshed(self._incarnation, await connection.list_tools())
+                await connection.list_tools()
             except HandshakeFailed as failure:
                 if failure.lost:
                     raise
-                return ToolsRefreshed(self._incarnation, error=failure.loss.message)
-        return ToolsRefreshed(self._incarnation, error=f"tools/list got no answer within {self._timeout:g} s")
+                return failure.loss.message
+            return None
+        return f"tools/list got no answer within {self._timeout:g} s"

@@ -1,0 +1,275 @@
+"""What a server lists: tools, resources, resource templates and prompts, every page of each."""
+
+import logging
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import Any, Final
+
+import trio
+from attrs import define, evolve, field, frozen
+from mcp.client import ClientSession
+from mcp.shared.exceptions import MCPError
+from mcp.shared.inbound import find_invalid_x_mcp_header
+from mcp_types import (
+    INTERNAL_ERROR,
+    METHOD_NOT_FOUND,
+    ListPromptsResult,
+    ListResourcesResult,
+    ListResourceTemplatesResult,
+    ListToolsResult,
+    PaginatedRequestParams,
+    PaginatedResult,
+    ServerCapabilities,
+    Tool,
+)
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from ..enums import ListKind
+from ..errors import folded, one_line
+from ..fairness import by_turns
+from ..json_depth import TOO_DEEP, nested_too_deep
+from ..jsonrpc.dispatcher import LISTED, NO_PAGE, Endpoint, Page
+from ..limits import size_text
+from ..messages import NOTHING_DECLARED, Definitions
+from ..pieces import Steps
+from ..secrets import HIDE_SECRETS
+from .handshake import BAD_ANSWER
+
+logger: Final = logging.getLogger(__name__)
+
+_PAGE_LIMIT = 1000
+"""Pages after which a listing ends: a server that invents a new cursor for ever must not hold its own start."""
+
+_MOST_LISTED = 10_000
+"""Tools, or resources, or others, after which a listing ends."""
+
+_NAME_LIMIT = 1024
+"""Characters of a name; the protocol recommends at most 128."""
+
+_URI_LIMIT = 8192
+"""Characters of a URI, or of a template for some: what servers of HTTP usually take."""
+
+_AT_ONCE = 50
+"""Entries that are looked at in a row."""
+
+
+class TooLarge(MCPError):
+    """The server lists more than it may make its host keep."""
+
+
+@frozen(eq=False)
+class _Listing:
+    """How one kind of thing is listed."""
+
+    method: str
+    noun: str
+    field: str
+    """Of `Definitions`."""
+    name: str
+    """Which of an entry's fields tells it from the others."""
+    longest: int
+    """Characters of that."""
+    page: type[PaginatedResult]
+    ask: Callable[[ClientSession, PaginatedRequestParams | None], Awaitable[PaginatedResult]]
+
+    def entries(self, some: Sequence[object]) -> list[Any]:
+        """What these are.
+
+        Raises:
+            pydantic.ValidationError: One is none.
+        """
+        key = LISTED[self.method]
+        page = self.page.model_validate({key: some}, by_name=False)
+        return getattr(page, "resource_templates" if self.field == "templates" else key)  # type: ignore[no-any-return]
+
+
+_LISTINGS: Final[Mapping[ListKind, _Listing]] = {
+    ListKind.TOOLS: _Listing(
+        *("tools/list", "tool", "tools", "name"),
+        _NAME_LIMIT,
+        ListToolsResult,
+        lambda session, params: session.list_tools(params=params),
+    ),
+    ListKind.RESOURCES: _Listing(
+        *("resources/list", "resource", "resources", "uri"),
+        _URI_LIMIT,
+        ListResourcesResult,
+        lambda session, params: session.list_resources(params=params),
+    ),
+    ListKind.TEMPLATES: _Listing(
+        *("resources/templates/list", "resource template", "templates", "uri_template"),
+        _URI_LIMIT,
+        ListResourceTemplatesResult,
+        lambda session, params: session.list_resource_templates(params=params),
+    ),
+    ListKind.PROMPTS: _Listing(
+        *("prompts/list", "prompt", "prompts", "name"),
+        _NAME_LIMIT,
+        ListPromptsResult,
+        lambda session, params: session.list_prompts(params=params),
+    ),
+}
+
+
+class Lists:
+    """What one server declares, as it was listed last.
+
+    Args:
+        session: Talks to the server.
+        endpoint: What the session talks over.
+        most: Bytes of all its lists together.
+        server: Its name, for the log.
+    """
+
+    def __init__(self, session: ClientSession, endpoint: Endpoint, *, most: int, server: str) -> None:
+        self.definitions: Definitions = NOTHING_DECLARED
+        """All of its lists."""
+        self._session = session
+        self._endpoint = endpoint
+        self._most = most
+        self._server = server
+        self._sizes = dict.fromkeys(ListKind, 0)
+        self._failed: set[ListKind] = set()
+        """What could not be listed, and the log has it."""
+
+    async def fetch(self, kind: ListKind) -> None:
+        """Every page of one list. What it had before stays if that fails.
+
+        Raises:
+            MCPError: A page was refused, the lists are too large, or the connection ended.
+            pydantic.ValidationError: A page that is none.
+        """
+        before, self._sizes[kind] = self._sizes[kind], 0
+        try:
+            entries = await self._every_page(kind)
+        except BaseException:
+            self._sizes[kind] = before
+            raise
+        self.definitions = evolve(self.definitions, **{_LISTINGS[kind].field: entries})
+
+    async def try_fetch(self, kinds: Collection[ListKind]) -> None:
+        """The same of several at once, those that the server offers. What fails is logged, once for each kind."""
+        offered = _offered(self._session.server_capabilities, kinds)
+        if offered:
+            async with trio.open_nursery() as nursery:
+                for kind in offered:
+                    nursery.start_soon(self._try_fetch, kind)
+
+    async def _try_fetch(self, kind: ListKind) -> None:
+        try:
+            await self.fetch(kind)
+        except BAD_ANSWER as error:
+            if self._endpoint.lost.is_set():
+                return
+            if isinstance(error, MCPError) and error.code == METHOD_NOT_FOUND:
+                self.definitions = evolve(self.definitions, **{_LISTINGS[kind].field: ()})
+            elif kind not in self._failed:
+                self._failed.add(kind)
+                why = one_line(HIDE_SECRETS.get()(folded(error)))
+                logger.warning("%s: its %s could not be listed: %s", self._server, kind, why)
+
+    async def _every_page(self, kind: ListKind) -> tuple[Any, ...]:
+        """All entries, in the server's order. A name that comes twice counts once; a cursor that comes twice ends the
+        list. What nobody could use or show is left out."""
+        sieve = _Sieve(_LISTINGS[kind], modern=self._session.protocol_version in MODERN_PROTOCOL_VERSIONS)
+        cursors: set[str] = set()
+        cursor: str | None = None
+        for _ in range(_PAGE_LIMIT):
+            params = None if cursor is None else PaginatedRequestParams(cursor=cursor)
+            page, cursor = await self._page(_LISTINGS[kind], params)
+            self._count(kind, page.size)
+            await by_turns(sieve.take(page.entries))
+            if cursor is None or cursor in cursors or len(sieve.kept) >= _MOST_LISTED:
+                break
+            cursors.add(cursor)
+        sieve.log()
+        return tuple(sieve.kept.values())
+
+    async def _page(self, listing: _Listing, params: PaginatedRequestParams | None) -> tuple[Page, str | None]:
+        """One page that the session asks for, and where the next one is."""
+        pages = self._endpoint.pages
+        pages[listing.method] = NO_PAGE
+        try:
+            answer = await listing.ask(self._session, params)
+            return pages[listing.method], answer.next_cursor
+        finally:
+            del pages[listing.method]
+
+    def _count(self, kind: ListKind, size: int) -> None:
+        self._sizes[kind] += size
+        if sum(self._sizes.values()) > self._most:
+            noun = _LISTINGS[kind].noun
+            also = any(self._sizes[other] for other in ListKind if other is not kind)
+            whose = f"its {noun} definitions{' and other lists' if also else ''}"
+            told = f"{whose} exceed {size_text(self._most)}, the limit for one server (max_kept_bytes)"
+            raise TooLarge(INTERNAL_ERROR, told)
+
+
+def _offered(capabilities: ServerCapabilities | None, kinds: Collection[ListKind]) -> Sequence[ListKind]:
+    """Those that the server says it has."""
+    if capabilities is None:
+        return ()
+    has = {
+        ListKind.TOOLS: capabilities.tools,
+        ListKind.RESOURCES: capabilities.resources,
+        ListKind.TEMPLATES: capabilities.resources,
+        ListKind.PROMPTS: capabilities.prompts,
+    }
+    return [kind for kind in kinds if has[kind] is not None]
+
+
+def _header_problem(entry: Any) -> str | None:
+    wrong = isinstance(entry, Tool) and find_invalid_x_mcp_header(entry.input_schema) is not None
+    return "the x-mcp-header annotations of its arguments are not valid" if wrong else None
+
+
+@define(eq=False)
+class _Sieve:
+    """Keeps the entries of one list that can be used and shown. What was left out is told once for each reason, with
+    one of the names."""
+
+    _listing: _Listing
+    _modern: bool = field(alias="modern")
+    """Its era has arguments repeated in headers: a tool that has them so wrongly must not be called."""
+    kept: dict[str, Any] = field(factory=dict[str, Any], init=False)
+    """By name."""
+    _reasons: dict[str, tuple[str, int]] = field(factory=dict[str, tuple[str, int]], init=False)
+
+    def take(self, page: Sequence[object]) -> Steps[None]:
+        """Add the entries of one page.
+
+        Raises:
+            pydantic.ValidationError: One is none.
+        """
+        for at in range(0, len(page), _AT_ONCE):
+            for entry in self._listing.entries(page[at : at + _AT_ONCE]):
+                name: str = getattr(entry, self._listing.name)
+                problem = self._problem(name, entry) or (_header_problem(entry) if self._modern else None)
+                if problem is None:
+                    self.kept[name] = entry
+                else:
+                    first, count = self._reasons.get(problem, (name, 0))
+                    self._reasons[problem] = (first, count + 1)
+                yield
+
+    def _problem(self, name: str, entry: Any) -> str | None:
+        """Why an entry is left out; None if it is not."""
+        what = self._listing.name.replace("_", " ").replace("uri", "URI")
+        if name in self.kept:
+            return f"the server has another {self._listing.noun} of that {what}"
+        if len(self.kept) >= _MOST_LISTED:
+            return f"the server has more than {_MOST_LISTED} {self._listing.noun}s"
+        if len(name) > self._listing.longest:
+            return f"its {what} is longer than {self._listing.longest} characters"
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            return f"its {what} is not Unicode text"
+        schemas = (entry.input_schema, entry.output_schema) if isinstance(entry, Tool) else ()
+        return TOO_DEEP if nested_too_deep([[*schemas, entry.meta]]) else None
+
+    def log(self) -> None:
+        """Tell what was left out."""
+        for reason, (name, count) in self._reasons.items():
+            more = f" and {count - 1} more" if count > 1 else ""
+            hidden = HIDE_SECRETS.get()(name)
+            logger.warning("dropped a %s named %.100r%s: %s", self._listing.noun, hidden, more, reason)

@@ -1,0 +1,177 @@
+"""Requests of callers, beside the session: written with what the era puts into each, their results judged once in the
+caller's task.
+
+A tool knows more of its results than the protocol does: see `tool_call`.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final, TypeVar
+
+from mcp.shared.inbound import (
+    MCP_METHOD_HEADER,
+    MCP_NAME_HEADER,
+    MCP_PROTOCOL_VERSION_HEADER,
+    NAME_BEARING_METHODS,
+    encode_header_value,
+)
+from mcp_types import (
+    CallToolResult,
+    CompleteResult,
+    GetPromptResult,
+    InputRequiredResult,
+    ReadResourceResult,
+)
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import BaseModel, ValidationError
+
+from ..errors import folded
+from ..json_depth import TOO_DEEP, more_values_than, nested_too_deep
+from ..jsonrpc.codec import decode, encode
+from ..jsonrpc.incoming import MOST_ASKED
+from ..messages import CALL_TOOL
+from ..pieces import Steps
+
+R = TypeVar("R", bound=BaseModel)
+
+MOST_BLOCKS: Final = 10_000
+"""Parts of a result: content blocks, contents of a resource, messages of a prompt. To find out what kind each of them
+is takes a hundredth of a millisecond, and so does showing one that is no text."""
+_BLOCKS: Final = 250
+"""Parts of which that is found out in a row."""
+_ARRAY: Final = frozenset([list])
+
+_RESULTS: Final[Mapping[str, tuple[type[BaseModel], str]]] = {
+    CALL_TOOL: (CallToolResult, "content"),
+    "resources/read": (ReadResourceResult, "contents"),
+    "prompts/get": (GetPromptResult, "messages"),
+    "completion/complete": (CompleteResult, ""),
+}
+"""By method: the type of its result, and where that has its parts. The result of any other stays as it came."""
+
+
+class BadResult(Exception):
+    """The server answered with something the protocol or the tool's own schema does not allow."""
+
+
+class InputWanted(Exception):
+    """No result yet: the server asks for input first."""
+
+    def __init__(self, wanted: InputRequiredResult) -> None:
+        self.wanted = wanted
+        super().__init__("the server asks for input")
+
+
+class PreparedRequest:
+    """Requests of one method to one incarnation."""
+
+    def __init__(self, method: str, *, protocol_version: str, stamp: Mapping[str, Any]) -> None:
+        self._method: Final = method
+        self._modern = protocol_version in MODERN_PROTOCOL_VERSIONS
+        self._stamp = stamp
+        self._encoded_stamp = encode(stamp) if stamp else b""
+        self._version = protocol_version
+        self._head = b',"method":' + encode(method) + b',"params":'
+        known: tuple[type[BaseModel] | None, str] = _RESULTS.get(method, (None, ""))
+        self._model, self._parts = known
+        self.promises: bool = False
+        """Whether results are held to more than the protocol: see `check_promise`."""
+
+    def frame(
+        self, request_id: int | str, params: bytes, meta: Mapping[str, Any], *, wants_progress: bool = False
+    ) -> bytes:
+        """The whole request. The stamp of the era goes before what the caller has: it cannot be forged."""
+        if wants_progress:
+            meta = {**meta, "progressToken": request_id}
+        stamped = encode({**meta, **self._stamp}) if meta else self._encoded_stamp
+        encoded_id = b"%d" % request_id if isinstance(request_id, int) else encode(request_id)
+        parts = [b'{"jsonrpc":"2.0","id":', encoded_id, self._head]
+        if stamped:
+            parts += (params[:-1], b'"_meta":' if params == b"{}" else b',"_meta":', stamped, b"}}")
+        else:
+            parts += (params, b"}")
+        return b"".join(parts)
+
+    def headers(self, params: bytes) -> dict[str, str]:
+        """What goes with a request where frames have headers."""
+        key = NAME_BEARING_METHODS.get(self._method) if self._modern else None
+        return self.headers_about("" if key is None else str(decode(params).get(key, "")))
+
+    def headers_about(self, name: str) -> dict[str, str]:
+        """The same, for what has this name."""
+        version = {MCP_PROTOCOL_VERSION_HEADER: self._version}
+        if not self._modern:
+            return version
+        routing = {MCP_METHOD_HEADER: self._method}
+        return version | routing | ({MCP_NAME_HEADER: encode_header_value(name)} if name else {})
+
+    def result(self, raw: dict[str, Any], *, small: bool = False) -> Steps[Any]:
+        """The typed result, validated; `small`: it came in a message that is seen to in one go.
+
+        Raises:
+            BadResult: It is no result of this protocol version.
+            InputWanted: It is a question.
+        """
+        key, model = self._parts, self._model
+        parts = raw.get(key, ())
+        if nested_too_deep(raw):
+            raise BadResult(TOO_DEEP)
+        many = len(parts) if type(parts) in _ARRAY else 0
+        if many > MOST_BLOCKS:
+            raise BadResult(f"more than {MOST_BLOCKS} {'content blocks' if key == 'content' else key}")
+        yield
+        self._check_kind(raw, small=small)
+        if model is None:
+            return raw
+        result = self._typed(model, raw) if many <= _BLOCKS else (yield from self._typed_in_pieces(model, raw, parts))
+        if self.promises:
+            yield from self.check_promise(result, small=small)
+        return result
+
+    def check_promise(self, result: Any, *, small: bool) -> Steps[None]:
+        """Hold a result to what the server has promised of it.
+
+        Raises:
+            BadResult: It is something else.
+        """
+        del result, small
+        yield
+
+    def _check_kind(self, raw: dict[str, Any], *, small: bool) -> None:
+        kind = raw.get("resultType", "complete")
+        if not self._modern:
+            raw.pop("resultType", None)  # no such key before 2026-07-28
+        elif kind == "input_required":
+            if not small and more_values_than(raw, MOST_ASKED):
+                raise BadResult(f"a request for input with more than {MOST_ASKED} JSON values")
+            raise InputWanted(_question(raw))
+        elif kind != "complete":
+            raise BadResult(f"unknown resultType {kind!r:.40}")
+
+    def _typed_in_pieces(self, model: type[R], raw: dict[str, Any], parts: list[Any]) -> Steps[R]:
+        """What the SDK makes of it, some parts after the other.
+
+        Raises:
+            BadResult: It is no result.
+        """
+        key = self._parts
+        whole = self._typed(model, {**raw, key: []})
+        for at in range(0, len(parts), _BLOCKS):
+            yield
+            some = self._typed(model, {key: parts[at : at + _BLOCKS]}, first=at)
+            getattr(whole, key).extend(getattr(some, key))
+        return whole
+
+    def _typed(self, model: type[R], raw: dict[str, Any], first: int = 0) -> R:
+        try:
+            return model.model_validate(raw, by_name=False)
+        except ValidationError as error:
+            problem = error.errors()[0]
+            where = ".".join(str(part + first if isinstance(part, int) else part) for part in problem["loc"])
+            raise BadResult(f"not a {self._method} result: {where}: {problem['msg']}") from None
+
+
+def _question(raw: dict[str, Any]) -> InputRequiredResult:
+    try:
+        return InputRequiredResult.model_validate(raw, by_name=False)
+    except ValidationError as error:
+        raise BadResult(f"not a request for input: {folded(error.errors()[0]['msg'])}") from None

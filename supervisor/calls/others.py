@@ -1,0 +1,242 @@
+"""Calls of what is no tool: a resource is read, a prompt is filled in, an argument is completed. All are safe to
+repeat."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, cast
+
+from attrs import define, field, frozen
+
+from mcp_nursery.actors.enums import ServerState
+from mcp_nursery.actors.errors import InvalidArguments, NurseryError, UnknownPrompt, UnknownResource
+from mcp_nursery.actors.jsonrpc.codec import encode
+from mcp_nursery.actors.pieces import Steps
+
+from ..catalogue.suggestions import near_names
+from ..resources.prompt import Prompt
+from ..resources.resource import ResourceTemplate
+from ..resources.results import Completion, PromptResult, ResourceResult, prompt_result, resource_result
+from ..state_machine import KEEPS_TOOLS
+from .call import ActiveCall, R
+
+if TYPE_CHECKING:
+    from mcp_types import CompleteResult, GetPromptResult, ReadResourceResult
+
+
+@frozen
+class Place:
+    """Where a request goes that is about no tool."""
+
+    server: str
+    name: str
+    """What it is about, as the server calls it."""
+    available: bool
+    """Whether the server is connected."""
+
+
+@define(eq=False, repr=False)
+class OtherCall(ActiveCall[Place, R]):
+    """What the calls here share.
+
+    Raises:
+        InvalidArguments: The parameters have no JSON form.
+    """
+
+    encoded: bytes = field(default=b"", init=False)
+    """The parameters, without a name that is not known yet, encoded once."""
+
+    def __attrs_post_init__(self) -> None:
+        self.encoded = self.encode()
+
+    @property
+    def repeatable(self) -> bool:
+        """It is."""
+        return True
+
+    @property
+    def name(self) -> str:
+        """See `ActiveCall`."""
+        return self.asked.name if self.found is None else self.found.name
+
+    def place(self, server: str, name: str) -> Place | None:
+        """What this server calls so; None if it is in a state that shows nothing."""
+        observable = self.servers.snapshots.get(server)
+        if observable is None or observable.value.state not in KEEPS_TOOLS or server in self.servers.registry.leaving:
+            return None
+        return Place(server, name, observable.value.state is ServerState.CONNECTED)
+
+    def encode(self) -> bytes:
+        """See `encoded`."""
+        return b"{}"
+
+    def as_json(self, value: object) -> bytes:
+        """A part of the parameters.
+
+        Raises:
+            InvalidArguments: It has no JSON form.
+        """
+        try:
+            return encode(value)
+        except (TypeError, ValueError, RecursionError) as error:
+            problem = f"this cannot be sent as JSON: {error}"
+            raise InvalidArguments(problem, server=self.asked.server, tool=self.asked.name) from None
+
+    def strings(self, what: str, values: object) -> bytes:
+        """An object of texts, as prompts and completions take it.
+
+        Raises:
+            InvalidArguments: It is none.
+        """
+        if isinstance(values, Mapping):
+            given = dict(cast("Mapping[object, object]", values))
+            if all(isinstance(one, str) for pair in given.items() for one in pair):
+                return self.as_json(given)
+        problem = f"the {what} must be texts by name, not {values!r:.80}"
+        raise InvalidArguments(problem, server=self.asked.server, tool=self.asked.name)
+
+
+@define(eq=False, repr=False)
+class ResourceRead(OtherCall[ResourceResult]):
+    """One resource that is being read."""
+
+    method = "resources/read"
+
+    def find(self) -> Place | None:
+        """The server that was named; else the first configured that lists the URI, or has a template for it."""
+        uri = self.asked.name
+        server = self.asked.server or self.servers.catalogue.value.owner_of(uri, self.servers.snapshots)
+        return None if server is None else self.place(server, uri)
+
+    def former_owner(self) -> str | None:
+        """See `ActiveCall`."""
+        return self.servers.catalogue.value.former_owner_of(self.asked.name)
+
+    def unknown(self, down: Sequence[str]) -> NurseryError:
+        """`UnknownResource`, with near URIs."""
+        uri, listed = self.asked.name, self.servers.catalogue.value.resources
+        near = near_names(uri, {resource.uri for resource in listed})
+        return UnknownResource(uri, server=self.asked.server, near=near, down=down)
+
+    def encode(self) -> bytes:
+        """See `encoded`."""
+        return self.as_json({"uri": self.asked.name})
+
+    def params(self) -> bytes:
+        """The URI."""
+        return self.encoded
+
+    def given(self, result: "ReadResourceResult", incarnation: int, *, small: bool) -> Steps[ResourceResult]:
+        """The contents, rendered and scanned."""
+        return resource_result(
+            result,
+            uri=self.name,
+            server=self.server_name,
+            duration=self.elapsed,
+            incarnation=incarnation,
+            max_chars=self.servers.snapshots[self.server_name].value.spec.max_result_chars,
+            small=small,
+        )
+
+    def signals(self, given: ResourceResult) -> tuple[str, ...]:
+        """See `ActiveCall`."""
+        return given.signals
+
+
+@define(eq=False, repr=False)
+class PromptGet(OtherCall[PromptResult]):
+    """One prompt that is being filled in."""
+
+    method = "prompts/get"
+
+    def find(self) -> Place | None:
+        """The prompt, as it is known now."""
+        prompt = self.servers.catalogue.value.find_prompt(self.asked.name, self.asked.server)
+        return None if prompt is None else self.place(prompt.server, prompt.prompt)
+
+    def former_owner(self) -> str | None:
+        """See `ActiveCall`."""
+        return self.servers.catalogue.value.former_owner_of_prompt(self.asked.name)
+
+    def unknown(self, down: Sequence[str]) -> NurseryError:
+        """`UnknownPrompt`, with near names."""
+        asked, prompts = self.asked, self.servers.catalogue.value.prompts
+        if asked.server is None:
+            known = [prompt.name for prompt in prompts]
+        else:
+            known = [prompt.prompt for prompt in prompts if prompt.server == asked.server]
+        return UnknownPrompt(asked.name, server=asked.server, near=near_names(asked.name, known), down=down)
+
+    def encode(self) -> bytes:
+        """See `encoded`."""
+        return b"" if self.asked.arguments is None else self.strings("arguments of a prompt", self.asked.arguments)
+
+    def params(self) -> bytes:
+        """Name and arguments."""
+        name = self.as_json(self.name)
+        return b'{"name":%b,"arguments":%b}' % (name, self.encoded) if self.encoded else b'{"name":%b}' % name
+
+    def given(self, result: "GetPromptResult", incarnation: int, *, small: bool) -> Steps[PromptResult]:
+        """The messages, scanned."""
+        return prompt_result(
+            result,
+            server=self.server_name,
+            prompt=self.name,
+            duration=self.elapsed,
+            incarnation=incarnation,
+            small=small,
+        )
+
+    def signals(self, given: PromptResult) -> tuple[str, ...]:
+        """See `ActiveCall`."""
+        return given.signals
+
+
+@define(eq=False, repr=False)
+class Completing(OtherCall[Completion]):
+    """One argument of a prompt or a template that is being completed."""
+
+    method = "completion/complete"
+
+    ref: Prompt | ResourceTemplate
+    argument: str
+    value: str
+    context: Mapping[str, str] | None
+
+    def find(self) -> Place | None:
+        """Its server knows whether it still has it."""
+        return self.place(self.ref.server, "")
+
+    def former_owner(self) -> str | None:
+        """See `ActiveCall`."""
+        return self.ref.server
+
+    def unknown(self, down: Sequence[str]) -> NurseryError:
+        """Never raised: the server is named."""
+        return UnknownPrompt(self.asked.name, server=self.asked.server, down=down)
+
+    def encode(self) -> bytes:
+        """See `encoded`."""
+        if isinstance(self.ref, Prompt):
+            ref = {"type": "ref/prompt", "name": self.ref.prompt}
+        else:
+            ref = {"type": "ref/resource", "uri": self.ref.uri_template}
+        params: dict[str, object] = {"ref": ref, "argument": {"name": self.argument, "value": self.value}}
+        if self.context is not None:
+            self.strings("arguments that are known already", self.context)
+            params["context"] = {"arguments": dict(self.context)}
+        return self.as_json(params)
+
+    def params(self) -> bytes:
+        """What is completed, and how far it has come."""
+        return self.encoded
+
+    def given(self, result: "CompleteResult", incarnation: int, *, small: bool) -> Steps[Completion]:
+        """The values."""
+        del incarnation, small
+        yield
+        found = result.completion
+        return Completion(tuple(found.values), found.total, bool(found.has_more), self.server_name)
+
+    def signals(self, given: Completion) -> tuple[str, ...]:
+        """A user picks from them, and no model sees them."""
+        del given
+        return ()

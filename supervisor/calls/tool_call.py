@@ -1,0 +1,105 @@
+"""A call of a tool."""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+from attrs import Factory, define, field
+
+from mcp_nursery.actors.errors import NotApproved, NurseryError, UnknownTool
+from mcp_nursery.actors.jsonrpc.codec import encode
+from mcp_nursery.actors.messages import CALL_TOOL
+from mcp_nursery.actors.pieces import Steps
+
+from ..tools.results import ToolResult, tool_result
+from ..tools.tool import Tool
+from .call import ActiveCall, encode_arguments
+
+if TYPE_CHECKING:
+    from mcp_types import CallToolResult
+
+_encoded: Final = lru_cache(maxsize=1024)(encode)
+"""A name as JSON."""
+
+
+@define(eq=False, repr=False)
+class ToolCall(ActiveCall[Tool, ToolResult]):
+    """One tool call under way.
+
+    Raises:
+        InvalidArguments: `asked.arguments` is not a JSON object.
+    """
+
+    method = CALL_TOOL
+    awaited = None
+
+    arguments: bytes | None = field(
+        default=Factory(
+            lambda call: encode_arguments(call.asked.arguments, call.asked.name, call.asked.server), takes_self=True
+        ),
+        init=False,
+    )
+    """Encoded once."""
+
+    @property
+    def tool(self) -> Tool:
+        """What is called, since it was found."""
+        assert self.found is not None
+        return self.found
+
+    def find(self) -> Tool | None:
+        """The tool, as it is known now."""
+        return self.servers.catalogue.value.find(self.asked.name, self.asked.server)
+
+    def former_owner(self) -> str | None:
+        """See `ActiveCall`."""
+        return self.servers.catalogue.value.departed_from(self.asked.name)
+
+    def check_allowed(self) -> None:
+        """See `ActiveCall`."""
+        if held := self.servers.catalogue.value.held_back(self.asked.name, self.asked.server):
+            raise NotApproved(held.server, held.tool, held.why)
+
+    def possible_owners(self) -> Sequence[str]:
+        """See `ActiveCall`."""
+        return self.servers.owners_of(self.asked.name, self.servers.snapshots)
+
+    def unknown(self, down: Sequence[str]) -> NurseryError:
+        """`UnknownTool`, with near names."""
+        asked = self.asked
+        near = self.servers.catalogue.value.near(asked.name, asked.server)
+        return UnknownTool(asked.name, server=asked.server, near=near, down=down)
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether hints that are trusted say so."""
+        return self.tool.hints.repeatable
+
+    @property
+    def name(self) -> str:
+        """The server's own name of the tool, or how the caller named it."""
+        return self.asked.name if self.found is None else self.found.tool
+
+    def params(self) -> bytes:
+        """Name and arguments."""
+        name = _encoded(self.tool.tool)
+        return (
+            b'{"name":%b}' % name if self.arguments is None else b'{"name":%b,"arguments":%b}' % (name, self.arguments)
+        )
+
+    def given(self, result: "CallToolResult", incarnation: int, *, small: bool) -> Steps[ToolResult]:
+        """The result, rendered and scanned."""
+        tool = self.tool
+        return tool_result(
+            result,
+            server=tool.server,
+            tool=tool.tool,
+            max_chars=tool.max_result_chars,
+            duration=self.elapsed,
+            incarnation=incarnation,
+            small=small,
+        )
+
+    def signals(self, given: ToolResult) -> tuple[str, ...]:
+        """See `ActiveCall`."""
+        return given.signals

@@ -1,0 +1,139 @@
+"""Resources and templates for them, as the host sees them. Pure."""
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+from attrs import field, frozen
+
+if TYPE_CHECKING:
+    from mcp_types import Annotations
+    from mcp_types import Resource as Definition
+    from mcp_types import ResourceTemplate as TemplateDefinition
+
+
+@frozen
+class Resource:
+    """One resource that a server lists. A value: what it says was true when the catalogue was made."""
+
+    server: str
+    """The server's name."""
+    uri: str
+    """As the server writes it. Two servers may list the same."""
+    definition: "Definition" = field(repr=False)
+    """As the server declared it."""
+    available: bool
+    """Whether its server was connected."""
+
+    @property
+    def name(self) -> str:
+        """What the server calls it."""
+        return self.definition.name
+
+    @property
+    def title(self) -> str | None:
+        """Its name for people."""
+        return self.definition.title
+
+    @property
+    def description(self) -> str | None:
+        """What it is: the server's words."""
+        return self.definition.description
+
+    @property
+    def mime_type(self) -> str | None:
+        """Its MIME type, if the server says it."""
+        return self.definition.mime_type
+
+    @property
+    def size(self) -> int | None:
+        """Bytes of it, before any encoding, if the server says it."""
+        return self.definition.size
+
+    @property
+    def annotations(self) -> "Annotations | None":
+        """For whom it is, how important, when changed: as the server declares it."""
+        return self.definition.annotations
+
+    @property
+    def meta(self) -> dict[str, Any] | None:
+        """The definition's `_meta`."""
+        return None if self.definition.meta is None else dict(self.definition.meta)
+
+
+@frozen
+class ResourceTemplate:
+    """One template of URIs that a server can read. A value, as `Resource` is."""
+
+    server: str
+    """The server's name."""
+    uri_template: str
+    """By RFC 6570, as the server writes it."""
+    definition: "TemplateDefinition" = field(repr=False)
+    """As the server declared it."""
+    available: bool
+    """Whether its server was connected."""
+
+    @property
+    def name(self) -> str:
+        """What the server calls it."""
+        return self.definition.name
+
+    @property
+    def title(self) -> str | None:
+        """Its name for people."""
+        return self.definition.title
+
+    @property
+    def description(self) -> str | None:
+        """What it is for: the server's words."""
+        return self.definition.description
+
+    @property
+    def mime_type(self) -> str | None:
+        """The MIME type of all that it stands for, if it is the same."""
+        return self.definition.mime_type
+
+    @property
+    def annotations(self) -> "Annotations | None":
+        """For whom it is, how important: as the server declares it."""
+        return self.definition.annotations
+
+    @property
+    def meta(self) -> dict[str, Any] | None:
+        """The definition's `_meta`."""
+        return None if self.definition.meta is None else dict(self.definition.meta)
+
+    def matches(self, uri: str) -> bool:
+        """Whether the URI may be one of those that it stands for."""
+        return matches(self.uri_template, uri)
+
+
+_EXPRESSION: Final = re.compile(r"\{([^{}]*)\}")
+
+
+def matches(template: str, uri: str) -> bool:
+    """Whether a URI may come of a template.
+
+    A plain `{name}` stands for some characters without `/`, `?` and `#`; an expression with an operator, such as
+    `{+path}` or `{?page}`, for any, also none. Whatever is between two expressions is looked for from the left, once:
+    a server's template must not take long with a long URI.
+    """
+    head, *rest = _EXPRESSION.split(template)
+    if not rest:
+        return template == uri
+    if not uri.startswith(head):
+        return False
+    at, last = len(head), len(rest) - 2
+    for index in range(0, len(rest), 2):
+        expression, literal = rest[index], rest[index + 1]
+        plain = expression[:1].isalnum() or expression[:1] in ("_", "%")
+        start = at + plain  # a plain one stands for something
+        if index == last:
+            end = len(uri) - len(literal)
+            found = end if end >= start and uri.endswith(literal) else -1
+        else:
+            found = uri.find(literal, start)
+        if found < start or (plain and any(mark in uri[at:found] for mark in "/?#")):
+            return False
+        at = found + len(literal)
+    return True

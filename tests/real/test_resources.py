@@ -1,0 +1,65 @@
+"""P1 over every transport, from servers of the SDK in processes of their own."""
+
+import subprocess
+import sys
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import trio
+
+from mcp_nursery.supervisor import (
+    HttpTransport,
+    ServerSpec,
+    SseTransport,
+    StdioTransport,
+    WebSocketTransport,
+    open_supervisor,
+)
+
+pytestmark = pytest.mark.slow
+
+LIBRARY = Path(__file__).parents[1] / "servers" / "nursery_library.py"
+
+
+@asynccontextmanager
+async def library(transport):
+    """A transport to a library of its own."""
+    if transport == "stdio":
+        yield StdioTransport(sys.executable, args=[str(LIBRARY), "stdio"])
+        return
+    process = await trio.lowlevel.open_process([sys.executable, str(LIBRARY), transport], stdout=subprocess.PIPE)
+    try:
+        port = int(await process.stdout.receive_some())
+        match transport:
+            case "http":
+                yield HttpTransport(f"http://127.0.0.1:{port}/mcp")
+            case "sse":
+                yield SseTransport(f"http://127.0.0.1:{port}/sse")
+            case "ws":
+                yield WebSocketTransport(f"ws://127.0.0.1:{port}/mcp")
+    finally:
+        with trio.CancelScope(shield=True):
+            process.kill()
+            await process.wait()
+            await process.stdout.aclose()
+
+
+@pytest.mark.parametrize("transport", ["stdio", "http", "sse", "ws"])
+async def test_resources_prompts_and_completion_over_every_transport(transport):
+    async with (
+        library(transport) as reached,
+        open_supervisor([ServerSpec("library", reached)], gate=30) as supervisor,
+    ):
+        assert [resource.uri for resource in supervisor.resources] == ["note://picture", "note://today"]
+        assert supervisor.resources[0].mime_type == "image/png"
+        (template,) = supervisor.resource_templates
+        (prompt,) = supervisor.prompts
+        with trio.fail_after(30):
+            assert (await supervisor.read_resource("note://today")).full_text == "Buy milk."
+            assert (await supervisor.read_resource("note://picture")).contents[0].blob == "iVBORw=="
+            assert (await supervisor.read_resource("note://day/monday")).full_text == "Nothing on monday."
+            filled = await supervisor.get_prompt(prompt.name, {"topic": "milk"})
+            assert [one.content.text for one in filled.messages] == ["Summarise milk."]
+            assert (await supervisor.complete(prompt, "topic", "mi")).values == ("milk", "mice")
+            assert (await supervisor.complete(template, "day", "b")).values == ("bread",)
