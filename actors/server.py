@@ -327,23 +327,24 @@ class ServerActor:
 
     async def _end_serving(self, connection: Connection, serving: trio.CancelScope, drain: float) -> None:
         self._working.cancel()
-        self._refuse_new()
+        self._refuse(self._mailbox.close())
+        self._drop_questions()
         connection.withdraw()
         with trio.move_on_after(drain):
             await connection.idle()
         serving.cancel()
 
-    def _refuse_new(self) -> None:
-        """Begin no call any more, and have no use for what the host would answer."""
-        self._refuse(self._mailbox.close())
+    def _drop_questions(self) -> None:
+        """Have no use any more for what the host would answer."""
         for slot, scope in self._questions.items():
             slot.resolve(self._why)
             scope.cancel()
 
     def _refuse_all(self) -> None:
         """Nobody is left who could hear of anything."""
-        self._refuse_new()
-        self._refuse([message for message in self._owner.control.close() if not isinstance(message, ReplySlot)])
+        calls, control = self._mailbox.close(), self._owner.control.close()
+        self._refuse([*calls, *(message for message in control if not isinstance(message, ReplySlot))])
+        self._drop_questions()
 
     def _refuse(self, messages: Sequence[Request | FollowUp]) -> None:
         for message in messages:
