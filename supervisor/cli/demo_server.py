@@ -48,9 +48,15 @@ class DemoTool(NamedTuple):
             "annotations": dict(self.annotations),
         }
 
+    def problem_with(self, arguments: Arguments) -> str | None:
+        """What to say of arguments of which one is missing, perhaps because its name is misspelt; None if none is."""
+        missing = [f"the argument {name!r} is missing" for name in self.properties if name not in arguments]
+        unknown = [f"there is no argument {name!r}" for name in arguments if name not in self.properties]
+        return "; ".join([*missing, *unknown]) if missing else None
+
 
 def _echo(arguments: Arguments) -> str:
-    return str(arguments.get("text", ""))
+    return str(arguments["text"])
 
 
 def _now(_arguments: Arguments) -> str:
@@ -121,8 +127,11 @@ class DemoServer:
         tool = self._tools.get(params.get("name", ""))
         if tool is None:
             raise Refused(INVALID_PARAMS, f"no tool {params.get('name')!r}")
+        arguments: Arguments = params.get("arguments") or {}
         try:
-            return _text_result(tool.run(params.get("arguments") or {}))
+            if problem := tool.problem_with(arguments):
+                raise ToolFailed(problem)
+            return _text_result(tool.run(arguments))
         except ToolFailed as failure:
             return {**_text_result(str(failure)), "isError": True}
 

@@ -18,8 +18,8 @@ from mcp_nursery.actors.start_limiter import UNLIMITED, StartLimiter
 from ..restart_policy import RestartPolicy
 from ..security.trust import Trust, TrustGate
 from ..spec import ServerSpec
-from ..storage.eras import EraNotes
-from ..storage.pins import PinBook, PinMode
+from ..storage.eras import EraMemory
+from ..storage.pins import PinMode, ToolPins
 from ..storage.store import spec_digest
 from ..storage.worker import StoreWorker
 from ..transports import LOCAL_KINDS, REMOTE_KINDS
@@ -115,9 +115,9 @@ class KeeperSettings:
     """What the server may ask of the host."""
     permit: Permit | None
     """Asked before every start; None: it may always start."""
-    notes: EraNotes
+    notes: EraMemory
     """What is known of its era, and where that is written down for later runs."""
-    pins: PinBook
+    pins: ToolPins
     """What holds its tools against what they were when they were first used."""
     idle_since: Callable[[], float]
     """When it was last used, on Trio's clock; `inf` while it is being used, `-inf` if it never was."""
@@ -146,8 +146,8 @@ class KeeperSettings:
             limiter=settings.limiters.get(spec.transport.kind, UNLIMITED),
             callbacks=evolve(settings.callbacks, roots=settings.roots_for(spec)),
             permit=None if request is None else partial(settings.trust_gate.permit, request),
-            notes=EraNotes(settings.store_worker, spec.name, digest),
-            pins=PinBook(settings.store_worker, spec, digest, settings.pins),
+            notes=EraMemory(settings.store_worker, spec.name, digest),
+            pins=ToolPins(settings.store_worker, spec, digest, settings.pins),
             idle_since=idle_since,
         )
 

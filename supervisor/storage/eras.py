@@ -13,7 +13,7 @@ from .worker import StoreWorker
 
 
 @define(eq=False)
-class EraNotes:
+class EraMemory:
     """The era of one server: what earlier runs found, and what this one finds. For its keeper.
 
     A server that was mute for a moment, and then answered `initialize`, may speak the modern era all the same: what its

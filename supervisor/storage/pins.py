@@ -38,7 +38,7 @@ _THIS_RUN = "this run"
 
 
 @define(eq=False)
-class PinBook:
+class ToolPins:
     """The pins of one server, for its keeper."""
 
     _worker: StoreWorker
@@ -52,9 +52,9 @@ class PinBook:
     """When to review again because nobody could tell, on Trio's clock."""
     _delay: float = field(default=_AGAIN / 2, init=False)
 
-    def of(self, spec: ServerSpec) -> "PinBook":
+    def of(self, spec: ServerSpec) -> "ToolPins":
         """The same pins for another spec of this server, which is reached in the same way."""
-        return PinBook(self._worker, spec, self._digest, self._mode, self._own)
+        return ToolPins(self._worker, spec, self._digest, self._mode, self._own)
 
     async def review(self, definitions: Iterable["Definition"]) -> Review:
         """Pin what is new, and say what differs. What is not offered anyway is not looked at.

@@ -30,7 +30,7 @@ def rude(_arguments):
 MORE = {
     "fail": DemoTool(fail, "Fails."),
     "refuse": DemoTool(refuse, "Is refused."),
-    "slow": DemoTool(slow, "Takes its time.", {"seconds": {"type": "number"}, "began": {"type": "string"}}),
+    "slow": DemoTool(slow, "Takes its time.", {"seconds": {"type": "number"}}),
     "rude": DemoTool(rude, "[red]mark[/red] \x1b[2Jup"),
     "pid": DemoTool(lambda _: str(os.getpid()), "The process."),
     "crash": CRASH,

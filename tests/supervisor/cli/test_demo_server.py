@@ -42,6 +42,19 @@ def test_it_lists_and_runs_tools(server):
 
 
 @pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"txt": "hi"}, "the argument 'text' is missing; there is no argument 'txt'"),
+        ({}, "the argument 'text' is missing"),
+    ],
+)
+def test_an_argument_that_is_missing_is_named(server, given, problem):
+    """Also where it is given under another name."""
+    result = ask(server, "tools/call", name="echo", arguments=given)["result"]
+    assert result == {"content": [{"type": "text", "text": problem}], "isError": True}
+
+
+@pytest.mark.parametrize(
     ("line", "code"),
     [
         ("{", -32700),

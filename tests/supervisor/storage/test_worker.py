@@ -12,7 +12,7 @@ from mcp_nursery.actors.enums import Era, ServerState
 from mcp_nursery.supervisor import MemoryStore, RestartPolicy, ServerSpec, open_supervisor
 from mcp_nursery.supervisor.security.trust import TrustGate
 from mcp_nursery.supervisor.storage import worker as worker_module
-from mcp_nursery.supervisor.storage.eras import EraNotes
+from mcp_nursery.supervisor.storage.eras import EraMemory
 from mcp_nursery.supervisor.storage.store import DOUBT, StoreUnreadable, spec_digest
 from mcp_nursery.supervisor.storage.worker import BATCH, PATIENCE, StoreWorker
 from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual
@@ -21,9 +21,9 @@ from ..specs import SERVERS, Named
 from .samples import REQUEST
 
 
-async def recalled(worker, transport) -> EraNotes:
+async def recalled(worker, transport) -> EraMemory:
     """What a run that begins now knows of a server's era."""
-    notes = EraNotes(worker, "lab", spec_digest(ServerSpec("lab", transport)))
+    notes = EraMemory(worker, "lab", spec_digest(ServerSpec("lab", transport)))
     await notes.recall()
     return notes
 
