@@ -58,6 +58,22 @@ Roots = Sequence[Folder] | Callable[["ServerMessage[None]"], Awaitable["Sequence
 
 
 @frozen
+class AuthorizationRequest:
+    """A server wants that its user agrees to something on a page of its issuer's."""
+
+    server: str
+    """The server's name."""
+    url: str = field(repr=False)
+    """The page: to be shown in a browser."""
+    redirect_uri: str
+    """Where the browser is sent back to: a port of this machine, where it is waited for."""
+
+
+Authorize = Callable[[AuthorizationRequest], Awaitable[str | None]]
+"""Show a page to a person."""
+
+
+@frozen
 class Callbacks:
     """The host's answers to servers. What is left out is not offered to them, and refused if they ask all the same.
 
@@ -84,6 +100,11 @@ class Callbacks:
     log_level: "LoggingLevel" = field(default="info", validator=choice(one_of(_LEVELS)))
     """The least severe messages that a server of 2026-07-28 is asked for, where there is a `log`. Older servers send
     what they like."""
+    authorize: Authorize | None = field(default=None, validator=choice(function_or_none))
+    """Shows a person the page of an `AuthorizationRequest` when a server with `OAuth` has no token that works: once,
+    until it was connected again or somebody starts it. Returns None, and the browser is waited for where it is sent
+    back to; or what it was sent back with, where the person has to bring that: the URL, or the code in it. A person
+    has ten minutes. Without it such a server is `needs_auth` until `mcp-nursery login`."""
 
 
 def _settled(roots: Roots) -> Roots:

@@ -1,9 +1,12 @@
 """Every exception of the project, under one root. Each message is one line: what, where, what to do."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from .enums import Delivery, ServerState
+
+if TYPE_CHECKING:
+    from .outcomes import Challenge
 
 
 def one_line(text: object, limit: int = 300) -> str:
@@ -135,6 +138,15 @@ class NotApproved(NurseryError):
         super().__init__(one_line(": ".join([*filter(None, (server, tool)), "not approved", why]), 1000))
 
 
+class AuthorizationFailed(NurseryError):
+    """A server was to be authorised, and no token came of it. Those that were kept before are kept still."""
+
+    def __init__(self, server: str, why: str) -> None:
+        self.server = server
+        """The server's name."""
+        super().__init__(one_line(f"{server}: not authorised: {why}", 1000))
+
+
 class SupervisorClosed(NurseryError):
     """The supervisor's block is being left or has been left."""
 
@@ -178,7 +190,10 @@ class ServerDown(CallError):
         retry_in: float | None = None,
         error: str | None = None,
         stderr_tail: str = "",
+        challenge: "Challenge | None" = None,
     ) -> None:
+        self.challenge = challenge
+        """In `needs_auth`: what the server said was missing, if it did."""
         self.state = state
         """The state the server was in."""
         self.retry_in = retry_in

@@ -1,8 +1,26 @@
 """How a call can end, one type each: an actor resolves a reply slot with exactly one of them. Values only."""
 
+from collections.abc import Callable
 from typing import Any
 
 from attrs import field, frozen
+
+
+@frozen
+class Challenge:
+    """What a server said that refuses for want of authorisation. Its own words: take them for data."""
+
+    error: str | None = None
+    """A code of RFC 6750, such as `invalid_token` or `insufficient_scope`."""
+    scope: str | None = None
+    """The scopes that it wants, with spaces between."""
+    resource_metadata: str | None = None
+    """The URL that says who can authorise (RFC 9728)."""
+
+    def redacted(self, redact: Callable[[str], str]) -> "Challenge":
+        """The same without secrets."""
+        said = (self.error, self.scope, self.resource_metadata)
+        return Challenge(*(None if text is None else redact(text) for text in said))
 
 
 @frozen
@@ -25,6 +43,8 @@ class Loss:
     """Trying again cannot help."""
     refused: bool = False
     """The one call that is told so was refused before its server acted on it."""
+    challenge: Challenge | None = None
+    """With `needs_auth`: what the server says is missing."""
 
 
 @frozen

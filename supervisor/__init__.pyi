@@ -1,3 +1,4 @@
+from .auth import OAuth
 from .calls.call import Call
 from .config import discover_config, load_config
 from .errors import (
@@ -44,6 +45,7 @@ __all__ = [
     "MemoryStore",
     "NotApproved",
     "NurseryError",
+    "OAuth",
     "RestartPolicy",
     "ServerBusy",
     "ServerDown",

@@ -1,5 +1,5 @@
 """What servers may ask of their host in the middle of a call."""
 
-from mcp_nursery.actors.callbacks import Callbacks, ServerMessage
+from mcp_nursery.actors.callbacks import AuthorizationRequest, Callbacks, ServerMessage
 
-__all__ = ["Callbacks", "ServerMessage"]
+__all__ = ["AuthorizationRequest", "Callbacks", "ServerMessage"]

@@ -2,6 +2,7 @@
 
 from mcp_nursery.actors.enums import Delivery
 from mcp_nursery.actors.errors import (
+    AuthorizationFailed,
     CallError,
     CallTimeout,
     ConfigError,
@@ -23,6 +24,7 @@ from mcp_nursery.actors.errors import (
 from .tools.error_content import error_content
 
 __all__ = [
+    "AuthorizationFailed",
     "CallError",
     "CallTimeout",
     "ConfigError",

@@ -13,6 +13,7 @@ import trio
 from attrs import define, field, frozen
 
 from mcp_nursery.actors.enums import ServerState
+from mcp_nursery.actors.outcomes import Challenge
 from mcp_nursery.actors.pieces import Steps
 
 from .catalogue.server_tools import ServerTools
@@ -61,6 +62,8 @@ class StateChanged:
     """Its process, where there is one."""
     at: float
     """When, on Trio's clock."""
+    challenge: Challenge | None = None
+    """In `needs_auth`: what the server said was missing, if it did."""
 
 
 @frozen
@@ -154,6 +157,7 @@ def state_event(old: Snapshot | None, new: Snapshot, now: float) -> StateChanged
         retry_in=new.retry_in(now),
         pid=new.pid,
         at=now,
+        challenge=new.challenge,
     )
 
 

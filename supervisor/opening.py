@@ -13,6 +13,7 @@ from mcp_nursery.actors.callbacks import NO_CALLBACKS, Callbacks, CurrentRoots, 
 from mcp_nursery.actors.errors import ConfigError, NurseryError, leaves, one_line
 from mcp_nursery.actors.roots import roots_or_none
 
+from .auth.vault import vault_of
 from .config.specs import Given, specs_of
 from .preload import load_unless_in_loop, loaded
 from .restart_policy import RestartPolicy
@@ -93,14 +94,15 @@ async def open_supervisor(
         policy: The restart ladder of servers that bring none of their own. Default `RestartPolicy()`.
         approve: Asked before a model's call: `await tool(arguments)`. Without it such calls raise `NotApproved`.
         approval_rules: Standing decisions that go before `approve`.
-        callbacks: What servers may ask of the host in the middle of a call. Default: nothing.
+        callbacks: What servers may ask of the host: in the middle of a call, or that their user authorises them.
+            Default: nothing.
         roots: Folders that servers are told to work in if they ask, as paths or `file://` URIs, or who says which: see
             `Callbacks.roots`. Default: the working directory, and for remote servers none: the paths of this machine
             say something of its user.
         trust: `async (TrustRequest) -> bool`, asked about an entry of a project's file that nobody has agreed to yet;
             True is remembered. Calls of the server wait for the answer. Without it such a server is `blocked`.
         state: The SQLite file for what outlasts the block: eras, processes, agreements, pins. Default: the one in the
-            user's state folder. `MemoryStore()` for none.
+            user's state folder. `MemoryStore()` for none. Tokens are in the keyring, or in a folder `tokens` there.
         template: How public tool names are made, with `{tool}` and, usually, `{server}`.
         reserved: Names of the host's own tools. A tool that would have one of them gets a hash after its name.
         override: Reserved names that servers may take over after all; True: all of them.
@@ -156,6 +158,7 @@ async def open_supervisor(
         remote_roots=given is not None,
         pins=pins,
         store_worker=StoreWorker(store),
+        vault=vault_of(store),
         trust=trust,
         telemetry=telemetry_of(tracer_provider, meter_provider),
     )

@@ -16,6 +16,7 @@ from attrs import evolve, field, frozen
 from mcp_nursery.actors.enums import ExitKind, ServerState
 from mcp_nursery.actors.errors import one_line
 from mcp_nursery.actors.messages import NOTHING_DECLARED, Connected, Definitions, ExitReason, Owner
+from mcp_nursery.actors.outcomes import Challenge
 
 from .error_line import kept_tail, telling_line
 from .restart_policy import Finished, GiveUp, Restart, RestartPolicy, RestartTracker
@@ -51,9 +52,12 @@ KEEPS_TOOLS = frozenset({_S.CONNECTED, _S.CONNECTING, _S.WAITING, _S.IDLE, _S.NE
 CALLS_WAIT = frozenset({_S.CONNECTING, _S.IDLE})
 """States in which a call waits for the server unless it says otherwise."""
 
+ASKED_AGAIN = 900.0
+"""Seconds in `needs_auth` until the server is asked whether it still is: a matter of one start, without a person."""
+
 LEFT_BY_NOBODY = frozenset({_S.DISABLED, _S.BLOCKED, _S.NEEDS_AUTH, _S.FAILED, _S.STOPPED})
-"""States that only a person's act ends, unless `revive` ends `failed`. In `needs_auth` nothing is tried again on its
-own, however long it lasts: somebody authorises, and reconnects."""
+"""States that only a person's act ends, unless `revive` ends `failed`. A server in `needs_auth` is asked again now and
+then whether somebody has authorised it: there is no waiting for that."""
 
 
 class IllegalTransition(AssertionError):
@@ -114,6 +118,8 @@ class Snapshot:
     """What the server declares, last known; which states show it is the catalogue's affair."""
     review: Review = field(default=UNREVIEWED, repr=False)
     """How its tools compare with what they were when they were first used."""
+    challenge: Challenge | None = None
+    """In `needs_auth`: what the server said was missing, if it did; without secrets."""
 
     @property
     def settled(self) -> bool:
@@ -178,6 +184,10 @@ class StateMachine:
         if self.snapshot.revives_on_call:
             return self.started(now, woken=True)
         return self._resumed(now, self._tracker, woken=True) if self.snapshot.state is ServerState.IDLE else None
+
+    def authorised(self, now: float) -> "StateMachine | None":
+        """Somebody may have authorised it; None if it does not wait for that."""
+        return self.started(now) if self.snapshot.state is ServerState.NEEDS_AUTH else None
 
     def _resumed(self, now: float, tracker: RestartTracker, *, woken: bool) -> "StateMachine":
         return self._to(evolve(self._connecting(tracker), pid=None, woken=woken), due=now, tracker=tracker)
@@ -248,7 +258,10 @@ class StateMachine:
                 ended = evolve(ended, state=ServerState.STOPPED)
             case _:
                 assert_never(decision)
-        return self._to(ended, due=_NEVER if ended.due_at is None else ended.due_at, tracker=tracker)
+        due = _NEVER if ended.due_at is None else ended.due_at
+        if ended.state is ServerState.NEEDS_AUTH:
+            due = reason.at + ASKED_AGAIN
+        return self._to(ended, due=due, tracker=tracker)
 
     def stopped(self) -> "StateMachine":
         """A person wants it down, and has seen what was wrong with it."""
@@ -289,6 +302,7 @@ class StateMachine:
             connected_at=None,
             ended=None,
             owner=None,
+            challenge=None,
         )
 
     def _to(
@@ -303,6 +317,8 @@ def _disconnected(snapshot: Snapshot, reason: ExitReason, redact: Callable[[str]
     tail = kept_tail(reason.loss.stderr_tail, redact)
     said = telling_line(tail or "")
     error = ": ".join([one_line(redact(reason.loss.message)), *([said[:200]] if said else [])])
+    missing = reason.loss.challenge
+    challenge = None if missing is None else missing.redacted(redact)
     return evolve(
         snapshot,
         owner=None,
@@ -312,6 +328,7 @@ def _disconnected(snapshot: Snapshot, reason: ExitReason, redact: Callable[[str]
         error=error,
         ended=reason.kind,
         stderr_tail=tail,
+        challenge=challenge,
     )
 
 

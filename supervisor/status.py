@@ -6,13 +6,14 @@ from attrs import field, frozen
 
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import ServerDown
+from mcp_nursery.actors.outcomes import Challenge
 
 from .state_machine import Snapshot
 
 if TYPE_CHECKING:
     from mcp_nursery.actors.mailbox import MailboxStatistics
 
-__all__ = ["CallCounts", "ServerState", "ServerStatus", "SupervisorStatistics"]
+__all__ = ["CallCounts", "Challenge", "ServerState", "ServerStatus", "SupervisorStatistics"]
 
 
 @frozen
@@ -70,6 +71,8 @@ class ServerStatus:
     """Where it was configured: a file's path, or None for code."""
     description: str | None = None
     """What its configuration says of it, for people."""
+    challenge: Challenge | None = None
+    """In `needs_auth`: what the server said was missing, if it did."""
 
 
 @frozen
@@ -116,6 +119,7 @@ def status_of(snapshot: Snapshot, *, now: float, tool_count: int, calls: CallCou
         capabilities,
         snapshot.spec.source,
         snapshot.spec.description,
+        snapshot.challenge,
     )
 
 
@@ -128,4 +132,5 @@ def server_down(snapshot: Snapshot, *, now: float, tool: str | None = None) -> S
         retry_in=snapshot.retry_in(now),
         error=snapshot.error,
         stderr_tail=snapshot.stderr_tail or "",
+        challenge=snapshot.challenge,
     )

@@ -11,8 +11,11 @@ from attrs import field, frozen
 from mcp_nursery.actors.argument_checks import copied, several
 from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.actors.secrets import names_only, shown_url
+from mcp_nursery.actors.transports.http.grants import OAuth
 
 if TYPE_CHECKING:
+    import httpx2
+
     from mcp_nursery.actors.server import Connector
 
 TransportKind = Literal["stdio", "docker", "in-process", "http", "sse", "ws"]
@@ -198,17 +201,29 @@ class RemoteTransport:
     protocol. Only names are ever shown."""
 
 
+def _authorises(_transport: object, attribute: Any, auth: object) -> None:
+    if not (auth is None or isinstance(auth, OAuth) or hasattr(auth, "async_auth_flow")):
+        raise ConfigError("OAuth(…), or an httpx2.Auth, wanted", field=attribute.name)
+
+
+def _shown_auth(auth: object) -> str:
+    return repr(auth) if auth is None or isinstance(auth, OAuth) else f"<{type(auth).__name__}>"
+
+
 @frozen
 class HttpTransport(RemoteTransport):
     """A remote server on streamable HTTP; its endpoint often ends in `/mcp`."""
 
     kind: ClassVar[TransportKind] = "http"
 
+    auth: "httpx2.Auth | OAuth | None" = field(default=None, kw_only=True, validator=_authorises, repr=_shown_auth)
+    """What authorises its requests, over user and password in the URL and under the headers."""
+
     def connector(self, *, close_grace: float) -> "Connector":
         """How an incarnation reaches it. `close_grace` bounds, in seconds, the end of its session."""
         from mcp_nursery.actors.transports.streamable_http import StreamableHttpConnector
 
-        return StreamableHttpConnector(self.url, self.headers, close_grace=close_grace)
+        return StreamableHttpConnector(self.url, self.headers, close_grace=close_grace, auth=self.auth)
 
 
 @frozen
@@ -217,11 +232,14 @@ class SseTransport(RemoteTransport):
 
     kind: ClassVar[TransportKind] = "sse"
 
+    auth: "httpx2.Auth | OAuth | None" = field(default=None, kw_only=True, validator=_authorises, repr=_shown_auth)
+    """What authorises its requests, over user and password in the URL and under the headers."""
+
     def connector(self, *, close_grace: float) -> "Connector":
         """How an incarnation reaches it. `close_grace` bounds, in seconds, its end."""
         from mcp_nursery.actors.transports.sse import SseConnector
 
-        return SseConnector(self.url, self.headers, close_grace=close_grace)
+        return SseConnector(self.url, self.headers, close_grace=close_grace, auth=self.auth)
 
 
 @frozen

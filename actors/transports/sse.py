@@ -11,7 +11,9 @@ from ..jsonrpc.stream import FRAME_LIMIT
 from ..session.base import Connection
 from ..session.connection import open_connection
 from .http.address import Address
+from .http.authorisation import open_authorisation
 from .http.client import open_client
+from .http.grants import OAuth
 from .http.headers import Headers, resolve
 from .http.stream import SseCarrier
 
@@ -23,8 +25,8 @@ class SseConnector:
     url: str = field(repr=False)
     headers: Headers = field(repr=False)
     close_grace: float
-    """Seconds its end may take: it takes none."""
-    auth: httpx2.Auth | None = field(default=None, repr=False)
+    """Seconds its end may take: it takes none, unless a token is being renewed."""
+    auth: httpx2.Auth | OAuth | None = field(default=None, repr=False)
     """What authorises requests, over the user and password in the URL and under the headers."""
     frame_limit: int = FRAME_LIMIT
     """Bytes of one event before its call fails."""
@@ -34,11 +36,12 @@ class SseConnector:
         """Open one connection. The server may ask what `host` offers.
 
         Raises:
-            StartFailed: On entering: the URL or the headers are none.
+            StartFailed: On entering: the URL or the headers are none, or nobody knows which tokens there are.
         """
-        address = Address.of(self.url, self.auth)
+        bare = Address.of(self.url).bare
         async with (
-            open_client(address, await resolve(self.headers)) as client,
+            open_authorisation(self.auth, bare, self.close_grace) as auth,
+            open_client(Address.of(self.url, auth), await resolve(self.headers)) as client,
             open_connection(SseCarrier(client, frame_limit=self.frame_limit), host) as connection,
         ):
             yield connection

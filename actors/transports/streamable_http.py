@@ -12,8 +12,10 @@ from ..jsonrpc.stream import FRAME_LIMIT
 from ..session.base import Connection
 from ..session.connection import open_connection
 from .http.address import Address
+from .http.authorisation import open_authorisation
 from .http.carrier import StreamableCarrier
 from .http.client import open_client
+from .http.grants import OAuth
 from .http.headers import Headers, resolve
 
 
@@ -25,7 +27,7 @@ class StreamableHttpConnector:
     headers: Headers = field(repr=False)
     close_grace: float
     """Seconds the end of the session may take."""
-    auth: httpx2.Auth | None = field(default=None, repr=False)
+    auth: httpx2.Auth | OAuth | None = field(default=None, repr=False)
     """What authorises requests, over the user and password in the URL and under the headers."""
     frame_limit: int = FRAME_LIMIT
     """Bytes of one answer, and of one event, before its call fails."""
@@ -35,10 +37,13 @@ class StreamableHttpConnector:
         """Open one connection. The server may ask what `host` offers.
 
         Raises:
-            StartFailed: On entering: the URL or the headers are none.
+            StartFailed: On entering: the URL or the headers are none, or nobody knows which tokens there are.
         """
-        address = Address.of(self.url, self.auth)
-        async with open_client(address, await resolve(self.headers)) as client:
+        bare = Address.of(self.url).bare
+        async with (
+            open_authorisation(self.auth, bare, self.close_grace) as auth,
+            open_client(Address.of(self.url, auth), await resolve(self.headers)) as client,
+        ):
             carrier = StreamableCarrier(client, frame_limit=self.frame_limit)
             try:
                 async with open_connection(carrier, host) as connection:

@@ -5,22 +5,26 @@ connects, a `Resolver` finds out what the text stands for now; with that the con
 stored nowhere, and shown to nobody: errors quote the file.
 """
 
+import json
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import trio
-from attrs import define, evolve, field, frozen
+from attrs import asdict, define, evolve, field, frozen
 
 from mcp_nursery.actors.callbacks import NO_HOST, Host
 from mcp_nursery.actors.errors import ConfigError, StartFailed
 from mcp_nursery.actors.process.command import INHERITED, Shown
 from mcp_nursery.actors.secrets import TELL_SECRETS, names_only
+from mcp_nursery.actors.transports.http.grants import OAuth
+from mcp_nursery.actors.transports.http.headers import problem_with_header
 from mcp_nursery.supervisor.security.secret_values import secrets_in, secrets_of
 
 from .command_output import CommandFailed, output_of
 from .discovery import Origin
+from .document import as_object
 from .env_file import EnvFileError, read_env_file
 from .variables import (
     PLACES,
@@ -60,6 +64,8 @@ class DeferredTransport:
     file: str = field(eq=False)
     env_file: str | None = None
     """A file with more variables for `env`, as written."""
+    headers_helper: str | None = field(default=None, repr=False)
+    """A command that prints more headers, as written."""
     inputs: Mapping[str, str] = field(factory=dict[str, str], repr=names_only)
     """What the host gave for `${input:ID}`, by ID; no more than this server asks for."""
 
@@ -72,7 +78,9 @@ class DeferredTransport:
     def literals(self) -> set[str]:
         """What is secret of that which stands there to the letter: what a variable or a command stands for is not
         known before it connects."""
-        return secrets_in(
+        auth = getattr(self.transport, "auth", None)
+        words = set(_literal({text: text for text in auth.secrets})) if isinstance(auth, OAuth) else set[str]()
+        return words | secrets_in(
             env=_literal(self.env),
             headers=_literal(getattr(self.transport, "headers", {})),
             args=["" if has_variables(arg) else arg for arg in getattr(self.transport, "args", ())],
@@ -99,17 +107,27 @@ def deferred(
     server: str,
     origin: Origin,
     env_file: str | None = None,
+    headers_helper: str | None = None,
     inputs: Mapping[str, str] | None = None,
 ) -> Any:
     """The transport as it is if its text says all; otherwise one that is resolved at each connect."""
     texts = [str(text) for name in TEXTS if (text := getattr(transport, name, None)) is not None]
     named = [*env.values(), *getattr(transport, "env", {}).values(), *getattr(transport, "headers", {}).values()]
+    named += _texts_of(getattr(transport, "auth", None)).values()
     texts += [*getattr(transport, "args", ()), *named]
-    if env_file is None and not any(map(has_variables, texts)) and all(command_of(text) is None for text in named):
+    reads = env_file is not None or headers_helper is not None or any(map(has_variables, texts))
+    if not reads and all(command_of(text) is None for text in named):
         return in_workspace(transport, origin.workspace)
     used = {name: inputs[name] for name in inputs_in([*texts, env_file]) if inputs}
     return DeferredTransport(
-        transport, env, origin.workspace, server=server, file=origin.file, env_file=env_file, inputs=used
+        transport,
+        env,
+        origin.workspace,
+        server=server,
+        file=origin.file,
+        env_file=env_file,
+        headers_helper=headers_helper,
+        inputs=used,
     )
 
 
@@ -117,6 +135,12 @@ def in_workspace(transport: Any, workspace: str | None) -> Any:
     """The transport, resolved, with a relative working directory of a project's entry made one of that project."""
     cwd = getattr(transport, "cwd", None)
     return transport if cwd is None or workspace is None else evolve(transport, cwd=os.path.join(workspace, cwd))
+
+
+def _texts_of(auth: object) -> dict[str, str]:
+    """What of the words that authorise requests is text of the file."""
+    said = asdict(auth, recurse=False) if isinstance(auth, OAuth) else {}
+    return {name: text for name, text in said.items() if isinstance(text, str) and name != "grant"}
 
 
 def _literal(values: Mapping[str, str]) -> dict[str, str]:
@@ -204,6 +228,12 @@ class Resolver:
             found["env"] = env
         if hasattr(written, "headers"):
             found["headers"] = {name: await self._header(name, text, own) for name, text in written.headers.items()}
+        if self.deferred.headers_helper is not None:
+            found["headers"] = await self._helped(found["headers"], self.deferred.headers_helper)
+        if words := _texts_of(getattr(written, "auth", None)):
+            surroundings = evolve(outside, own=own)
+            words = {name: await self._value(f"auth.{name}", text, surroundings) for name, text in words.items()}
+            found["auth"] = evolve(written.auth, **words)
         return in_workspace(evolve(written, **found), self.deferred.workspace)
 
     @property
@@ -261,6 +291,22 @@ class Resolver:
             raise self._failed(where, "the value is not one line of text", retriable=False)
         self._keep_secret(found)
         return found
+
+    async def _helped(self, headers: Mapping[str, str], command: str) -> dict[str, str]:
+        """The headers, and over them those that a command prints."""
+        output = await self._output("headersHelper", command)
+        try:
+            said = as_object(json.loads(output))
+        except (ValueError, RecursionError):
+            said = None
+        problem = "the command did not print a JSON object" if said is None else None
+        for name, text in (said or {}).items():
+            problem = problem or problem_with_header(name, text)
+            self._keep_secret(str(text))
+        if said is None or problem is not None:
+            raise self._failed("headersHelper", problem or "", retriable=True)
+        given = {name.lower() for name in said}
+        return {**{name: text for name, text in headers.items() if name.lower() not in given}, **said}
 
     async def _output(self, where: str, command: str) -> str:
         try:

@@ -33,6 +33,9 @@ _HARMLESS = frozenset(
 """Keys of an entry that neither start anything nor read anything, whatever stands under them but variables and
 commands. A key that is not here has to be agreed to: also one that lets a server cost its host more."""
 
+_DOES = {"headersHelper": "runs a command for headers", "auth": "uses your tokens"}
+"""What some of those others do."""
+
 _FORMAT = 1
 """Part of every digest: with another number, everybody is asked again."""
 
@@ -81,7 +84,7 @@ def _in_project(file: str, folder: str) -> str:
 def _reasons(entry: Mapping[str, Any], *, remote: bool, known: Collection[str]) -> Iterator[str]:
     if not remote:
         yield "starts a process"
-    for key in ("env", "headers"):
+    for key in ("env", "headers", "auth"):
         for value in (as_object(entry.get(key)) or {}).values():
             if isinstance(value, str) and command_of(value) is not None:
                 yield f"runs a command for {key}"
@@ -94,4 +97,4 @@ def _reasons(entry: Mapping[str, Any], *, remote: bool, known: Collection[str]) 
         if not remote and key == "envFile":
             yield "reads a file for env"
         if remote and key in known and key not in _HARMLESS:
-            yield f"uses {key}"
+            yield _DOES.get(key, f"uses {key}")

@@ -8,6 +8,7 @@ from attrs import asdict, evolve, field, fields, frozen
 from mcp_nursery.actors.enums import Protocol
 from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.actors.liveness import Liveness
+from mcp_nursery.actors.transports.http.grants import OAuth
 from mcp_nursery.supervisor.restart_policy import RestartMode, RestartPolicy, Revive
 from mcp_nursery.supervisor.spec import ServerSpec
 from mcp_nursery.supervisor.transports import (
@@ -78,6 +79,8 @@ class _Entry:
     cwd: str | None = None
     url: str | None = None
     headers: Mapping[str, str] = field(factory=dict[str, str])
+    headers_helper: str | None = field(default=None, alias="headersHelper")
+    auth: Any = None
     enabled: bool = True
     disabled: bool = False
     restart_delays: tuple[float, ...] | None = field(default=None, alias="restartDelays")
@@ -142,6 +145,24 @@ class _Liveness:
 
 
 @frozen(kw_only=True)
+class _OAuth:
+    """The `auth` of an entry, for fields of the same names in OAuth, which has the defaults."""
+
+    type: str | None = None
+    grant: str | None = None
+    scopes: tuple[str, ...] | None = None
+    client_id: str | None = field(default=None, alias="clientId")
+    client_secret: str | None = field(default=None, alias="clientSecret")
+    private_key: str | None = field(default=None, alias="privateKey")
+    signing_algorithm: str | None = field(default=None, alias="signingAlgorithm")
+    assertion: str | None = None
+    issuer: str | None = None
+    client_metadata_url: str | None = field(default=None, alias="clientMetadataUrl")
+    redirect_port: int | None = field(default=None, alias="redirectPort")
+    redirect_uri: str | None = field(default=None, alias="redirectUri")
+
+
+@frozen(kw_only=True)
 class _OneTool:
     """One of the `tools` of an entry, by its name."""
 
@@ -151,6 +172,7 @@ class _OneTool:
 _structure_tools = structurer(_Tools)
 _structure_tool = structurer(_OneTool)
 _structure_liveness = structurer(_Liveness)
+_structure_oauth = structurer(_OAuth)
 _TOOL_KEYS = ("allow", "deny", "enabled")
 
 
@@ -230,14 +252,20 @@ def _settings(
     transport = _transport(entry, kind)
     if entry.env_file is not None and not entry.env_file.strip():
         raise FieldError("must not be empty", "envFile")
-    for key in ("command", "image", "args", "cwd", "url", "env", "envFile", "headers"):
+    for key in ("command", "image", "args", "cwd", "url", "env", "envFile", "headers", "auth"):
         missing = next((asked for asked in inputs_in(own.get(key)) if asked not in inputs), None)
         if missing is not None:
             way = "pass it to load_config as inputs=, or write ${env:NAME} to take it from the environment"
             raise FieldError(f"the input {missing[:80]!r} has no value; {way}", key)
     settings = {name: value for name in _OWN_FIELDS if (value := getattr(entry, name)) is not None}
     settings["transport"] = deferred(
-        transport, env=entry.env, env_file=entry.env_file, inputs=inputs, server=name, origin=origin
+        transport,
+        env=entry.env,
+        env_file=entry.env_file,
+        headers_helper=entry.headers_helper if kind in _REMOTE else None,
+        inputs=inputs,
+        server=name,
+        origin=origin,
     )
     settings["enabled"] = entry.enabled and not entry.disabled
     ladder: dict[str, Any] = {"delays": entry.restart_delays, "stable_after": entry.stable_after}
@@ -329,7 +357,26 @@ def _remote(entry: _Entry, kind: str | None) -> RemoteTransport:
     problem = problem_with_url(entry.url, *transport.schemes)
     if problem is not None:
         raise FieldError(problem, "url")
-    return transport(entry.url, headers=entry.headers)
+    if entry.auth is None:
+        return transport(entry.url, headers=entry.headers)
+    if transport is WebSocketTransport:
+        raise FieldError("a WebSocket is authorised by its headers", "auth")
+    authorised: Any = transport
+    return cast("RemoteTransport", authorised(entry.url, headers=entry.headers, auth=_oauth(entry.auth)))
+
+
+def _oauth(written: object) -> OAuth:
+    """How requests are authorised: `"oauth"`, or an object that says more."""
+    said = {"type": written} if isinstance(written, str) else as_object(written)
+    if said is None or said.get("type") != "oauth":
+        raise FieldError('"oauth", or an object with "type": "oauth", wanted', "auth")
+    _refuse_unknown("auth", said, [str(attribute.alias) for attribute in fields(_OAuth)])
+    words = asdict(_within("auth", _structure_oauth, said))
+    try:
+        return OAuth(**{name: value for name, value in words.items() if name != "type" and value is not None})
+    except ConfigError as error:
+        problem, name = error.problem, error.field
+    raise FieldError(problem, f"auth.{next(str(one.alias) for one in fields(_OAuth) if one.name == name)}")
 
 
 def _container(entry: _Entry) -> DockerTransport:

@@ -12,6 +12,8 @@ from itertools import pairwise
 from typing import cast
 from urllib.parse import unquote, unquote_plus, urlsplit
 
+from mcp_nursery.actors.transports.http.grants import OAuth
+
 from .secret_patterns import SECRET_NAME
 
 _SECRET_NAME = re.compile(SECRET_NAME)
@@ -22,7 +24,8 @@ _BASIC = re.compile(r"basic\s+(\S+)\s*", re.IGNORECASE)
 def secrets_of(transport: object) -> set[str]:
     """What a transport was given that nobody may be shown: see `secrets_in`."""
     env, headers, url = (getattr(transport, name, None) for name in ("env", "headers", "url"))
-    return secrets_in(
+    words = getattr(transport, "auth", None)
+    return (words.secrets if isinstance(words, OAuth) else set[str]()) | secrets_in(
         env=cast("Mapping[str, object]", env) if isinstance(env, Mapping) else {},
         headers=cast("Mapping[str, object]", headers) if isinstance(headers, Mapping) else {},
         args=[str(arg) for arg in cast("Iterable[object]", getattr(transport, "args", ()))],

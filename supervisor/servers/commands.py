@@ -36,6 +36,10 @@ class Wake(Command):
     """A call or list needs it: start it if it is idle, or failed and revived by calls. Shortens no ladder."""
 
 
+class Authorised(Wake):
+    """Its tokens are others than those that were refused: start it afresh, if it still waits for that."""
+
+
 class Reconnect(Command):
     """A fresh start now, whatever it does. Answered with the outcome of the attempt; many share one."""
 

@@ -14,9 +14,10 @@ from attrs import Factory, define, evolve, field
 
 from mcp_nursery.actors.callbacks import Host
 from mcp_nursery.actors.enums import Era, ExitKind, ServerState
-from mcp_nursery.actors.errors import ConfigError, one_line
+from mcp_nursery.actors.errors import ConfigError, NurseryError, one_line
 from mcp_nursery.actors.mailbox import Mailbox
 from mcp_nursery.actors.messages import Connected, Ended, Ending, ExitReason, Opened, Refreshed, Report
+from mcp_nursery.actors.nurseries import run_alongside
 from mcp_nursery.actors.outcomes import Loss
 from mcp_nursery.actors.server import Connector, ServerActor
 from mcp_nursery.actors.start_limiter import UNLIMITED
@@ -29,6 +30,7 @@ from ..storage.store import StoreUnreadable
 from .commands import (
     AcceptChange,
     AnnounceRoots,
+    Authorised,
     Command,
     PendingCommands,
     Reconfigure,
@@ -83,6 +85,10 @@ class Keeper:
     """The living incarnation, or one that is being closed."""
     _overruled: bool = field(default=False, init=False)
     """A command has ended that incarnation: what it still says changes nothing."""
+    _asked_person: bool = field(default=False, init=False)
+    """A person was asked to authorise it, and it was neither connected nor started by anybody since."""
+    _looks_for_person: bool = field(default=False, init=False)
+    """Tasks of this keeper do that just now."""
 
     def send(self, command: Command) -> None:
         """Leave a command. Never waits; one that comes after the keeper has ended is answered at once."""
@@ -116,13 +122,46 @@ class Keeper:
 
     async def _rest(self) -> None:
         """Wait for the time of the next start; a command may set it, or unset it."""
-        while not self._removed and trio.current_time() < self._machine.due:
-            message = await self._next(until=self._machine.due)
-            if message is not None:
-                assert isinstance(message, Command)  # no incarnation lives that could report
-                await self._obey(message)
-        if self._now.state is ServerState.FAILED:
-            await self._show(self._machine.started(trio.current_time()))  # revived: its time has come
+        while self._is_resting():
+            if self._now.state is ServerState.NEEDS_AUTH:
+                await self._wait_for_person()
+            else:
+                await self._rest_a_while()
+        if self._now.state in _UNBLOCKED_BY_RELOAD:
+            await self._show(self._machine.started(trio.current_time()))  # revived, or asked again: its time has come
+
+    def _is_resting(self) -> bool:
+        return not self._removed and trio.current_time() < self._machine.due
+
+    async def _rest_a_while(self) -> None:
+        message = await self._next(until=self._machine.due)
+        if message is not None:
+            assert isinstance(message, Command)  # no incarnation lives that could report
+            await self._obey(message)
+
+    async def _wait_for_person(self) -> None:
+        """Rest, and look for what somebody does about its authorisation. What ends this is answered when it is over."""
+        self._looks_for_person = True
+        async with run_alongside(self._await_tokens, self._ask_person):
+            while self._is_resting() and self._now.state is ServerState.NEEDS_AUTH:
+                await self._rest_a_while()
+        self._looks_for_person = False
+        self._pending.closed(self._now)
+
+    async def _await_tokens(self) -> None:
+        await self._settings.tokens.changed()
+        self.send(Authorised())
+
+    async def _ask_person(self) -> None:
+        if self._settings.log_in is None or self._asked_person:
+            return
+        self._asked_person = True
+        try:
+            await self._settings.log_in()
+        except NurseryError as error:
+            logger.warning("%s", clean_name(self._settings.redact(str(error))))
+        else:
+            self.send(Authorised())
 
     async def _incarnate(self) -> None:
         """Run one incarnation to its end, closed. What is due after it is found out on the way."""
@@ -227,6 +266,7 @@ class Keeper:
         self._pending.ended(self._now)
 
     async def _hear_connected(self, report: Connected) -> None:
+        self._asked_person = False
         self._learn(report.handshake.era, answered=report.handshake.era_answered)
         redact = self._settings.redact
         review = await self._settings.pins.review(report.definitions.tools)  # before anybody sees a tool
@@ -291,7 +331,7 @@ class Keeper:
             case Start():
                 await self._start(command)
             case Wake():
-                await self._wake()
+                await self._wake(authorised=isinstance(command, Authorised))
             case Reconnect():
                 await self._reconnect(command)
             case Refresh():
@@ -308,6 +348,7 @@ class Keeper:
                 raise NotImplementedError(command)
 
     async def _start(self, command: Start) -> None:
+        self._asked_person = False
         if self._now.state not in _RUNNING:
             await self._begin(self._machine.started(trio.current_time()))
         command.settle(self._now)
@@ -327,18 +368,20 @@ class Keeper:
 
     def _end(self, drain: float = 0.0) -> None:
         """End the incarnation, if one lives. What is due after it was said before."""
-        if self._actor is None:
-            self._pending.closed(self._now)
-        else:
+        if self._actor is not None:
             self._overruled = True
             self._actor.stop(drain)
+        elif not self._looks_for_person:
+            self._pending.closed(self._now)
 
-    async def _wake(self) -> None:
-        machine = self._machine.woken(trio.current_time())
+    async def _wake(self, *, authorised: bool = False) -> None:
+        now = trio.current_time()
+        machine = self._machine.authorised(now) if authorised else self._machine.woken(now)
         if machine is not None:
             await self._begin(machine)
 
     async def _reconnect(self, command: Reconnect) -> None:
+        self._asked_person = False
         self._pending.for_outcome.append(command)
         machine = self._machine.reconnected(trio.current_time())
         if self._now.state is ServerState.CONNECTING:

@@ -15,7 +15,9 @@ from mcp_nursery.actors.errors import ConfigError, SupervisorClosed, UnknownServ
 from mcp_nursery.actors.process.orphans import LEDGER
 from mcp_nursery.actors.process.tree import LEAVING, Leaving
 from mcp_nursery.actors.secrets import HIDE_SECRETS, TELL_SECRETS
+from mcp_nursery.actors.transports.http.tokens import VAULT
 
+from ..auth.vault import ServerVault
 from ..catalogue.suggestions import near_names
 from ..events import InjectionSuspected
 from ..security.redaction import PLAIN, Redactor
@@ -75,6 +77,7 @@ class Servers:
         self._context.run(LEDGER.set, settings.store_worker)
         self._context.run(LEAVING.set, self._leaving)
         self._redactors: dict[str, Redactor] = {}
+        self._vaults: dict[str, ServerVault] = {}
 
     # -- what is known --------------------------------------------------------------------------------------------
 
@@ -319,6 +322,7 @@ class Servers:
         for name in names:
             context = self._context.copy()
             context.run(TELL_SECRETS.set, partial(self._learn_secrets, name))
+            context.run(VAULT.set, self._vaults[name])
             context.run(HIDE_SECRETS.set, partial(self._redact, name))
             context.run(partial(self._nursery.start_soon, self._keepers[name].run, name=f"keeper of {name}"))
 
@@ -330,7 +334,8 @@ class Servers:
             if name in settings:
                 raise ConfigError("a server of that name exists already", server=name)
             redact, idle_since = partial(self._redact, name), partial(self.usage.idle_since, name)
-            settings[name] = KeeperSettings.of(spec, self._settings, redact=redact, idle_since=idle_since)
+            vault = self._vaults.setdefault(name, ServerVault(self._settings.vault))
+            settings[name] = KeeperSettings.of(spec, self._settings, redact=redact, idle_since=idle_since, tokens=vault)
         return settings
 
     def _register(self, spec: ServerSpec, settings: KeeperSettings) -> None:
@@ -381,5 +386,6 @@ class Servers:
         """Its keeper has ended: everything it owned is closed."""
         if not self.closed:
             del self._keepers[server]
+            del self._vaults[server]
             self.registry.forget(server)
             self.usage.forget(server)

@@ -3,7 +3,7 @@ environment sets: milliseconds there, seconds everywhere else."""
 
 import math
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,9 @@ from mcp_nursery.actors.callbacks import NO_CALLBACKS, Callbacks, CurrentRoots
 from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.actors.server import Permit
 from mcp_nursery.actors.start_limiter import UNLIMITED, StartLimiter
+from mcp_nursery.actors.transports.http.tokens import MemoryVault, Vault
 
+from ..auth.vault import ServerVault, words_of
 from ..restart_policy import RestartPolicy
 from ..security.trust import Trust, TrustGate
 from ..spec import ServerSpec
@@ -55,6 +57,19 @@ def _start_limiters() -> dict[str | None, StartLimiter]:
     }
 
 
+def _login(spec: ServerSpec, settings: "SupervisorSettings") -> Callable[[], Awaitable[object]] | None:
+    authorize, words = settings.callbacks.authorize, words_of(spec)
+    if authorize is None or words is None or not words.needs_person:
+        return None
+
+    async def log_in() -> None:
+        from ..auth import login
+
+        await login.log_in(spec, settings.vault, authorize)
+
+    return log_in
+
+
 @frozen
 class SupervisorSettings:
     """What holds for all servers."""
@@ -73,6 +88,8 @@ class SupervisorSettings:
     """What earlier runs found, what the user agreed to, and where processes are recorded."""
     callbacks: Callbacks = NO_CALLBACKS
     """What servers may ask of the host."""
+    vault: Vault = field(factory=MemoryVault, repr=False)
+    """Where tokens are kept."""
     trust: Trust | None = field(default=None, repr=False)
     """Asked about an entry of a project's file that nobody has agreed to yet."""
     pins: PinMode = "report"
@@ -121,6 +138,10 @@ class KeeperSettings:
     """What holds its tools against what they were when they were first used."""
     idle_since: Callable[[], float]
     """When it was last used, on Trio's clock; `inf` while it is being used, `-inf` if it never was."""
+    tokens: ServerVault
+    """What authorises it."""
+    log_in: Callable[[], Awaitable[object]] | None
+    """Has a person authorise it; None: nobody is asked."""
 
     @classmethod
     def of(
@@ -130,6 +151,7 @@ class KeeperSettings:
         *,
         redact: Callable[[str], str],
         idle_since: Callable[[], float],
+        tokens: ServerVault,
     ) -> "KeeperSettings":
         """What holds for this server.
 
@@ -149,6 +171,8 @@ class KeeperSettings:
             notes=EraMemory(settings.store_worker, spec.name, digest),
             pins=ToolPins(settings.store_worker, spec, digest, settings.pins),
             idle_since=idle_since,
+            tokens=tokens,
+            log_in=_login(spec, settings),
         )
 
 

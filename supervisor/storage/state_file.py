@@ -74,13 +74,13 @@ def open_state_file(path: Path) -> sqlite3.Connection:
         UnusableFile: It or its folder is not this user's alone, or it is none of ours.
         OSError, sqlite3.Error: It cannot be opened.
     """
-    _make_folder(path.parent)
+    make_folder(path.parent)
     try:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     except FileExistsError:
-        _check_file(path)
+        check_file(path)
     for end in ("-wal", "-shm", "-journal"):
-        _check_file(path.with_name(path.name + end), said=f"its {end[1:]} file: ")
+        check_file(path.with_name(path.name + end), said=f"its {end[1:]} file: ")
     db = sqlite3.connect(path, timeout=BUSY, isolation_level=None, check_same_thread=False)
     try:
         db.execute("BEGIN")  # all that is looked at is of one moment: another process may be making it
@@ -116,7 +116,13 @@ def whole(db: sqlite3.Connection) -> Generator[None, None, None]:
 # -- whose it is ------------------------------------------------------------------------------------------------------
 
 
-def _make_folder(folder: Path) -> None:
+def make_folder(folder: Path) -> None:
+    """Make a folder that is this user's alone, unless it is there.
+
+    Raises:
+        UnusableFile: Others may put files there.
+        OSError: It cannot be made.
+    """
     missing = [each for each in (folder, *folder.parents) if not os.path.lexists(each)]
     there = Path(os.path.realpath(missing[-1].parent if missing else folder))
     for each in (there, *there.parents):
@@ -141,7 +147,12 @@ def _check_folder(folder: Path, *, nearest: bool) -> None:
         raise UnusableFile(f"others may write in its folder {folder}", f"chmod go-w {folder}, or name another file")
 
 
-def _check_file(path: Path, said: str = "") -> None:
+def check_file(path: Path, said: str = "") -> None:
+    """Refuse a file that is not this user's alone; one that is not there is fine.
+
+    Raises:
+        UnusableFile: It is not.
+    """
     try:
         found = path.lstat()
     except FileNotFoundError:

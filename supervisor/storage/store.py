@@ -11,7 +11,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Protocol
 
-from attrs import asdict, define, field, frozen
+from attrs import asdict, define, field, frozen, has
 
 from mcp_nursery.actors.enums import Era
 from mcp_nursery.actors.errors import NurseryError
@@ -228,7 +228,7 @@ def spec_digest(spec: ServerSpec) -> str | None:
     """SHA-256 of how a server is reached, unresolved; None if that is an object in memory and has no lasting value."""
     transport: Any = spec.transport
     try:
-        fields = asdict(transport)
+        fields = asdict(transport, filter=_lasts)
         if callable(fields.get("headers")):  # computed anew at each connect
             fields["headers"] = None
         name = type(transport).__name__
@@ -236,6 +236,12 @@ def spec_digest(spec: ServerSpec) -> str | None:
         return sha256(json.dumps(value, sort_keys=True, default=_plain).encode()).hexdigest()
     except (TypeError, ValueError, RecursionError):  # no JSON, or no attrs class
         return None
+
+
+def _lasts(attribute: Any, value: object) -> bool:
+    """What authorises requests is no part of how a server is reached, unless words say it. What is not said of it has
+    no name either: digests that were written down before there were words for it hold on."""
+    return attribute.name not in ("auth", "headers_helper") or has(type(value)) or isinstance(value, str)
 
 
 def _plain(value: object) -> str:

@@ -40,6 +40,15 @@ PLACES = {
     "header": remote(headers=lambda secret: {"X-Any": secret}),
     "scheme": remote(headers=lambda secret: {"Authorization": f"Bearer {secret}"}),
     "basic": remote(headers=lambda secret: {"Authorization": f"Basic {b64encode(f'me:{secret}'.encode()).decode()}"}),
+    "client's secret": remote(
+        auth=lambda secret: {"type": "oauth", "grant": "client_credentials", "clientId": "me", "clientSecret": secret}
+    ),
+    "key that signs": remote(
+        auth=lambda secret: {"type": "oauth", "grant": "client_credentials", "clientId": "me", "privateKey": secret}
+    ),
+    "secret beside a variable": remote(
+        auth=lambda secret: {"type": "oauth", "clientId": "${X}", "clientSecret": secret}
+    ),
     "literal beside a variable": lambda secret: {
         "url": f"https://host/mcp?key={quote(secret, safe='')}",
         "headers": {"A": "${B}"},

@@ -164,12 +164,19 @@ def test_a_refused_probe_is_no_failure():
 
 
 @pytest.mark.parametrize(
-    ("kind", "state"),
-    [(ExitKind.UNUSABLE, S.FAILED), (ExitKind.NEEDS_AUTH, S.NEEDS_AUTH), (ExitKind.REFUSED, S.BLOCKED)],
+    ("kind", "state", "due"),
+    [
+        (ExitKind.UNUSABLE, S.FAILED, math.inf),
+        (ExitKind.NEEDS_AUTH, S.NEEDS_AUTH, 901),
+        (ExitKind.REFUSED, S.BLOCKED, math.inf),
+    ],
 )
-def test_an_end_that_another_start_cannot_mend_is_not_retried(kind: ExitKind, state: ServerState):
+def test_an_end_that_another_start_cannot_mend_is_not_retried(kind: ExitKind, state: ServerState, due: float):
+    """One that lacks authorisation is asked again after a while, which nobody waits for."""
     after = machine(revive=7).incarnated().ended(lost(1, kind), redact)
-    assert (after.snapshot.state, after.due) == (state, math.inf)
+    assert (after.snapshot.state, after.due) == (state, due)
+    assert (after.snapshot.due_at, after.snapshot.abandoned) == (None, True)
+    assert (after.authorised(now=5) is None) is (state is not S.NEEDS_AUTH)
 
 
 def test_a_server_that_calls_revive_starts_with_a_whole_ladder():

@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, Mapping
 import httpx2
 
 from .address import Address
+from .failures import Evidence, Fault
 
 _OF_THE_PROTOCOL = frozenset(
     {
@@ -22,6 +23,15 @@ _OF_THE_PROTOCOL = frozenset(
 
 class AuthFailed(Exception):
     """What authorises requests has failed."""
+
+
+class AuthUnavailable(Exception):
+    """There is no telling just now whether a request is authorised. It was refused without; the text is for people."""
+
+
+def unavailable(error: AuthUnavailable) -> Evidence:
+    """What it shows of a request that it was not taken, and that this may pass."""
+    return Evidence(str(error), Fault.UNREACHED, status=401)
 
 
 class Layers(httpx2.Auth):
@@ -70,8 +80,8 @@ async def _next(
         return await (anext(flow) if response is None else flow.asend(response))
     except StopAsyncIteration:
         return None
-    except httpx2.RequestError:
-        raise  # of what it has sent itself
+    except (httpx2.RequestError, AuthUnavailable):
+        raise  # the former of what it has sent itself
     except Exception as error:
         raise AuthFailed from error
 

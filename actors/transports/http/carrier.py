@@ -173,7 +173,7 @@ class HttpCarrier:
         if isinstance(error, Refused):
             refusal = error.refusal
             evidence = refusal.evidence if isinstance(refusal, Failed) else Evidence(told, code=refusal.code)
-        return loss_of(classify(self.phase, evidence), told)
+        return loss_of(classify(self.phase, evidence), told, evidence.challenge)
 
     def fail(self, exchange: Exchange, evidence: Evidence) -> None:
         """An exchange has failed: end the connection if that is what it means, else decide who still waits."""
@@ -201,7 +201,7 @@ class HttpCarrier:
         return Failed(refusal.code, refusal.message, refusal.data, refusal.size, evidence=shown)
 
     def _end(self, exchange: Exchange, evidence: Evidence, failure: Failure, hub: Hub) -> None:
-        loss = loss_of(failure, evidence.told)
+        loss = loss_of(failure, evidence.told, evidence.challenge)
         if exchange.slot is not None and evidence.status == HTTPStatus.UNAUTHORIZED and not exchange.is_resumption:
             hub.conclude(exchange.slot, evolve(loss, refused=True))  # of this call it is known that it was not begun
         hub.lose(loss)

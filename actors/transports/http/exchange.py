@@ -21,7 +21,8 @@ from ...jsonrpc.carrier import Origin, Outgoing
 from ...reply import ReplySlot
 from . import limits
 from .address import evidence_of
-from .auth import AuthFailed
+from .auth import AuthFailed, AuthUnavailable, unavailable
+from .challenge import challenge_of
 from .client import HttpClient
 from .failures import REDIRECTS, Evidence, Fault, Phase
 from .responses import EVENTS, TooLarge, media_type, read_body, read_refusal, refused
@@ -68,6 +69,16 @@ class Conversation(Protocol):
     async def take_in(self, frame: bytes, origin: Origin) -> None:
         """Read what the server sent."""
         ...
+
+
+class _Anew:
+    """A body that can be sent again: what authorises requests does so when a token has ended."""
+
+    def __init__(self, body: Callable[[], AsyncIterator[bytes]]) -> None:
+        self._body = body
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self._body()
 
 
 class Exchange:
@@ -139,6 +150,8 @@ class Exchange:
                 evidence = await self._converse()
         except AuthFailed as error:
             evidence = Evidence(f"authorisation failed: {folded(error.__cause__)}", status=HTTPStatus.UNAUTHORIZED)
+        except AuthUnavailable as error:
+            evidence = unavailable(error)
         except Exception as error:
             logger.exception("an HTTP exchange crashed; please report it")
             evidence = Evidence(f"the exchange crashed: {type(error).__name__}", Fault.BROKEN)
@@ -205,7 +218,7 @@ class Exchange:
 
     async def _request(self) -> httpx2.Response:
         headers = {**self.headers, "content-length": str(len(self.outgoing.frame))}
-        return await self.carrier.client.send("POST", self._url, headers, self._body())
+        return await self.carrier.client.send("POST", self._url, headers, _Anew(self._body))
 
     async def _body(self) -> AsyncIterator[bytes]:
         """The frame: it is asked for when the head has been written, and leaves then, and not before."""
@@ -225,7 +238,7 @@ class Exchange:
             self.carrier.hear()  # a gateway's word is none of the server's
         if status >= HTTPStatus.BAD_REQUEST:
             self.error = await read_refusal(response, limit)
-            return refused(status, self.error, in_session=self.in_session)
+            return refused(status, self.error, in_session=self.in_session, challenge=challenge_of(response))
         if status in REDIRECTS:
             return self._moved(response)
         return await self._take(response, limit)

@@ -5,7 +5,7 @@ from http import HTTPStatus
 
 from attrs import frozen
 
-from ...outcomes import Loss
+from ...outcomes import Challenge, Loss
 
 _CLOSED = -32000
 """JSON-RPC's code for a closed connection, and some servers' code for anything."""
@@ -61,8 +61,15 @@ class Evidence:
     """The JSON-RPC error code in the answer, if there was one."""
     in_session: bool = False
     """The request carried our session id."""
+    challenge: Challenge | None = None
+    """What the server says of the authorisation that it misses."""
     moved: bool = False
     """The server says where it is instead, within its origin: what is sent from now on goes there."""
+
+    @property
+    def wants_scope(self) -> bool:
+        """The token is good, and not for this."""
+        return self.status == 403 and self.challenge is not None and self.challenge.error == "insufficient_scope"  # noqa: PLR2004
 
     @property
     def unsent(self) -> bool:
@@ -120,19 +127,20 @@ def classify(phase: Phase, evidence: Evidence) -> Failure:
         return Failure(Reason.NOT_WORTH_RETRYING, ends=True) if hopeless else _GONE
     if phase is Phase.STREAM:
         return _ANSWERED
-    if evidence.status == HTTPStatus.UNAUTHORIZED:
+    if evidence.status == HTTPStatus.UNAUTHORIZED or (phase is Phase.OPENING and evidence.wants_scope):
         return _NEEDS_AUTH
     if _is_expiry(evidence):
         return _EXPIRED
     return _classify_opening(evidence) if phase is Phase.OPENING else _classify_call(evidence)
 
 
-def loss_of(failure: Failure, told: str) -> Loss:
+def loss_of(failure: Failure, told: str, challenge: Challenge | None = None) -> Loss:
     """The loss of a connection that ended with this failure."""
     return Loss(
         told,
         needs_auth=failure.reason is Reason.NEEDS_AUTH,
         unusable=failure.reason is Reason.NOT_WORTH_RETRYING,
+        challenge=challenge if failure.reason is Reason.NEEDS_AUTH else None,
     )
 
 

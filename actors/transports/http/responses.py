@@ -9,9 +9,11 @@ from typing import Any
 import httpx2
 import orjson
 import trio
+from attrs import evolve
 
 from ...errors import folded
 from ...fairness import Pace
+from ...outcomes import Challenge
 from . import limits
 from .failures import Evidence, Fault
 
@@ -117,13 +119,23 @@ def error_in(body: bytes) -> dict[str, Any] | None:
         return None
 
 
-def refused(status: int, error: dict[str, Any] | None = None, *, in_session: bool = False) -> Evidence:
+def refused(
+    status: int,
+    error: dict[str, Any] | None = None,
+    *,
+    in_session: bool = False,
+    challenge: Challenge | None = None,
+) -> Evidence:
     """What an answer of 400 or more shows."""
     told = f"HTTP {status} {_phrase(status)}".rstrip()
-    if error is None:
-        return Evidence(told, status=status, in_session=in_session)
-    told = f"{told}: {folded(error['message'])}"
-    return Evidence(told, status=status, code=error["code"], in_session=in_session)
+    code = None
+    if error is not None:
+        told, code = f"{told}: {folded(error['message'])}", error["code"]
+    evidence = Evidence(told, status=status, code=code, in_session=in_session, challenge=challenge)
+    if not evidence.wants_scope:
+        return evidence
+    scope = challenge and challenge.scope
+    return evolve(evidence, told=f"{told}: insufficient_scope{f', it wants {scope}' if scope else ''}")
 
 
 def _phrase(status: int) -> str:

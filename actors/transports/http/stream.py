@@ -16,8 +16,9 @@ from ...outcomes import Loss, Outcome, Rejected
 from ...reply import ReplySlot
 from . import limits
 from .address import evidence_of
-from .auth import AuthFailed
+from .auth import AuthFailed, AuthUnavailable, unavailable
 from .carrier import HttpCarrier
+from .challenge import challenge_of
 from .client import HttpClient, origin_of
 from .events import Event, Oversized, events_of
 from .exchange import Exchange
@@ -58,7 +59,7 @@ class SseCarrier(HttpCarrier, SharedOrigin):
         evidence = await self._listen(hub)
         if self.ready.is_set():
             return Loss(evidence.told)
-        return loss_of(classify(Phase.OPENING, evidence), evidence.told)
+        return loss_of(classify(Phase.OPENING, evidence), evidence.told, evidence.challenge)
 
     async def _listen(self, hub: Hub) -> Evidence:
         """Take what comes on the stream; how it ended."""
@@ -72,6 +73,8 @@ class SseCarrier(HttpCarrier, SharedOrigin):
             return error.evidence
         except AuthFailed as error:
             return Evidence(f"authorisation failed: {folded(error.__cause__)}", status=HTTPStatus.UNAUTHORIZED)
+        except AuthUnavailable as error:
+            return unavailable(error)
         except httpx2.RequestError as error:
             return evidence_of(error, self.client.address)
 
@@ -90,7 +93,7 @@ class SseCarrier(HttpCarrier, SharedOrigin):
         """Why it is no stream of events."""
         status, kind = response.status_code, media_type(response)
         if status >= HTTPStatus.BAD_REQUEST:
-            return refused(status)
+            return refused(status, challenge=challenge_of(response))
         if (moved := self.client.redirection(response)) is not None:
             why = "" if moved.target is None else f", which is not followed: more than {limits.REDIRECTS} in a row"
             return Evidence(f"{moved.told}{why}", status=status)

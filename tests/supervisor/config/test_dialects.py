@@ -10,7 +10,7 @@ import pytest
 from attrs import fields
 
 from mcp_nursery.actors.errors import ConfigError
-from mcp_nursery.supervisor import RestartPolicy, discover_config, load_config
+from mcp_nursery.supervisor import OAuth, RestartPolicy, discover_config, load_config
 from mcp_nursery.supervisor.config.deferred import DeferredTransport
 from mcp_nursery.supervisor.config.dialects import DIALECTS, recognise
 from mcp_nursery.supervisor.config.discovery import Origin
@@ -211,7 +211,7 @@ EXPECTED = {
         spec(
             "weather", HttpTransport("https://weather.example/mcp", {"Authorization": "Bearer token"}), call_timeout=30
         ),
-        spec("events", SseTransport("https://events.example/sse")),
+        spec("events", SseTransport("https://events.example/sse", auth=OAuth())),
         spec("local", StdioTransport("python", ["./server.py"], env={"LOG_LEVEL": "DEBUG"})),
     ],
 }
@@ -221,7 +221,7 @@ UNKNOWN = {
     "gemini/.gemini/settings.json": {"trust": True},
     "codex/.codex/config.toml": {"required": True},
     "opencode/opencode.jsonc": {"oauth": False},
-    "fastmcp/client.json": {"auth": "oauth", "icon": "i.png"},
+    "fastmcp/client.json": {"icon": "i.png"},
 }
 
 
@@ -258,12 +258,25 @@ def test_the_schema_has_every_key_and_takes_our_own_file():
         {"command": "x", "lazy": 0},
         {"command": "x", "tools": {"only": []}},
         {"command": "x", "liveness": 1},
+        {"url": "https://x/", "auth": "basic"},
     ):
         assert not validator.is_valid({"mcpServers": {"s": bad}})
 
 
 KEYS_OF = {
-    "transport": {"type", "command", "image", "args", "env", "envFile", "cwd", "url", "headers"},
+    "transport": {
+        "type",
+        "command",
+        "image",
+        "args",
+        "env",
+        "envFile",
+        "cwd",
+        "url",
+        "headers",
+        "headersHelper",
+        "auth",
+    },
     "policy": {"restartDelays", "stableAfterSeconds"},
     "restart": {"restart"},
     "revive": {"revive"},
@@ -294,7 +307,17 @@ def test_every_option_of_a_spec_has_its_key():
     """K1: what code can say, a file can; and a project's file can say no more than its user knows of."""
     assert {attribute.name for attribute in fields(ServerSpec)} == set(KEYS_OF) | NOT_SAID
     assert set().union(*KEYS_OF.values()) == set(KEYS)
-    agreed_to = {"command", "image", "args", "envFile", "cwd", "maxMessageValues", "maxKeptBytes"}
+    agreed_to = {
+        "command",
+        "image",
+        "args",
+        "envFile",
+        "cwd",
+        "maxMessageValues",
+        "maxKeptBytes",
+        "auth",
+        "headersHelper",
+    }
     assert agreed_to == KEYS - _HARMLESS
 
 

@@ -1,0 +1,224 @@
+"""Requests with a token, renewed once for all who find that it has ended.
+
+Whoever meets a 401 asks for another token; the first of them has one task get it, and all wait for that. The task lives
+on when who asked is cancelled: an issuer may have spent the refresh token by then, and what it answered must be kept.
+It is alone with the tokens, of all processes, and reads them again before it does anything: somebody may have been
+quicker. Nothing is deleted but a refresh token that its issuer refuses as such.
+"""
+
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+import httpx2
+import trio
+from attrs import define, evolve, field
+
+from ...errors import StartFailed
+from ...nurseries import open_bare_nursery
+from ...outcomes import Challenge
+from ...secrets import TELL_SECRETS
+from .auth import AuthUnavailable
+from .challenge import INSUFFICIENT_SCOPE, challenge_of
+from .grants import OAuth
+from .token_requests import Passing, Refused, refresh
+from .tokens import VAULT, TokenKey, Tokens, TokenStore, TokensUnreadable, joined
+
+if TYPE_CHECKING:
+    from .oauth import Consent
+
+logger: Final = logging.getLogger(__name__)
+
+_PAUSES = (1.0, 2.0, 4.0)
+"""Seconds between tries to renew a token while its issuer is not there. All who need one wait meanwhile."""
+_UNAUTHORISED = 401
+
+
+@define(eq=False)
+class _Renewal:
+    """One attempt to get another token, and all who wait for it."""
+
+    used: str | None = field(repr=False)
+    """The token that was refused."""
+    challenge: Challenge
+    steps_up: bool
+    """It is good, and not for everything."""
+    done: trio.Event = field(factory=trio.Event)
+    problem: str | None = None
+    """Why it cannot be told whether there is one."""
+
+
+class Authorisation(httpx2.Auth):
+    """What authorises the requests of one connection.
+
+    Args:
+        words: How.
+        url: The server, without user, password and query.
+        store: Where its tokens are kept.
+        tokens: What was kept there.
+        nursery: Where they are renewed.
+    """
+
+    def __init__(self, words: OAuth, url: str, store: TokenStore, tokens: Tokens | None, nursery: trio.Nursery) -> None:
+        self._words = words
+        self._url = url
+        self._store = store
+        self._tokens = tokens
+        self._nursery = nursery
+        self._renewal: _Renewal | None = None
+
+    async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+        """See `httpx2.Auth`. A refusal that nothing here can mend is left to who asked.
+
+        Raises:
+            AuthUnavailable: Whether it can be mended is not known now.
+        """
+        used = self._access
+        _authorise(request, used)
+        response = yield request
+        challenge = challenge_of(response) or Challenge()
+        steps_up = challenge.error == INSUFFICIENT_SCOPE
+        if response.status_code != _UNAUTHORISED and not steps_up:
+            return
+        fresh = await self._another(used, challenge, steps_up=steps_up)
+        if fresh is not None:
+            _authorise(request, fresh)
+            yield request
+
+    async def settled(self) -> None:
+        """Wait until no token is being renewed."""
+        while self._renewal is not None:
+            await self._renewal.done.wait()
+
+    @property
+    def _access(self) -> str | None:
+        return None if self._tokens is None else self._tokens.access
+
+    async def _another(self, used: str | None, challenge: Challenge, *, steps_up: bool) -> str | None:
+        """Another token than the one that was used; None if there is none."""
+        while self._renewal is not None and self._renewal.steps_up is not steps_up:
+            await self._renewal.done.wait()
+        renewal = self._renewal
+        if renewal is None and self._access == used:
+            renewal = self._renewal = _Renewal(used, challenge, steps_up)
+            self._nursery.start_soon(self._renew, renewal)
+        if renewal is not None:
+            await renewal.done.wait()
+            if renewal.problem is not None:
+                raise AuthUnavailable(renewal.problem)
+        return None if self._access == used else self._access
+
+    async def _renew(self, renewal: _Renewal) -> None:
+        try:
+            async with self._store.locked():
+                stored = await self._store.read()
+                if stored is None or stored.access == renewal.used:
+                    stored = await self._obtain(stored, renewal)
+                if stored is not None:
+                    self._take(stored)
+        except (Passing, TokensUnreadable) as error:
+            renewal.problem = str(error)
+        except Refused as refusal:
+            logger.info("there is no other token: %s", refusal)
+        except Exception:
+            logger.exception("the renewal of a token crashed, please report it")
+            renewal.problem = "the renewal of a token crashed"
+        finally:
+            self._renewal = None
+            renewal.done.set()
+
+    def _take(self, tokens: Tokens) -> None:
+        TELL_SECRETS.get()(tokens.secrets)
+        self._tokens = tokens
+
+    async def _obtain(self, stored: Tokens | None, renewal: _Renewal) -> Tokens | None:
+        """Tokens that are kept already, and are others than those that were used; None if there are none."""
+        if not self._words.needs_person:
+            return await self._kept(await _patiently(partial(self._exchange, stored, renewal)))
+        if stored is None:
+            return None
+        if renewal.steps_up:
+            await self._store.write(evolve(stored, wanted=joined(stored.wanted, renewal.challenge.scope)))
+            return None
+        if stored.refresh is None:
+            return None
+        try:
+            return await self._kept(await _patiently(partial(refresh, stored, self._words)))
+        except Refused as refusal:
+            if refusal.code == "invalid_grant":
+                await self._store.write(evolve(stored, refresh=None))
+            raise
+
+    async def _exchange(self, stored: Tokens | None, renewal: _Renewal) -> Tokens:
+        """A token for what the client can show itself."""
+        granted = stored.scope if stored is not None and renewal.steps_up else None
+        challenge = evolve(renewal.challenge, scope=joined(granted, renewal.challenge.scope))
+        return await authorise(self._words, self._url, challenge)
+
+    async def _kept(self, tokens: Tokens) -> Tokens:
+        """The tokens, once they are kept. They hold here even where that is not possible."""
+        self._take(tokens)
+        try:
+            await self._store.write(tokens)
+        except TokensUnreadable as error:
+            logger.warning("a renewed token could not be kept for later: %s", error)
+        return tokens
+
+
+async def authorise(
+    words: OAuth, url: str, challenge: Challenge, consent: "Consent | None" = None, known: Tokens | None = None
+) -> Tokens:
+    """Get tokens: see `oauth.authorise`, which is loaded in a thread when it is first needed."""
+    oauth = await trio.to_thread.run_sync(import_module, f"{__package__}.oauth")
+    tokens: Tokens = await oauth.authorise(words, url, challenge, consent, known)
+    return tokens
+
+
+async def _patiently(attempt: Callable[[], Awaitable[Tokens]]) -> Tokens:
+    """Try again for some seconds while the issuer is not there."""
+    for pause in _PAUSES:
+        try:
+            return await attempt()
+        except Passing as error:
+            logger.info("a token is not renewed yet: %s", error)
+        await trio.sleep(pause)
+    return await attempt()
+
+
+@asynccontextmanager
+async def open_authorisation(
+    auth: httpx2.Auth | OAuth | None, url: str, grace: float
+) -> AsyncGenerator[httpx2.Auth | None, None]:
+    """What authorises the requests of a connection to `url` while the block lasts. A renewal that is under way when it
+    is left has `grace` seconds to be kept.
+
+    Raises:
+        StartFailed: On entering: it is not known which tokens there are.
+    """
+    if not isinstance(auth, OAuth):
+        yield auth
+        return
+    tell = TELL_SECRETS.get()
+    tell(auth.secrets)
+    store = VAULT.get().store(TokenKey.of(url, auth))
+    try:
+        tokens = await store.read()
+    except TokensUnreadable as error:
+        raise StartFailed(f"the tokens cannot be read: {error}", retriable=True, needs_auth=True) from error
+    tell(set() if tokens is None else tokens.secrets)
+    async with open_bare_nursery() as nursery:
+        authorisation = Authorisation(auth, url, store, tokens, nursery)
+        try:
+            yield authorisation
+        finally:
+            with trio.move_on_after(grace, shield=True):
+                await authorisation.settled()
+            nursery.cancel_scope.cancel()
+
+
+def _authorise(request: httpx2.Request, access: str | None) -> None:
+    if access is not None:
+        request.headers["authorization"] = f"Bearer {access}"

@@ -1,0 +1,103 @@
+"""How a server's user is authorised, in words: what becomes of them is `authorisation`'s affair. Light to import."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Literal, get_args
+from urllib.parse import urlsplit
+
+from attrs import field, frozen
+
+from ...argument_checks import several
+from ...errors import ConfigError
+
+Grant = Literal["authorization_code", "client_credentials", "enterprise"]
+"""`authorization_code`: a person agrees in a browser (with PKCE). `client_credentials`: the client authorises itself.
+`enterprise`: an identity provider has agreed, and its assertion is shown."""
+
+Assertion = Callable[[str, str], Awaitable[str]]
+"""Gets the issuer and the server's resource; returns the identity provider's assertion (ID-JAG) for them."""
+
+
+def _hidden(value: object) -> str:
+    return "None" if value is None else "…"
+
+
+def _of_grants(_words: object, attribute: Any, value: object) -> None:
+    if value not in get_args(Grant):
+        raise ConfigError(f"one of {', '.join(get_args(Grant))} wanted", field=attribute.name)
+
+
+def _port(_words: object, attribute: Any, value: object) -> None:
+    if value is not None and not (isinstance(value, int) and 0 < value < 1 << 16):
+        raise ConfigError("a port, 1 to 65535, wanted", field=attribute.name)
+
+
+def _loopback(_words: object, attribute: Any, value: str | None) -> None:
+    if value is not None and not is_loopback(value):
+        raise ConfigError("an http URL of this machine wanted: http://127.0.0.1:PORT/…", field=attribute.name)
+
+
+def is_loopback(url: str) -> bool:
+    """Whether a URL leads to a port of this machine."""
+    try:
+        parts = urlsplit(url)
+        return parts.scheme == "http" and parts.hostname in ("127.0.0.1", "localhost", "::1") and bool(parts.port)
+    except ValueError:
+        return False
+
+
+@frozen(kw_only=True)
+class OAuth:
+    """OAuth 2.1 as MCP has it: where to go for a token is found out from the server that refuses without one.
+
+    Tokens are kept for later runs. What is secret here is shown nowhere.
+
+    Raises:
+        ConfigError: A value that cannot work, or one that the grant needs is missing.
+    """
+
+    grant: Grant = field(default="authorization_code", validator=_of_grants)
+    """How a token is got."""
+    scopes: Sequence[str] = field(default=(), converter=several)
+    """What is asked for; by default what the server says that it wants."""
+    client_id: str | None = None
+    """The client that is registered; by default one registers itself, where the issuer lets it."""
+    client_secret: str | None = field(default=None, repr=_hidden)
+    """Its secret, if it has one."""
+    private_key: str | None = field(default=None, repr=_hidden)
+    """For `client_credentials` instead of a secret: the key in PEM format that signs who the client is."""
+    signing_algorithm: str = "RS256"
+    """What `private_key` signs with."""
+    assertion: Assertion | str | None = field(default=None, repr=_hidden)
+    """For `enterprise`: what gets an assertion, or the assertion itself."""
+    issuer: str | None = None
+    """The issuer that the client is registered with: its secret is sent nowhere else. `enterprise` needs it."""
+    client_metadata_url: str | None = None
+    """Where an issuer can read of the client, which then needs no registration."""
+    redirect_port: int | None = field(default=None, validator=_port)
+    """The port of this machine to which the browser comes back; by default one that is free."""
+    redirect_uri: str | None = field(default=None, validator=_loopback)
+    """All of the URL to which it comes back; default `http://127.0.0.1:PORT/callback`."""
+
+    def __attrs_post_init__(self) -> None:
+        for name in self._missing():
+            raise ConfigError(f"missing, and {self.grant} needs it", field=name)
+
+    def _missing(self) -> list[str]:
+        wanted = {"authorization_code": (), "client_credentials": ("client_id",)}.get(
+            self.grant, ("client_id", "client_secret", "issuer", "assertion")
+        )
+        missing = [name for name in wanted if getattr(self, name) is None]
+        if self.grant == "client_credentials" and self.client_secret is None and self.private_key is None:
+            missing.append("client_secret")
+        return missing
+
+    @property
+    def needs_person(self) -> bool:
+        """Whether a person has to agree in a browser."""
+        return self.grant == "authorization_code"
+
+    @property
+    def secrets(self) -> set[str]:
+        """What nobody may be shown."""
+        assertion = self.assertion if isinstance(self.assertion, str) else None
+        return {text for text in (self.client_secret, self.private_key, assertion) if text}

@@ -1,0 +1,236 @@
+"""The SDK's providers of OAuth, driven: they say which request comes next, and here it is sent and looked at.
+
+A provider as it is would hold up all requests of a connection for the time of each, would be given answers whose text
+it quotes in its log, and would ask a person in the middle of a request. So it is used for what it knows, the way from a
+refusal to a token; the refusal is one that has come already, or a bare one.
+"""
+
+import warnings
+from collections.abc import Awaitable, Callable
+from typing import Protocol, cast
+from urllib.parse import parse_qs
+
+import httpx2
+from attrs import define, field
+from mcp.client.auth import AuthorizationCodeResult, OAuthClientProvider, OAuthFlowError, OAuthTokenError
+from mcp.client.auth.exceptions import OAuthRegistrationError
+from mcp.client.auth.extensions.client_credentials import (
+    ClientCredentialsOAuthProvider,
+    PrivateKeyJWTOAuthProvider,
+    SignedJWTParameters,
+)
+from mcp.client.auth.extensions.identity_assertion import IdentityAssertionOAuthProvider
+from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAuthToken
+from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+from pydantic import AnyUrl, ValidationError
+
+from ...errors import one_line
+from ...outcomes import Challenge
+from .grants import OAuth
+from .token_requests import Passing, Refused, check_answer, end_of, send, token_in
+from .tokens import Tokens
+
+_FORM = "application/x-www-form-urlencoded"
+_UNWELL = (429, *range(500, 600))
+_ERRORS = (OAuthFlowError, OAuthRegistrationError, OAuthTokenError, ValidationError, ValueError)
+_NAME = "mcp-nursery"
+"""What issuers and the people they ask are told of us."""
+
+
+class Consent(Protocol):
+    """A person who can be asked."""
+
+    @property
+    def redirect_uri(self) -> str:
+        """Where the browser comes back to."""
+        ...
+
+    async def ask(self, url: str) -> AuthorizationCodeResult:
+        """Have them visit this; what the browser comes back with.
+
+        Raises:
+            Refused: They do not agree.
+        """
+        ...
+
+
+@define
+class _Kept:
+    """What a provider finds, and what it leaves behind: its `TokenStorage`."""
+
+    client: OAuthClientInformationFull | None = field(default=None, repr=False)
+    token: OAuthToken | None = field(default=None, repr=False)
+    endpoint: str = ""
+    resource: str | None = None
+
+    async def get_tokens(self) -> OAuthToken | None:
+        """None: those there are were refused."""
+        return None
+
+    async def set_tokens(self, tokens: OAuthToken) -> None:
+        """Take them."""
+        self.token = tokens
+
+    async def get_client_info(self) -> OAuthClientInformationFull | None:
+        """The client that is registered already."""
+        return self.client
+
+    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
+        """It has been registered."""
+        self.client = client_info
+
+
+async def authorise(
+    words: OAuth, url: str, challenge: Challenge, consent: Consent | None = None, known: Tokens | None = None
+) -> Tokens:
+    """Get tokens.
+
+    Args:
+        words: How.
+        url: The server, without user, password and query.
+        challenge: What it said when it refused. `words.scopes` goes before the scopes in it.
+        consent: The person, if the grant needs one.
+        known: What an earlier consent left: the client is registered already.
+
+    Raises:
+        Passing: It cannot be done now.
+        Refused: It is not done.
+    """
+    scopes = " ".join(words.scopes) or challenge.scope
+    kept = _Kept(_client_of(words, consent, known, scopes))
+    with warnings.catch_warnings():  # that no issuer is named is the user's decision, of which the documentation warns
+        warnings.simplefilter("ignore")
+        try:
+            provider = _provider(words, url, kept, consent)
+        except _ERRORS as error:
+            raise Refused(one_line(error)) from None
+    headers = {MCP_PROTOCOL_VERSION_HEADER: HANDSHAKE_PROTOCOL_VERSIONS[-1]}
+    request = httpx2.Request("POST", url, headers=headers)
+    await _drive(provider, request, _refusal(request, scopes, challenge), kept)
+    if kept.token is None:
+        raise Refused("no token came of it")
+    token, client = kept.token, kept.client
+    return Tokens(
+        token.access_token,
+        token.refresh_token,
+        end_of(token),
+        token.scope,
+        None if client is None else client.issuer or words.issuer,
+        kept.endpoint,
+        kept.resource,
+        {} if client is None else client.model_dump(mode="json", exclude_none=True),
+    )
+
+
+def _refusal(request: httpx2.Request, scopes: str | None, challenge: Challenge) -> httpx2.Response:
+    """The refusal that began it, with the scopes that are to be asked for."""
+    said = {"scope": scopes, "resource_metadata": challenge.resource_metadata}
+    parts = ", ".join(f'{name}="{value}"' for name, value in said.items() if value and '"' not in value)
+    return httpx2.Response(401, headers={"www-authenticate": f"Bearer {parts}".strip()}, request=request)
+
+
+async def _drive(provider: httpx2.Auth, request: httpx2.Request, refusal: httpx2.Response, kept: _Kept) -> None:
+    """Send what the provider wants sent, until it would send the request itself with a token."""
+    unwell: list[Passing] = []
+    flow = provider.async_auth_flow(request)
+    try:
+        await anext(flow)
+        response = refusal
+        while (outgoing := await flow.asend(response)) is not request:
+            response = await _answer(outgoing, kept, unwell)
+    except StopAsyncIteration:
+        return
+    except _ERRORS as error:
+        raise (unwell[-1] if unwell else Refused(one_line(error))) from None
+    finally:
+        await flow.aclose()
+
+
+async def _answer(outgoing: httpx2.Request, kept: _Kept, unwell: list[Passing]) -> httpx2.Response:
+    """What is said to a request of the provider's. What grants nothing it does not get to see: it would quote it."""
+    response = await send(outgoing)
+    if outgoing.method == "POST" and response.next_request is None:
+        if outgoing.headers.get("content-type") != _FORM:
+            check_answer(response)
+        else:
+            form = parse_qs(outgoing.content.decode())
+            kept.endpoint, kept.resource = str(outgoing.url), next(iter(form.get("resource", ())), None)
+            token_in(response)
+    elif response.status_code in _UNWELL:
+        unwell.append(Passing(f"{outgoing.url.host} answered HTTP {response.status_code}"))
+    return response
+
+
+def _client_of(
+    words: OAuth, consent: Consent | None, known: Tokens | None, scopes: str | None
+) -> OAuthClientInformationFull | None:
+    """The client that is registered already; None if it is to register itself: it is, for more than it may ask for."""
+    redirect = [AnyUrl(consent.redirect_uri)] if consent is not None else None
+    if words.client_id is not None:
+        method = None if words.client_secret is None else "client_secret_post"
+        return OAuthClientInformationFull(
+            client_id=words.client_id,
+            client_secret=words.client_secret,
+            redirect_uris=redirect,
+            token_endpoint_auth_method=method or "none",
+            issuer=words.issuer,
+        )
+    if known is None or not known.client:
+        return None
+    try:
+        client = OAuthClientInformationFull.model_validate(dict(known.client))
+    except ValidationError:
+        return None
+    may_ask = client.scope is None or set((scopes or "").split()) <= set(client.scope.split())
+    return client if client.redirect_uris is not None and client.redirect_uris == redirect and may_ask else None
+
+
+def _provider(words: OAuth, url: str, kept: _Kept, consent: Consent | None) -> httpx2.Auth:
+    scope = " ".join(words.scopes) or None
+    client_id = words.client_id or ""
+    if words.grant == "enterprise":
+        return IdentityAssertionOAuthProvider(
+            url, kept, client_id, words.client_secret or "", words.issuer or "", _assertion(words), scope
+        )
+    if words.grant == "client_credentials":
+        if words.private_key is None:
+            return ClientCredentialsOAuthProvider(
+                url, kept, client_id, words.client_secret or "", scope=scope, issuer=words.issuer
+            )
+        key = SignedJWTParameters(
+            issuer=client_id,
+            subject=client_id,
+            signing_key=words.private_key,
+            signing_algorithm=words.signing_algorithm,
+        )
+        signed = key.create_assertion_provider()
+        return PrivateKeyJWTOAuthProvider(url, kept, client_id, signed, scope=scope, issuer=words.issuer)
+    if consent is None:
+        raise Refused("there is nobody to ask")
+    return _for_a_person(words, url, kept, consent)
+
+
+def _for_a_person(words: OAuth, url: str, kept: _Kept, consent: Consent) -> httpx2.Auth:
+    urls: list[str] = []
+
+    async def take(url: str) -> None:
+        urls.append(url)
+
+    async def ask() -> AuthorizationCodeResult:
+        return await consent.ask(urls[-1])
+
+    metadata = OAuthClientMetadata(redirect_uris=[AnyUrl(consent.redirect_uri)], client_name=_NAME)
+    return OAuthClientProvider(url, metadata, kept, take, ask, words.client_metadata_url)
+
+
+def _assertion(words: OAuth) -> Callable[[str, str], Awaitable[str]]:
+    given = words.assertion
+    if callable(given):
+        return given
+
+    async def say(audience: str, resource: str) -> str:
+        del audience, resource
+        return cast("str", given)
+
+    return say

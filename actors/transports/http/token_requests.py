@@ -1,0 +1,159 @@
+"""Requests to who issues tokens: each on its own, bounded, to https or this machine. What is said is quoted nowhere:
+where a token is expected, anything may be one."""
+
+import base64
+import time
+from collections.abc import Mapping
+from typing import Any, cast
+from urllib.parse import quote
+
+import httpx2
+import orjson
+import trio
+from attrs import evolve
+from mcp.shared.auth import OAuthToken
+from pydantic import ValidationError
+
+from ...errors import StartFailed, one_line
+from ..tls import context_for
+from .address import Address, evidence_of
+from .grants import OAuth, is_loopback
+from .responses import TooLarge, read_body
+from .tokens import Tokens
+
+LIMIT = 10.0
+"""Seconds that one answer may take."""
+_LARGEST = 1 << 20
+"""Bytes of an answer."""
+_BUSY = (408, 425, 429)
+_FAILED = 500
+_DONE = (200, 201)
+_FOR_BODIES = ("content-encoding", "content-length", "transfer-encoding")
+
+
+class Passing(Exception):
+    """Who issues tokens is not there, or not well. Nothing follows from it for any token."""
+
+
+class Refused(Exception):
+    """Who issues tokens says no."""
+
+    def __init__(self, told: str, code: str | None = None) -> None:
+        self.code = code
+        """Its error code (RFC 6749), such as `invalid_grant`; None if it has none."""
+        super().__init__(told)
+
+
+async def send(request: httpx2.Request) -> httpx2.Response:
+    """The answer, whole; redirects are left to who asks.
+
+    Raises:
+        Passing: There is none.
+        Refused: It would go in clear text to another machine.
+    """
+    try:
+        address = Address.of(str(request.url))
+    except StartFailed:
+        raise Refused("the issuer's URL is none") from None
+    if request.url.scheme != "https" and not is_loopback(str(request.url.copy_with(port=request.url.port or 80))):
+        raise Refused(f"{address.bare} is not asked: secrets go by https alone")
+    try:
+        with trio.move_on_after(LIMIT):
+            return await _send(request)
+    except httpx2.RequestError as error:
+        raise Passing(evidence_of(error, address).told) from None
+    except TooLarge as error:
+        raise Passing(f"{address.host}: {error}") from None
+    raise Passing(f"{address.host} did not answer within {LIMIT:g} s")
+
+
+async def _send(request: httpx2.Request) -> httpx2.Response:
+    async with httpx2.AsyncClient(verify=await context_for(request.url), timeout=None) as client:
+        response = await client.send(request, stream=True, follow_redirects=False)
+        body = await read_body(response, trio.CancelScope(), _LARGEST)
+        await response.aclose()
+    headers = [(name, value) for name, value in response.headers.multi_items() if name not in _FOR_BODIES]
+    whole = httpx2.Response(response.status_code, headers=headers, content=body, request=request)
+    whole.next_request = response.next_request
+    return whole
+
+
+def check_answer(response: httpx2.Response) -> None:
+    """Whether an answer to a POST is one that grants something.
+
+    Raises:
+        Passing: It says nothing.
+        Refused: It is a no.
+    """
+    where, status = f"{response.request.url.host}", response.status_code
+    if status >= _FAILED or status in _BUSY:
+        raise Passing(f"{where} answered HTTP {status}")
+    said = _document(response)
+    code = said.get("error")
+    if status not in _DONE or isinstance(code, str):
+        known = one_line(code, 80) if isinstance(code, str) and code.isprintable() else None
+        raise Refused(f"{where} refuses: HTTP {status}{f' {known}' if known else ''}", known)
+
+
+def token_in(response: httpx2.Response) -> OAuthToken:
+    """The token in an answer.
+
+    Raises:
+        Passing: It says nothing.
+        Refused: It is a no.
+    """
+    check_answer(response)
+    try:
+        return OAuthToken.model_validate_json(response.content)
+    except ValidationError:  # whose text quotes it
+        raise Passing(f"{response.request.url.host} answered something that is no token") from None
+
+
+def _document(response: httpx2.Response) -> Mapping[str, Any]:
+    try:
+        said = orjson.loads(response.content)
+    except ValueError:
+        return {}
+    return cast("dict[str, Any]", said) if isinstance(said, dict) else {}
+
+
+async def refresh(tokens: Tokens, words: OAuth) -> Tokens:
+    """Renew them.
+
+    Raises:
+        Passing: It could not be done now.
+        Refused: It is not done.
+    """
+    client = dict(tokens.client)
+    if words.client_id is not None:
+        client |= {"client_id": words.client_id, "client_secret": words.client_secret}
+    form = {"grant_type": "refresh_token", "refresh_token": tokens.refresh or "", "client_id": client["client_id"]}
+    if tokens.resource is not None:
+        form["resource"] = tokens.resource
+    headers = _as_client(form, client)
+    response = await send(httpx2.Request("POST", tokens.token_endpoint, data=form, headers=headers))
+    token = token_in(response)
+    return evolve(
+        tokens,
+        access=token.access_token,
+        refresh=token.refresh_token or tokens.refresh,
+        expires_at=end_of(token),
+        scope=token.scope or tokens.scope,
+    )
+
+
+def end_of(token: OAuthToken) -> float | None:
+    """When it ends, in seconds since 1970."""
+    return None if token.expires_in is None else time.time() + token.expires_in
+
+
+def _as_client(form: dict[str, str], client: Mapping[str, Any]) -> dict[str, str]:
+    """Say who asks, as the client was registered: with a secret in the form or in the headers, or without one."""
+    secret, method = client.get("client_secret"), client.get("token_endpoint_auth_method") or "client_secret_basic"
+    if not secret or method == "none":
+        return {}
+    if method == "client_secret_post":
+        form["client_secret"] = secret
+        return {}
+    pair = f"{quote(client['client_id'], safe='')}:{quote(secret, safe='')}"
+    return {"authorization": f"Basic {base64.b64encode(pair.encode()).decode()}"}

@@ -1,0 +1,143 @@
+"""Tokens, and where they are kept: the upper floor has the stores, and connections find theirs in `VAULT`."""
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextvars import ContextVar
+from hashlib import sha256
+from typing import Any, Protocol
+
+import trio
+from attrs import field, frozen
+
+from .grants import OAuth
+
+
+@frozen
+class Tokens:
+    """What was granted, and all that it takes to have it renewed. Secrets in it are shown nowhere."""
+
+    access: str = field(repr=False)
+    refresh: str | None = field(default=None, repr=False)
+    expires_at: float | None = None
+    """When `access` ends, in seconds since 1970; None if nobody said."""
+    scope: str | None = None
+    """What was granted."""
+    issuer: str | None = None
+    """Who granted it."""
+    token_endpoint: str = ""
+    """Where it is renewed."""
+    resource: str | None = None
+    """What it is for, as it was asked for."""
+    client: Mapping[str, Any] = field(factory=dict[str, Any], repr=False)
+    """The client that it was granted to, as it was registered."""
+    wanted: str | None = None
+    """What a server has found missing in `scope`: it is asked for at the next consent."""
+
+    @property
+    def secrets(self) -> set[str]:
+        """What nobody may be shown."""
+        return {text for text in (self.access, self.refresh, self.client.get("client_secret")) if text}
+
+
+def joined(some: str | None, others: str | None) -> str | None:
+    """The scopes of both, each once; None if there are none."""
+    return " ".join(dict.fromkeys(f"{some or ''} {others or ''}".split())) or None
+
+
+@frozen
+class TokenKey:
+    """Whose tokens: those of one client, for one resource, by one issuer where that was configured."""
+
+    resource: str
+    """The server's URL without user, password and query."""
+    client: str = ""
+    issuer: str = ""
+
+    @classmethod
+    def of(cls, url: str, words: OAuth) -> "TokenKey":
+        """The key of a server at `url`."""
+        return cls(url, words.client_id or words.client_metadata_url or "", words.issuer or "")
+
+    @property
+    def digest(self) -> str:
+        """A name for it that is good for files."""
+        return sha256("\0".join((self.resource, self.client, self.issuer)).encode()).hexdigest()[:32]
+
+
+class TokensUnreadable(Exception):
+    """What is kept cannot be read, or not be written. Nothing is known of it, and nothing of it was deleted."""
+
+
+class TokenStore(Protocol):
+    """Keeps the tokens of one key."""
+
+    async def read(self) -> Tokens | None:
+        """What is kept.
+
+        Raises:
+            TokensUnreadable: That cannot be told.
+        """
+        ...
+
+    async def write(self, tokens: Tokens) -> None:
+        """Keep these instead.
+
+        Raises:
+            TokensUnreadable: It is not possible.
+        """
+        ...
+
+    def locked(self) -> AbstractAsyncContextManager[None]:
+        """Alone with them, of all processes of this user.
+
+        Raises:
+            TokensUnreadable: On entering: somebody else has been for too long, or nobody can be.
+        """
+        ...
+
+
+class Vault(Protocol):
+    """Has a store for each key."""
+
+    def store(self, key: TokenKey) -> TokenStore:
+        """The store of these tokens."""
+        ...
+
+
+class MemoryTokens:
+    """Kept as long as the process lives."""
+
+    def __init__(self) -> None:
+        self._tokens: Tokens | None = None
+        self._lock = trio.Lock()
+
+    async def read(self) -> Tokens | None:
+        """See `TokenStore`."""
+        return self._tokens
+
+    async def write(self, tokens: Tokens) -> None:
+        """See `TokenStore`."""
+        self._tokens = tokens
+
+    @asynccontextmanager
+    async def locked(self) -> AsyncGenerator[None, None]:
+        """See `TokenStore`."""
+        async with self._lock:
+            yield
+
+
+class MemoryVault:
+    """Keeps all tokens as long as the process lives."""
+
+    def __init__(self) -> None:
+        self._stores: dict[TokenKey, MemoryTokens] = {}
+
+    def store(self, key: TokenKey) -> MemoryTokens:
+        """See `Vault`."""
+        return self._stores.setdefault(key, MemoryTokens())
+
+
+_FORGETFUL = MemoryVault()
+
+VAULT: ContextVar[Vault] = ContextVar("mcp_nursery_vault", default=_FORGETFUL)
+"""Where a connection finds its tokens."""

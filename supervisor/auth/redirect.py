@@ -1,0 +1,179 @@
+"""A person at a browser: shown a page, who agrees there, and is sent back to a port of this machine with a code."""
+
+import secrets
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any, Final
+from urllib.parse import parse_qs, urlsplit
+
+import trio
+from attrs import define, field
+from mcp.shared.auth import AuthorizationCodeResult
+
+from mcp_nursery.actors.callbacks import AuthorizationRequest, Authorize
+from mcp_nursery.actors.errors import one_line
+from mcp_nursery.actors.transports.http.grants import OAuth, is_loopback
+from mcp_nursery.actors.transports.http.token_requests import Refused
+from mcp_nursery.actors.transports.http.tokens import Tokens
+
+CONSENT: Final = 600.0
+"""Seconds that a person may take."""
+_LARGEST: Final = 16 << 10
+"""Bytes of a browser's request that are read."""
+_READING: Final = 10.0
+"""Seconds that a browser may take to say what it wants."""
+_PAGE: Final = b"<!doctype html><meta charset=utf-8><title>mcp-nursery</title><p>%s</p>"
+_HEADERS: Final = b"\r\n".join(
+    (b"content-type: text/html", b"connection: close", b"cache-control: no-store", b"referrer-policy: no-referrer")
+)
+_GONE_ON: Final = b"That was it: go back to where you came from. This window can be closed."
+_NOT_OURS: Final = b"Nobody waits for this."
+_DENIED: Final = b"It was not authorised. This window can be closed."
+
+
+@asynccontextmanager
+async def open_redirect(
+    server: str, words: OAuth, known: Tokens | None, authorize: Authorize
+) -> "AsyncGenerator[PersonAtBrowser, None]":
+    """Listen where a browser is sent back to, while the block lasts.
+
+    Raises:
+        Refused: On entering: that port is taken.
+    """
+    listeners, uri = await _listen(words, known)
+    try:
+        yield PersonAtBrowser(server, uri, listeners, authorize)
+    finally:
+        for listener in listeners:
+            await trio.aclose_forcefully(listener)
+
+
+@define(eq=False)
+class PersonAtBrowser:
+    """A `Consent`. The browser comes back by itself, or the person brings what it was sent back to."""
+
+    server: str
+    redirect_uri: str
+    _listeners: list[trio.SocketListener]
+    _authorize: Authorize
+    _state: str = field(default="", repr=False, init=False)
+    _answer: AuthorizationCodeResult | None = field(default=None, repr=False, init=False)
+    _problem: str | None = field(default=None, init=False)
+    _done: trio.Event = field(factory=trio.Event, init=False)
+
+    async def ask(self, url: str) -> AuthorizationCodeResult:
+        """See `Consent`."""
+        if urlsplit(url).scheme != "https" and not is_loopback(url):
+            raise Refused("the issuer's page is not shown: it is no https URL")
+        self._state = parse_qs(urlsplit(url).query)["state"][0]
+        with trio.move_on_after(CONSENT):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(trio.serve_listeners, self._serve, self._listeners)
+                nursery.start_soon(self._ask_host, AuthorizationRequest(self.server, url, self.redirect_uri))
+                await self._done.wait()
+                nursery.cancel_scope.cancel()
+        if self._answer is None:
+            raise Refused(self._problem or f"nobody has agreed within {CONSENT:g} s")
+        return self._answer
+
+    async def _ask_host(self, request: AuthorizationRequest) -> None:
+        try:
+            pasted = await self._authorize(request)
+        except Exception as error:
+            self._settle(problem=f"nobody was asked: {type(error).__name__}")
+            return
+        if pasted is not None and not self._take(pasted.strip()):
+            self._settle(problem="what was pasted is not what the browser was sent back with")
+
+    def _take(self, back: str) -> bool:
+        """What the browser was sent back to, or the bare code in it; False if it is of no use."""
+        if "://" not in back and "code=" not in back and "error=" not in back:
+            self._settle(AuthorizationCodeResult(code=back, state=self._state))
+            return bool(back)
+        said = {name: values[0] for name, values in parse_qs(urlsplit(back).query or back).items()}
+        if not secrets.compare_digest(said.get("state", "").encode(), self._state.encode()):
+            return False
+        if "error" in said:
+            self._settle(problem=f"it was not authorised: {one_line(said['error'], 80)}")
+        elif "code" in said:
+            answer = AuthorizationCodeResult(code=said["code"], state=self._state, iss=said.get("iss"))
+            self._settle(answer)
+        return self._done.is_set()
+
+    def _settle(self, answer: AuthorizationCodeResult | None = None, problem: str | None = None) -> None:
+        self._answer, self._problem = answer, problem
+        self._done.set()
+
+    async def _serve(self, stream: trio.SocketStream) -> None:
+        """One request of a browser. Others than the one that is waited for change nothing."""
+        try:
+            with trio.move_on_after(_READING):
+                head = await _head(stream)
+                path = urlsplit(self.redirect_uri).path or "/"
+                target = head.split(b" ", 2)[1].decode("ascii", "replace") if head.startswith(b"GET ") else ""
+                if urlsplit(target).path != path:
+                    await _reply(stream, b"404 Not Found", _NOT_OURS)
+                    return
+                taken = not self._done.is_set() and self._would_take(target)
+                page = _NOT_OURS if not taken else _DENIED if "error=" in target else _GONE_ON
+                await _reply(stream, b"200 OK" if taken else b"400 Bad Request", page)
+                if taken:
+                    self._take(target)
+        except (trio.BrokenResourceError, IndexError):
+            return
+        finally:
+            await trio.aclose_forcefully(stream)
+
+    def _would_take(self, target: str) -> bool:
+        said = parse_qs(urlsplit(target).query)
+        state = said.get("state", [""])[0]
+        ours = secrets.compare_digest(state.encode(), self._state.encode())
+        return ours and ("code" in said or "error" in said)
+
+
+async def _listen(words: OAuth, known: Tokens | None) -> tuple[list[trio.SocketListener], str]:
+    if words.redirect_uri is not None:
+        place = urlsplit(words.redirect_uri)
+        assert place.port  # or it would be no words
+        return await _listen_at(place.hostname or "127.0.0.1", place.port), words.redirect_uri
+    if words.redirect_port is None and (before := _registered_port(known)) is not None:
+        try:
+            return await _listen_at("127.0.0.1", before), _uri(before)
+        except Refused:
+            pass  # the client registers itself anew
+    listeners = await _listen_at("127.0.0.1", words.redirect_port or 0)
+    return listeners, _uri(listeners[0].socket.getsockname()[1])
+
+
+def _registered_port(known: Tokens | None) -> int | None:
+    """The one that the client was registered with; an issuer takes no other."""
+    uris: Any = (known.client.get("redirect_uris") if known is not None else None) or ("",)
+    uri = str(uris[0])
+    port = urlsplit(uri).port if is_loopback(uri) else None
+    return port if port is not None and _uri(port) == uri else None
+
+
+def _uri(port: int) -> str:
+    return f"http://127.0.0.1:{port}/callback"
+
+
+async def _listen_at(host: str, port: int) -> list[trio.SocketListener]:
+    try:
+        return await trio.open_tcp_listeners(port, host=host)
+    except OSError as error:
+        raise Refused(f"nobody can listen on {host}:{port}: {error.strerror}") from None
+
+
+async def _head(stream: trio.SocketStream) -> bytes:
+    head = b""
+    while b"\r\n\r\n" not in head and len(head) < _LARGEST:
+        part = await stream.receive_some(4096)
+        if not part:
+            break
+        head += part
+    return head
+
+
+async def _reply(stream: trio.SocketStream, status: bytes, said: bytes) -> None:
+    page = _PAGE % said
+    await stream.send_all(b"HTTP/1.1 %s\r\ncontent-length: %d\r\n%s\r\n\r\n%s" % (status, len(page), _HEADERS, page))

@@ -1,0 +1,236 @@
+"""Tokens that outlast a run: for each key a file of this user's alone. What is secret is in the keyring, if there is
+one, and else in that file too.
+
+Everything here waits for a disk or for another program, so it is done in threads, and nobody waits longer than
+`PATIENCE`. A file is replaced as a whole. Who changes it holds the lock beside it, which ends with its process.
+"""
+
+import fcntl
+import json
+import os
+import tempfile
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import trio
+from attrs import asdict, fields, frozen
+
+from mcp_nursery.actors.transports.http.tokens import TokenKey, Tokens, TokensUnreadable
+
+from ..storage.state_file import UnusableFile, check_file, make_folder
+from . import keyring
+
+T = TypeVar("T")
+
+PATIENCE: Final = 10.0
+"""Seconds that anybody waits for a disk or a keyring."""
+LONGEST_RENEWAL: Final = 60.0
+"""Seconds that anybody waits for the lock: longer than it takes to renew a token, with all tries."""
+_LOOKS: Final = 0.05
+"""Seconds between looks at a lock that somebody else holds."""
+_INTERVAL: Final = 2.0
+"""Seconds between looks at a file that is waited for."""
+_FORMAT: Final = 1
+_SECRET: Final = ("access", "refresh", "client")
+
+Stamp = tuple[int, int, int]
+"""What is another whenever a file was replaced."""
+
+
+@frozen
+class Kept:
+    """What is known of tokens without having them."""
+
+    key: TokenKey
+    where: str
+    """`keyring` or `file`."""
+    issuer: str | None
+    scope: str | None
+    expires_at: float | None
+    renewable: bool
+    """Whether there is a refresh token."""
+
+
+class TokenFolder:
+    """All tokens of a user.
+
+    Args:
+        path: The folder.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def store(self, key: TokenKey) -> "TokenFile":
+        """The store of these tokens."""
+        return TokenFile(self.path, key)
+
+
+class TokenFile:
+    """The tokens of one key: a `TokenStore`."""
+
+    def __init__(self, folder: Path, key: TokenKey) -> None:
+        self._folder = folder
+        self._key = key
+        self._path = folder / f"{key.digest}.json"
+        self._seen: Stamp | None = None
+
+    async def read(self) -> Tokens | None:
+        """See `TokenStore`."""
+        self._seen = await _in_thread(self._stamp)  # before: what is written meanwhile is new
+        return await _in_thread(self._read)
+
+    async def write(self, tokens: Tokens) -> None:
+        """See `TokenStore`."""
+        self._seen = await _in_thread(lambda: self._write(tokens))
+
+    async def remove(self) -> bool:
+        """Keep them no more; False if there were none.
+
+        Raises:
+            TokensUnreadable: They may be there still.
+        """
+        async with self.locked():
+            return await _in_thread(self._remove)
+
+    async def kept(self) -> Kept | None:
+        """What is known of them; None if there are none.
+
+        Raises:
+            TokensUnreadable: That cannot be told.
+        """
+        return await _in_thread(self._kept)
+
+    async def changed(self) -> None:
+        """Wait until they are others than those that were last read or written here."""
+        while True:
+            with suppress(TokensUnreadable):
+                if await _in_thread(self._stamp) != self._seen:
+                    return
+            await trio.sleep(_INTERVAL)
+
+    @asynccontextmanager
+    async def locked(self) -> AsyncGenerator[None, None]:
+        """See `TokenStore`."""
+        lock = await _in_thread(self._open_lock)
+        try:
+            with trio.move_on_after(LONGEST_RENEWAL) as patience:
+                while not _take(lock):  # noqa: ASYNC110 - nobody tells one process what another does
+                    await trio.sleep(_LOOKS)
+            if patience.cancelled_caught:
+                raise TokensUnreadable("another process is renewing them, and does not come to an end")
+            yield
+        finally:
+            os.close(lock)
+
+    # -- in threads -----------------------------------------------------------------------------------------------
+
+    def _read(self) -> Tokens | None:
+        document = self._document()
+        if document is None:
+            return None
+        said = document["tokens"]
+        if document["where"] == "keyring":
+            secret = keyring.get(self._key.digest)
+            if secret is None:
+                return None
+            said = {**said, **json.loads(secret)}
+        known = {attribute.name for attribute in fields(Tokens)}
+        return Tokens(**{name: value for name, value in said.items() if name in known})
+
+    def _kept(self) -> Kept | None:
+        document = self._document()
+        if document is None:
+            return None
+        said = document["tokens"]
+        return Kept(
+            self._key, document["where"], said["issuer"], said["scope"], said["expires_at"], document["renewable"]
+        )
+
+    def _document(self) -> dict[str, Any] | None:
+        if not os.path.lexists(self._path):
+            return None
+        make_folder(self._folder)
+        check_file(self._path)
+        document = json.loads(self._path.read_bytes())
+        if document["format"] != _FORMAT:
+            raise UnusableFile("another version of mcp-nursery wrote it", "log in again")
+        return dict(document)
+
+    def _write(self, tokens: Tokens) -> Stamp | None:
+        make_folder(self._folder)
+        said = asdict(tokens)
+        secret = {name: said.pop(name) for name in _SECRET}
+        inside = keyring.put(self._key.digest, json.dumps(secret))
+        document = {
+            "format": _FORMAT,
+            "key": asdict(self._key),
+            "where": "keyring" if inside else "file",
+            "renewable": tokens.refresh is not None,
+            "tokens": said if inside else {**said, **secret},
+        }
+        self._replace(json.dumps(document).encode())
+        return self._stamp()
+
+    def _replace(self, content: bytes) -> None:
+        handle, name = tempfile.mkstemp(prefix=f".{self._key.digest}.", dir=self._folder)  # mode 0600
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(name, self._path)
+        except BaseException:
+            os.unlink(name)
+            raise
+
+    def _remove(self) -> bool:
+        document = self._document()
+        if document is None:
+            return False
+        if document["where"] == "keyring":
+            keyring.remove(self._key.digest)
+        self._path.unlink(missing_ok=True)
+        return True
+
+    def _stamp(self) -> Stamp | None:
+        try:
+            found = self._path.lstat()
+        except FileNotFoundError:
+            return None
+        return found.st_ino, found.st_mtime_ns, found.st_size
+
+    def _open_lock(self) -> int:
+        make_folder(self._folder)
+        path = self._path.with_suffix(".lock")
+        check_file(path)
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+
+
+def _take(lock: int) -> bool:
+    """Take it if nobody has it. Waits for nobody."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+async def _in_thread(work: Callable[[], T]) -> T:
+    """Do it in a thread, which goes on if nobody waits any more: what it writes is written."""
+    try:
+        with trio.move_on_after(PATIENCE):
+            return await trio.to_thread.run_sync(work, abandon_on_cancel=True)
+    except UnusableFile as error:
+        problem = f"{error}; {error.advice}"
+    except keyring.KeyringFailed as error:
+        problem = str(error)
+    except (ValueError, KeyError, TypeError):
+        problem = "what is kept is damaged; log in again"
+    except OSError as error:
+        problem = error.strerror or type(error).__name__
+    else:
+        problem = f"no answer within {PATIENCE:g} s"
+    raise TokensUnreadable(problem)

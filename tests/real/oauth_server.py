@@ -1,0 +1,77 @@
+"""A server that wants OAuth, in a process of its own, and a person without a browser."""
+
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx2
+
+from mcp_nursery.supervisor import HttpTransport, OAuth, ServerSpec, SseTransport
+
+from .harness import AT_ONCE, Journal
+from .remote import answers, free_port
+
+SERVER = Path(__file__).parents[1] / "servers" / "nursery_oauth.py"
+
+
+class OAuthServer:
+    """See tests/servers/nursery_oauth.py."""
+
+    def __init__(self, folder, transport="http"):
+        self.transport = transport
+        self.port = free_port()
+        self.journal = Journal(folder / f"journal-{self.port}")
+        flags = {"port": self.port, "transport": transport, "journal": self.journal.path}
+        arguments = [f"{name}={value}" for name, value in flags.items()]
+        self.process = subprocess.Popen([sys.executable, SERVER, *arguments], stderr=subprocess.DEVNULL)
+        until = time.monotonic() + 60
+        while not answers(self.port):
+            assert time.monotonic() < until
+            assert self.process.poll() is None
+            time.sleep(0.02)
+
+    @property
+    def origin(self):
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def url(self):
+        return f"{self.origin}/{'sse' if self.transport == 'sse' else 'mcp'}"
+
+    def spec(self, name="far", /, *, auth=None, **settings):
+        make = SseTransport if self.transport == "sse" else HttpTransport
+        transport = make(self.url, auth=auth or OAuth(), **settings)
+        return ServerSpec(name, transport, policy=AT_ONCE)
+
+    def control(self, **wanted):
+        httpx2.post(f"{self.origin}/control", json=wanted, timeout=30).raise_for_status()
+
+    def tokens(self, grant):
+        """How often a token was asked for so."""
+        return self.journal.count(f"token_{grant}")
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+
+class Person:
+    """Agrees to everything, as a browser would have it done."""
+
+    def __init__(self, pastes=False):
+        self.asked = []
+        self.pastes = pastes
+
+    async def __call__(self, request):
+        self.asked.append(request)
+        async with httpx2.AsyncClient(timeout=30) as browser:
+            page = await browser.get(request.url, follow_redirects=True)
+            link = re.search(r'href="([^"]+)"', page.text)[1]
+            back = await browser.get(page.url.join(link))
+            if self.pastes:
+                return back.headers["location"]
+            done = await browser.get(back.headers["location"])
+            assert (done.status_code, "go back" in done.text) == (200, True)
+        return None

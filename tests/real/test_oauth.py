@@ -1,0 +1,254 @@
+"""Servers that want OAuth: a real issuer, a real server, real files. No token is lost, and none is asked for twice."""
+
+import json
+import sys
+from pathlib import Path
+
+import httpx2
+import pytest
+import trio
+
+from mcp_nursery.actors.enums import Delivery, ServerState
+from mcp_nursery.actors.errors import CallError, ServerDown, ServerError
+from mcp_nursery.supervisor import OAuth, open_supervisor
+from mcp_nursery.supervisor.auth.login import log_in
+from mcp_nursery.supervisor.auth.vault import vault_of
+from mcp_nursery.supervisor.callbacks import Callbacks
+from mcp_nursery.supervisor.storage.sqlite import SqliteStore
+
+from .harness import next_state, status_of, supervised
+from .oauth_server import OAuthServer, Person
+
+S = ServerState
+
+
+@pytest.fixture(autouse=True)
+def no_keyring(monkeypatch):
+    monkeypatch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.null.Keyring")
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory):
+    """One of each kind, started at its first use."""
+    started = {}
+
+    def of_kind(kind):
+        if kind not in started:
+            started[kind] = OAuthServer(tmp_path_factory.mktemp(kind), kind)
+        server = started[kind]
+        server.control(revoke=True)
+        server.journal.clear()
+        return server
+
+    yield of_kind
+    for server in started.values():
+        server.kill()
+
+
+@pytest.fixture(params=["http", "sse"])
+def far(request, servers):
+    return servers(request.param)
+
+
+@pytest.fixture
+def http(servers):
+    return servers("http")
+
+
+async def log_in_to(server, **words):
+    await log_in(server.spec(auth=OAuth(**words)), vault_of(SqliteStore()), Person())
+
+
+def kept(user_folders):
+    """The tokens that are kept, by the names of their files."""
+    folder = user_folders / "state" / "mcp-nursery" / "tokens"
+    return {path: json.loads(path.read_text()) for path in folder.glob("*.json")}
+
+
+def said(result):
+    return result.content[0].text
+
+
+async def many(supervisor, count=10, tool="look"):
+    results = []
+
+    async def one():
+        try:
+            results.append(said(await supervisor.call_tool(tool, server="far")))
+        except CallError as error:
+            results.append(error)
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(count):
+            nursery.start_soon(one)
+    return results
+
+
+async def test_a_login_is_all_that_a_server_needs(far, user_folders):
+    """P5: authorisation code with PKCE, the client registered by itself; the next run needs nobody."""
+    await log_in_to(far)
+    async with supervised(far.spec()) as supervisor:
+        assert said(await supervisor.call_tool("look", server="far")) == "seen"
+    async with supervised(far.spec()) as supervisor:
+        assert said(await supervisor.call_tool("look", server="far")) == "seen"
+    assert (far.journal.count("registration"), far.journal.count("consent")) == (1, 1)
+    ((path, document),) = kept(user_folders).items()
+    assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+    assert (document["where"], document["tokens"]["issuer"].rstrip("/")) == ("file", far.origin)
+
+
+async def test_ten_calls_that_meet_401_at_once_renew_the_token_once(far):
+    await log_in_to(far)
+    async with supervised(far.spec()) as supervisor:
+        far.control(expire=True, slow=0.2)
+        assert await many(supervisor) == ["seen"] * 10
+        assert far.tokens("refresh_token") == 1
+        assert (status_of(supervisor, "far").incarnation, far.journal.count("look")) == (1, 10)
+
+
+async def test_an_issuer_that_is_away_for_three_seconds_loses_no_token(far, user_folders):
+    """Q29: nothing is deleted, and who waits has its answer once it is back."""
+    await log_in_to(far)
+    async with supervised(far.spec()) as supervisor:
+        before = kept(user_folders)
+        far.control(expire=True, down=3)
+        assert await many(supervisor, 3) == ["seen"] * 3
+        assert far.tokens("refresh_token") > 1
+        assert status_of(supervisor, "far").state is S.CONNECTED
+    assert kept(user_folders).keys() == before.keys()
+
+
+async def test_what_no_issuer_says_deletes_nothing(http, user_folders):
+    """Q29: an answer that is no token is as good as none, and is quoted nowhere."""
+    await log_in_to(http)
+    async with supervised(http.spec()) as supervisor, supervisor.events() as events:
+        before = kept(user_folders)
+        http.control(expire=True, garbage='{"access_token": "planted-5ecret"}'[:-1])
+        (error,) = await many(supervisor, 1)
+        assert error.delivery is Delivery.NOT_SENT
+        assert "planted" not in str(error)
+        assert kept(user_folders) == before
+        http.control(garbage=None)
+        await next_state(events, S.CONNECTED, "far")
+
+
+async def test_two_processes_renew_a_token_once(http, tmp_path):
+    """The second finds what the first has left."""
+    await log_in_to(http)
+    http.control(expire=True, slow=1)
+    said = []
+
+    async def host():
+        command = [sys.executable, Path(__file__).parent / "oauth_host.py", http.url]
+        said.append((await trio.run_process(command, capture_stdout=True)).stdout)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(host)
+        nursery.start_soon(host)
+    assert said == [b"seen", b"seen"]
+    assert http.tokens("refresh_token") == 1
+
+
+async def test_a_revoked_token_wants_a_login_and_a_login_brings_the_server_back(far, user_folders):
+    """P5: no restart of the host; nothing is asked meanwhile but the file."""
+    await log_in_to(far)
+    async with supervised(far.spec()) as supervisor, supervisor.events() as events:
+        far.control(revoke=True)
+        (error,) = await many(supervisor, 1, "commit")
+        assert error.delivery is Delivery.NOT_SENT
+        event = await next_state(events, S.NEEDS_AUTH, "far")
+        assert event.challenge.error == "invalid_token"
+        assert event.challenge.resource_metadata.startswith(far.origin)
+        assert event.challenge == status_of(supervisor, "far").challenge
+        with pytest.raises(ServerDown) as caught:
+            await supervisor.call_tool("look", server="far")
+        assert caught.value.challenge == event.challenge
+        refused = far.journal.count("refused")
+        await log_in_to(far)
+        with trio.fail_after(30):
+            await next_state(events, S.CONNECTED, "far")
+        assert said(await supervisor.call_tool("look", server="far")) == "seen"
+        assert far.journal.count("refused") == refused + 1, "the login's own question"
+    assert (far.journal.count("registration"), far.journal.count("commit")) == (1, 0)
+
+
+async def test_a_host_that_shows_pages_needs_no_command(far):
+    """The consent has its own time: it is none of the time to connect."""
+    person = Person()
+
+    async def slow(request):
+        await trio.sleep(1.5)
+        return await person(request)
+
+    spec = far.spec()
+    with trio.fail_after(60):
+        async with open_supervisor([spec], callbacks=Callbacks(authorize=slow)) as supervisor:
+            async with supervisor.events() as events:
+                await next_state(events, S.CONNECTED, "far")
+            assert said(await supervisor.call_tool("look", server="far")) == "seen"
+    (asked,) = person.asked
+    assert asked.server == "far"
+    assert "state=" not in repr(asked)
+
+
+async def test_what_the_browser_was_sent_back_with_can_be_pasted(http):
+    """On a machine without a browser."""
+    await log_in(http.spec(), vault_of(SqliteStore()), Person(pastes=True))
+    async with supervised(http.spec()):
+        pass
+
+
+async def test_a_person_who_does_not_agree_is_asked_once(http):
+    asked = []
+
+    async def refuse(request):
+        asked.append(request)
+        state = httpx2.URL(request.url).params["state"]
+        return f"{request.redirect_uri}?error=access_denied&state={state}"
+
+    async with open_supervisor([http.spec()], callbacks=Callbacks(authorize=refuse)) as supervisor:
+        with trio.fail_after(30):
+            while not asked:  # noqa: ASYNC110
+                await trio.sleep(0.05)
+            with pytest.raises(ServerDown):
+                await supervisor.wait_connected("far")
+        assert status_of(supervisor, "far").state is S.NEEDS_AUTH
+    assert len(asked) == 1
+
+
+async def test_a_client_authorises_itself(far):
+    """Without a person; a lost token is replaced without anybody's doing."""
+    words = OAuth(grant="client_credentials", client_id="machine", client_secret="machines-secret", issuer=far.origin)
+    async with supervised(far.spec(auth=words)) as supervisor:
+        assert said(await supervisor.call_tool("look", server="far")) == "seen"
+        far.control(revoke=True)
+        assert await many(supervisor) == ["seen"] * 10
+        assert far.tokens("client_credentials") == 2
+    far.control(revoke=True)
+    wrong = OAuth(grant="client_credentials", client_id="machine", client_secret="wrong-5ecret", issuer=far.origin)
+    async with open_supervisor([far.spec(auth=wrong)]) as supervisor:
+        await supervisor.list_tools()
+        assert status_of(supervisor, "far").state is S.NEEDS_AUTH
+
+
+async def test_a_scope_that_is_missing_is_seen_before_a_renewal(http):
+    """P5: a call is refused for it, and the connection goes on; the next login asks for it too."""
+    await log_in_to(http)
+    async with supervised(http.spec()) as supervisor:
+        with pytest.raises(ServerError, match="insufficient_scope, it wants admin") as caught:
+            await supervisor.call_tool("admin", server="far")
+        assert caught.value.code == 403
+        assert http.tokens("refresh_token") == 0
+        assert said(await supervisor.call_tool("look", server="far")) == "seen"
+        await log_in_to(http)
+    async with supervised(http.spec()) as supervisor:
+        assert said(await supervisor.call_tool("admin", server="far")) == "done"
+        assert said(await supervisor.call_tool("look", server="far")) == "seen"
+
+
+async def test_a_client_of_its_own_takes_the_scope_that_is_missing(http):
+    words = OAuth(grant="client_credentials", client_id="machine", client_secret="machines-secret", issuer=http.origin)
+    async with supervised(http.spec(auth=words)) as supervisor:
+        assert said(await supervisor.call_tool("admin", server="far")) == "done"
+        assert said(await supervisor.call_tool("look", server="far")) == "seen"
+    assert http.tokens("client_credentials") == 2
