@@ -1,5 +1,6 @@
 """What a host offers to servers that ask it something in the middle of a call."""
 
+import typing
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
@@ -124,6 +125,19 @@ class CurrentRoots:
         return await given(message) if callable(given) else given
 
 
+class Logger(typing.Protocol):
+    """Takes note of what a server logs, where there is no callback for it."""
+
+    @property
+    def level(self) -> "LoggingLevel | None":
+        """The least severe messages that it wants now; None for none."""
+        ...
+
+    async def take(self, params: "LoggingMessageNotificationParams") -> None:
+        """A message has come. Raises nothing, and waits for nobody."""
+        ...
+
+
 @frozen
 class Host:
     """The host as one server sees it."""
@@ -135,6 +149,8 @@ class Host:
     """What it may cost the host."""
     protocol: Protocol = "auto"
     """What the host speaks with it."""
+    logger: Logger | None = field(default=None, repr=False)
+    """What hears its log if the host has no callback for that."""
 
 
 NO_CALLBACKS = Callbacks()

@@ -31,11 +31,11 @@ def user_folders(tmp_path_factory, monkeypatch):
 @pytest.fixture(autouse=True)
 def log_levels():
     """A command that runs in this process says what is logged; the next test has what it was."""
-    ours = logging.getLogger("mcp_nursery")
-    before = logging.root.level, ours.level
+    loggers = [logging.getLogger(name) for name in (None, "mcp_nursery", "mcp_nursery.server")]
+    levels = [logger.level for logger in loggers]
     yield
-    logging.root.setLevel(before[0])
-    ours.setLevel(before[1])
+    for logger, level in zip(loggers, levels, strict=True):
+        logger.setLevel(level)
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m looks at the markers

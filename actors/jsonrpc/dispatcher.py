@@ -20,7 +20,14 @@ from mcp.shared.dispatcher import (
     run_notify_intercept,
 )
 from mcp.shared.exceptions import MCPError
-from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, INVALID_REQUEST, REQUEST_TIMEOUT, RequestId
+from mcp_types import (
+    CONNECTION_CLOSED,
+    INTERNAL_ERROR,
+    INVALID_REQUEST,
+    LOG_LEVEL_META_KEY,
+    REQUEST_TIMEOUT,
+    RequestId,
+)
 from opentelemetry.propagate import inject
 
 from ..fairness import Pace, by_turns
@@ -78,6 +85,8 @@ class Endpoint(Requests):
         self._offer = offer
         self.stamp: dict[str, Any] = {}
         """What the session puts into every request's `_meta`, learnt from its last list."""
+        self.logs: bool = True
+        """Whether the peer is asked for its log, as the session would in every request."""
         self._server = server
         self.noise: int = 0
         """Frames that were no JSON-RPC message."""
@@ -129,6 +138,8 @@ class Endpoint(Requests):
     ) -> dict[str, Any]:
         prepared = dict(params or {})
         meta: dict[str, Any] = dict(prepared.pop("_meta", None) or {})
+        if not self.logs:
+            meta.pop(LOG_LEVEL_META_KEY, None)
         if method in LISTED:
             self.stamp = {key: value for key, value in meta.items() if key.startswith(_STAMP_PREFIX)}
         if method == "initialize" and self._offer is not None:

@@ -59,6 +59,7 @@ class WiredConnection:
     ) -> None:
         self._carrier = carrier
         self._protocol: Protocol = host.protocol
+        self._wants_logs = host.callbacks.log is not None
         self._offers_roots = host.callbacks.roots is not None
         self._stderr_tail = stderr_tail
         self._endpoint = endpoint
@@ -103,6 +104,8 @@ class WiredConnection:
             what = "the handshake" if protocol == "auto" else f"the handshake (protocol {protocol})"
             raise self._failed(what, error, probing=era is None and protocol == "auto") from error
         self._era = handshake.era
+        has_log = handshake.capabilities is not None and handshake.capabilities.logging is not None
+        self._endpoint.logs = has_log or self._wants_logs
         return handshake
 
     async def list_tools(self) -> tuple[Tool, ...]:

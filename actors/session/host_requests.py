@@ -69,6 +69,10 @@ async def open_callbacks(host: Host) -> AsyncGenerator[SessionCallbacks, None]:
     """What the session is given of this host, for as long as the block lasts."""
     offered = _answering(host)
     if host.callbacks.log is None:
+        if host.logger is not None:
+            offered["logging_callback"] = host.logger.take
+            if (level := host.logger.level) is not None:
+                offered["log_level"] = level
         yield offered
         return
     logs = _Logs(host.server, host.callbacks.log)

@@ -186,7 +186,7 @@ def _is_no_transition(record: logging.LogRecord) -> bool:
 
 
 def _set_up_logging(*, verbose: bool) -> None:
-    """Our warnings go to standard error; with `verbose` all that we log, and libraries' warnings, a line each."""
+    """Our warnings go to standard error; with `verbose` all that we and servers log, and libraries' warnings."""
     handler = logging.StreamHandler(_CurrentStderr())
     handler.setFormatter(_Formatter("%(levelname)s %(name)s: %(message)s"))
     handler.addFilter(_is_said_by_nobody_else)
@@ -195,3 +195,4 @@ def _set_up_logging(*, verbose: bool) -> None:
         handler.addFilter(_is_no_transition)
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
     logging.getLogger(_OURS).setLevel(logging.DEBUG if verbose else logging.WARNING)
+    logging.getLogger(f"{_OURS}.server").setLevel(logging.DEBUG if verbose else logging.CRITICAL + 1)

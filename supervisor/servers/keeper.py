@@ -25,6 +25,7 @@ from mcp_nursery.actors.start_limiter import UNLIMITED
 from ..error_line import kept_tail
 from ..security.untrusted_marks import clean_name
 from ..server_info import introduction_of
+from ..server_log import ServerLog
 from ..state_machine import CALLS_WAIT, Snapshot, StateMachine
 from ..storage.store import StoreUnreadable
 from .commands import (
@@ -76,6 +77,10 @@ class Keeper:
     """Called in the step in which the keeper ends, unless it was cancelled."""
     _now: Snapshot = field(default=Factory(lambda self: self._machine.snapshot, takes_self=True), init=False)
     """Where the server stands."""
+    _log: ServerLog = field(
+        default=Factory(lambda self: ServerLog(self._now.spec.name, self._settings.redact), takes_self=True), init=False
+    )
+    """What hears its log if the host has no callback for that."""
     _pending: PendingCommands = field(factory=PendingCommands, init=False)
     _mailbox: Mailbox[Command | Report] = field(factory=lambda: Mailbox(math.inf), init=False)
     _life: trio.CancelScope = field(factory=trio.CancelScope, init=False)
@@ -230,7 +235,7 @@ class Keeper:
 
     def _host(self) -> Host:
         spec = self._now.spec
-        return Host(spec.name, self._settings.callbacks, spec.limits, spec.protocol)
+        return Host(spec.name, self._settings.callbacks, spec.limits, spec.protocol, self._log)
 
     async def _show(self, machine: StateMachine) -> None:
         """Take what follows an event, once what everybody will see of it is prepared."""

@@ -7,9 +7,10 @@ import trio
 
 from mcp_nursery.supervisor import MemoryStore, RestartPolicy, ServerSpec, open_supervisor
 from mcp_nursery.supervisor.events import StateChanged
+from mcp_nursery.supervisor.line_limit import WITHIN
 from mcp_nursery.supervisor.status import ServerState
 from mcp_nursery.supervisor.testing import Life, ScriptedServer
-from mcp_nursery.supervisor.transition_log import MOST_LINES, WITHIN, TransitionLog
+from mcp_nursery.supervisor.transition_log import MOST_LINES, TransitionLog
 
 LOG = "mcp_nursery.supervisor.transition_log"
 

@@ -277,6 +277,31 @@ async def test_the_level_is_the_hosts_to_choose():
         assert lab.heard_of("tools/list")[0]["params"]["_meta"]["io.modelcontextprotocol/logLevel"] == "debug"
 
 
+@pytest.mark.parametrize(("declared", "asked"), [({}, None), ({"logging": {}}, "warning")])
+async def test_without_a_callback_only_what_has_a_log_is_asked_for_it(declared, asked):
+    """And what a server says unasked is heard, in either era."""
+    heard = []
+
+    class Logger:
+        level = "warning"
+
+        async def take(self, params):
+            heard.append(params.data)
+
+    offered = Host("lab", Callbacks(), logger=Logger())
+    modern = MODERN | {"server_discover": answers(discovery(capabilities={"tools": {}, **declared}))}
+    for script, era in ((modern, Era.MODERN), (OLD, Era.HANDSHAKE)):
+        async with connection(offered, **script) as (lab, opening):
+            await ready(opening, era)
+            opening.submit([tool_request("k", "work", None, {}, ReplySlot())])
+            lab.say(log_line(7, "error"))
+            await wait_all_tasks_blocked()
+        for method in ("tools/list", "tools/call"):
+            meta = lab.heard_of(method)[0].get("params", {}).get("_meta", {})
+            assert meta.get("io.modelcontextprotocol/logLevel") == (asked if era is Era.MODERN else None)
+    assert heard == [7, 7]
+
+
 async def test_a_slow_log_callback_holds_up_nobody_and_its_backlog_is_bounded(caplog):
     """P4: a call goes on, and so do questions; what is too much is dropped and said so."""
     seen, go_on = [], trio.Event()
