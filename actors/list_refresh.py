@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Collection
 
 import trio
-from attrs import define, field
+from attrs import define, evolve, field
 
 from .enums import ListKind
 from .messages import Refreshed
@@ -36,6 +36,8 @@ class ListRefresh:
     _running: bool = field(default=False, init=False)
     _wanted: frozenset[ListKind] = field(default=frozenset(), init=False)
     """Lists that are wanted, and have not begun."""
+    _asked: int = field(default=0, init=False)
+    """How often these were asked for."""
     _settling: trio.CancelScope = field(factory=trio.CancelScope, init=False)
     """The wait for a server to have changed all; cancelled when somebody wants a list now."""
     _in_a_row: int = field(default=0, init=False)
@@ -49,15 +51,17 @@ class ListRefresh:
         """List from now on, also what was wanted before. The task runs in this nursery, and only when it is needed."""
         self._start = lambda: nursery.start_soon(self._list_all, connection)
         if self._wanted:
-            self._want(self._wanted)
+            self.want(self._wanted)
 
-    def ask(self, kinds: Collection[ListKind] = tuple(ListKind)) -> None:
-        """These are wanted now."""
+    def ask(self) -> None:
+        """All are wanted now, and who asks is told when they have come."""
+        self._asked += 1
         self._changed = False
         self._settling.cancel()
-        self._want(kinds)
+        self.want(tuple(ListKind))
 
-    def _want(self, kinds: Collection[ListKind]) -> None:
+    def want(self, kinds: Collection[ListKind]) -> None:
+        """These are wanted, and nobody waits for them."""
         self._wanted |= frozenset(kinds)
         if self._start is not None and not self._running:
             self._running = True
@@ -66,7 +70,7 @@ class ListRefresh:
     def changed(self, kinds: Collection[ListKind]) -> None:
         """These are wanted once the server has had the time to change more of them."""
         self._changed = self._changed or not self._wanted
-        self._want(kinds)
+        self.want(kinds)
 
     async def _list_all(self, connection: Connection) -> None:
         try:
@@ -75,7 +79,8 @@ class ListRefresh:
                 if changed:
                     await self._settle()
                 kinds, self._wanted, self._changed = self._wanted, frozenset(), False
-                self._report(await self._list(connection, kinds))
+                answers, self._asked = self._asked, 0
+                self._report(evolve(await self._list(connection, kinds), answers=answers))
                 if changed:
                     self._settled_at = trio.current_time()
         except HandshakeFailed:

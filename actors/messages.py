@@ -118,6 +118,8 @@ class Refreshed:
     """All of its lists; None if none was fetched."""
     error: str | None = None
     """Why its tools could not be had, which stay as they were."""
+    answers: int = 0
+    """How many requests for that it answers: the first of those that wait. What came after it began it does not."""
 
 
 @frozen

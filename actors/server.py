@@ -249,7 +249,7 @@ class ServerActor:
         with trio.move_on_after(patience) as scope:
             await connection.list_others(OTHERS)
         if scope.cancelled_caught:
-            self._refresh.ask(OTHERS)
+            self._refresh.want(OTHERS)
 
     async def _serve(self, connection: Connection, callbacks: trio.Nursery) -> None:
         """Do all that a connected server does, each in a task of its own, until it is lost or ended."""

@@ -100,9 +100,11 @@ class PendingCommands:
         """The attempt has succeeded, and brought tools."""
         _settle(now, self.for_next_tools, self.for_outcome)
 
-    def refreshed(self, now: Snapshot) -> None:
-        """The tools were fetched again, or could not be."""
-        _settle(now, self.for_tools)
+    def refreshed(self, now: Snapshot, answers: int) -> None:
+        """The tools were fetched again, or could not be: for so many, who asked before that began."""
+        answered = self.for_tools[:answers]
+        del self.for_tools[:answers]
+        _settle(now, answered)
 
     def replaced(self) -> None:
         """Another connection takes the place of this one, and fetches the tools anyway."""

@@ -294,7 +294,7 @@ class Keeper:
                 clean_name(self._now.spec.name),
                 why,
             )
-        self._pending.refreshed(self._now)
+        self._pending.refreshed(self._now, report.answers)
 
     async def _review_tools(self) -> None:
         review = await self._settings.pins.review(self._now.definitions.tools)

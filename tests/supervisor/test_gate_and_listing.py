@@ -4,12 +4,22 @@ from types import SimpleNamespace
 
 import pytest
 import trio
+from mcp.server import Server
+from mcp_types import ListToolsResult
 from mcp_types import Tool as Definition
+from trio.testing import wait_all_tasks_blocked
 
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import ServerDown, UnknownServer, UnknownTool
 from mcp_nursery.actors.messages import Definitions
-from mcp_nursery.supervisor import MemoryStore, RestartPolicy, ServerSpec, Supervisor, open_supervisor
+from mcp_nursery.supervisor import (
+    InProcessTransport,
+    MemoryStore,
+    RestartPolicy,
+    ServerSpec,
+    Supervisor,
+    open_supervisor,
+)
 from mcp_nursery.supervisor.events import DefinitionsChanged, ToolsChanged
 from mcp_nursery.supervisor.state_machine import Snapshot
 from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual
@@ -488,3 +498,30 @@ async def test_one_tool_by_name(autojump_clock):
         assert (tool.server, tool.tool, tool.available) == ("lab", "echo", True)
         with pytest.raises(UnknownTool, match="did you mean 'mcp_lab_echo'"):
             supervisor.tool("mcp_lab_ecko")
+
+
+async def test_who_asks_for_the_tools_again_gets_none_of_before():
+    """A fetch that is under way already may have been answered: it answers nobody who asks after it began."""
+    names, fetched, go_on = ["old"], [], trio.Event()
+
+    async def on_list_tools(ctx, params):
+        tools = [Definition(name=name, input_schema={"type": "object"}) for name in names]
+        fetched.append(tools)
+        if len(fetched) == 2:
+            await go_on.wait()
+        return ListToolsResult(tools=tools)
+
+    async def ask(supervisor, found):
+        found.append([tool.tool for tool in await supervisor.list_tools("lab", refresh=True)])
+
+    lab = ServerSpec("lab", InProcessTransport(Server("lab", on_list_tools=on_list_tools)))
+    first, second = [], []
+    async with open_supervisor([lab], state=MemoryStore(), gate=10) as supervisor, trio.open_nursery() as nursery:
+        nursery.start_soon(ask, supervisor, first)
+        while len(fetched) < 2:
+            await wait_all_tasks_blocked()
+        names.append("new")
+        nursery.start_soon(ask, supervisor, second)
+        await wait_all_tasks_blocked()
+        go_on.set()
+    assert (first, second) == ([["old"]], [["new", "old"]])
