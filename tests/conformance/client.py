@@ -6,17 +6,54 @@ import sys
 import trio
 from mcp_types import ElicitResult
 
-from mcp_nursery.supervisor import HttpTransport, MemoryStore, ServerError, ServerSpec, open_supervisor
+from mcp_nursery.supervisor import (
+    HttpTransport,
+    MemoryStore,
+    OAuth,
+    ServerError,
+    ServerSpec,
+    Supervisor,
+    open_supervisor,
+)
 from mcp_nursery.supervisor.callbacks import Callbacks
+from mcp_nursery.supervisor.status import ServerState
 
 from . import script
 
 SUITE = "suite"
+PATIENCE = 15
+"""Seconds."""
 
 
 async def elicit(message) -> ElicitResult:
     """Accept the form as it stands."""
     return ElicitResult(action="accept", content=script.filled_in(message.params.requested_schema))
+
+
+async def authorize(request) -> str:
+    """Agree as a person does: where the browser is sent back to."""
+    return await script.agree(request.url)
+
+
+def oauth(url: str) -> OAuth | None:
+    """How it is authorised; None where the scenario wants nobody authorised."""
+    context = script.CONTEXT
+    client = {name: context[name] for name in ("client_id", "client_secret") if name in context}
+    match script.SCENARIO.split("/"):
+        case ["auth", "client-credentials-basic"]:
+            return OAuth(grant="client_credentials", **client)
+        case ["auth", "client-credentials-jwt"]:
+            key = {"private_key": context["private_key_pem"], "signing_algorithm": context["signing_algorithm"]}
+            return OAuth(grant="client_credentials", **client, **key)
+        case ["auth", "enterprise-managed-authorization"]:
+            return OAuth(grant="enterprise", **client, issuer=script.issuer(url), assertion=script.assertion)
+        case ["auth", _]:
+            return OAuth(**client, client_metadata_url=script.CLIENT_METADATA_URL)
+        case _:
+            return None
+
+
+CALLBACKS = Callbacks(elicit=elicit, authorize=authorize)
 
 
 async def main(url: str) -> None:
@@ -25,10 +62,19 @@ async def main(url: str) -> None:
         await play(url)
 
 
+async def connected(supervisor: Supervisor) -> None:
+    """Wait until it is; the person may have to agree first. If nothing happens any more, nothing came of that."""
+    async with supervisor.events() as events:
+        with trio.fail_after(PATIENCE) as patience:
+            while supervisor.status()[0].state is not ServerState.CONNECTED:
+                await events.receive()
+                patience.deadline = trio.current_time() + PATIENCE
+
+
 async def play(url: str) -> None:
-    spec = ServerSpec(SUITE, HttpTransport(url))
-    async with open_supervisor([spec], callbacks=Callbacks(elicit=elicit), state=MemoryStore()) as supervisor:
-        await supervisor.wait_connected(SUITE)
+    spec = ServerSpec(SUITE, HttpTransport(url, auth=oauth(url)))
+    async with open_supervisor([spec], callbacks=CALLBACKS, state=MemoryStore()) as supervisor:
+        await connected(supervisor)
         tools = {tool.tool: tool.input_schema for tool in await supervisor.list_tools(SUITE)}
         for name, arguments in script.calls(tools):
             try:

@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx2
 
@@ -35,9 +36,6 @@ def filled_in(schema: Mapping[str, Any]) -> dict[str, Any]:
     return {name: one.get("default", _OF_A_TYPE.get(one.get("type"), "test")) for name, one in properties.items()}
 
 
-REDIRECT_URI = "http://localhost:3000/callback"
-"""Nobody listens there: who agrees reads where to from the answer."""
-
 CLIENT_METADATA_URL = "https://conformance-test.local/client-metadata.json"
 """Where the suite says that its clients describe themselves."""
 
@@ -47,6 +45,12 @@ async def agree(url: str) -> str:
     async with httpx2.AsyncClient() as browser:
         response = await browser.get(url)
     return response.headers["location"]
+
+
+def issuer(url: str) -> str:
+    """Who issues tokens for this server: users of an enterprise's grant are told beforehand."""
+    described = urlsplit(url)._replace(path=f"/.well-known/oauth-protected-resource{urlsplit(url).path}")
+    return httpx2.get(described.geturl()).json()["authorization_servers"][0]
 
 
 async def assertion(issuer: str, resource: str) -> str:

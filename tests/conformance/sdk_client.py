@@ -20,6 +20,9 @@ from pydantic import AnyUrl
 
 from . import script
 
+REDIRECT_URI = "http://localhost:3000/callback"
+"""Nobody listens there: who agrees reads where to from the answer."""
+
 
 class Storage:
     """Keeps tokens, and the client that was registered, for as long as this program runs."""
@@ -70,20 +73,12 @@ def auth_of(url):
                 storage,
                 context["client_id"],
                 context["client_secret"],
-                issuer(url),
+                script.issuer(url),
                 script.assertion,
                 token_endpoint_auth_method="client_secret_basic",
             )
         case scenario if scenario != script.SCENARIO:
             return by_a_person(url, storage)
-
-
-def issuer(url):
-    """The authorisation server, which a user of this grant is told beforehand."""
-    described = httpx2.get(
-        urlsplit(url)._replace(path=f"/.well-known/oauth-protected-resource{urlsplit(url).path}").geturl()
-    )
-    return described.json()["authorization_servers"][0]
 
 
 def by_a_person(url, storage):
@@ -93,12 +88,12 @@ def by_a_person(url, storage):
         storage.client = OAuthClientInformationFull(
             client_id=script.CONTEXT["client_id"],
             client_secret=secret,
-            redirect_uris=[AnyUrl(script.REDIRECT_URI)],
+            redirect_uris=[AnyUrl(REDIRECT_URI)],
             token_endpoint_auth_method="client_secret_basic" if secret else "none",
         )
     metadata = OAuthClientMetadata(
         client_name="conformance",
-        redirect_uris=[AnyUrl(script.REDIRECT_URI)],
+        redirect_uris=[AnyUrl(REDIRECT_URI)],
         grant_types=["authorization_code", "refresh_token"],
         response_types=["code"],
     )
