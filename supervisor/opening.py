@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import trio
+from attrs import evolve
 from tricycle import open_service_nursery
 
 from mcp_nursery.actors.argument_checks import configured, function_or_none, instance_of, one_of, several, true_or_false
@@ -146,6 +147,8 @@ async def open_supervisor(
     from .calls.approval import Approvals
     from .telemetry.telemetry import telemetry_of
 
+    current_roots = CurrentRoots(_working_directory() if given is None else given)
+    with_roots = evolve(callbacks, roots=current_roots)
     store = SqliteStore(state) if state is None or isinstance(state, str | os.PathLike) else state
     settings = SupervisorSettings(
         policy=policy or RestartPolicy(),
@@ -153,9 +156,9 @@ async def open_supervisor(
         reserved=kept_names,
         shutdown_timeout=shutdown_timeout,
         environ=dict(os.environ),
-        callbacks=callbacks,
-        roots=CurrentRoots(_working_directory() if given is None else given),
-        remote_roots=given is not None,
+        callbacks=with_roots,
+        remote_callbacks=callbacks if given is None else with_roots,
+        roots=current_roots,
         pins=pins,
         store_worker=StoreWorker(store),
         vault=vault_of(store),

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
-from attrs import Factory, evolve, field, frozen
+from attrs import Factory, field, frozen
 
 from mcp_nursery.actors.callbacks import NO_CALLBACKS, Callbacks, CurrentRoots
 from mcp_nursery.actors.errors import ConfigError
@@ -87,7 +87,11 @@ class SupervisorSettings:
     store_worker: StoreWorker = field(repr=False)
     """What earlier runs found, what the user agreed to, and where processes are recorded."""
     callbacks: Callbacks = NO_CALLBACKS
-    """What servers may ask of the host."""
+    """What servers of this machine may ask of the host."""
+    remote_callbacks: Callbacks = NO_CALLBACKS
+    """What others may."""
+    roots: CurrentRoots = field(factory=lambda: CurrentRoots(()))
+    """What those say who are asked for roots."""
     vault: Vault = field(factory=MemoryVault, repr=False)
     """Where tokens are kept."""
     trust: Trust | None = field(default=None, repr=False)
@@ -104,14 +108,6 @@ class SupervisorSettings:
         repr=False,
     )
     """Where such entries are stopped."""
-    roots: CurrentRoots = field(factory=lambda: CurrentRoots(()))
-    """What servers are told when they ask for roots."""
-    remote_roots: bool = False
-    """Whether remote servers are told, too."""
-
-    def roots_for(self, spec: ServerSpec) -> CurrentRoots | None:
-        """What this server is told; None: it is offered none."""
-        return self.roots if self.remote_roots or spec.transport.kind not in REMOTE_KINDS else None
 
 
 @frozen(kw_only=True)
@@ -158,6 +154,7 @@ class KeeperSettings:
         Raises:
             ConfigError: `MCP_TIMEOUT` is no number.
         """
+        is_remote = spec.transport.kind in REMOTE_KINDS
         timeout = connect_timeout(spec.connect_timeout, settings.environ)
         digest, request = spec_digest(spec), spec.trust_request
         return cls(
@@ -166,7 +163,7 @@ class KeeperSettings:
             connect_timeout=timeout,
             close_grace=settings.shutdown_timeout / _GRACE_SHARE,
             limiter=settings.limiters.get(spec.transport.kind, UNLIMITED),
-            callbacks=evolve(settings.callbacks, roots=settings.roots_for(spec)),
+            callbacks=settings.remote_callbacks if is_remote else settings.callbacks,
             permit=None if request is None else partial(settings.trust_gate.permit, request),
             notes=EraMemory(settings.store_worker, spec.name, digest),
             pins=ToolPins(settings.store_worker, spec, digest, settings.pins),
