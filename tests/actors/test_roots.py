@@ -38,5 +38,5 @@ def test_a_path_is_taken_from_the_working_directory_of_then(tmp_path, monkeypatc
 )
 def test_what_is_none(roots):
     """P3."""
-    with pytest.raises(ValueError, match="roots is an async function, or a list of paths and file:// URIs, not "):
+    with pytest.raises(ValueError, match="roots must be an async function, or a list of paths and file:// URIs, not "):
         Callbacks(roots=roots)

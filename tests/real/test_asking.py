@@ -143,7 +143,7 @@ async def test_a_server_is_told_where_to_work(era, tmp_path, monkeypatch):
         await supervisor.set_roots(["/work", "file:///other"])
         told = (await supervisor.call_tool("where", server="asking")).structured
         assert told == {"result": ["file:///work", "file:///other"]}
-        with pytest.raises(ValueError, match="roots is an async function, or a list of paths"):
+        with pytest.raises(ValueError, match="roots must be an async function, or a list of paths"):
             await supervisor.set_roots("/work")
 
 
