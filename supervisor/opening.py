@@ -135,6 +135,8 @@ async def open_supervisor(
     if roots is not None and callbacks.roots is not None:
         raise ConfigError("the callbacks have roots already", field="roots")
     given = callbacks.roots if roots is None else roots
+    current_roots = CurrentRoots(_working_directory() if given is None else given)
+    with_roots = evolve(callbacks, roots=current_roots)
     configured("trust", trust, function_or_none)
     configured("pins", pins, one_of(PinMode))
     configured("drop_placeholders", drop_placeholders, true_or_false)
@@ -147,8 +149,6 @@ async def open_supervisor(
     from .calls.approval import Approvals
     from .telemetry.telemetry import telemetry_of
 
-    current_roots = CurrentRoots(_working_directory() if given is None else given)
-    with_roots = evolve(callbacks, roots=current_roots)
     store = SqliteStore(state) if state is None or isinstance(state, str | os.PathLike) else state
     settings = SupervisorSettings(
         policy=policy or RestartPolicy(),

@@ -58,8 +58,8 @@ def _start_limiters() -> dict[str | None, StartLimiter]:
 
 
 def _login(spec: ServerSpec, settings: "SupervisorSettings") -> Callable[[], Awaitable[object]] | None:
-    authorize, words = settings.callbacks.authorize, words_of(spec)
-    if authorize is None or words is None or not words.needs_person:
+    authorize = settings.callbacks.authorize
+    if authorize is None or (words := words_of(spec)) is None or not words.needs_person:
         return None
 
     async def log_in() -> None:
