@@ -14,8 +14,8 @@ from attrs import define, field
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.shared.exceptions import MCPError
-from mcp_types import REQUEST_TIMEOUT
-from pydantic import ValidationError
+from mcp_types import REQUEST_TIMEOUT, ListRootsResult, Root
+from pydantic import FileUrl, ValidationError
 
 from mcp_nursery.actors.session.handshake import CLIENT_INFO
 from mcp_nursery.supervisor import (
@@ -171,8 +171,16 @@ async def sdk_client(arguments: Sequence[str]):
     """The SDK's client over its own stdio transport; it says the same of itself as we do."""
     parameters = StdioServerParameters(command=sys.executable, args=list(arguments))
     with open(os.devnull, "w") as nowhere:  # noqa: ASYNC230
-        async with Client(stdio_client(parameters, errlog=nowhere), client_info=CLIENT_INFO) as client:
+        async with Client(
+            stdio_client(parameters, errlog=nowhere), client_info=CLIENT_INFO, list_roots_callback=_roots
+        ) as client:
             yield client
+
+
+async def _roots(_context: Any) -> ListRootsResult:
+    """As a supervisor says when nobody names others."""
+    await trio.lowlevel.checkpoint()
+    return ListRootsResult(roots=[Root(uri=FileUrl(Path.cwd().as_uri()))])
 
 
 async def sdks(arguments: Sequence[str], exchanges: Sequence[Exchange], within: float = WITHIN) -> Run:

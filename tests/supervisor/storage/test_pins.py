@@ -22,7 +22,7 @@ from mcp_nursery.supervisor import (
     open_supervisor,
 )
 from mcp_nursery.supervisor.errors import UnknownServer
-from mcp_nursery.supervisor.events import DefinitionsChanged
+from mcp_nursery.supervisor.events import DefinitionsChanged, ToolsChanged
 from mcp_nursery.supervisor.storage.store import StoreUnreadable
 from mcp_nursery.supervisor.storage.worker import PATIENCE
 from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual
@@ -242,6 +242,26 @@ def test_acceptance_while_it_is_down(state):
             server.lives = (Life(),)
             await supervisor.reconnect("lab")
             assert names(supervisor) == ["add", "other"]
+
+    run_virtual(main)
+
+
+def test_all_that_differs_at_once_is_one_event():
+    """P2: however many tools a server changes, a reader misses nothing of another."""
+
+    async def main():
+        many = [f"t{number:03}" for number in range(200)]
+        server = lab(**dict.fromkeys(many, FIRST))
+        server.tools = dict.fromkeys(many, server.tools["add"])
+        async with open_supervisor([spec()], state=MemoryStore()) as supervisor, supervisor.events() as events:
+            server.declared = dict.fromkeys(many, EVIL)
+            await supervisor.list_tools(refresh=True)
+            await supervisor.stop_server("lab")
+            changed, differing, stopped = [await events.receive() for _ in range(3)]
+            assert isinstance(changed, ToolsChanged)
+            assert isinstance(differing, DefinitionsChanged)
+            assert [change.tool for change in differing.changes] == many
+            assert stopped.new == "stopped"
 
     run_virtual(main)
 
