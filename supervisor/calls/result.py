@@ -14,6 +14,7 @@ from mcp_nursery.actors.errors import (
     InvalidResult,
     ServerBusy,
     ServerError,
+    UnknownTool,
 )
 from mcp_nursery.actors.fairness import by_turns
 from mcp_nursery.actors.json_depth import levels_of, texts_in
@@ -65,7 +66,7 @@ async def judge(outcome: Final, call: ActiveCall[Any, R]) -> R:
         case Busy():
             raise _busy(call)
         case Unlisted():
-            raise call.unknown(())
+            raise UnknownTool(call.name, server=call.server_name)
         case Expired():
             raise call.timed_out()
         case _:
