@@ -2,6 +2,7 @@
 
 import copy
 import json
+import logging
 import os
 import sys
 from collections.abc import Awaitable, Callable, Sequence
@@ -119,6 +120,7 @@ async def _ours(
     made: Callable[[Supervisor, dict[str, Any]], Awaitable[Any]],
 ) -> Run:
     spec = ServerSpec("lab", StdioTransport(sys.executable, arguments), restart="temporary")
+    logging.getLogger("mcp_nursery.server").setLevel(logging.CRITICAL + 1)  # as its log is heard by nobody of the SDK's
     with trio.fail_after(within):
         async with open_supervisor([spec]) as supervisor:
             status = await supervisor.wait_connected("lab")
