@@ -18,6 +18,7 @@ from mcp_nursery.actors.outcomes import Answered, Dropped, Loss, Outcome, Reject
 from mcp_nursery.actors.reply import ReplySlot
 from mcp_nursery.actors.session.requests import InputWanted
 
+from ..telemetry.operation import Operation
 from .call import ActiveCall, Found, R
 from .input_rounds import Asked, InputRounds, may_be_question, wants_a_visit
 from .result import judge, lost
@@ -185,12 +186,10 @@ class Attempts(Generic[R]):
         """Seconds since the call began."""
         return self._call.elapsed
 
-    def decide(self) -> float:
-        """Its slot is decided, and needs no more: the seconds that it took."""
-        elapsed = self.elapsed
-        if self._call.operation is not None:
-            self._call.operation.decide(elapsed)
-        return elapsed
+    @property
+    def operation(self) -> Operation | None:
+        """What is traced and measured of it."""
+        return self._call.operation
 
     @property
     def needs_more(self) -> bool:
@@ -216,7 +215,8 @@ class Attempts(Generic[R]):
             call.end(error)
             raise
         self._servers.usage.finish_call(call.server_name, failed=False)
-        call.end(result)
+        if call.operation is not None:
+            call.end(result)
         return result
 
     def give_up(self) -> None:

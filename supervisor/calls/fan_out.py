@@ -170,7 +170,9 @@ class _Sending:
         if entry.attempts.needs_more:  # told by the owner, whose context says nothing of who called
             self._context.run(self._spawn, entry)
             return
-        entry.duration = entry.attempts.decide()
+        entry.duration = entry.attempts.elapsed
+        if self._servers.telemetry is not None and (operation := entry.attempts.operation) is not None:
+            operation.decide(entry.duration)
         self._arrive(entry)
 
     def _arrive(self, arrived: _Entry | CallOutcome) -> None:

@@ -20,7 +20,8 @@ from mcp_nursery.supervisor import (
     UnknownTool,
     open_supervisor,
 )
-from mcp_nursery.supervisor.testing import Life, Refusal, ScriptedServer
+from mcp_nursery.supervisor.errors import UnknownPrompt, UnknownResource
+from mcp_nursery.supervisor.testing import Ask, Life, Refusal, ScriptedServer
 
 from ...recording import Recording, events_of
 from ..specs import WithEnvironment, hang, nothing, spec
@@ -198,6 +199,46 @@ async def test_only_tools_of_the_catalogue_are_named(autojump_clock):
     assert recording.values("mcp_nursery.calls", "error.type", "mcp_nursery.delivery") == {
         ("UnknownTool", "not_sent"): 5
     }
+
+
+async def test_requests_that_are_about_no_tool(autojump_clock):
+    """A prompt is named as a tool is; a URI, which is one of any number and may hold a secret, is not."""
+
+    async def text(arguments):
+        return "done"
+
+    recording, uri = Recording(), "file:///hunter2?key=hunter2"
+    server = ScriptedServer(resources={uri: text}, prompts={"greet": text}, completions={"name": ["Ann"]})
+    async with open_supervisor([spec(server)], state=MemoryStore(), **recording.providers) as supervisor:
+        await supervisor.read_resource(uri)
+        with pytest.raises(UnknownResource):
+            await supervisor.read_resource("file:///hunter3")
+        await supervisor.get_prompt("mcp_lab_greet")
+        with pytest.raises(UnknownPrompt):
+            await supervisor.get_prompt("hunter2")
+    names = ["resources/read", "resources/read", "prompts/get greet", "prompts/get"]
+    assert [span.name for span in recording.spans[:4]] == ["connect lab", *names[:3]]
+    assert sorted(span.name for span in recording.spans[1:]) == sorted(names)
+    assert recording.span("prompts/get greet").attributes["gen_ai.prompt.name"] == "greet"
+    assert recording.values("mcp_nursery.calls", "mcp.method.name", "error.type") == {
+        ("resources/read", None): 1,
+        ("resources/read", "UnknownResource"): 1,
+        ("prompts/get", None): 1,
+        ("prompts/get", "UnknownPrompt"): 1,
+    }
+    assert "hunter" not in recording.everything()
+    assert "gen_ai.operation.name" not in recording.named("resources/read")[0].attributes
+
+
+async def test_questions_in_the_middle_are_of_one_attempt(autojump_clock):
+    async def then(answers):
+        return "done"
+
+    async def asking(arguments):
+        return Ask({}, then)
+
+    recording = await recorded(lambda supervisor: supervisor.call_tool("mcp_lab_work"), asking)
+    assert [event["mcp_nursery.attempt"] for event in events_of(recording.span(NAME))] == [1]
 
 
 async def test_a_fan_out(autojump_clock):
