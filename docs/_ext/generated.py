@@ -15,7 +15,7 @@ from mcp_nursery.supervisor.cli.app import PROGRAM, app
 
 def commands() -> Iterator[str]:
     """A section for each command."""
-    for name, command in typer.main.get_command(app).commands.items():
+    for name, command in _each(typer.main.get_command(app)):
         shown = {parameter: _shown(parameter) for parameter in command.params if getattr(parameter, "help", None)}
         arguments = [shown[it] for it in shown if it.param_type_name == "argument"]
         yield from (f"### {name}", "", command.help.strip(), "")
@@ -23,6 +23,15 @@ def commands() -> Iterator[str]:
         yield from ("| | |", "|---|---|")
         yield from (f"| `{shown[it]}` | {it.help} |" for it in shown)
         yield ""
+
+
+def _each(group: Any, before: str = "") -> Iterator[tuple[str, Any]]:
+    """The commands of a group, and of the groups in it."""
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from _each(command, f"{before}{name} ")
+        else:
+            yield f"{before}{name}", command
 
 
 def _shown(parameter: Any) -> str:

@@ -82,14 +82,15 @@ class PersonAtBrowser:
         except Exception as error:
             self._settle(problem=f"nobody was asked: {type(error).__name__}")
             return
-        if pasted is not None and not self._take(pasted.strip()):
+        back = (pasted or "").strip()
+        if back and not self._take(back):
             self._settle(problem="what was pasted is not what the browser was sent back with")
 
     def _take(self, back: str) -> bool:
         """What the browser was sent back to, or the bare code in it; False if it is of no use."""
         if "://" not in back and "code=" not in back and "error=" not in back:
             self._settle(AuthorizationCodeResult(code=back, state=self._state))
-            return bool(back)
+            return True
         said = {name: values[0] for name, values in parse_qs(urlsplit(back).query or back).items()}
         if not secrets.compare_digest(said.get("state", "").encode(), self._state.encode()):
             return False

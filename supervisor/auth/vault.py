@@ -18,8 +18,11 @@ from .token_files import TokenFile, TokenFolder
 
 def vault_of(store: Store) -> Vault:
     """Beside the state file, in a folder `tokens`; in memory, if there is no such file."""
-    if not isinstance(store, SqliteStore):
-        return MemoryVault()
+    return token_folder(store) if isinstance(store, SqliteStore) else MemoryVault()
+
+
+def token_folder(store: SqliteStore) -> TokenFolder:
+    """The folder beside a state file."""
     return TokenFolder(Path(os.path.abspath(store.path)).parent / "tokens")
 
 

@@ -23,6 +23,9 @@ app: Final = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+auth_app: Final = typer.Typer(help="Tokens of servers that want OAuth.", no_args_is_help=True)
+app.add_typer(auth_app, name="auth")
+
 ConfigFiles = Annotated[
     list[Path] | None,
     typer.Option(
@@ -299,6 +302,62 @@ def pins(
 
     wanted = PinsOptions(server=server, yes=yes)
     _execute(lambda options: command(options, wanted), _options(None, as_json=as_json, verbose=verbose))
+
+
+@app.command()
+def login(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The server's name.")],
+    *,
+    browser: Annotated[bool, typer.Option(help="Open the page in a browser; it is printed in any case.")] = True,
+    config: ConfigFiles = None,
+    no_project: NoProject = False,
+    trust: Trust = False,
+    as_json: AsJson = False,
+    verbose: Verbose = False,
+) -> None:
+    """Authorise a server that wants OAuth, on a page in a browser. Hosts that run have the server back at once."""
+    from .login import LoginOptions
+    from .login import login as command
+
+    wanted = LoginOptions(name=name, browser=browser)
+    _execute(
+        lambda options: command(options, wanted),
+        _options(config, no_project=no_project, trust=trust, as_json=as_json, verbose=verbose),
+    )
+
+
+@app.command()
+def logout(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The server's name.")],
+    *,
+    config: ConfigFiles = None,
+    no_project: NoProject = False,
+    trust: Trust = False,
+    as_json: AsJson = False,
+    verbose: Verbose = False,
+) -> None:
+    """Keep the tokens of a server no more."""
+    from .login import logout as command
+
+    _execute(
+        lambda options: command(options, name),
+        _options(config, no_project=no_project, trust=trust, as_json=as_json, verbose=verbose),
+    )
+
+
+@auth_app.command(name="status")
+def auth_status(
+    *,
+    config: ConfigFiles = None,
+    no_project: NoProject = False,
+    trust: Trust = False,
+    as_json: AsJson = False,
+    verbose: Verbose = False,
+) -> None:
+    """Show which of the servers that want OAuth are authorised, and where their tokens are. Starts nothing."""
+    from .login import auth_status as command
+
+    _execute(command, _options(config, no_project=no_project, trust=trust, as_json=as_json, verbose=verbose))
 
 
 def run_command_line(argv: Sequence[str]) -> int:

@@ -46,7 +46,8 @@ def message_of(error: NurseryError) -> str:
     if not isinstance(error, ServerDown):
         return str(error)
     where = ": ".join(filter(None, (error.server, error.tool)))
-    return f"{where}: the server is {error.state}{f' ({error.error})' if error.error else ''}"
+    way = f"; mcp-nursery login {error.server}" if error.state is ServerState.NEEDS_AUTH else ""
+    return f"{where}: the server is {error.state}{f' ({error.error})' if error.error else ''}{way}"
 
 
 def exit_code(error: NurseryError) -> int:
