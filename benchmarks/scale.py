@@ -92,9 +92,13 @@ def waiting(options: argparse.Namespace) -> Iterator[Table]:
 def frozen(options: argparse.Namespace) -> Iterator[Table]:
     """Many calls at once, with a timeout of 1 s, to a server that never answers."""
     calls = 500 if options.quick else 5000
-    ways = {"each in a task of its own": False, "one fan-out": True}
+    ways = {
+        "each in a task of its own": {"bulk": False, "freeze": False},
+        "one fan-out": {"bulk": True, "freeze": False},
+        "one fan-out, after gc.freeze()": {"bulk": True, "freeze": True},
+    }
     job = {"subject": "frozen", "kind": "stdio", "servers": 1, "calls": calls}
-    found = {way: host(options, **job, bulk=bulk) for way, bulk in ways.items()}
+    found = {way: host(options, **job, **more) for way, more in ways.items()}
     lines = {
         "the last, after its time (ms)": lambda one: f"{one['latest'] * 1e3:.0f}",
         "longest turn (ms)": lambda one: f"{one['turn'] * 1e3:.0f}",
