@@ -43,6 +43,9 @@ logger: Final = logging.getLogger(__name__)
 _NAMED = 20
 """Tools that one line of the log names."""
 
+_FEW = 100
+"""Tools that are taken out of the catalogue in no time."""
+
 _TRIES = 3
 """Times that what is about to be written is made ready in turns."""
 
@@ -275,6 +278,19 @@ class ServerRegistry:
         self.awaited_tools.notify()
         for event in sorted((event for event in events if event is not None), key=lambda event: event.server):
             self.events.publish(event)
+
+    def dismiss(self, servers: Mapping[str, Command]) -> None:
+        """These end, with everybody else: their tools are gone in one step. A catalogue for each would take a thousand
+        servers as long again as all the rest. One with many tools is left to its keeper, which goes in turns."""
+        now, before = trio.current_time(), self.catalogue.value.parts
+        few = [before[name] for name in servers if len(before[name].tools) <= _FEW]
+        left = {part.server: dismissed(part) for part in few}
+        self.leaving.update((name, servers[name]) for name in left)
+        self._show(replace_parts(self.catalogue.value, left.values()))
+        for part in few:
+            event = at_once(tools_event_steps(part, left[part.server], now))
+            if event is not None:
+                self.events.publish(event)
 
     def _renamed(self, server: str, publications: Publications) -> Publication:
         snapshot, publication = self.snapshots[server].value, publications.get(server)

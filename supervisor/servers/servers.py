@@ -357,10 +357,12 @@ class Servers:
         commands: dict[str, Command] = {}
         with trio.CancelScope(shield=True) as bound:
             bound.deadline = trio.current_time() + drain + self._settings.shutdown_timeout
-            for name in self._keepers:
-                commands[name] = self._send(name, Remove(drain))
-                if len(commands) % _SENT_AT_ONCE == 0:
-                    await trio.lowlevel.cancel_shielded_checkpoint()
+            kept = list(self._keepers)
+            for first in range(0, len(kept), _SENT_AT_ONCE):
+                batch = {name: self._send(name, Remove(drain)) for name in kept[first : first + _SENT_AT_ONCE]}
+                commands |= batch
+                self.registry.dismiss(batch)
+                await trio.lowlevel.cancel_shielded_checkpoint()
             for command in commands.values():
                 await command.done.wait()
         if bound.cancelled_caught:

@@ -21,6 +21,7 @@ from mcp_nursery.supervisor.storage.worker import StoreWorker
 from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual
 from mcp_nursery.supervisor.tools.naming import public_names
 from tests.supervisor.catalogue.test_catalogue import server
+from tests.supervisor.specs import spec as scripted
 
 
 async def work(arguments) -> object:
@@ -287,3 +288,30 @@ def test_what_happens_meanwhile_leaves_a_right_catalogue(monkeypatch, meanwhile,
             nursery.cancel_scope.cancel()
 
     run_virtual(main)
+
+
+# -- the end ------------------------------------------------------------------------------------------------------
+
+
+async def test_many_servers_that_end_together_take_their_tools_along_in_one_step(autojump_clock):
+    """A catalogue for each of five thousand servers was a fifth of the time that leaving them took. A server of many
+    tools takes them out in turns, and all have told of it when the block is left."""
+    heard = list[object]()
+
+    async def listen(*, task_status) -> None:
+        async with supervisor.events() as events:
+            task_status.started()
+            heard.extend([event async for event in events])
+
+    few = [scripted(ScriptedServer(tools=numbered(0, 3)), f"few{at}") for at in range(10)]
+    many = scripted(ScriptedServer(tools=numbered(0, 101)), "many")
+    async with trio.open_nursery() as nursery, open_supervisor([*few, many], gate=20) as supervisor:
+        assert len(await supervisor.list_tools()) == 131
+        await nursery.start(listen)
+    kinds = [type(event) for event in heard]
+    assert kinds[:10] == [ToolsChanged] * 10
+    assert {event.server: len(event.removed) for event in heard if isinstance(event, ToolsChanged)} == {
+        **{spec.name: 3 for spec in few},
+        "many": 101,
+    }
+    assert supervisor.tools == ()
