@@ -41,17 +41,21 @@ def one_host(job: dict[str, Any]) -> Figures:
 
 def lives(options: argparse.Namespace) -> Iterator[Table]:
     """From the first start of many servers to the end of the last."""
-    sizes = [(kind, servers, 1) for kind, servers in KINDS.items()] + [
-        ("in-process", 1000, 20),
-        ("in-process", 5000, 1),
+    sizes = [(kind, servers, 1, True) for kind, servers in KINDS.items()] + [
+        ("in-process", 1000, 20, True),
+        ("in-process", 5000, 1, True),
+        ("in-process", 5000, 1, False),
     ]
     if options.quick:
-        sizes = [(kind, 30, 1) for kind in KINDS]
+        sizes = [(kind, 30, 1, True) for kind in KINDS]
     if options.kind or options.servers:
-        sizes = [(options.kind or "in-process", options.servers or 300, options.tools)]
+        one = (options.kind or "in-process", options.servers or 300, options.tools)
+        sizes = [(*one, True), (*one, False)]
     found = {
-        f"{servers} {kind}, {tools} tools each": host(options, subject="life", kind=kind, servers=servers, tools=tools)
-        for kind, servers, tools in sizes
+        f"{servers} {kind}, {tools} tools each{'' if collector else ', collector off at first'}": host(
+            options, subject="life", kind=kind, servers=servers, tools=tools, collector=collector
+        )
+        for kind, servers, tools, collector in sizes
     }
     lines = {
         "connect (s)": lambda one: f"{one['connect']:.2f}",
