@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import trio
 from opentelemetry.trace import format_span_id, format_trace_id
 
 from mcp_nursery.supervisor import Call, MemoryStore, ServerSpec, StdioTransport
@@ -52,3 +53,48 @@ async def test_a_server_is_told_in_which_trace_it_is_connected(journal):
     assert [span.attributes["mcp_nursery.incarnation"] for span in connects] == [1, 2]
     assert list(map(heard, journal.details("list"))) == list(map(spelled, connects))
     assert all(span.parent is None for span in connects)
+
+
+SCRIPT = """
+import trio
+from mcp.server.mcpserver import MCPServer
+from opentelemetry import metrics, trace
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from mcp_nursery.supervisor import InProcessTransport, MemoryStore, ServerSpec, open_supervisor
+
+finished, reader = InMemorySpanExporter(), InMemoryMetricReader()
+trace.set_tracer_provider(TracerProvider())
+trace.get_tracer_provider().add_span_processor(SimpleSpanProcessor(finished))
+metrics.set_meter_provider(MeterProvider([reader]))
+server = MCPServer("lab")
+server.tool(name="work")(lambda: "done")
+
+async def main():
+    async with open_supervisor([ServerSpec("lab", InProcessTransport(server))], state=MemoryStore()) as supervisor:
+        await supervisor.call_tool("mcp_lab_work", timeout=60)
+
+trio.run(main)
+spans = {span.context.span_id: span for span in finished.get_finished_spans()}
+for span in spans.values():
+    print(span.name, span.kind.name, "in", spans[span.parent.span_id].name if span.parent else None)
+print("calls" if "mcp_nursery.calls" in reader.get_metrics_data().to_json() else "no metrics")
+"""
+
+
+async def test_the_providers_of_the_process():
+    """Nothing is given to the supervisor. The SDK's own spans, of a server of this process, are children of ours."""
+    done = await trio.run_process([sys.executable, "-c", SCRIPT], capture_stdout=True)
+    lines = done.stdout.decode().splitlines()
+    assert lines.pop() == "calls"
+    assert set(lines) >= {
+        "connect lab CLIENT in None",
+        "server/discover SERVER in connect lab",
+        "tools/list SERVER in connect lab",
+        "tools/call work CLIENT in None",
+        "tools/call work SERVER in tools/call work",
+    }
