@@ -164,7 +164,7 @@ class Keeper:
         try:
             await self._settings.log_in()
         except NurseryError as error:
-            logger.warning("%s", clean_name(self._settings.redact(str(error))))
+            logger.warning("%s", one_line(self._settings.redact(str(error))))
         else:
             self.send(Authorised())
 

@@ -15,7 +15,8 @@ from mcp_nursery.supervisor import (
     Supervisor,
     open_supervisor,
 )
-from mcp_nursery.supervisor.callbacks import Callbacks
+from mcp_nursery.supervisor.callbacks import AuthorizationRequest, Callbacks
+from mcp_nursery.supervisor.events import StateChanged
 from mcp_nursery.supervisor.status import ServerState
 
 from . import script
@@ -25,13 +26,18 @@ PATIENCE = 15
 """Seconds."""
 
 
+agreed: list[AuthorizationRequest] = []
+"""What the person has agreed to."""
+
+
 async def elicit(message) -> ElicitResult:
     """Accept the form as it stands."""
     return ElicitResult(action="accept", content=script.filled_in(message.params.requested_schema))
 
 
-async def authorize(request) -> str:
+async def authorize(request: AuthorizationRequest) -> str:
     """Agree as a person does: where the browser is sent back to."""
+    agreed.append(request)
     return await script.agree(request.url)
 
 
@@ -63,12 +69,20 @@ async def main(url: str) -> None:
 
 
 async def connected(supervisor: Supervisor) -> None:
-    """Wait until it is; the person may have to agree first. If nothing happens any more, nothing came of that."""
+    """Wait until it is; the person may have to agree first, who tries once more when that was not enough.
+
+    Raises:
+        trio.TooSlowError: Nothing comes of it.
+    """
+    tries = 1
     async with supervisor.events() as events:
-        with trio.fail_after(PATIENCE) as patience:
-            while supervisor.status()[0].state is not ServerState.CONNECTED:
-                await events.receive()
-                patience.deadline = trio.current_time() + PATIENCE
+        while supervisor.status()[0].state is not ServerState.CONNECTED:
+            with trio.fail_after(PATIENCE):
+                event = await events.receive()
+            was_refused = isinstance(event, StateChanged) and event.new is ServerState.NEEDS_AUTH
+            if was_refused and len(agreed) == tries == 1:
+                tries += 1
+                await supervisor.start_server(SUITE)
 
 
 async def play(url: str) -> None:

@@ -7,7 +7,7 @@ refusal to a token; the refusal is one that has come already, or a bare one.
 
 import warnings
 from collections.abc import Awaitable, Callable
-from typing import Protocol, cast
+from typing import Final, Protocol, cast
 from urllib.parse import parse_qs
 
 import httpx2
@@ -34,6 +34,8 @@ from .tokens import Tokens
 _FORM = "application/x-www-form-urlencoded"
 _UNWELL = (429, *range(500, 600))
 _ERRORS = (OAuthFlowError, OAuthRegistrationError, OAuthTokenError, ValidationError, ValueError)
+_BASIC: Final = "client_secret_basic"
+"""How a secret is sent of which nobody says how: every issuer has to take that (RFC 6749, 2.3.1)."""
 _NAME = "mcp-nursery"
 """What issuers and the people they ask are told of us."""
 
@@ -168,7 +170,7 @@ def _client_of(
     """The client that is registered already; None if it is to register itself: it is, for more than it may ask for."""
     redirect = [AnyUrl(consent.redirect_uri)] if consent is not None else None
     if words.client_id is not None:
-        method = None if words.client_secret is None else "client_secret_post"
+        method = None if words.client_secret is None else _BASIC
         return OAuthClientInformationFull(
             client_id=words.client_id,
             client_secret=words.client_secret,
@@ -191,7 +193,14 @@ def _provider(words: OAuth, url: str, kept: _Kept, consent: Consent | None) -> h
     client_id = words.client_id or ""
     if words.grant == "enterprise":
         return IdentityAssertionOAuthProvider(
-            url, kept, client_id, words.client_secret or "", words.issuer or "", _assertion(words), scope
+            url,
+            kept,
+            client_id,
+            words.client_secret or "",
+            words.issuer or "",
+            _assertion(words),
+            scope,
+            token_endpoint_auth_method=_BASIC,
         )
     if words.grant == "client_credentials":
         if words.private_key is None:
