@@ -5,8 +5,8 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +113,18 @@ async def ours_in_bulk(arguments: Sequence[str], exchanges: Sequence[Exchange], 
     return await _ours(arguments, exchanges, within, made)
 
 
+@contextmanager
+def no_server_logs() -> Generator[None, None, None]:
+    """Nobody hears what servers log, and so none is asked for it: the SDK's client asks for none either."""
+    logger = logging.getLogger("mcp_nursery.server")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
 async def _ours(
     arguments: Sequence[str],
     exchanges: Sequence[Exchange],
@@ -120,8 +132,7 @@ async def _ours(
     made: Callable[[Supervisor, dict[str, Any]], Awaitable[Any]],
 ) -> Run:
     spec = ServerSpec("lab", StdioTransport(sys.executable, arguments), restart="temporary")
-    logging.getLogger("mcp_nursery.server").setLevel(logging.CRITICAL + 1)  # as its log is heard by nobody of the SDK's
-    with trio.fail_after(within):
+    with trio.fail_after(within), no_server_logs():
         async with open_supervisor([spec]) as supervisor:
             status = await supervisor.wait_connected("lab")
 

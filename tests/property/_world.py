@@ -341,6 +341,21 @@ def spec(script: Script, server: ScriptedServer) -> ServerSpec:
     )
 
 
+@frozen
+class _Tap:
+    """Stands before the backlog of a reader, and notes each event when it is published."""
+
+    trace: Trace
+    backlog: Any
+
+    def add(self, event: Event) -> None:
+        self.trace.note("event", getattr(event, "server", None), event)
+        self.backlog.add(event)
+
+    def finish(self) -> None:
+        self.backlog.finish()
+
+
 class World:
     """One run of scripts and steps."""
 
@@ -415,14 +430,9 @@ class World:
 
     def _tap(self, events: Any) -> None:
         """Write each event into the trace at the moment it is published, not when a reader comes round to it."""
-        backlog = events._backlog
-        add = backlog.add
-
-        def noted(event: Event) -> None:
-            self.trace.note("event", getattr(event, "server", None), event)
-            add(event)
-
-        backlog.add = noted
+        hub, backlog = self.supervisor._servers.events, events._backlog
+        hub._backlogs.discard(backlog)
+        hub._backlogs.add(_Tap(self.trace, backlog))
 
     async def _call(self, call: Call) -> None:
         record = Record(len(self.trace.calls) + 1, call, trio.current_time())
