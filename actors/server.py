@@ -4,6 +4,7 @@ import logging
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any, Final, Protocol
 
 import trio
@@ -77,6 +78,7 @@ class ServerActor:
         host: What the server may ask of the host.
         liveness: How a connection that is silent is found to be dead; None: only its end ends it.
         report: Called with each step, synchronously.
+        updated: Called with news of resources: see `Connection.keep_subscribed`.
         trace: Entered from the first word to `connected`: the trace that the server is told of.
     """
 
@@ -94,6 +96,7 @@ class ServerActor:
         host: Host = NO_HOST,
         liveness: Liveness | None = None,
         report: Callable[[Report], None],
+        updated: Callable[[str, bool], None] | None = None,
         trace: AbstractContextManager[Any] = _NO_TRACE,
     ) -> None:
         self.incarnation = incarnation
@@ -126,6 +129,9 @@ class ServerActor:
         """Starts the task that tells the server of other roots; None while nothing is served."""
         self._roots_changed = False
         """They have become others since the connection was opened, and the server was not told."""
+        self._updated = updated
+        self._subscribe: Callable[[frozenset[str]], None] | None = None
+        """Subscribes to resources; None while nothing is served."""
         self._reason: ExitReason | None = None
         self._why = _STOPPED
         """The outcome of calls that are not begun any more."""
@@ -142,6 +148,11 @@ class ServerActor:
         """Fetch all lists again and report them. Requests that come while one waits are one."""
         if self._wind_down is not None or not self._serving:
             self._refresh.ask()
+
+    def subscribe(self, uris: frozenset[str]) -> None:
+        """Subscribe to these resources, and to no others, as long as it is connected."""
+        if self._subscribe is not None:
+            self._subscribe(uris)
 
     def announce_roots(self) -> None:
         """The host's roots are others: tell the server, as soon as it is connected."""
@@ -265,14 +276,23 @@ class ServerActor:
             self._announce_roots = lambda: nursery.start_soon(connection.announce_roots)
             if self._roots_changed:
                 self._announce_roots()
+            self._subscribe = partial(self._begin_subscribing, connection, nursery)
             try:
                 loss = await connection.lost()
             finally:
-                self._wind_down = self._announce_roots = None  # also when a task has crashed: nothing can start here
+                # Also when a task has crashed: nothing can start here any more.
+                self._wind_down = self._announce_roots = self._subscribe = None
             nursery.cancel_scope.cancel()  # before anything is closed that its tasks read from
             self._end(ExitKind.LOST, loss)
             return
         self._end(ExitKind.STOPPED, _STOPPED)
+
+    def _begin_subscribing(self, connection: Connection, nursery: trio.Nursery, uris: frozenset[str]) -> None:
+        """Most servers have nobody who subscribes to anything, and no task for it."""
+        if self._updated is not None and uris:
+            nursery.start_soon(connection.keep_subscribed, self._updated)
+            self._subscribe = connection.want
+            connection.want(uris)
 
     async def _work(self, connection: Connection) -> None:
         """Start calls as there is room for them, as many at once as there are."""

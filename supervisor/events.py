@@ -16,6 +16,7 @@ from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.outcomes import Challenge
 from mcp_nursery.actors.pieces import Steps
 
+from .catalogue.server_offers import ServerOffers
 from .catalogue.server_tools import ServerTools
 from .state_machine import Snapshot
 from .status import ServerStatus
@@ -28,6 +29,10 @@ __all__ = [
     "EventStream",
     "InjectionSuspected",
     "Lagged",
+    "PromptsChanged",
+    "ResourceUpdated",
+    "ResourceUpdates",
+    "ResourcesChanged",
     "ServerRemoved",
     "SnapshotEvent",
     "StateChanged",
@@ -78,6 +83,52 @@ class ToolsChanged:
     """Tools that are gone."""
     changed: tuple[str, ...]
     """Still there, with another definition."""
+    at: float
+    """When, on Trio's clock."""
+
+
+@frozen
+class ResourcesChanged:
+    """A server's resources in the catalogue changed, or their templates."""
+
+    server: str
+    """Its name."""
+    added: tuple[str, ...]
+    """URIs, and templates, that were not there before."""
+    removed: tuple[str, ...]
+    """URIs, and templates, that are gone."""
+    changed: tuple[str, ...]
+    """Still there, with another definition. Of what they hold, `ResourceUpdated` tells."""
+    at: float
+    """When, on Trio's clock."""
+
+
+@frozen
+class PromptsChanged:
+    """A server's prompts in the catalogue changed. Names are public ones."""
+
+    server: str
+    """Its name."""
+    added: tuple[str, ...]
+    """Prompts that were not there before."""
+    removed: tuple[str, ...]
+    """Prompts that are gone."""
+    changed: tuple[str, ...]
+    """Still there, with another definition."""
+    at: float
+    """When, on Trio's clock."""
+
+
+@frozen
+class ResourceUpdated:
+    """What a resource holds has changed, or may have: read it again. Only of those that are subscribed."""
+
+    server: str
+    """Its server's name."""
+    uri: str
+    """What was subscribed: this resource, or one under it."""
+    certain: bool
+    """Whether the server said so. False: nobody listened for a while, after a loss for example."""
     at: float
     """When, on Trio's clock."""
 
@@ -139,7 +190,18 @@ class SnapshotEvent:
     """Its status now."""
 
 
-Event = StateChanged | ToolsChanged | ServerRemoved | InjectionSuspected | DefinitionsChanged | Lagged | SnapshotEvent
+Event = (
+    StateChanged
+    | ToolsChanged
+    | ResourcesChanged
+    | PromptsChanged
+    | ResourceUpdated
+    | ServerRemoved
+    | InjectionSuspected
+    | DefinitionsChanged
+    | Lagged
+    | SnapshotEvent
+)
 
 
 def state_event(old: Snapshot | None, new: Snapshot, now: float) -> StateChanged | None:
@@ -179,6 +241,47 @@ def tools_event_steps(old: ServerTools | None, new: ServerTools, now: float) -> 
     return ToolsChanged(new.server, tuple(sorted(added)), tuple(sorted(removed)), tuple(sorted(changed)), now)
 
 
+def offers_event_steps(
+    server: str, old: ServerOffers, new: ServerOffers, now: float
+) -> Steps[list[ResourcesChanged | PromptsChanged]]:
+    """The events that tell what a server offers besides tools from what it offered before."""
+    events: list[ResourcesChanged | PromptsChanged] = []
+    resources = yield from _difference(_readable(old), _readable(new))
+    if resources is not None:
+        events.append(ResourcesChanged(server, *resources, now))
+    prompts = yield from _difference(_named(old), _named(new))
+    if prompts is not None:
+        events.append(PromptsChanged(server, *prompts, now))
+    return events
+
+
+def _readable(offers: ServerOffers) -> dict[str, object]:
+    if not offers.shown:
+        return {}
+    known: dict[str, object] = {template.uri_template: template.definition for template in offers.templates}
+    return known | {resource.uri: resource.definition for resource in offers.resources}
+
+
+def _named(offers: ServerOffers) -> dict[str, object]:
+    return {prompt.name: prompt.definition for prompt in offers.prompts if prompt.name and offers.shown}
+
+
+_Names = tuple[str, ...]
+
+
+def _difference(before: dict[str, object], after: dict[str, object]) -> Steps[tuple[_Names, _Names, _Names] | None]:
+    """What was added, removed and changed; None if nothing was."""
+    changed: list[str] = []
+    for name in before.keys() & after.keys():
+        yield
+        if before[name] is not after[name] and before[name] != after[name]:
+            changed.append(name)
+    added, removed = after.keys() - before.keys(), before.keys() - after.keys()
+    if not (added or removed or changed):
+        return None
+    return tuple(sorted(added)), tuple(sorted(removed)), tuple(sorted(changed))
+
+
 def definitions_event_steps(old: Snapshot, new: Snapshot, now: float) -> Steps[DefinitionsChanged | None]:
     """The event that tells which tools are found to differ from what they were when they were first used, if any."""
     known, review = old.review.changes, new.review
@@ -208,9 +311,15 @@ class _Backlog:
     _catching_up: deque[Event] = field(factory=deque[Event], init=False)
     _live: deque[Event] = field(factory=deque[Event], init=False)
     _missed: int = field(default=0, init=False)
+    _updated: set[tuple[str, str]] = field(factory=set[tuple[str, str]], init=False)
+    """Resources, by server and URI, of which the reader will hear: once more would say nothing more."""
 
     def add(self, event: Event) -> None:
         """Something has happened."""
+        if isinstance(event, ResourceUpdated):
+            if (event.server, event.uri) in self._updated:
+                return
+            self._updated.add((event.server, event.uri))
         if self._missed or len(self._live) >= EVENT_BUFFER:
             self._missed += 1  # and all that follow, until the snapshots that cover them
         else:
@@ -228,8 +337,12 @@ class _Backlog:
             self._catching_up.append(Lagged(self._missed))
             self._catching_up.extend(SnapshotEvent(status) for status in self._statuses())
             self._missed = 0
+            self._updated.clear()
         waiting = self._catching_up or self._live
-        return waiting.popleft() if waiting else None
+        event = waiting.popleft() if waiting else None
+        if isinstance(event, ResourceUpdated):
+            self._updated.discard((event.server, event.uri))
+        return event
 
 
 @final
@@ -264,6 +377,54 @@ class EventStream(trio.abc.ReceiveChannel[Event]):
         """Read no more."""
         self._closed = True
         self._backlog.readers.unpark_all()
+        await trio.lowlevel.checkpoint()
+
+
+@final
+class ResourceUpdates(trio.abc.ReceiveChannel[ResourceUpdated]):
+    """News of one resource: see `Supervisor.subscribe`, which makes it. What was not received yet is one event, however
+    often it has changed: there is nothing to fall behind."""
+
+    def __init__(self) -> None:
+        self._update: ResourceUpdated | None = None
+        self._readers = trio.lowlevel.ParkingLot()
+        self._finished = False
+        self._closed = False
+
+    def add(self, update: ResourceUpdated) -> None:
+        """It has changed, or may have."""
+        if self._update is None or update.certain:
+            self._update = update
+        self._readers.unpark_all()
+
+    def finish(self) -> None:
+        """Nothing more comes."""
+        self._finished = True
+        self._readers.unpark_all()
+
+    async def receive(self) -> ResourceUpdated:
+        """The next news.
+
+        Raises:
+            trio.EndOfChannel: The server was removed, or the supervisor is closed.
+            trio.ClosedResourceError: The subscription is over.
+        """
+        await trio.lowlevel.checkpoint_if_cancelled()
+        while True:
+            if self._closed:
+                raise trio.ClosedResourceError
+            update, self._update = self._update, None
+            if update is not None:
+                await trio.lowlevel.cancel_shielded_checkpoint()
+                return update
+            if self._finished:
+                raise trio.EndOfChannel
+            await self._readers.park()
+
+    async def aclose(self) -> None:
+        """Hear no more."""
+        self._closed = True
+        self._readers.unpark_all()
         await trio.lowlevel.checkpoint()
 
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
 from typing import Any, cast
 
 from attrs import Factory, field, frozen
@@ -116,6 +117,9 @@ class ServerSpec:
     """Globs: tools that match one are not offered, whatever `allow` says."""
     disabled_tools: Sequence[str] = field(default=(), kw_only=True, converter=several)
     """Tools that are switched off, by name."""
+    subscribe: Sequence[str] = field(default=(), kw_only=True, converter=several, repr=False)
+    """Globs on URIs: resources it lists that match one are subscribed at every connect, and each change of one is a
+    `ResourceUpdated` event."""
     max_result_chars: int = field(default=MAX_RESULT_CHARS, kw_only=True, validator=setting(at_least_one))
     """Characters of a result that a model is shown; the rest stays on the result object."""
     max_message_values: int = field(default=MOST_VALUES, kw_only=True, validator=setting(at_least_one))
@@ -136,6 +140,10 @@ class ServerSpec:
     def offers(self, tool: str) -> bool:
         """Whether its user wants this tool, by the server's own name of it."""
         return is_offered(tool, allow=self.allow, deny=self.deny, disabled=self.disabled_tools)
+
+    def subscribes(self, uri: str) -> bool:
+        """Whether its user wants to hear of changes of this resource."""
+        return any(fnmatchcase(uri, glob) for glob in self.subscribe)
 
     @property
     def limits(self) -> Limits:

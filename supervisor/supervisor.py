@@ -1,7 +1,7 @@
 """The supervisor as its host uses it: tools, calls, servers, events."""
 
-from collections.abc import Iterable, Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, final
 
 import trio
@@ -17,10 +17,11 @@ from .calls.attempts import Attempts
 from .calls.call import Call, Resend, WhenDown
 from .calls.fan_out import FanOut, Until, open_fan_out
 from .calls.others import Completing, PromptGet, ResourceRead
+from .calls.target import Target
 from .calls.tool_call import ToolCall
 from .config import Config
 from .config.specs import Given, specs_of
-from .events import EventStream
+from .events import EventStream, ResourceUpdates
 from .resources.prompt import Prompt
 from .resources.resource import Resource, ResourceTemplate
 from .resources.results import Completion, PromptResult, ResourceResult
@@ -269,6 +270,37 @@ class Supervisor:
         """
         call = Call(uri, server=server, timeout=timeout, when_down=when_down, resend=resend, meta=meta)
         return await Attempts(ResourceRead(call, self._servers)).run()
+
+    @asynccontextmanager
+    async def subscribe(self, uri: str, *, server: str | None = None) -> AsyncGenerator[ResourceUpdates, None]:
+        """A receive channel of the news of one resource, for as long as the block lasts.
+
+        ::
+
+            async with supervisor.subscribe("note://today") as updates:
+                async for update in updates: ...  # read it again
+
+        The subscription outlasts connections: after a loss it is made again, and an update that is not `certain` says
+        that the resource may have changed meanwhile. Its server is started if it is idle, and is not stopped for
+        idleness. A server that offers no subscriptions never says anything.
+
+        Args:
+            uri: As for `read_resource`. News of what is under it count as news of it.
+            server: Whose it is.
+
+        Raises:
+            UnknownResource: On entering: no server has it, now that all first attempts are settled.
+            NurseryError: As for `read_resource`, where its server is in a state that only a person ends.
+        """
+        servers = self._servers
+        found = await Target(ResourceRead(Call(uri, server=server, when_down="wait"), servers)).find()
+        servers.wake(found.server)
+        with servers.usage.in_use([found.server]), servers.subscriptions.open(found.server, uri) as updates:
+            try:
+                yield updates
+            finally:
+                with trio.CancelScope(shield=True):  # bounded: closing is one checkpoint
+                    await updates.aclose()
 
     async def get_prompt(
         self,

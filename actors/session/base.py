@@ -101,6 +101,15 @@ class Connection(Protocol):
         """Tell the server that the host's roots are others, if it was told that there are any. Never raises."""
         ...
 
+    def want(self, uris: frozenset[str]) -> None:
+        """Subscribe to these resources, and to no others. Never waits."""
+        ...
+
+    async def keep_subscribed(self, tell: Callable[[str, bool], None]) -> None:
+        """Subscribe to what is wanted until cancelled. `tell` is called with the URI of what has changed, and True; and
+        with False for what was just subscribed, or again after a gap. Never raises; may return."""
+        ...
+
     async def probe(self) -> None:
         """Ask something that every server answers at once. Who asks looks at `heard_at` afterwards, not at the answer.
 

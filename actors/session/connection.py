@@ -20,9 +20,9 @@ from ..messages import CALL_TOOL, Definitions, Handshake, Question, Request, Rou
 from ..outcomes import Loss, Outcome, Unlisted
 from ..reply import Codec, ReplySlot
 from .base import Connection, HandshakeFailed
+from .changes import Changes, Updated
 from .handshake import BAD_ANSWER, CLIENT_INFO, WrongProtocol, check_protocol, negotiate, probe
 from .host_requests import announce_roots, answer, open_callbacks, round_params
-from .list_changes import ListChanges
 from .lists import Lists
 from .requests import PreparedRequest
 from .tool_call import PreparedTools
@@ -36,7 +36,7 @@ async def open_connection(
     async with open_callbacks(host) as callbacks:
         offer = host.protocol if host.protocol in HANDSHAKE_PROTOCOL_VERSIONS else None
         endpoint = Endpoint(carrier, host.limits, server=host.server, offer=offer)
-        changes = ListChanges()
+        changes = Changes(host.server)
         entering = ClientSession(dispatcher=endpoint, client_info=CLIENT_INFO, message_handler=changes, **callbacks)
         async with entering as session:  # which runs the endpoint, as its dispatcher, until it is left
             lists = Lists(session, endpoint, most=host.limits.kept, server=host.server)
@@ -51,7 +51,7 @@ class WiredConnection:
         carrier: Carrier,
         endpoint: Endpoint,
         session: ClientSession,
-        changes: ListChanges,
+        changes: Changes,
         lists: Lists,
         *,
         host: Host,
@@ -196,6 +196,14 @@ class WiredConnection:
         """Tell the server that the roots are others. See `Connection`."""
         if self._offers_roots:
             await announce_roots(self._session)
+
+    def want(self, uris: frozenset[str]) -> None:
+        """Subscribe to these resources. See `Connection`."""
+        self._changes.want(uris)
+
+    async def keep_subscribed(self, tell: Updated) -> None:
+        """Be subscribed to what is wanted. See `Connection`."""
+        await self._changes.keep_subscribed(self._session, tell)
 
     async def probe(self) -> None:
         """Ping, or discover where there is no ping. See `Connection`."""

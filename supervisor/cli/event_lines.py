@@ -8,6 +8,9 @@ from mcp_nursery.supervisor.events import (
     Event,
     InjectionSuspected,
     Lagged,
+    PromptsChanged,
+    ResourcesChanged,
+    ResourceUpdated,
     ServerRemoved,
     SnapshotEvent,
     StateChanged,
@@ -37,11 +40,17 @@ def line_of_event(event: Event) -> str:
             return f"{event.server}: {_described(event)}"
 
 
-def _described(event: ToolsChanged | ServerRemoved | InjectionSuspected | DefinitionsChanged) -> str:
+_Listed = ToolsChanged | ResourcesChanged | PromptsChanged
+_LISTED = {ToolsChanged: "tools", ResourcesChanged: "resources", PromptsChanged: "prompts"}
+
+
+def _described(event: _Listed | ResourceUpdated | ServerRemoved | InjectionSuspected | DefinitionsChanged) -> str:
     match event:
-        case ToolsChanged():
+        case ToolsChanged() | ResourcesChanged() | PromptsChanged():
             kinds = (("added", event.added), ("removed", event.removed), ("changed", event.changed))
-            return f"tools {', '.join(f'{kind} {len(names)}' for kind, names in kinds if names)}"
+            return f"{_LISTED[type(event)]} {', '.join(f'{kind} {len(names)}' for kind, names in kinds if names)}"
+        case ResourceUpdated():
+            return f"{event.uri}: {'changed' if event.certain else 'may have changed'}"
         case ServerRemoved():
             return "removed"
         case InjectionSuspected():

@@ -101,6 +101,7 @@ class _Entry:
     max_result_chars: int | None = field(default=None, alias="maxResultChars")
     max_message_values: int | None = field(default=None, alias="maxMessageValues")
     max_kept_bytes: int | None = field(default=None, alias="maxKeptBytes")
+    subscribe: tuple[str, ...] | None = None
     tools: Any = None
 
 
@@ -123,6 +124,7 @@ _OWN_FIELDS = (
     "max_result_chars",
     "max_message_values",
     "max_kept_bytes",
+    "subscribe",
 )
 
 

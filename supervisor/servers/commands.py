@@ -54,6 +54,13 @@ class AnnounceRoots(Command):
 
 
 @define(eq=False)
+class Subscribe(Command):
+    """These are the resources of it that somebody subscribes to now, besides those of its spec. Answered at once."""
+
+    uris: frozenset[str]
+
+
+@define(eq=False)
 class Stop(Command):
     """End it, and start it no more. Answered when everything it owned is closed."""
 

@@ -23,6 +23,7 @@ from mcp_nursery.actors.server import Connector, ServerActor
 from mcp_nursery.actors.start_limiter import UNLIMITED
 
 from ..error_line import kept_tail
+from ..events import ResourceUpdated
 from ..security.untrusted_marks import clean_name
 from ..server_info import introduction_of
 from ..server_log import ServerLog
@@ -40,6 +41,7 @@ from .commands import (
     Remove,
     Start,
     Stop,
+    Subscribe,
     Wake,
 )
 from .registry import Publication, ServerRegistry
@@ -88,6 +90,10 @@ class Keeper:
     """After this incarnation comes no other."""
     _actor: ServerActor | None = field(default=None, init=False)
     """The living incarnation, or one that is being closed."""
+    _subscribed: frozenset[str] = field(default=frozenset(), init=False)
+    """Resources that somebody subscribes to, besides those of the spec."""
+    _heard_of: set[str] = field(factory=set[str], init=False)
+    """Resources that were subscribed before: when they are again, they may have changed meanwhile."""
     _overruled: bool = field(default=False, init=False)
     """A command has ended that incarnation: what it still says changes nothing."""
     _asked_person: bool = field(default=False, init=False)
@@ -230,6 +236,7 @@ class Keeper:
             host=self._host(),
             liveness=self._now.spec.liveness,
             report=self._mailbox.put_nowait,
+            updated=self._hear_update,
             trace=self._registry.trace(self._now.spec.name),
         )
 
@@ -279,6 +286,7 @@ class Keeper:
         await self._show(
             self._machine.connected(report, introduction, review, stderr_tail=tail, now=trio.current_time())
         )
+        self._subscribe()
         self._pending.connected(self._now)
 
     async def _hear_refreshed(self, report: Refreshed) -> None:
@@ -287,6 +295,7 @@ class Keeper:
             if definitions.tools is not self._now.definitions.tools:
                 review = await self._settings.pins.review(definitions.tools)
             await self._show(self._machine.listed(definitions, review))
+            self._subscribe()
         if report.error is not None:
             why = one_line(self._settings.redact(report.error))
             logger.info(
@@ -295,6 +304,25 @@ class Keeper:
                 why,
             )
         self._pending.refreshed(self._now, report.answers)
+
+    # -- subscriptions --------------------------------------------------------------------------------------------
+
+    def _subscribe(self) -> None:
+        """Have the incarnation subscribed to what somebody wants to hear of."""
+        if self._now.state is not ServerState.CONNECTED or self._actor is None:
+            return
+        wanted = self._subscribed
+        if self._now.spec.subscribe:
+            listed = (resource.uri for resource in self._now.definitions.resources)
+            wanted |= frozenset(uri for uri in listed if self._now.spec.subscribes(uri))
+        self._heard_of &= wanted
+        self._actor.subscribe(wanted)
+
+    def _hear_update(self, uri: str, certain: bool) -> None:  # noqa: FBT001
+        """Called by the incarnation, in its task: publish what changed, or may have since it was subscribed before."""
+        if certain or uri in self._heard_of:
+            self._registry.publish_update(ResourceUpdated(self._now.spec.name, uri, certain, trio.current_time()))
+        self._heard_of.add(uri)
 
     async def _review_tools(self) -> None:
         review = await self._settings.pins.review(self._now.definitions.tools)
@@ -343,6 +371,10 @@ class Keeper:
                 await self._refresh(command)
             case AnnounceRoots():
                 self._announce_roots(command)
+            case Subscribe():
+                self._subscribed = command.uris
+                self._subscribe()
+                command.settle(self._now)
             case Stop():
                 await self._stop(command)
             case Reconfigure():

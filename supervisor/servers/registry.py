@@ -6,7 +6,7 @@ nobody while they are named and compared, and what was prepared is shown by one 
 """
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final
 
@@ -23,9 +23,13 @@ from ..catalogue.server_tools import ServerTools, dismissed, part_steps
 from ..events import (
     DefinitionsChanged,
     EventHub,
+    PromptsChanged,
+    ResourcesChanged,
+    ResourceUpdated,
     ServerRemoved,
     ToolsChanged,
     definitions_event_steps,
+    offers_event_steps,
     state_event,
     tools_event_steps,
 )
@@ -37,6 +41,7 @@ from ..transition_log import TransitionLog
 from .commands import Command
 from .observable import AwaitedTools, Observable
 from .settings import SupervisorSettings
+from .subscriptions import Subscriptions
 
 logger: Final = logging.getLogger(__name__)
 
@@ -61,6 +66,7 @@ class Publication:
     """The names of all servers by which its tools are named."""
     part: ServerTools
     tools_changed: ToolsChanged | None
+    offers_changed: Sequence[ResourcesChanged | PromptsChanged]
     differing: DefinitionsChanged | None
 
     def is_of(self, old: Snapshot, before: ServerTools | None, servers: frozenset[str]) -> bool:
@@ -79,9 +85,17 @@ class ServerRegistry:
         settings: What holds for all servers.
         invoke: What calls a tool for a model.
         counts: The calls of the server that is named.
+        subscriptions: Who wants to hear of which resources.
     """
 
-    def __init__(self, settings: SupervisorSettings, invoke: Invoke, counts: Callable[[str], CallCounts]) -> None:
+    def __init__(
+        self,
+        settings: SupervisorSettings,
+        invoke: Invoke,
+        counts: Callable[[str], CallCounts],
+        subscriptions: Subscriptions,
+    ) -> None:
+        self.subscriptions: Final = subscriptions
         self.snapshots: dict[str, Observable[Snapshot]] = {}
         """The snapshot of each server, in the order they were configured."""
         self.catalogue: Final = Observable(NO_TOOLS)
@@ -179,8 +193,9 @@ class ServerRegistry:
             before=(old, before),
         )
         tools_changed = yield from tools_event_steps(before, part, now)
+        offers_changed = yield from offers_event_steps(new.spec.name, before.offers, part.offers, now)
         differing = yield from definitions_event_steps(old, new, now)
-        return Publication(old, before, servers, part, tools_changed, differing)
+        return Publication(old, before, servers, part, tools_changed, offers_changed, differing)
 
     def _publish_tools(self, old: Snapshot, new: Snapshot, publication: Publication) -> None:
         """Tell which tools are others, and which are not what they were when they were first used; a server's words
@@ -188,6 +203,8 @@ class ServerRegistry:
         differing = publication.differing
         if publication.tools_changed is not None:
             self.events.publish(publication.tools_changed)
+        for event in publication.offers_changed:
+            self.events.publish(event)
         if differing is not None:
             self.events.publish(differing)
             tools = ", ".join(clean_name(HIDE_SECRETS.get()(each.tool)) for each in differing.changes[:_NAMED])
@@ -200,6 +217,11 @@ class ServerRegistry:
             unknown := set(new.review.held.values()) - set(old.review.held.values())
         ):
             logger.warning("%s: its tools are held back: %s", clean_name(new.spec.name), unknown.pop())
+
+    def publish_update(self, update: ResourceUpdated) -> None:
+        """A resource that is subscribed has changed, or may have."""
+        self.events.publish(update)
+        self.subscriptions.deliver(update)
 
     # -- the set of servers has changed ---------------------------------------------------------------------------
 
@@ -271,8 +293,12 @@ class ServerRegistry:
             self._renamed(name, publications) for name in configured if not self._is_named_by(name, self._configured)
         ]
         left = [dismissed(before[name]) for name in self.leaving]
-        events = [publication.tools_changed for publication in moved]
-        events += [at_once(tools_event_steps(before[part.server], part, now)) for part in left]
+        events: list[ToolsChanged | ResourcesChanged | PromptsChanged | None] = []
+        for publication in moved:
+            events += [publication.tools_changed, *publication.offers_changed]
+        for part in left:
+            events += [at_once(tools_event_steps(before[part.server], part, now))]
+            events += at_once(offers_event_steps(part.server, before[part.server].offers, part.offers, now))
         parts = [*(publication.part for publication in moved), *left]
         self._show(replace_parts(self.catalogue.value, parts, before.keys() - self.snapshots.keys()))
         self.awaited_tools.notify()
@@ -297,7 +323,7 @@ class ServerRegistry:
         before = self.catalogue.value.parts.get(server)
         if before is None:  # new, and has told of nothing yet
             blank = ServerTools(server, named_by=self._configured)
-            return Publication(snapshot, blank, self._configured, blank, None, None)
+            return Publication(snapshot, blank, self._configured, blank, None, (), None)
         if publication is not None and publication.is_of(snapshot, before, self._configured):
             return publication
         return at_once(self._publication(snapshot, snapshot, self._configured))
@@ -310,6 +336,7 @@ class ServerRegistry:
         self.rebuild({})
         observable.notify()
         self.events.publish(ServerRemoved(server, trio.current_time()))
+        self.subscriptions.end(server)
         self._log.forget(server)
         if self.telemetry is not None:
             self.telemetry.forget(server)

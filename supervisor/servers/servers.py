@@ -28,11 +28,12 @@ from ..storage.store import StoreUnreadable
 from ..tools.naming import possible_owners
 from ..tools.pins import DefinitionChange
 from ..tools.tool import Invoke
-from .commands import AcceptChange, AnnounceRoots, Command, Reconfigure, Refresh, Remove, Wake
+from .commands import AcceptChange, AnnounceRoots, Command, Reconfigure, Refresh, Remove, Subscribe, Wake
 from .keeper import Keeper
 from .observable import Observable
 from .registry import Publications, ServerRegistry
 from .settings import KeeperSettings, SupervisorSettings, call_timeout
+from .subscriptions import Subscriptions
 from .usage import Usage
 
 logger: Final = logging.getLogger(__name__)
@@ -65,7 +66,8 @@ class Servers:
         it, and the trace, request or call in which somebody adds a server is not the server's."""
         self._keepers: dict[str, Keeper] = {}
         self.usage: Final = Usage(self._forget_secrets)
-        self.registry: Final = ServerRegistry(settings, invoke, self.usage.counts)
+        self.subscriptions: Final = Subscriptions(self._subscribe)
+        self.registry: Final = ServerRegistry(settings, invoke, self.usage.counts, self.subscriptions)
         self.snapshots: Final = self.registry.snapshots
         self.catalogue: Final = self.registry.catalogue
         self.router: Final = self.registry.router
@@ -212,6 +214,11 @@ class Servers:
     def _send(self, server: str, command: Command) -> Command:
         self._keepers[server].send(command)
         return command
+
+    def _subscribe(self, server: str, uris: frozenset[str]) -> None:
+        """These resources of a server are subscribed now. Never waits. One that has gone meanwhile is passed over."""
+        if server in self._keepers:
+            self._send(server, Subscribe(uris))
 
     def wake(self, server: str) -> None:
         """Start a server if it is idle. Never waits. One that has gone meanwhile is passed over."""
@@ -373,6 +380,7 @@ class Servers:
             await self._cancel_keepers([commands[name] for name in survivors])
         await self._settings.store_worker.finish()
         self.events.finish()
+        self.subscriptions.end_all()
         if self.telemetry is not None:
             self.telemetry.close()
 

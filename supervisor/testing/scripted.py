@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from mcp_nursery.actors.server import Connector
 
 _MODERN, _HANDSHAKE = "2026-07-28", "2025-11-25"
+_SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
 _INFO = {"name": "scripted", "version": "1"}
 
 
@@ -127,10 +128,11 @@ class ScriptedServer:
             self._current.die(exit_code)
 
     async def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
-        """Send a notification from the living incarnation."""
+        """Send a notification from the living incarnation: on each stream that is listened to, if it is `modern` and
+        there is one."""
         await trio.lowlevel.checkpoint()
         if self._current is not None:
-            self._current.send({"jsonrpc": "2.0", "method": method, "params": dict(params or {})})
+            self._current.tell(method, params or {})
 
     @asynccontextmanager
     async def open(self) -> AsyncGenerator["Incarnation", None]:
@@ -204,6 +206,8 @@ class Incarnation:
         self._greeted_at = math.inf
         self._running: dict[int | str, trio.CancelScope] = {}
         self._modern_session = False
+        self._listening: set[int | str] = set()
+        """The ids of the requests by which a client listens."""
         self._asked: list[ToolFunction] = []
 
     # -- the stream -----------------------------------------------------------------------------------------------
@@ -269,6 +273,12 @@ class Incarnation:
             self._answers.append(json.dumps(message).encode())
             self._answered.unpark_all()
 
+    def tell(self, method: str, params: Mapping[str, Any]) -> None:
+        """Send a notification, on each stream that is listened to if there is one."""
+        stamps: list[dict[str, Any]] = [{"_meta": {_SUBSCRIPTION: request_id}} for request_id in self._listening]
+        for stamp in stamps or [{}]:
+            self.send({"jsonrpc": "2.0", "method": method, "params": {**params, **stamp}})
+
     async def live(self) -> None:
         """Answer what comes, until it ends."""
         await trio.sleep(self._life.connects_after)
@@ -285,6 +295,7 @@ class Incarnation:
         params: dict[str, Any] = message.get("params") or {}
         if method == "notifications/cancelled":
             self._server.cancelled.append(params["requestId"])
+            self._listening.discard(params["requestId"])
             if (scope := self._running.get(params["requestId"])) is not None:
                 scope.cancel()
         elif request_id is not None and method is not None:
@@ -314,9 +325,21 @@ class Incarnation:
                 arguments: dict[str, Any] = params.get("arguments", {})
                 self._server.calls.append((self._number, name, arguments))
                 self._nursery.start_soon(self._call, request_id, method, params)
-            case "resources/read" | "prompts/get" | "completion/complete" | "resources/subscribe":
+            case (
+                "resources/read"
+                | "prompts/get"
+                | "completion/complete"
+                | "resources/subscribe"
+                | "resources/unsubscribe"
+            ):
                 self._server.requests.append((self._number, method, params))
                 self._nursery.start_soon(self._call, request_id, method, params)
+            case "subscriptions/listen" if self._server.capabilities.get("resources"):
+                self._server.requests.append((self._number, method, params))
+                self._listening.add(request_id)
+                told = {"notifications": params["notifications"], "_meta": {_SUBSCRIPTION: request_id}}
+                acknowledged = "notifications/subscriptions/acknowledged"
+                self.send({"jsonrpc": "2.0", "method": acknowledged, "params": told})
             case "ping":
                 self._probed()
                 self._result(request_id, {})
@@ -357,7 +380,7 @@ class Incarnation:
             self.send({"jsonrpc": "2.0", "method": "notifications/progress", "params": told})
 
     async def _outcome(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
-        if method in ("completion/complete", "resources/subscribe"):
+        if method not in _ANSWERS:
             await trio.lowlevel.checkpoint()
             return {"completion": self._completion(params)} if method == "completion/complete" else {}
         try:

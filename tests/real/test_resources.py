@@ -1,5 +1,7 @@
 """P1 over every transport, from servers of the SDK in processes of their own."""
 
+import os
+import signal
 import subprocess
 import sys
 from contextlib import asynccontextmanager
@@ -10,6 +12,7 @@ import trio
 
 from mcp_nursery.supervisor import (
     HttpTransport,
+    RestartPolicy,
     ServerSpec,
     SseTransport,
     StdioTransport,
@@ -51,8 +54,8 @@ async def test_resources_prompts_and_completion_over_every_transport(transport):
         library(transport) as reached,
         open_supervisor([ServerSpec("library", reached)], gate=30) as supervisor,
     ):
-        assert [resource.uri for resource in supervisor.resources] == ["note://picture", "note://today"]
-        assert supervisor.resources[0].mime_type == "image/png"
+        assert [resource.uri for resource in supervisor.resources] == ["note://file", "note://picture", "note://today"]
+        assert supervisor.resources[1].mime_type == "image/png"
         (template,) = supervisor.resource_templates
         (prompt,) = supervisor.prompts
         with trio.fail_after(30):
@@ -63,3 +66,31 @@ async def test_resources_prompts_and_completion_over_every_transport(transport):
             assert [one.content.text for one in filled.messages] == ["Summarise milk."]
             assert (await supervisor.complete(prompt, "topic", "mi")).values == ("milk", "mice")
             assert (await supervisor.complete(template, "day", "b")).values == ("bread",)
+
+
+async def test_a_subscriber_hears_of_a_change_made_while_its_server_was_down(tmp_path):
+    """P2: killed, changed, restarted."""
+    note = tmp_path / "note"
+    note.write_text("one")
+    transport = StdioTransport(sys.executable, args=[str(LIBRARY), "stdio"], env={"NOTE": str(note)})
+    one = ServerSpec("library", transport, policy=RestartPolicy(delays=[0.2] * 5))
+    async with (
+        open_supervisor([one], gate=30) as supervisor,
+        supervisor.subscribe("note://file") as updates,
+        supervisor.events() as events,
+    ):
+        with trio.fail_after(60):
+            while True:  # until the server has begun to listen
+                await supervisor.call_tool("write", {"text": "two"}, server="library")
+                with trio.move_on_after(0.2):
+                    assert (await updates.receive()).certain
+                    break
+            os.kill(supervisor.status()[0].pid, signal.SIGKILL)
+            async for event in events:
+                if getattr(event, "new", None) == "waiting":
+                    break
+            note.write_text("three")
+            while (await updates.receive()).certain:
+                pass
+            assert supervisor.status()[0].incarnation == 2
+            assert (await supervisor.read_resource("note://file")).full_text == "three"

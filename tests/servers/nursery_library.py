@@ -2,16 +2,17 @@
 
     python nursery_library.py stdio|http|sse|ws
 
-Where it listens it writes the port as its first line.
+Where it listens it writes the port as its first line. `note://file` is the file that NOTE in the environment names.
 """
 
 import json
 import os
 import socket
 import sys
+from pathlib import Path
 
 import anyio
-from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver import Context, MCPServer
 from mcp.shared.message import SessionMessage
 from mcp_types import Completion, jsonrpc_message_adapter
 
@@ -22,6 +23,18 @@ server = MCPServer("library", version="1")
 @server.resource("note://today")
 def today() -> str:
     return "Buy milk."
+
+
+@server.resource("note://file")
+def file() -> str:
+    return Path(os.environ["NOTE"]).read_text()
+
+
+@server.tool()
+async def write(text: str, context: Context) -> str:
+    await anyio.Path(os.environ["NOTE"]).write_text(text)
+    await context.notify_resource_updated("note://file")
+    return "written"
 
 
 @server.resource("note://picture", mime_type="image/png")

@@ -56,6 +56,7 @@ ALL_KEYS = [
         "maxMessageValues",
         "maxKeptBytes",
         "protocol",
+        "subscribe",
         "tools",
     ),
 ]
@@ -434,6 +435,7 @@ def test_full_entry(file: Path) -> None:
             "maxMessageValues": 1000,
             "maxKeptBytes": 2000,
             "protocol": "handshake",
+            "subscribe": ["file:///logs/*"],
             "tools": {"allow": ["read_*"], "deny": ["*_all"], "enabled": {"read_x": False, "read_y": True}},
             "trustHints": False,
         },
@@ -455,6 +457,7 @@ def test_full_entry(file: Path) -> None:
         max_message_values=1000,
         max_kept_bytes=2000,
         protocol="handshake",
+        subscribe=("file:///logs/*",),
         allow=("read_*",),
         deny=("*_all",),
         disabled_tools=("read_x",),

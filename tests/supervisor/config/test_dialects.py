@@ -296,6 +296,7 @@ KEYS_OF = {
     "max_result_chars": {"maxResultChars"},
     "max_message_values": {"maxMessageValues"},
     "max_kept_bytes": {"maxKeptBytes"},
+    "subscribe": {"subscribe"},
     "description": {"description"},
 }
 """What a file says for each field of a spec."""

@@ -14,6 +14,7 @@ from mcp_nursery.supervisor.restart_policy import RestartPolicy
 from mcp_nursery.supervisor.servers.observable import Observable
 from mcp_nursery.supervisor.servers.registry import ServerRegistry
 from mcp_nursery.supervisor.servers.settings import SupervisorSettings
+from mcp_nursery.supervisor.servers.subscriptions import Subscriptions
 from mcp_nursery.supervisor.state_machine import Snapshot
 from mcp_nursery.supervisor.status import CallCounts
 from mcp_nursery.supervisor.storage.store import MemoryStore
@@ -44,7 +45,7 @@ def smallest_pieces(monkeypatch):
 
 def a_registry(*snapshots: Snapshot) -> ServerRegistry:
     settings = SupervisorSettings(RestartPolicy(), "mcp_{server}_{tool}", (), 5, {}, StoreWorker(MemoryStore()))
-    registry = ServerRegistry(settings, work, lambda _server: CallCounts())
+    registry = ServerRegistry(settings, work, lambda _server: CallCounts(), Subscriptions(lambda _server, _uris: None))
     for each in snapshots:
         registry.snapshots[each.spec.name] = Observable(each)
     registry.rebuild({})
