@@ -4,6 +4,7 @@ Hypothesis has the profile `quick`, and `thorough` where CI=true or HYPOTHESIS_P
 folders of a user of their own: nothing here reads or writes what the developer's mcp-nursery remembers.
 """
 
+import itertools
 import logging
 import os
 
@@ -19,10 +20,18 @@ CI = os.environ.get("CI", "").lower() == "true"
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("thorough" if CI else "quick"))
 
 
+@pytest.fixture(scope="session")
+def users(tmp_path_factory):
+    """The names of folders, each for one test. pytest would number them by a look at all that there are."""
+    folder = tmp_path_factory.mktemp("users")
+    return (folder / str(number) for number in itertools.count())
+
+
 @pytest.fixture(autouse=True)
-def user_folders(tmp_path_factory, monkeypatch):
+def user_folders(users, monkeypatch):
     """The state and configuration folders of a user of this test's own, also for the processes it starts."""
-    base = tmp_path_factory.mktemp("user")
+    base = next(users)
+    base.mkdir()
     for name in ("STATE", "CONFIG"):
         monkeypatch.setenv(f"XDG_{name}_HOME", str(base / name.lower()))
     return base

@@ -132,7 +132,9 @@ def test_no_colours_with_no_color(tty, lab, monkeypatch):
     assert not COLOUR.search(ran.out)
 
 
-@pytest.mark.parametrize("args", [["status"], ["tools", "--json"], pytest.param(["demo"], marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "args", [["status"], *(pytest.param(args, marks=pytest.mark.slow) for args in (["tools", "--json"], ["demo"]))]
+)
 def test_a_closed_stdout_is_no_traceback(lab, args):
     with process(*args, *([] if args == ["demo"] else ["--config", lab])) as ran:
         ran.stdout.close()
