@@ -1,6 +1,7 @@
 """Servers that want OAuth: a real issuer, a real server, real files. No token is lost, and none is asked for twice."""
 
 import json
+import logging
 import sys
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 import trio
 
 from mcp_nursery.actors.enums import Delivery, ServerState
-from mcp_nursery.actors.errors import CallError, ServerDown, ServerError
+from mcp_nursery.actors.errors import AuthorizationFailed, CallError, ServerDown, ServerError
 from mcp_nursery.supervisor import OAuth, open_supervisor
 from mcp_nursery.supervisor.auth.login import log_in
 from mcp_nursery.supervisor.auth.vault import vault_of
@@ -252,3 +253,27 @@ async def test_a_client_of_its_own_takes_the_scope_that_is_missing(http):
         assert said(await supervisor.call_tool("admin", server="far")) == "done"
         assert said(await supervisor.call_tool("look", server="far")) == "seen"
     assert http.tokens("client_credentials") == 2
+
+
+async def test_no_token_is_said_anywhere(far, user_folders, caplog):
+    """In no log of ours or of the SDK, event, status, error, repr or state file; also not by who quotes them."""
+    for name in ("mcp_nursery", "mcp"):
+        caplog.set_level(logging.DEBUG, name)
+    shown = []
+    await log_in_to(far)
+    async with supervised(far.spec()) as supervisor, supervisor.events() as events:
+        far.control(expire=True)
+        shown += await many(supervisor, 3)
+        far.control(expire=True, quotes=True)
+        shown += await many(supervisor, 3)
+        shown.append(await next_state(events, S.NEEDS_AUTH, "far"))
+        shown.append(supervisor.status())
+        with pytest.raises(AuthorizationFailed) as failed:
+            await log_in_to(far)
+        shown += [failed.value, supervisor.tools, far.spec()]
+    state = (user_folders / "state" / "mcp-nursery" / "state.sqlite3").read_bytes().decode("latin1")
+    said = httpx2.get(f"{far.origin}/said").json()
+    assert len(said) >= 6
+    everything = "".join([caplog.text, state, *(f"{each!r}{each}" for each in shown)])
+    assert [secret for secret in said if secret in everything] == []
+    assert "REDACTED" in repr(shown)

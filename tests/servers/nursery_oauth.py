@@ -5,7 +5,8 @@
 The journal gets a line `what time` for each execution of a tool, each request for a token (`token refresh_token`), each
 registration, each page that a person was shown, and each request that was refused. `GET /agree` is what its link does.
 `POST /control` with a JSON object: `{"down": seconds}`, for which no token is issued; `{"expire": true}` ends all
-access tokens; `{"revoke": true}` all others too; `{"slow": seconds}` for each token; `{"garbage": text}` in its place.
+access tokens; `{"revoke": true}` all others too; `{"slow": seconds}` for each token; `{"garbage": text}` in its place;
+`{"quotes": true}` has every refusal quote what it refuses. `GET /said` lists all codes and tokens.
 """
 
 import base64
@@ -54,6 +55,9 @@ class Issuer:
         self.until = 0.0
         self.slow = 0.0
         self.garbage = None
+        self.quotes = False
+        self.said = []
+        """All that nobody else may know."""
 
     async def get_client(self, client_id):
         return self.clients.get(client_id)
@@ -70,6 +74,7 @@ class Issuer:
     def agree(self, ticket):
         client, params = self.asked.pop(ticket)
         code = f"code-{secrets.token_urlsafe(24)}"
+        self.said.append(code)
         self.codes[code] = AuthorizationCode(
             code=code,
             scopes=params.scopes or ["read"],
@@ -110,6 +115,7 @@ class Issuer:
             expires_in=3600,
             scope=" ".join(scopes),
         )
+        self.said += [each for each in (token.access_token, token.refresh_token) if each]
         self.access[token.access_token] = AccessToken(token=token.access_token, client_id=client_id, scopes=scopes)
         if renewable:
             self.refresh[token.refresh_token] = RefreshToken(
@@ -178,11 +184,17 @@ async def control(request):
     issuer.until = time.monotonic() + wanted.get("down", 0)
     issuer.slow = wanted.get("slow", 0)
     issuer.garbage = wanted.get("garbage")
+    issuer.quotes = wanted.get("quotes", False)
     if wanted.get("expire") or wanted.get("revoke"):
         issuer.access.clear()
     if wanted.get("revoke"):
         issuer.refresh.clear()
     return Response(status_code=204)
+
+
+@server.custom_route("/said", ["GET"])
+async def said(request):
+    return JSONResponse(issuer.said)
 
 
 class Gate:
@@ -197,7 +209,7 @@ class Gate:
             return
         body, receive = await read(receive)
         found = await self.answer(scope, body)
-        await (found or self.app)(scope, receive, watched(send))
+        await (found or self.app)(scope, receive, watched(send, scope))
 
     async def answer(self, scope, body):
         if scope["path"] == "/token":
@@ -217,6 +229,9 @@ async def token(scope, form):
     if time.monotonic() < issuer.until:
         return JSONResponse({"error": "temporarily_unavailable"}, status_code=503)
     await anyio.sleep(issuer.slow)
+    if issuer.quotes:
+        secret = form.get("refresh_token", form.get("code", [""]))[0]
+        return JSONResponse({"error": secret, "error_description": f"not {secret}"}, status_code=400)
     if issuer.garbage is not None:
         return Response(issuer.garbage, media_type="application/json")
     if grant != "client_credentials":
@@ -231,10 +246,14 @@ def header(scope, name):
     return dict(scope["headers"]).get(name, b"").decode()
 
 
-def watched(send):
+def watched(send, scope):
     async def say(message):
         if message.get("status") == 401:
             note("refused")
+            if issuer.quotes:
+                bearer = header(scope, b"authorization").encode()
+                quoting = b'Bearer error="no %s", scope="%s"' % (bearer, bearer)
+                message = {**message, "headers": [(b"www-authenticate", quoting)]}
         await send(message)
 
     return say

@@ -2,6 +2,7 @@
 where a token is expected, anything may be one."""
 
 import base64
+import re
 import time
 from collections.abc import Mapping
 from typing import Any, cast
@@ -14,7 +15,7 @@ from attrs import evolve
 from mcp.shared.auth import OAuthToken
 from pydantic import ValidationError
 
-from ...errors import StartFailed, one_line
+from ...errors import StartFailed
 from ..tls import context_for
 from .address import Address, evidence_of
 from .grants import OAuth, is_loopback
@@ -28,6 +29,7 @@ _LARGEST = 1 << 20
 _BUSY = (408, 425, 429)
 _FAILED = 500
 _DONE = (200, 201)
+_CODE = re.compile("[a-z_]{1,40}")
 _FOR_BODIES = ("content-encoding", "content-length", "transfer-encoding")
 
 
@@ -91,7 +93,7 @@ def check_answer(response: httpx2.Response) -> None:
     said = _document(response)
     code = said.get("error")
     if status not in _DONE or isinstance(code, str):
-        known = one_line(code, 80) if isinstance(code, str) and code.isprintable() else None
+        known = code if isinstance(code, str) and _CODE.fullmatch(code) else None
         raise Refused(f"{where} refuses: HTTP {status}{f' {known}' if known else ''}", known)
 
 
