@@ -103,7 +103,8 @@ class Callbacks:
     what they like."""
     authorize: Authorize | None = field(default=None, validator=choice(function_or_none))
     """Shows a person the page of an `AuthorizationRequest` when a server with `OAuth` has no token that works: once,
-    until it was connected again or somebody starts it. Returns None, and the browser is waited for where it is sent
+    until it was connected again or somebody starts it; and when its token is not enough for a request, which is refused
+    meanwhile: once for each scope while it is connected. Returns None, and the browser is waited for where it is sent
     back to; or what it was sent back with, where the person has to bring that: the URL, or the code in it. A person
     has ten minutes. Without it such a server is `needs_auth` until `mcp-nursery login`."""
 

@@ -21,6 +21,7 @@ from mcp_nursery.actors.nurseries import run_alongside
 from mcp_nursery.actors.outcomes import Loss
 from mcp_nursery.actors.server import Connector, ServerActor
 from mcp_nursery.actors.start_limiter import UNLIMITED
+from mcp_nursery.actors.transports.http.tokens import LOG_IN
 
 from ..error_line import kept_tail
 from ..events import ResourceUpdated
@@ -177,6 +178,7 @@ class Keeper:
     async def _incarnate(self) -> None:
         """Run one incarnation to its end, closed. What is due after it is found out on the way."""
         self._overruled = False
+        LOG_IN.set(self._settings.log_in)
         try:
             connector = self._now.spec.transport.connector(close_grace=self._settings.close_grace)
         except ConfigError as error:

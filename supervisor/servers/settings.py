@@ -14,7 +14,7 @@ from mcp_nursery.actors.callbacks import NO_CALLBACKS, Callbacks, CurrentRoots
 from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.actors.server import Permit
 from mcp_nursery.actors.start_limiter import UNLIMITED, StartLimiter
-from mcp_nursery.actors.transports.http.tokens import MemoryVault, Vault
+from mcp_nursery.actors.transports.http.tokens import MemoryVault, Tokens, Vault
 
 from ..auth.vault import ServerVault, words_of
 from ..restart_policy import RestartPolicy
@@ -57,15 +57,15 @@ def _start_limiters() -> dict[str | None, StartLimiter]:
     }
 
 
-def _login(spec: ServerSpec, settings: "SupervisorSettings") -> Callable[[], Awaitable[object]] | None:
+def _login(spec: ServerSpec, settings: "SupervisorSettings") -> Callable[[], Awaitable[Tokens]] | None:
     authorize = settings.callbacks.authorize
     if authorize is None or (words := words_of(spec)) is None or not words.needs_person:
         return None
 
-    async def log_in() -> None:
+    async def log_in() -> Tokens:
         from ..auth import login
 
-        await login.log_in(spec, settings.vault, authorize)
+        return await login.log_in(spec, settings.vault, authorize)
 
     return log_in
 
@@ -136,7 +136,7 @@ class KeeperSettings:
     """When it was last used, on Trio's clock; `inf` while it is being used, `-inf` if it never was."""
     tokens: ServerVault
     """What authorises it."""
-    log_in: Callable[[], Awaitable[object]] | None
+    log_in: Callable[[], Awaitable[Tokens]] | None
     """Has a person authorise it; None: nobody is asked."""
 
     @classmethod

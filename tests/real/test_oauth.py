@@ -3,6 +3,7 @@
 import json
 import logging
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import httpx2
@@ -246,6 +247,22 @@ async def test_a_scope_that_is_missing_is_seen_before_a_renewal(http):
     async with supervised(http.spec()) as supervisor:
         assert said(await supervisor.call_tool("admin", server="far")) == "done"
         assert said(await supervisor.call_tool("look", server="far")) == "seen"
+
+
+async def test_a_person_is_asked_for_the_scope_that_is_missing(http):
+    """Calls are refused meanwhile and the connection goes on; it has the new token once the person has agreed."""
+    await log_in_to(http)
+    person = Person()
+    async with supervised(http.spec(), callbacks=Callbacks(authorize=person)) as supervisor:
+        answer = None
+        with trio.fail_after(30):
+            while answer is None:
+                with suppress(ServerError):
+                    answer = said(await supervisor.call_tool("admin", server="far"))
+        assert answer == "done"
+        assert len(person.asked) == 1
+        assert status_of(supervisor, "far").incarnation == 1
+    assert http.journal.count("consent") == 2
 
 
 async def test_a_client_of_its_own_takes_the_scope_that_is_missing(http):

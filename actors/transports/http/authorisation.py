@@ -17,7 +17,7 @@ import httpx2
 import trio
 from attrs import define, evolve, field
 
-from ...errors import StartFailed
+from ...errors import NurseryError, StartFailed, one_line
 from ...nurseries import open_bare_nursery
 from ...outcomes import Challenge
 from ...secrets import TELL_SECRETS
@@ -25,7 +25,7 @@ from .auth import AuthUnavailable
 from .challenge import INSUFFICIENT_SCOPE, challenge_of
 from .grants import OAuth
 from .token_requests import Passing, Refused, refresh
-from .tokens import VAULT, TokenKey, Tokens, TokenStore, TokensUnreadable, joined
+from .tokens import LOG_IN, VAULT, TokenKey, Tokens, TokenStore, TokensUnreadable, joined
 
 if TYPE_CHECKING:
     from .oauth import Consent
@@ -60,15 +60,28 @@ class Authorisation(httpx2.Auth):
         store: Where its tokens are kept.
         tokens: What was kept there.
         nursery: Where they are renewed.
+        log_in: Asks a person; None if nobody can be asked.
     """
 
-    def __init__(self, words: OAuth, url: str, store: TokenStore, tokens: Tokens | None, nursery: trio.Nursery) -> None:
+    def __init__(
+        self,
+        words: OAuth,
+        url: str,
+        store: TokenStore,
+        tokens: Tokens | None,
+        nursery: trio.Nursery,
+        *,
+        log_in: Callable[[], Awaitable[Tokens]] | None = None,
+    ) -> None:
         self._words = words
         self._url = url
         self._store = store
         self._tokens = tokens
         self._nursery = nursery
+        self._log_in = log_in
         self._renewal: _Renewal | None = None
+        self._asked_for: set[str] = set()
+        """Scopes that a person was asked to add, once each: a server may refuse whatever is granted."""
 
     async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
         """See `httpx2.Auth`. A refusal that nothing here can mend is left to who asked.
@@ -142,6 +155,7 @@ class Authorisation(httpx2.Auth):
             return None
         if renewal.steps_up:
             await self._store.write(evolve(stored, wanted=joined(stored.wanted, renewal.challenge.scope)))
+            self._ask_for(renewal.challenge.scope or "")
             return None
         if stored.refresh is None:
             return None
@@ -151,6 +165,18 @@ class Authorisation(httpx2.Auth):
             if refusal.code == "invalid_grant":
                 await self._store.write(evolve(stored, refresh=None))
             raise
+
+    def _ask_for(self, scope: str) -> None:
+        """Have a person add this scope. Nobody waits: that may take a while, and later requests have the new token."""
+        if self._log_in is not None and scope not in self._asked_for:
+            self._asked_for.add(scope)
+            self._nursery.start_soon(self._ask, self._log_in)
+
+    async def _ask(self, log_in: Callable[[], Awaitable[Tokens]]) -> None:
+        try:
+            self._take(await log_in())
+        except NurseryError as error:
+            logger.warning("nothing was added to what a token is for: %s", one_line(error))
 
     async def _exchange(self, stored: Tokens | None, renewal: _Renewal) -> Tokens:
         """A token for what the client can show itself."""
@@ -210,7 +236,7 @@ async def open_authorisation(
         raise StartFailed(f"the tokens cannot be read: {error}", retriable=True, needs_auth=True) from error
     tell(set() if tokens is None else tokens.secrets)
     async with open_bare_nursery() as nursery:
-        authorisation = Authorisation(auth, url, store, tokens, nursery)
+        authorisation = Authorisation(auth, url, store, tokens, nursery, log_in=LOG_IN.get())
         try:
             yield authorisation
         finally:

@@ -1,6 +1,6 @@
 """Tokens, and where they are kept: the upper floor has the stores, and connections find theirs in `VAULT`."""
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from contextvars import ContextVar
 from hashlib import sha256
@@ -141,3 +141,6 @@ _FORGETFUL = MemoryVault()
 
 VAULT: ContextVar[Vault] = ContextVar("mcp_nursery_vault", default=_FORGETFUL)
 """Where a connection finds its tokens."""
+
+LOG_IN: ContextVar[Callable[[], Awaitable["Tokens"]] | None] = ContextVar("mcp_nursery_log_in", default=None)
+"""Has a person agree to what is wanted; None where nobody can be asked."""
