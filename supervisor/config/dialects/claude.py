@@ -6,7 +6,7 @@ from attrs import field, frozen
 
 from mcp_nursery.supervisor.config.values import Milliseconds, structurer
 
-from .translation import Translation
+from .translation import Translation, oauth
 
 
 @frozen(kw_only=True)
@@ -18,7 +18,8 @@ _words = structurer(_Words)
 
 
 def translate(written: dict[str, Any]) -> Translation:
-    """`timeout` is milliseconds for a call."""
+    """`timeout` is milliseconds for a call, `oauth` is `auth`."""
     translation = Translation(dict(written))
     translation.move("timeout", "callSeconds", _words(written).call_timeout)
+    oauth(translation)
     return translation

@@ -9,10 +9,10 @@ from attrs import field, frozen
 from mcp_nursery.supervisor.config.document import as_object
 from mcp_nursery.supervisor.config.values import FieldError, Milliseconds, structurer
 
-from .translation import Translation, each_text
+from .translation import Translation, each_text, oauth
 
 _BARE_VARIABLE = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)")
-_TEXTS = ("command", "args", "env", "cwd", "url", "httpUrl", "headers")
+_TEXTS = ("command", "args", "env", "cwd", "url", "httpUrl", "headers", "oauth")
 
 
 @frozen(kw_only=True)
@@ -30,6 +30,7 @@ def translate(written: dict[str, Any]) -> Translation:
     """`url` is SSE unless `type` says otherwise, `httpUrl` streamable HTTP, `timeout` milliseconds for a call.
 
     `$NAME` means `${NAME}`. `trust` is left alone: what is asked before a call is the host's decision, not a file's.
+    `oauth` is `auth`.
     """
     own = {key: each_text(value, _braced) if key in _TEXTS else value for key, value in written.items()}
     words = _words(own)
@@ -42,6 +43,7 @@ def translate(written: dict[str, Any]) -> Translation:
     translation.move("timeout", "callSeconds", words.call_timeout)
     translation.offer("allow", "includeTools", words.include_tools)
     translation.offer("deny", "excludeTools", words.exclude_tools)
+    oauth(translation)
     return translation
 
 

@@ -10,11 +10,11 @@ from mcp_nursery.supervisor.config.document import as_object
 from mcp_nursery.supervisor.config.values import FieldError, Milliseconds, structurer
 from mcp_nursery.supervisor.config.variables import texts_of
 
-from .translation import Translation, each_text
+from .translation import Translation, each_text, oauth
 
 _VARIABLE = re.compile(r"\{env:([A-Za-z_][A-Za-z0-9_]*)\}")
 _FILE = re.compile(r"\{file:[^}]*\}")
-_TEXTS = ("command", "environment", "cwd", "url", "headers")
+_TEXTS = ("command", "environment", "cwd", "url", "headers", "oauth")
 
 
 @frozen(kw_only=True)
@@ -73,6 +73,7 @@ def translate(written: dict[str, Any]) -> Translation:
     translation.move("timeout", "connectSeconds", words.connect_timeout)
     if limits is not None:
         _limit(translation, limits)
+    oauth(translation)
     return translation
 
 

@@ -52,6 +52,39 @@ class Translation:
         self.words[f"tools.{ours}"] = theirs
 
 
+_OF_OAUTH = {
+    "clientId": "clientId",
+    "clientSecret": "clientSecret",
+    "scope": "scopes",
+    "scopes": "scopes",
+    "callbackPort": "redirectPort",
+    "redirectUri": "redirectUri",
+}
+"""What hosts say under `oauth`, by what it is called under our `auth`."""
+
+
+def oauth(translation: Translation) -> None:
+    """Say `auth` of an entry with an object under `oauth`, unless that switches it off. What else is in it means
+    nothing, and is warned of; scopes may be one text.
+
+    Raises:
+        FieldError: The entry has `auth` besides.
+    """
+    said = as_object(translation.own.get("oauth"))
+    if said is None or said.get("enabled") is False:
+        return
+    known = {key: value for key, value in said.items() if key in _OF_OAUTH and value is not None}
+    left = {key: value for key, value in said.items() if key not in {*_OF_OAUTH, "enabled"}}
+    words = {_OF_OAUTH[key]: value for key, value in known.items()}
+    if isinstance(words.get("scopes"), str):
+        words["scopes"] = words["scopes"].split()
+    translation.move("oauth", "auth", {"type": "oauth", **words})
+    for key in words:
+        translation.words[f"auth.{key}"] = f"oauth.{next(theirs for theirs in known if _OF_OAUTH[theirs] == key)}"
+    if left:
+        translation.own["oauth"] = left
+
+
 Translate = Callable[[dict[str, Any]], Translation]
 """An entry without its nulls to our words; `Translation` itself where they are ours already. Raises `FieldError` for a
 word of the dialect that cannot be taken."""

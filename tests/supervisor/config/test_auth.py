@@ -9,6 +9,7 @@ from mcp_nursery.actors.errors import StartFailed
 from mcp_nursery.actors.secrets import TELL_SECRETS
 from mcp_nursery.supervisor import OAuth
 from mcp_nursery.supervisor.config.deferred import DeferredTransport, Resolver
+from mcp_nursery.supervisor.config.dialects import claude, gemini, opencode
 from mcp_nursery.supervisor.config.discovery import Origin
 from mcp_nursery.supervisor.config.entry import read_entry
 from mcp_nursery.supervisor.storage.store import spec_digest
@@ -165,3 +166,37 @@ async def test_connecting_tells_of_what_a_helper_printed():
     connector = spec_of(headersHelper=helper({"a": "helped-5ecret"})).transport.connector(close_grace=1)
     await connector._resolved()
     assert "helped-5ecret" in told
+
+
+# other hosts
+
+
+CLIENT = OAuth(client_id="me", client_secret="s", scopes=["read", "write"])
+
+
+@pytest.mark.parametrize(
+    ("translate", "said", "words"),
+    [
+        (claude.translate, {"clientId": "me", "callbackPort": 8080}, OAuth(client_id="me", redirect_port=8080)),
+        (claude.translate, {"scopes": "read write"}, OAuth(scopes=["read", "write"])),
+        (opencode.translate, {"clientId": "me", "clientSecret": "s", "scope": "read write"}, CLIENT),
+        (opencode.translate, {}, OAuth()),
+        (opencode.translate, False, None),
+        (
+            gemini.translate,
+            {"enabled": True, "clientId": "me", "clientSecret": "s", "scopes": ["read", "write"]},
+            CLIENT,
+        ),
+        (gemini.translate, {"enabled": False, "clientId": "me"}, None),
+    ],
+)
+def test_words_of_other_hosts(translate, said, words):
+    own = translate({"url": URL, "type": "http", "oauth": said}).own
+    assert spec_of(**{key: value for key, value in own.items() if key != "oauth"}).transport.auth == words
+
+
+def test_what_another_host_says_besides_is_warned_of():
+    said = {"clientId": 5, "tokenUrl": "https://issuer.example/token"}
+    translation = gemini.translate({"httpUrl": URL, "oauth": said})
+    assert translation.own["oauth"] == {"tokenUrl": "https://issuer.example/token"}
+    assert translation.words["auth.clientId"] == "oauth.clientId"
