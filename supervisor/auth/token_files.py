@@ -131,7 +131,7 @@ class TokenFile:
         document = self._document()
         if document is None:
             return None
-        said = document["tokens"]
+        said = dict(document["tokens"])
         if document["where"] == "keyring":
             secret = keyring.get(self._key.digest)
             if secret is None:

@@ -1,0 +1,197 @@
+"""Tokens that outlast a run: in a keyring or in a file, whole or not at all, and nobody's but this user's."""
+
+import threading
+
+import keyring
+import pytest
+import trio
+from keyring.backend import KeyringBackend
+from keyring.backends import null
+
+from mcp_nursery.actors.transports.http.tokens import TokenKey, Tokens, TokensUnreadable
+from mcp_nursery.supervisor.auth import token_files
+from mcp_nursery.supervisor.auth.token_files import TokenFolder
+
+KEY = TokenKey("https://far.example/mcp")
+TOKENS = Tokens(
+    "access-5ecret",
+    "refresh-5ecret",
+    expires_at=5.0,
+    scope="read",
+    issuer="https://issuer.example",
+    token_endpoint="https://issuer.example/token",
+    client={"client_id": "me", "client_secret": "client-5ecret"},
+)
+
+
+class Ring(KeyringBackend):
+    """A keyring in memory; `waits` for an event, or `fails`."""
+
+    priority = 1
+
+    def __init__(self):
+        self.kept = {}
+        self.fails = False
+        self.waits = None
+
+    def _do(self):
+        if self.waits is not None:
+            self.waits.wait()
+        if self.fails:
+            raise RuntimeError("access-5ecret is locked")
+
+    def get_password(self, service, username):
+        self._do()
+        return self.kept.get((service, username))
+
+    def set_password(self, service, username, password):
+        self._do()
+        self.kept[service, username] = password
+
+    def delete_password(self, service, username):
+        self._do()
+        del self.kept[service, username]
+
+
+@pytest.fixture
+def ring():
+    before = keyring.get_keyring()
+    ring = Ring()
+    keyring.set_keyring(ring)
+    yield ring
+    keyring.set_keyring(before)
+
+
+@pytest.fixture
+def no_ring(ring):
+    keyring.set_keyring(null.Keyring())
+
+
+@pytest.fixture
+def store(tmp_path):
+    tmp_path.chmod(0o700)
+    return TokenFolder(tmp_path / "tokens").store(KEY)
+
+
+async def test_with_a_keyring_no_file_holds_a_secret(ring, store, tmp_path):
+    await store.write(TOKENS)
+    assert await store.read() == TOKENS
+    everything = "".join(path.read_text() for path in (tmp_path / "tokens").iterdir())
+    assert "5ecret" not in everything
+    assert len(ring.kept) == 1
+    kept = await store.kept()
+    assert (kept.where, kept.issuer, kept.scope, kept.renewable) == ("keyring", TOKENS.issuer, "read", True)
+    assert await store.remove()
+    assert (ring.kept, await store.read(), await store.remove()) == ({}, None, False)
+
+
+async def test_without_one_a_file_of_this_user_alone_does(no_ring, store, tmp_path):
+    await store.write(TOKENS)
+    assert await store.read() == TOKENS
+    (path,) = (tmp_path / "tokens").glob("*.json")
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert "5ecret" not in repr(TOKENS)
+    path.chmod(0o644)
+    with pytest.raises(TokensUnreadable, match="not a file of this user's alone"):
+        await store.read()
+
+
+async def test_a_keyring_that_takes_nothing_is_none(ring, store):
+    """What an issuer has just renewed must not be lost."""
+    ring.fails = True
+    await store.write(TOKENS)
+    assert (await store.kept()).where == "file"
+    assert await store.read() == TOKENS
+
+
+async def test_a_keyring_that_is_locked_loses_nothing(ring, store):
+    await store.write(TOKENS)
+    ring.fails = True
+    with pytest.raises(TokensUnreadable, match="the keyring does not give them: RuntimeError") as caught:
+        await store.read()
+    assert "5ecret" not in str(caught.value)
+    with pytest.raises(TokensUnreadable):
+        await store.remove()
+    ring.fails = False
+    assert await store.read() == TOKENS
+
+
+async def test_a_keyring_that_never_answers_holds_nobody_up(ring, store, monkeypatch):
+    await store.write(TOKENS)
+    monkeypatch.setattr(token_files, "PATIENCE", 0.2)
+    ring.waits = threading.Event()
+    with trio.fail_after(5), pytest.raises(TokensUnreadable, match=r"no answer within 0\.2 s"):
+        await store.read()
+    ring.waits.set()
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{}", b"[]", b'{"format": 1}', b'{"format": 1, "where": "file", "tokens": 5}']
+)
+async def test_a_damaged_file_is_no_answer(no_ring, store, tmp_path, content):
+    await store.write(TOKENS)
+    (path,) = (tmp_path / "tokens").glob("*.json")
+    path.write_bytes(content)
+    with pytest.raises(TokensUnreadable):
+        await store.read()
+    await store.write(TOKENS)
+    assert await store.read() == TOKENS
+
+
+async def test_one_at_a_time_is_alone_with_them(no_ring, tmp_path):
+    tmp_path.chmod(0o700)
+    folder = TokenFolder(tmp_path / "tokens")
+    inside = []
+
+    async def enter():
+        async with folder.store(KEY).locked():
+            inside.append(1)
+            assert len(inside) == 1
+            await trio.sleep(0.02)
+            inside.pop()
+
+    with trio.fail_after(30):
+        async with trio.open_nursery() as nursery:
+            for _ in range(5):
+                nursery.start_soon(enter)
+
+
+async def test_who_waits_for_too_long_gives_up_and_who_is_cancelled_leaves(no_ring, store, monkeypatch):
+    monkeypatch.setattr(token_files, "LONGEST_RENEWAL", 0.2)
+    async with store.locked():
+        with pytest.raises(TokensUnreadable, match="another process is renewing them"):
+            async with store.locked():
+                pass
+        with trio.move_on_after(0.05) as scope:
+            async with store.locked():
+                pass
+        assert scope.cancelled_caught
+    async with store.locked():
+        pass
+
+
+async def test_what_another_host_writes_is_noticed(no_ring, tmp_path):
+    tmp_path.chmod(0o700)
+    one, other = (TokenFolder(tmp_path / "tokens").store(KEY) for _ in range(2))
+    assert await one.read() is None
+    with trio.fail_after(30):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(one.changed)
+            await other.write(TOKENS)
+    await one.write(TOKENS)
+    with trio.move_on_after(0.5) as scope:
+        await one.changed()
+    assert scope.cancelled_caught, "what it has written itself is no news to it"
+
+
+async def test_keys_do_not_share(no_ring, tmp_path):
+    """Another client, another issuer, another server: none of them is shown the tokens of one."""
+    tmp_path.chmod(0o700)
+    folder = TokenFolder(tmp_path / "tokens")
+    await folder.store(KEY).write(TOKENS)
+    for other in (
+        TokenKey(KEY.resource, "me"),
+        TokenKey(KEY.resource, "", "https://i"),
+        TokenKey("https://far.example/"),
+    ):
+        assert await folder.store(other).read() is None
