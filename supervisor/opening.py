@@ -105,7 +105,8 @@ async def open_supervisor(
         state: The SQLite file for what outlasts the block: eras, processes, agreements, pins. Default: the one in the
             user's state folder. `MemoryStore()` for none. Tokens are in the keyring, or in a folder `tokens` there.
         template: How public tool names are made, with `{tool}` and, usually, `{server}`.
-        reserved: Names of the host's own tools. A tool that would have one of them gets a hash after its name.
+        reserved: Names of the host's own tools. A tool that would have one of them gets a hash after its name. So does
+            one that would be called `list_mcp_resources` or `read_mcp_resource`, as toolsets have them.
         override: Reserved names that servers may take over after all; True: all of them.
         pins: What becomes of a tool whose title, description, schemas or hints are not what they were when it was first
             used, with this server and spec. `"report"`: an event, a line in the log, `Tool.change`. `"block"`: it is
@@ -147,13 +148,14 @@ async def open_supervisor(
     check_template(template)
     await loaded()
     from .calls.approval import Approvals
+    from .calls.resource_tools import NAMES
     from .telemetry.telemetry import telemetry_of
 
     store = SqliteStore(state) if state is None or isinstance(state, str | os.PathLike) else state
     settings = SupervisorSettings(
         policy=policy or RestartPolicy(),
         template=template,
-        reserved=kept_names,
+        reserved=kept_names | NAMES,
         shutdown_timeout=shutdown_timeout,
         environ=dict(os.environ),
         callbacks=with_roots,
@@ -171,7 +173,9 @@ async def open_supervisor(
     try:
         async with open_service_nursery() as services:
             try:
-                async with _running(settings, services, approvals, specs, gate=gate, drain=drain) as supervisor:
+                async with _running(
+                    settings, services, approvals, specs, reserved=kept_names, gate=gate, drain=drain
+                ) as supervisor:
                     yield supervisor
             except BaseException as error:
                 raised = error  # comes out below: through the nursery it would come out in a group
@@ -195,10 +199,12 @@ async def _running(
     approvals: "Approvals",
     specs: Iterable[ServerSpec],
     *,
+    reserved: Collection[str],
     gate: float,
     drain: float,
 ) -> "AsyncGenerator[Supervisor, None]":
     """Start everything, wait at the gate, and end everything, within a bound, however the block is left."""
+    from .calls.resource_tools import ResourceTools
     from .servers.servers import Servers
     from .supervisor import Supervisor
 
@@ -216,7 +222,7 @@ async def _running(
         )
 
     servers = Servers(settings, nursery, call_for_model)
-    supervisor = Supervisor(servers)
+    supervisor = Supervisor(servers, ResourceTools(servers, approvals, reserved))
     try:
         servers.start(specs)
         with trio.move_on_after(gate):

@@ -17,6 +17,7 @@ from .calls.attempts import Attempts
 from .calls.call import Call, Resend, WhenDown
 from .calls.fan_out import FanOut, Until, open_fan_out
 from .calls.others import Completing, PromptGet, ResourceRead
+from .calls.resource_tools import ResourceTools
 from .calls.target import Target
 from .calls.tool_call import ToolCall
 from .config import Config
@@ -40,8 +41,9 @@ from .toolset import Toolset
 class Supervisor:
     """Keeps MCP servers running and brings calls to them. Made by `open_supervisor`."""
 
-    def __init__(self, servers: Servers) -> None:
+    def __init__(self, servers: Servers, resource_tools: ResourceTools) -> None:
         self._servers = servers
+        self._resource_tools = resource_tools
 
     # -- tools ----------------------------------------------------------------------------------------------------
 
@@ -94,7 +96,7 @@ class Supervisor:
 
     def as_toolset(self) -> Toolset:
         """The tools as the loop of a model's host uses them; follows every change of the catalogue."""
-        return Toolset(self._servers)
+        return Toolset(self._servers, self._resource_tools)
 
     # -- calls ----------------------------------------------------------------------------------------------------
 

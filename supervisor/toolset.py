@@ -6,6 +6,7 @@ from typing import Any
 from mcp_nursery.actors.errors import NotApproved, NurseryError, UnknownTool
 from mcp_nursery.actors.reply import ProgressCallback
 
+from .calls.resource_tools import ResourceTools
 from .catalogue.catalogue import Catalogue
 from .servers.servers import Servers
 from .state_machine import KEEPS_TOOLS
@@ -23,13 +24,15 @@ class Toolset:
     the model needs no events. `changed` is for hosts that would rather wait.
     """
 
-    def __init__(self, servers: Servers) -> None:
+    def __init__(self, servers: Servers, resource_tools: ResourceTools) -> None:
         self._servers = servers
+        self._resource_tools = resource_tools
 
     @property
     def tools(self) -> tuple[Tool, ...]:
-        """The tools now, sorted by name."""
-        return self._servers.catalogue.value.tools
+        """The tools now, sorted by name. While servers have resources, `list_mcp_resources` and `read_mcp_resource` are
+        among them."""
+        return self._resource_tools.beside(self._servers.catalogue.value)
 
     def as_openai(self) -> list[dict[str, Any]]:
         """The tools now, as OpenAI-style APIs take them."""
@@ -92,7 +95,8 @@ class Toolset:
     def _find(self, name: str) -> Tool:
         self._servers.check_open()
         catalogue = self._servers.catalogue.value
-        tool = catalogue.find(name)
+        own = (tool for tool in self._resource_tools.of(catalogue) if tool.name == name)
+        tool = catalogue.find(name) or next(own, None)
         if tool is not None:
             return tool
         if held := catalogue.held_back(name):
@@ -108,7 +112,8 @@ class Toolset:
 
         def others(catalogue: Catalogue) -> tuple[Tool, ...] | None:
             self._servers.check_open()
-            return catalogue.tools if catalogue.tools != since else None
+            tools = self._resource_tools.beside(catalogue)
+            return tools if tools != since else None
 
         return await self._servers.catalogue.wait(others)
 

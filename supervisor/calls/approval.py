@@ -1,6 +1,6 @@
 """A model's call: a person, or a standing decision, agrees to it before it is made."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from attrs import field, frozen
@@ -42,16 +42,33 @@ class Approvals:
         tool = _as_declared_now(tool, servers)
         if arguments and self._drop_placeholders:
             arguments = without_placeholders(arguments, tool.input_schema)
+        await self.agree(tool, arguments, servers, declared=lambda: _as_declared_now(tool, servers))
+        return tool, arguments
+
+    async def agree(
+        self,
+        tool: Tool,
+        arguments: Mapping[str, Any] | None,
+        servers: Servers,
+        *,
+        declared: Callable[[], Tool] | None = None,
+    ) -> None:
+        """Have somebody agree to this very call, unless a standing decision does; `declared`: the tool as its server
+        declares it by then.
+
+        Raises:
+            NotApproved: Denied, held back, changed meanwhile, or nobody to ask.
+            TypeError: Who was asked gave no `Approval`.
+        """
         decision = self._rules.decide(tool, remembered=(tool.server, tool.definition_hash) in self._allowed)
         if decision is None:
             decision = await self._ask(tool, arguments, servers)
-            if _as_declared_now(tool, servers).definition_hash != tool.definition_hash:
+            if declared is not None and declared().definition_hash != tool.definition_hash:
                 raise NotApproved(tool.server, tool.tool, "its definition changed while it was asked about")
         if decision is Approval.DENY:
             raise NotApproved(tool.server, tool.tool, "denied")
         if decision is Approval.ALLOW_ALWAYS:
             self._allowed.add((tool.server, tool.definition_hash))
-        return tool, arguments
 
     async def _ask(self, tool: Tool, arguments: Mapping[str, Any] | None, servers: Servers) -> Approval:
         if self._approve is None:

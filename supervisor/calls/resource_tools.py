@@ -1,0 +1,178 @@
+"""Two tools of our own for a model: what resources there are, and what one holds. There exactly while some server has
+any."""
+
+import json
+from collections.abc import Collection, Iterable, Mapping
+from hashlib import sha256
+from typing import Any, Final
+
+import trio
+from attrs import define, evolve, field
+
+from mcp_nursery.actors.errors import InvalidArguments
+from mcp_nursery.actors.reply import ProgressCallback
+
+from ..catalogue.catalogue import Catalogue
+from ..resources.results import ResourceResult
+from ..security.untrusted_marks import MAX_RESULT_CHARS, clean_name
+from ..servers.servers import Servers
+from ..tools.results import ToolResult
+from ..tools.tool import Tool
+from .approval import Approvals
+from .attempts import Attempts
+from .call import Call
+from .others import ResourceRead
+
+LIST: Final = "list_mcp_resources"
+READ: Final = "read_mcp_resource"
+NAMES: Final = frozenset([LIST, READ])
+"""No tool of a server gets one of these."""
+
+_EVERY_SERVER = "every server"
+"""In the place of a server's name."""
+
+_SAID = 200
+"""Characters of a description that are listed."""
+
+_LISTS = (
+    "Lists the resources that the MCP servers offer, one JSON object a line: its URI, server, name and description."
+)
+_READS = (
+    "Reads one resource of an MCP server by its URI: one that is listed, one made from a listed template, or one that "
+    "the result of a tool links to. Give the server of that tool with a URI that is not listed."
+)
+_SERVER = {"type": "string", "description": "The server's name."}
+_ARGUMENTS: Final[Mapping[str, dict[str, Any]]] = {
+    LIST: {"type": "object", "properties": {"server": _SERVER}},
+    READ: {"type": "object", "properties": {"uri": {"type": "string"}, "server": _SERVER}, "required": ["uri"]},
+}
+
+
+@define(eq=False)
+class ResourceTools:
+    """Makes the tools, and does what a model wants of them."""
+
+    _servers: Servers
+    _approvals: Approvals
+    _reserved: Collection[str]
+    """Names of the host's own tools."""
+    _made: tuple[Tool, ...] = field(default=(), init=False)
+    _seen: tuple[Catalogue, tuple[Tool, ...]] | None = field(default=None, init=False)
+
+    def beside(self, catalogue: Catalogue) -> tuple[Tool, ...]:
+        """All tools of the catalogue, and these if there are resources, sorted by name."""
+        if self._seen is None or self._seen[0] is not catalogue:
+            own = self.of(catalogue)
+            tools = sorted((*catalogue.tools, *own), key=lambda tool: tool.name) if own else catalogue.tools
+            self._seen = catalogue, tuple(tools)
+        return self._seen[1]
+
+    def of(self, catalogue: Catalogue) -> tuple[Tool, ...]:
+        """These, if there are resources."""
+        if not (catalogue.resources or catalogue.resource_templates):
+            return ()
+        self._made = self._made or (self._tool(LIST, _LISTS), self._tool(READ, _READS))
+        return self._made
+
+    def _tool(self, name: str, described: str) -> Tool:
+        from mcp_types import Tool as Definition
+        from mcp_types import ToolAnnotations
+
+        hints = ToolAnnotations(read_only_hint=True)
+        definition = Definition(name=name, description=described, input_schema=_ARGUMENTS[name], annotations=hints)
+        return Tool(
+            name=name if name not in self._reserved else f"{name}_{sha256(name.encode()).hexdigest()[:8]}",
+            server=_EVERY_SERVER,
+            tool=name,
+            definition=definition,
+            available=True,
+            trusted_hints=True,
+            requires_approval=name == READ,
+            invoke=self._list if name == LIST else self._read,
+        )
+
+    async def _list(
+        self,
+        tool: Tool,
+        arguments: Mapping[str, Any] | None,
+        *,
+        timeout: float | None,
+        on_progress: ProgressCallback | None,
+        meta: Mapping[str, Any] | None,
+    ) -> ToolResult:
+        """What is known is told; no server is asked."""
+        del timeout, on_progress, meta
+        await trio.lowlevel.checkpoint()
+        server = self._server(_texts(tool, arguments).get("server"))
+        catalogue = self._servers.catalogue.value
+        lines = [
+            json.dumps({key: value for key, value in line.items() if value}, ensure_ascii=False)
+            for line in _listed(catalogue)
+            if server in (None, line["server"])
+        ]
+        return _result(tool, "\n".join(lines))
+
+    async def _read(
+        self,
+        tool: Tool,
+        arguments: Mapping[str, Any] | None,
+        *,
+        timeout: float | None,
+        on_progress: ProgressCallback | None,
+        meta: Mapping[str, Any] | None,
+    ) -> ToolResult:
+        """What a model reads is the model's decision: it goes through approval, as a tool of the server."""
+        del on_progress
+        given = _texts(tool, arguments)
+        if "uri" not in given:
+            raise InvalidArguments("uri is missing", tool=tool.name)
+        uri, server = given["uri"], self._server(given.get("server"))
+        owner = server or self._servers.catalogue.value.owner_of(uri, self._servers.snapshots)
+        if owner is not None:
+            self._servers.snapshot(owner)
+            wanted = evolve(tool, server=owner)
+            await self._approvals.agree(wanted, {"uri": uri}, self._servers)
+        call = Call(uri, server=owner, timeout=timeout, meta=meta)
+        read = await Attempts(ResourceRead(call, self._servers)).run()
+        return _result(tool, read.full_text, read)
+
+    def _server(self, named: str | None) -> str | None:
+        """The server of this name, also as the marks around results write it."""
+        if named is None or named in self._servers.snapshots:
+            return named
+        return next((name for name in self._servers.snapshots if clean_name(name) == named), named)
+
+
+def _texts(tool: Tool, arguments: Mapping[str, Any] | None) -> dict[str, str]:
+    given = {name: value for name, value in (arguments or {}).items() if value is not None}
+    known = tool.input_schema["properties"]
+    if wrong := [name for name, value in given.items() if name not in known or not isinstance(value, str)]:
+        raise InvalidArguments(f"{wrong[0]:.80} must be one of the texts {', '.join(known)}", tool=tool.name)
+    return given
+
+
+def _listed(catalogue: Catalogue) -> Iterable[dict[str, Any]]:
+    for each in catalogue.resources:
+        said = (each.description or "")[:_SAID]
+        kind = {"mimeType": each.mime_type, "size": each.size}
+        yield {"uri": each.uri, "server": each.server, "name": each.title or each.name, "description": said, **kind}
+    for template in catalogue.resource_templates:
+        said, name = (template.description or "")[:_SAID], template.title or template.name
+        yield {"uriTemplate": template.uri_template, "server": template.server, "name": name, "description": said}
+
+
+def _result(tool: Tool, text: str, read: ResourceResult | None = None) -> ToolResult:
+    from mcp_types import TextContent
+
+    return ToolResult(
+        full_text=text,
+        content=[TextContent(type="text", text=text)],
+        structured=None,
+        is_error=False,
+        duration=0.0 if read is None else read.duration,
+        server=tool.server if read is None else read.server,
+        tool=tool.tool,
+        incarnation=0 if read is None else read.incarnation,
+        max_result_chars=MAX_RESULT_CHARS if read is None else read.max_result_chars,
+        signals=() if read is None else read.signals,
+    )
