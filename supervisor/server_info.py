@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
-from attrs import Factory, field, frozen
+from attrs import frozen
 
 from mcp_nursery.actors.messages import Handshake
 
@@ -22,25 +22,13 @@ class Introduction:
     capabilities: dict[str, Any] | None = None
     """JSON."""
 
-    _flat: bool = field(
-        default=Factory(lambda self: _is_flat(self.server_info), takes_self=True), init=False, repr=False, eq=False
-    )
-    """Whether it is texts alone, and its copy one step: a third of the time that the status of all servers takes."""
-
     def own_info(self) -> dict[str, Any] | None:
         """A copy of it, for somebody who may change it."""
-        info = self.server_info
-        if info is None or self._flat:
-            return info and info.copy()
-        return cast("dict[str, Any]", _each_text(info, _as_it_is))
+        return None if self.server_info is None else _copied(self.server_info)
 
     def own_capabilities(self) -> dict[str, Any] | None:
-        """A copy of them, as of `own_info`."""
-        return None if self.capabilities is None else _each_text(self.capabilities, _as_it_is)
-
-
-def _is_flat(info: dict[str, Any] | None) -> bool:
-    return info is not None and all(type(each) is str for each in info.values())
+        """A copy of them, for somebody who may change it."""
+        return None if self.capabilities is None else _copied(self.capabilities)
 
 
 def introduction_of(handshake: Handshake, redact: Callable[[str], str]) -> Introduction:
@@ -58,8 +46,15 @@ def _shown(said: "BaseModel | None", redact: Callable[[str], str]) -> dict[str, 
     return None if said is None else _each_text(said.model_dump(by_alias=True, mode="json", exclude_none=True), redact)
 
 
-def _as_it_is(text: str) -> str:
-    return text
+def _copied(value: Any) -> Any:
+    """A copy of all that may be changed in it. Often made, of all servers at once."""
+    if type(value) is dict:
+        parts = cast("dict[str, object]", value)
+        return {key: _copied(part) if type(part) in _CHANGEABLE else part for key, part in parts.items()}
+    return [_copied(item) if type(item) in _CHANGEABLE else item for item in value]
+
+
+_CHANGEABLE = (dict, list)
 
 
 def _each_text(value: object, change: Callable[[str], str]) -> Any:
