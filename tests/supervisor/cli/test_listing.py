@@ -25,6 +25,7 @@ STATUS = [
     "capabilities",
     "source",
     "description",
+    "challenge",
 ]
 TOOL = ["name", "server", "tool", "description", "input_schema", "annotations", "requires_approval"]
 
