@@ -85,3 +85,17 @@ async def test_completion(supervisor):
     assert await values("completable-prompt", "name", "") == []
     assert await values("resource-prompt", "resourceType", "T") == ["Text"]
     assert await values("resource-prompt", "resourceId", "7") == ["7"]
+
+
+async def test_subscriptions(supervisor):
+    """News come at once, or at the server's next turn, 5 s later; after a loss of the connection there may be some."""
+    uri = "demo://resource/static/document/features.md"
+    async with supervisor.subscribe(uri, server=NAME) as updates:
+        await supervisor.call_tool("toggle-subscriber-updates", server=NAME)
+        while not (update := await updates.receive()).certain:
+            pass
+        assert (update.server, update.uri) == (NAME, uri)
+        await supervisor.reconnect(NAME)
+        while (update := await updates.receive()).certain:
+            pass
+        assert (update.server, update.uri) == (NAME, uri)

@@ -90,3 +90,14 @@ async def test_what_its_tools_ask_of_the_host(supervisor, host, spoken, tmp_path
         assert not host.asked
     else:
         assert texts == {"greet": "hello Ada", "think": "parrot: I heard birds", "where": tmp_path.as_uri()}
+
+
+async def test_resources_and_prompts(supervisor):
+    assert [resource.uri for resource in await supervisor.list_resources(NAME)] == ["note://today"]
+    assert [template.uri_template for template in supervisor.resource_templates] == ["note://day/{day}"]
+    assert (await supervisor.read_resource("note://today")).full_text == "Buy milk."
+    assert (await supervisor.read_resource("note://day/monday")).full_text == "Nothing on monday."
+    (prompt,) = await supervisor.list_prompts(NAME)
+    assert [argument.name for argument in prompt.arguments] == ["topic"]
+    (message,) = (await supervisor.get_prompt(prompt.name, {"topic": "birds"})).messages
+    assert message.content.text == "Summarise what you know of birds."
