@@ -35,7 +35,11 @@ def one(kind: str, place: int, stride: int, verbose: bool) -> tuple[str, int, li
         if verbose:
             print(case, *found, sep="\n    ", flush=True)
 
-    count = trio.run(sweep, kind, [fault], stride, tell)
+    count = 0
+    try:
+        count = trio.run(sweep, kind, [fault], stride, tell)
+    except Exception as error:  # the others go on
+        problems.append(f"broken off: {error!r}")
     return f"{kind} / {fault.place.value}: {fault.name}", count, problems
 
 

@@ -46,8 +46,7 @@ class HttpPeer(TcpPeer):
     async def listen(self) -> None:
         await super().listen()
         listener, port = self._listener, self.port
-        self.port = 0
-        await self.accept()
+        await super().listen()
         self._other, self.other_port = self._listener, self.port
         self._listener, self.port = listener, port
 

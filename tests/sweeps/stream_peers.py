@@ -52,25 +52,36 @@ class StdioPeer(Peer):
         return [(asked.link, b"".join(message + b"\n" for message in messages))]
 
 
+async def bound(port: int) -> trio.socket.SocketType:
+    """A socket on this port of loopback; 0: on any. Several may be bound to one port while at most one listens."""
+    made = trio.socket.socket()
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    await made.bind(("127.0.0.1", port))
+    return made
+
+
 class TcpPeer(Peer):
     """Listens on a port of loopback, and keeps it while it refuses."""
 
     port = 0
 
     async def listen(self) -> None:
+        self.nursery.start_soon(self._hold, held := await bound(0))
+        self.port = held.getsockname()[1]
         await self.accept()
 
     async def accept(self) -> None:
-        listener = trio.socket.socket()
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        await listener.bind(("127.0.0.1", self.port))
+        self._listener = listener = await bound(self.port)
         listener.listen(64)
-        self.port = listener.getsockname()[1]
-        self._listener = listener
         self.nursery.start_soon(self._accept, listener)
 
     def refuse(self) -> None:
         self._listener.close()
+
+    async def _hold(self, held: trio.socket.SocketType) -> None:
+        """Keep the port: nobody else gets it while no socket listens on it."""
+        with held:
+            await trio.sleep_forever()
 
     async def _accept(self, listener: trio.socket.SocketType) -> None:
         with listener:
