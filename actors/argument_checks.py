@@ -61,7 +61,7 @@ def function_or_none(value: object) -> str | None:
     return None if value is None or callable(value) else "an async function or None"
 
 
-def chosen(argument: str, value: object, check: Check) -> None:
+def check_argument(argument: str, value: object, check: Check) -> None:
     """Refuse an argument of a call or a function.
 
     Raises:
@@ -71,7 +71,7 @@ def chosen(argument: str, value: object, check: Check) -> None:
         raise ValueError(f"{argument} must be {wanted}, not {_shown(value)}")
 
 
-def configured(argument: str, value: object, check: Check, *, server: str | None = None) -> None:
+def check_setting(argument: str, value: object, check: Check, *, server: str | None = None) -> None:
     """Refuse a setting.
 
     Raises:
@@ -82,14 +82,14 @@ def configured(argument: str, value: object, check: Check, *, server: str | None
 
 
 def choice(check: Check) -> Callable[[Any, "Attribute[Any]", object], None]:
-    """`chosen`, as attrs validates a field."""
-    return lambda _call, attribute, value: chosen(attribute.name, value, check)
+    """`check_argument`, as attrs validates a field."""
+    return lambda _call, attribute, value: check_argument(attribute.name, value, check)
 
 
 def setting(check: Check) -> Callable[[Any, "Attribute[Any]", object], None]:
-    """`configured`, as attrs validates a field of what has a name."""
+    """`check_setting`, as attrs validates a field of what has a name."""
     return lambda spec, attribute, value: (
-        None if check(value) is None else configured(attribute.name, value, check, server=spec.name)
+        None if check(value) is None else check_setting(attribute.name, value, check, server=spec.name)
     )
 
 

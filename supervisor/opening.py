@@ -9,7 +9,14 @@ import trio
 from attrs import evolve
 from tricycle import open_service_nursery
 
-from mcp_nursery.actors.argument_checks import configured, function_or_none, instance_of, one_of, several, true_or_false
+from mcp_nursery.actors.argument_checks import (
+    check_setting,
+    function_or_none,
+    instance_of,
+    one_of,
+    several,
+    true_or_false,
+)
 from mcp_nursery.actors.callbacks import NO_CALLBACKS, Callbacks, CurrentRoots, Roots
 from mcp_nursery.actors.errors import ConfigError, NurseryError, leaves, one_line
 from mcp_nursery.actors.roots import roots_or_none
@@ -128,19 +135,19 @@ async def open_supervisor(
         NurseryError: On leaving, when a task of the supervisor itself crashed: a bug of ours.
     """
     _check_trio()
-    configured("policy", policy, instance_of(RestartPolicy, optional=True))
-    configured("approve", approve, function_or_none)
-    configured("approval_rules", approval_rules, instance_of(ApprovalRules, optional=True))
-    configured("callbacks", callbacks, instance_of(Callbacks))
-    configured("roots", roots, roots_or_none)
+    check_setting("policy", policy, instance_of(RestartPolicy, optional=True))
+    check_setting("approve", approve, function_or_none)
+    check_setting("approval_rules", approval_rules, instance_of(ApprovalRules, optional=True))
+    check_setting("callbacks", callbacks, instance_of(Callbacks))
+    check_setting("roots", roots, roots_or_none)
     if roots is not None and callbacks.roots is not None:
         raise ConfigError("the callbacks have roots already", field="roots")
     given = callbacks.roots if roots is None else roots
     current_roots = CurrentRoots(_working_directory() if given is None else given)
     with_roots = evolve(callbacks, roots=current_roots)
-    configured("trust", trust, function_or_none)
-    configured("pins", pins, one_of(PinMode))
-    configured("drop_placeholders", drop_placeholders, true_or_false)
+    check_setting("trust", trust, function_or_none)
+    check_setting("pins", pins, one_of(PinMode))
+    check_setting("drop_placeholders", drop_placeholders, true_or_false)
     rules = approval_rules or ApprovalRules()
     given_up = reserved if override is True else override or ()
     kept_names = frozenset(several(reserved)) - frozenset(several(given_up))

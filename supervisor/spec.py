@@ -51,10 +51,10 @@ def _nonempty(_spec: object, _attribute: object, value: str) -> None:
 
 def _transport(spec: "ServerSpec", attribute: Any, value: Any) -> None:
     if not (hasattr(value, "kind") and hasattr(value, "connector")):
-        told = (
+        problem = (
             f"must be a transport, such as StdioTransport(…) or InProcessTransport(server), not {type(value).__name__}"
         )
-        raise ConfigError(told, server=spec.name, field=attribute.name)
+        raise ConfigError(problem, server=spec.name, field=attribute.name)
 
 
 @frozen

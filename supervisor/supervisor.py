@@ -6,7 +6,7 @@ from typing import Any, final
 
 import trio
 
-from mcp_nursery.actors.argument_checks import chosen, true_or_false
+from mcp_nursery.actors.argument_checks import check_argument, true_or_false
 from mcp_nursery.actors.callbacks import Roots
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import ConfigError, NurseryError, UnknownTool
@@ -79,7 +79,7 @@ class Supervisor:
 
     async def _list(self, server: str | None, *, refresh: bool) -> None:
         """Have everything listed that can be. See `list_tools`."""
-        chosen("refresh", refresh, true_or_false)
+        check_argument("refresh", refresh, true_or_false)
         servers = self._servers
         servers.check_open()
         if server is not None:
@@ -515,7 +515,7 @@ class Supervisor:
             ValueError: They are none of these.
             SupervisorClosed: The block was left.
         """
-        chosen("roots", roots, are_roots)
+        check_argument("roots", roots, are_roots)
         await self._servers.set_roots(roots)
 
     def statistics(self) -> SupervisorStatistics:

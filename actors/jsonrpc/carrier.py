@@ -149,7 +149,7 @@ class Carrier(Protocol):
         """The conversation has been opened: from now on a failure is one of a conversation under way."""
         ...
 
-    def explain(self, error: Exception, told: str) -> Loss:
+    def explain(self, error: Exception, problem: str) -> Loss:
         """How the connection stands after a request of the session has failed with this error; `told`: in one line."""
         ...
 

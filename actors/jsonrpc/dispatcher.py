@@ -264,13 +264,13 @@ class Endpoint(Requests):
     def refuse(self, frame: bytes, problem: str, origin: Origin) -> None:
         """Refuse a frame. The peer that asks, or the caller that waits for it, is told, if the frame says which."""
         logger.warning("refused %s", problem)
-        told = large_messages.members(frame)
-        method, request_id = told.get("method"), as_request_id(told.get("id"))
-        if "method" in told:
+        members = large_messages.members(frame)
+        method, request_id = members.get("method"), as_request_id(members.get("id"))
+        if "method" in members:
             if request_id is not None and isinstance(method, str):
                 origin.respond(codec.error(request_id, INVALID_REQUEST, problem))
         elif request_id is not None:
-            slot = self._table.find(told)
+            slot = self._table.find(members)
             if slot is not None and origin.may_answer(slot):
                 self.conclude(slot, Malformed(problem))
         elif len(self._table) and frame.lstrip()[:1] in (b"{", b"["):  # not if it is no message at all

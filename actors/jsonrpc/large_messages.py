@@ -179,8 +179,8 @@ def _has_long_integers(frame: bytes, most: int) -> Steps[bool]:
             raise Refused(f"{_size(frame)} with a number of more than {_DIGITS} digits")
         values += _marks(piece) + digits.count(codec.LONG_INTEGER)
         if values > most:
-            told = f"more than {most} JSON values, the most a message may have"
-            raise Refused(f"{_size(frame)} with {told}: every 19 digits of a number count as one")
+            limit = f"more than {most} JSON values, the most a message may have"
+            raise Refused(f"{_size(frame)} with {limit}: every 19 digits of a number count as one")
         yield
     return long
 

@@ -65,8 +65,8 @@ class CallTable:
         slot = None if token is None else self._waiting.get(coerce_request_id(token))
         progress, message = _number(params.get("progress")), params.get("message")
         if slot is not None and progress is not None:
-            told = message[:_MESSAGE] if isinstance(message, str) else None
-            slot.report(progress, _number(params.get("total")), told)
+            text = message[:_MESSAGE] if isinstance(message, str) else None
+            slot.report(progress, _number(params.get("total")), text)
 
     def fail_all(self, loss: Loss) -> None:
         """Decide every waiting slot: the connection is gone."""

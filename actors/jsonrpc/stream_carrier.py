@@ -62,16 +62,16 @@ class StreamCarrier(SharedOrigin):
         """Withdraw each frame of which no byte has left, and tell the peer of the others with one write."""
         begun = [slot for slot in slots if not self.outbox.withdraw(slot) and slot.sent]
         if begun and reason is not None and not self._is_lost:
-            told = ({"requestId": slot.request_id, "reason": reason} for slot in begun)
-            self.send([Outgoing(codec.notification("notifications/cancelled", each)) for each in told])
+            cancelled = ({"requestId": slot.request_id, "reason": reason} for slot in begun)
+            self.send([Outgoing(codec.notification("notifications/cancelled", each)) for each in cancelled])
 
     def opened(self) -> None:
         """See `Carrier`."""
 
-    def explain(self, error: Exception, told: str) -> Loss:
+    def explain(self, error: Exception, problem: str) -> Loss:
         """See `Carrier`."""
         del error
-        return Loss(told)
+        return Loss(problem)
 
     # -- in -------------------------------------------------------------------------------------------------------
 

@@ -128,14 +128,14 @@ async def _drive_out(orphans: Sequence[Orphan], number: signal.Signals, seconds:
         Whether nobody is left `seconds` after the first were signalled.
     """
     since = min((orphan.since for orphan in orphans), default=0)
-    told: set[ProcessId] = set()
+    signalled: set[ProcessId] = set()
     with trio.CancelScope() as limit:
         while left := _all_left(orphans, await read_aside(since)):
-            for process in left - told:
+            for process in left - signalled:
                 signal_one(process, number)
-            if not told:
+            if not signalled:
                 limit.deadline = trio.current_time() + seconds
-            told |= left
+            signalled |= left
             await trio.sleep(_POLL)
         return True
     return False

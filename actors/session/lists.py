@@ -200,8 +200,8 @@ class Lists:
             noun = _LISTINGS[kind].noun
             also = any(self._sizes[other] for other in ListKind if other is not kind)
             whose = f"its {noun} definitions{' and other lists' if also else ''}"
-            told = f"{whose} exceed {size_text(self._most)}, the limit for one server (max_kept_bytes)"
-            raise TooLarge(INTERNAL_ERROR, told)
+            problem = f"{whose} exceed {size_text(self._most)}, the limit for one server (max_kept_bytes)"
+            raise TooLarge(INTERNAL_ERROR, problem)
 
 
 def _offered(capabilities: ServerCapabilities | None, kinds: Collection[ListKind]) -> Sequence[ListKind]:

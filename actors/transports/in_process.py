@@ -143,8 +143,8 @@ class ObjectCarrier:
 
     def _end(self, error: BaseException) -> None:
         first = next(leaves(error))
-        told = f"{type(first).__name__}: {first}" if str(first) else type(first).__name__
-        self._loss = Loss(f"the server object ended: {folded(told)}")
+        problem = f"{type(first).__name__}: {first}" if str(first) else type(first).__name__
+        self._loss = Loss(f"the server object ended: {folded(problem)}")
 
     # -- out ------------------------------------------------------------------------------------------------------
 
@@ -176,10 +176,10 @@ class ObjectCarrier:
     def opened(self) -> None:
         """See `Carrier`."""
 
-    def explain(self, error: Exception, told: str) -> Loss:
+    def explain(self, error: Exception, problem: str) -> Loss:
         """See `Carrier`."""
         del error
-        return Loss(told)
+        return Loss(problem)
 
     # -- one request ----------------------------------------------------------------------------------------------
 

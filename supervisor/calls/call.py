@@ -17,7 +17,7 @@ from attrs import define, field, frozen
 from opentelemetry.context import get_current
 from opentelemetry.propagate import inject
 
-from mcp_nursery.actors.argument_checks import Check, chosen, function_or_none, one_of, seconds_or_none
+from mcp_nursery.actors.argument_checks import Check, check_argument, function_or_none, one_of, seconds_or_none
 from mcp_nursery.actors.enums import Delivery
 from mcp_nursery.actors.errors import CallError, CallTimeout, InvalidArguments, NurseryError, SupervisorClosed
 from mcp_nursery.actors.jsonrpc.codec import encode
@@ -76,9 +76,9 @@ class Call:
         for option, check in _CHECKS.items():
             value = getattr(self, option)
             if value is not None and check(value) is not None:
-                chosen(option, value, check)
+                check_argument(option, value, check)
         if self.resend != "safe":
-            chosen("resend", self.resend, _RESEND)
+            check_argument("resend", self.resend, _RESEND)
 
 
 def encode_arguments(arguments: object, name: str, server: str | None) -> bytes | None:

@@ -11,7 +11,7 @@ from typing import Final, Literal, Self, final
 import trio
 from attrs import define, frozen
 
-from mcp_nursery.actors.argument_checks import chosen, number
+from mcp_nursery.actors.argument_checks import check_argument, number
 from mcp_nursery.actors.errors import NurseryError
 from mcp_nursery.actors.messages import Request
 from mcp_nursery.actors.nurseries import open_bare_nursery
@@ -277,7 +277,7 @@ async def open_fan_out(
 ) -> AsyncGenerator[FanOut, None]:
     """See `Supervisor.fan_out`."""
     wanted = _successes(until)
-    chosen("limit", limit, lambda value: None if value is None or number(value) else "a number of calls >= 1")
+    check_argument("limit", limit, lambda value: None if value is None or number(value) else "a number of calls >= 1")
     async with open_bare_nursery() as nursery:
         sending = _Sending(servers, nursery, limit=math.inf if limit is None else limit)
         fan_out = FanOut(sending, wanted=wanted)
@@ -296,5 +296,5 @@ def _successes(until: Until) -> float:
     """
     words = {"all": math.inf, "first": 1}
     fits = until in words if isinstance(until, str) else number(until)
-    chosen("until", until, lambda _: None if fits else "'all', 'first' or a number of successes >= 1")
+    check_argument("until", until, lambda _: None if fits else "'all', 'first' or a number of successes >= 1")
     return words[until] if isinstance(until, str) else until

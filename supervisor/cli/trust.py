@@ -69,10 +69,10 @@ def _project(file: Path | None) -> Config:
 
 
 def _shown(requests: Sequence[TrustRequest], open_ones: Sequence[TrustRequest], config: Config) -> str:
-    told = [[*_lines(request), *([] if request in open_ones else ["(trusted already)"])] for request in requests]
-    if not told:
+    entries = [[*_lines(request), *([] if request in open_ones else ["(trusted already)"])] for request in requests]
+    if not entries:
         return "\n".join(f"{visible(file)}: nothing in it needs your trust" for file in config.files)
-    return "\n\n".join("\n".join(lines) for lines in told)
+    return "\n\n".join("\n".join(lines) for lines in entries)
 
 
 def _ask(requests: Sequence[TrustRequest], shown: str) -> None:

@@ -9,7 +9,7 @@ from typing import Final
 
 from attrs import evolve, field, frozen
 
-from mcp_nursery.actors.argument_checks import chosen, true_or_false
+from mcp_nursery.actors.argument_checks import check_argument, true_or_false
 from mcp_nursery.actors.errors import ConfigError, one_line
 from mcp_nursery.supervisor.spec import ServerSpec
 
@@ -113,7 +113,7 @@ def discover_config(
         ValueError: `project`, `user` or `hosts` is neither True nor False.
     """
     for name, value in {"project": project, "user": user, "hosts": hosts}.items():
-        chosen(name, value, true_or_false)
+        check_argument(name, value, true_or_false)
     origins, unfound = _found_in(folder or os.curdir) if project else ([], ())
     origins += user_files(hosts=hosts) if user else []
     files, errors = read_found(origins, inputs=inputs)

@@ -92,10 +92,10 @@ class Redactor:
 
         Of what was told before it keeps the last 100: tokens that change at each connect do not pile up.
         """
-        told = _worth_looking_for(form for value in values for form in (value, value.partition(" ")[2].strip()))
-        if set(told) <= set(self._values):
+        found = _worth_looking_for(form for value in values for form in (value, value.partition(" ")[2].strip()))
+        if set(found) <= set(self._values):
             return self
-        return type(self)(tuple(dict.fromkeys((*told, *self._values[:MAX_EARLIER]))))
+        return type(self)(tuple(dict.fromkeys((*found, *self._values[:MAX_EARLIER]))))
 
     def text(self, text: str) -> str:
         """The text without secrets."""

@@ -74,8 +74,8 @@ def evidence_of(error: httpx2.RequestError, address: Address) -> Evidence:
     for cause in _causes(error):
         match cause:
             case ssl.SSLCertVerificationError():
-                told = f"the certificate of {host} is not trusted: {cause.verify_message}"
-                return Evidence(told, Fault.UNTRUSTED)
+                problem = f"the certificate of {host} is not trusted: {cause.verify_message}"
+                return Evidence(problem, Fault.UNTRUSTED)
             case ssl.SSLError() if isinstance(error, httpx2.ConnectError):
                 return Evidence(f"TLS with {host} failed: {cause.reason or 'no reason given'}", Fault.UNREACHED)
             case socket.gaierror():

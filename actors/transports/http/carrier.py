@@ -23,7 +23,7 @@ from ...reply import ReplySlot
 from .client import HttpClient
 from .exchange import SESSION, Exchange
 from .failures import Evidence, Failure, Fault, Phase, Reason, classify, loss_of
-from .request import Listening, Request
+from .request import Listening, RequestExchange
 from .responses import EVENTS
 
 logger: Final = logging.getLogger(__name__)
@@ -118,8 +118,8 @@ class HttpCarrier:
             exchange.scope.cancel()
 
     def _take_back(self, slot: ReplySlot, reason: str) -> None:
-        told = {"requestId": slot.request_id, "reason": reason}
-        self.begin(Exchange(self, Outgoing(codec.notification("notifications/cancelled", told))))
+        params = {"requestId": slot.request_id, "reason": reason}
+        self.begin(Exchange(self, Outgoing(codec.notification("notifications/cancelled", params))))
 
     def _exchange(self, outgoing: Outgoing) -> Exchange:
         """The exchange of a request."""
@@ -167,13 +167,13 @@ class HttpCarrier:
         """See `Carrier`."""
         self.phase = Phase.CALL
 
-    def explain(self, error: Exception, told: str) -> Loss:
+    def explain(self, error: Exception, problem: str) -> Loss:
         """See `Carrier`."""
-        evidence = Evidence(told)
+        evidence = Evidence(problem)
         if isinstance(error, Refused):
             refusal = error.refusal
-            evidence = refusal.evidence if isinstance(refusal, Failed) else Evidence(told, code=refusal.code)
-        return loss_of(classify(self.phase, evidence), told, evidence.challenge)
+            evidence = refusal.evidence if isinstance(refusal, Failed) else Evidence(problem, code=refusal.code)
+        return loss_of(classify(self.phase, evidence), problem, evidence.challenge)
 
     def fail(self, exchange: Exchange, evidence: Evidence) -> None:
         """An exchange has failed: end the connection if that is what it means, else decide who still waits."""
@@ -185,7 +185,7 @@ class HttpCarrier:
             self._end(exchange, evidence, failure, hub)
         elif slot is not None:
             if evidence.fault is Fault.MUTE and exchange.is_call and not exchange.is_modern:
-                self._take_back(slot, evidence.told)
+                self._take_back(slot, evidence.problem)
             hub.conclude(slot, _outcome(exchange, evidence, failure))
         elif exchange.failed is not None:
             exchange.failed(evidence)
@@ -195,13 +195,13 @@ class HttpCarrier:
         shown = Evidence(folded(refusal.message), code=refusal.code, in_session=in_session)
         failure = classify(self.phase, shown)
         if failure.ends and self._hub is not None:
-            self._hub.lose(loss_of(failure, shown.told))
+            self._hub.lose(loss_of(failure, shown.problem))
         if failure.reason is Reason.UNKNOWN_OUTCOME:
-            return Dropped(shown.told, again=failure.again)
+            return Dropped(shown.problem, again=failure.again)
         return Failed(refusal.code, refusal.message, refusal.data, refusal.size, evidence=shown)
 
     def _end(self, exchange: Exchange, evidence: Evidence, failure: Failure, hub: Hub) -> None:
-        loss = loss_of(failure, evidence.told, evidence.challenge)
+        loss = loss_of(failure, evidence.problem, evidence.challenge)
         if exchange.slot is not None and evidence.status == HTTPStatus.UNAUTHORIZED and not exchange.is_resumption:
             hub.conclude(exchange.slot, evolve(loss, refused=True))  # of this call it is known that it was not begun
         hub.lose(loss)
@@ -212,7 +212,7 @@ class HttpCarrier:
 
     def _response_failed(self, evidence: Evidence) -> None:
         if self._hub is not None and self._hub.in_flight:
-            self._hub.lose(Loss(f"our answer to the server's request was not accepted: {evidence.told}"))
+            self._hub.lose(Loss(f"our answer to the server's request was not accepted: {evidence.problem}"))
 
 
 def _outcome(exchange: Exchange, evidence: Evidence, failure: Failure) -> Outcome:
@@ -220,15 +220,15 @@ def _outcome(exchange: Exchange, evidence: Evidence, failure: Failure) -> Outcom
     error = exchange.error
     if failure.reason is Reason.UNKNOWN_OUTCOME:
         status = evidence.status if evidence.status is not None and evidence.status >= HTTPStatus.BAD_REQUEST else None
-        return Dropped(evidence.told, status=status, again=failure.again)
+        return Dropped(evidence.problem, status=status, again=failure.again)
     if evidence.fault is Fault.OVERSIZED:
-        return Malformed(evidence.told)
+        return Malformed(evidence.problem)
     if error is not None:
         data = error.get("data")
         shown = TOO_DEEP if nested_too_deep(data) else data
         return Failed(error["code"], str(error["message"]), shown, evidence=evidence)
     code = evidence.status or (INTERNAL_ERROR if exchange.is_call else CONNECTION_CLOSED)
-    return Failed(code, evidence.told, evidence=evidence)
+    return Failed(code, evidence.problem, evidence=evidence)
 
 
 class StreamableCarrier(HttpCarrier):
@@ -273,7 +273,7 @@ class StreamableCarrier(HttpCarrier):
         await super().notify(outgoing)
 
     def _exchange(self, outgoing: Outgoing) -> Exchange:
-        return Request(self, outgoing)
+        return RequestExchange(self, outgoing)
 
     def _drop(self, slot: ReplySlot, reason: str | None) -> None:
         """A request whose exchange is over has been answered.
@@ -281,7 +281,7 @@ class StreamableCarrier(HttpCarrier):
         An `initialize` that nobody waits for any more may still open a session, which is to be ended.
         """
         exchange = self._exchanges.get(slot)
-        if isinstance(exchange, Request) and exchange.outgoing.method == "initialize" and slot.sent:
+        if isinstance(exchange, RequestExchange) and exchange.outgoing.method == "initialize" and slot.sent:
             if exchange.session_id is None:
                 del self._exchanges[slot]
                 return
@@ -298,8 +298,8 @@ class StreamableCarrier(HttpCarrier):
         """What it shows that a stream was not taken up again: of the request nothing, if the conversation goes on."""
         if classify(Phase.CALL, evidence).ends:
             return evidence
-        told = f"{self.client.address.host} closed the stream, and resuming it failed: {evidence.told}"
-        return Evidence(told, Fault.ENDED)
+        problem = f"{self.client.address.host} closed the stream, and resuming it failed: {evidence.problem}"
+        return Evidence(problem, Fault.ENDED)
 
     async def end_session(self) -> None:
         """End the session, as a courtesy."""

@@ -22,7 +22,7 @@ _BECOME_GET = (302, 303)
 class Redirection:
     """Where a server says that what was asked for is."""
 
-    told: str
+    problem: str
     """In one line for people."""
     target: httpx2.URL | None = None
     """None if it is not to be followed."""

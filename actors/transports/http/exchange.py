@@ -247,11 +247,11 @@ class Exchange:
         status, moved = response.status_code, self.carrier.client.redirection(response)
         if moved is None:
             return Evidence(f"HTTP {status} instead of an answer", status=status)
-        told, followed = moved.told, moved.target is not None
+        problem, followed = moved.problem, moved.target is not None
         if followed:
             why = "calls are not sent along redirects" if self.is_call else f"more than {limits.REDIRECTS} in a row"
-            told = f"{told}: {why}"
-        return Evidence(told, status=status, moved=followed)
+            problem = f"{problem}: {why}"
+        return Evidence(problem, status=status, moved=followed)
 
     async def _take(self, response: httpx2.Response, limit: trio.CancelScope) -> Evidence | None:
         """What came of a request that was not refused."""

@@ -51,7 +51,7 @@ class Fault(StrEnum):
 class Evidence:
     """What is known of a failure. Holds no secret."""
 
-    told: str
+    problem: str
     """One line for people."""
     fault: Fault | None = None
     """Why there was no answer; None if there was one."""
@@ -134,10 +134,10 @@ def classify(phase: Phase, evidence: Evidence) -> Failure:
     return _classify_opening(evidence) if phase is Phase.OPENING else _classify_call(evidence)
 
 
-def loss_of(failure: Failure, told: str, challenge: Challenge | None = None) -> Loss:
+def loss_of(failure: Failure, problem: str, challenge: Challenge | None = None) -> Loss:
     """The loss of a connection that ended with this failure."""
     return Loss(
-        told,
+        problem,
         needs_auth=failure.reason is Reason.NEEDS_AUTH,
         unusable=failure.reason is Reason.NOT_WORTH_RETRYING,
         challenge=challenge if failure.reason is Reason.NEEDS_AUTH else None,
@@ -159,7 +159,7 @@ def _classify_call(evidence: Evidence) -> Failure:
         return _ANSWERED
     if evidence.status in REDIRECTS:  # whoever redirects may have acted before
         return _DROPPED if evidence.moved else _TIMED_OUT
-    closed = evidence.code == _CLOSED and any(sign in evidence.told.lower() for sign in _SIGNS_OF_AN_END)
+    closed = evidence.code == _CLOSED and any(sign in evidence.problem.lower() for sign in _SIGNS_OF_AN_END)
     if evidence.fault is not None or closed or evidence.status in _GATEWAY_FAILED:
         return _DROPPED
     return _ANSWERED
@@ -174,4 +174,4 @@ def _is_expiry(evidence: Evidence) -> bool:
     refused = evidence.status in (None, 200, 400) and evidence.code in _SESSION_CODES
     # The second is how the TypeScript SDK says it.
     refused = refused or (evidence.status == HTTPStatus.BAD_REQUEST and evidence.code == _CLOSED)
-    return refused and "session" in evidence.told.lower()
+    return refused and "session" in evidence.problem.lower()

@@ -72,7 +72,7 @@ class SessionConversation(Conversation, Protocol):
         ...
 
 
-class Request(Exchange, Origin):
+class RequestExchange(Exchange, Origin):
     """A frame whose answer comes in its own exchange, as a document or on a stream of events."""
 
     carrier: SessionConversation
@@ -134,17 +134,17 @@ class Request(Exchange, Origin):
         if kind == EVENTS:
             return await self._listen(response, limit)
         if kind != "application/json" or self._resuming:
-            told = f"HTTP {response.status_code} with {kind or 'no content type'} instead of an answer"
-            return Evidence(told, Fault.BROKEN)
+            problem = f"HTTP {response.status_code} with {kind or 'no content type'} instead of an answer"
+            return Evidence(problem, Fault.BROKEN)
         body = await read_body(response, limit, self.carrier.frame_limit)
         await self.carrier.take_in(body, self)
         if self.is_over:
             return None
         _put_out_of_use(response)  # it may be out of step: what comes next on it is nobody's
         if self._is_garbled:
-            told = "an answer that is not valid JSON-RPC"
-            self.error = {"code": PARSE_ERROR, "message": told}
-            return Evidence(told, code=PARSE_ERROR)
+            problem = "an answer that is not valid JSON-RPC"
+            self.error = {"code": PARSE_ERROR, "message": problem}
+            return Evidence(problem, code=PARSE_ERROR)
         return Evidence(f"{self.carrier.client.address.host} answered, but not this request", Fault.BROKEN)
 
     async def _listen(self, response: httpx2.Response, limit: trio.CancelScope) -> Evidence | None:
@@ -215,12 +215,12 @@ class Request(Exchange, Origin):
         self.carrier.begin(Exchange(self.carrier, Outgoing(frame), self._response_failed))
 
     def _response_failed(self, evidence: Evidence) -> None:
-        told = f"our answer to the server's request was not accepted: {evidence.told}"
-        self.carrier.fail(self, Evidence(told, Fault.BROKEN))
+        problem = f"our answer to the server's request was not accepted: {evidence.problem}"
+        self.carrier.fail(self, Evidence(problem, Fault.BROKEN))
         self.scope.cancel()
 
 
-class Listening(Request):
+class Listening(RequestExchange):
     """The stream that a server speaks on unasked, held open for as long as it offers it."""
 
     phase: Phase | None = Phase.STREAM
@@ -256,8 +256,8 @@ class Listening(Request):
         if media_type(response) == EVENTS:
             self._was_open = True
             return await self._listen(response, limit)
-        told = f"HTTP {response.status_code} with {media_type(response) or 'no content type'} instead of events"
-        return Evidence(told, status=response.status_code)
+        problem = f"HTTP {response.status_code} with {media_type(response) or 'no content type'} instead of events"
+        return Evidence(problem, status=response.status_code)
 
     def may_answer(self, slot: ReplySlot) -> bool:
         """See `Origin`: a server is not to answer here, and some do; nothing of another connection can get here."""

@@ -127,15 +127,15 @@ def refused(
     challenge: Challenge | None = None,
 ) -> Evidence:
     """What an answer of 400 or more shows."""
-    told = f"HTTP {status} {_phrase(status)}".rstrip()
+    problem = f"HTTP {status} {_phrase(status)}".rstrip()
     code = None
     if error is not None:
-        told, code = f"{told}: {folded(error['message'])}", error["code"]
-    evidence = Evidence(told, status=status, code=code, in_session=in_session, challenge=challenge)
+        problem, code = f"{problem}: {folded(error['message'])}", error["code"]
+    evidence = Evidence(problem, status=status, code=code, in_session=in_session, challenge=challenge)
     if not evidence.wants_scope:
         return evidence
     scope = challenge and challenge.scope
-    return evolve(evidence, told=f"{told}: insufficient_scope{f', it wants {scope}' if scope else ''}")
+    return evolve(evidence, problem=f"{problem}: insufficient_scope{f', it wants {scope}' if scope else ''}")
 
 
 def _phrase(status: int) -> str:

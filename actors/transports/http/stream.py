@@ -58,8 +58,8 @@ class SseCarrier(HttpCarrier, SharedOrigin):
     async def _carry(self, hub: Hub) -> Loss:
         evidence = await self._listen(hub)
         if self.ready.is_set():
-            return Loss(evidence.told)
-        return loss_of(classify(Phase.OPENING, evidence), evidence.told, evidence.challenge)
+            return Loss(evidence.problem)
+        return loss_of(classify(Phase.OPENING, evidence), evidence.problem, evidence.challenge)
 
     async def _listen(self, hub: Hub) -> Evidence:
         """Take what comes on the stream; how it ended."""
@@ -96,10 +96,10 @@ class SseCarrier(HttpCarrier, SharedOrigin):
             return refused(status, challenge=challenge_of(response))
         if (moved := self.client.redirection(response)) is not None:
             why = "" if moved.target is None else f", which is not followed: more than {limits.REDIRECTS} in a row"
-            return Evidence(f"{moved.told}{why}", status=status)
+            return Evidence(f"{moved.problem}{why}", status=status)
         if kind != EVENTS or not response.is_success:
-            told = f"HTTP {status} with {kind or 'no content type'} instead of a stream of events"
-            return Evidence(told, status=status)
+            problem = f"HTTP {status} with {kind or 'no content type'} instead of a stream of events"
+            return Evidence(problem, status=status)
         return None
 
     async def _take(self, response: httpx2.Response, hub: Hub) -> Evidence:
@@ -132,8 +132,8 @@ class SseCarrier(HttpCarrier, SharedOrigin):
     def _pass_over(self, event: Oversized, hub: Hub) -> None:
         """An event is not read: whose answer it was learns so at its end."""
         if event.whole:
-            told = str(TooLarge(event.size, self.frame_limit, whole=True))
-            hub.refuse(event.head + b"\0" + event.tail, told, self)
+            problem = str(TooLarge(event.size, self.frame_limit, whole=True))
+            hub.refuse(event.head + b"\0" + event.tail, problem, self)
 
     # -- as the origin of what comes ------------------------------------------------------------------------------
 

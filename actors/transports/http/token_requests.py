@@ -40,10 +40,10 @@ class Passing(Exception):
 class Refused(Exception):
     """Who issues tokens says no."""
 
-    def __init__(self, told: str, code: str | None = None) -> None:
+    def __init__(self, problem: str, code: str | None = None) -> None:
         self.code = code
         """Its error code (RFC 6749), such as `invalid_grant`; None if it has none."""
-        super().__init__(told)
+        super().__init__(problem)
 
 
 async def send(request: httpx2.Request) -> httpx2.Response:
@@ -63,7 +63,7 @@ async def send(request: httpx2.Request) -> httpx2.Response:
         with trio.move_on_after(LIMIT):
             return await _send(request)
     except httpx2.RequestError as error:
-        raise Passing(evidence_of(error, address).told) from None
+        raise Passing(evidence_of(error, address).problem) from None
     except TooLarge as error:
         raise Passing(f"{address.host}: {error}") from None
     raise Passing(f"{address.host} did not answer within {LIMIT:g} s")
