@@ -27,6 +27,7 @@ STATUS = [
     "description",
     "challenge",
 ]
+ECHO = '{"text": "hi"}'
 TOOL = ["name", "server", "tool", "description", "input_schema", "annotations", "requires_approval"]
 
 
@@ -116,7 +117,7 @@ def test_tools_on_a_terminal(tty, lab):
     assert "\x1b[2J" not in ran.out
 
 
-@pytest.mark.parametrize("command", [["status"], ["tools"], ["fan-out", "echo", "--yes"]])
+@pytest.mark.parametrize("command", [["status"], ["tools"], ["fan-out", "echo", "--yes", "--args", ECHO]])
 def test_nothing_works(cli, config, command):
     """The exit code tells a script; what is off on purpose does not count."""
     off = {**LAB, "disabled": True}
