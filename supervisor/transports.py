@@ -203,7 +203,7 @@ class RemoteTransport:
 
 def _authorises(_transport: object, attribute: Any, auth: object) -> None:
     if not (auth is None or isinstance(auth, OAuth) or hasattr(auth, "async_auth_flow")):
-        raise ConfigError("OAuth(…), or an httpx2.Auth, wanted", field=attribute.name)
+        raise ConfigError("must be OAuth(…), or an httpx2.Auth", field=attribute.name)
 
 
 def _shown_auth(auth: object) -> str:

@@ -371,7 +371,7 @@ def _oauth(written: object) -> OAuth:
     """How requests are authorised: `"oauth"`, or an object that says more."""
     said = {"type": written} if isinstance(written, str) else as_object(written)
     if said is None or said.get("type") != "oauth":
-        raise FieldError('"oauth", or an object with "type": "oauth", wanted', "auth")
+        raise FieldError('must be "oauth", or an object with "type": "oauth"', "auth")
     _refuse_unknown("auth", said, [str(attribute.alias) for attribute in fields(_OAuth)])
     words = asdict(_within("auth", _structure_oauth, said))
     try:

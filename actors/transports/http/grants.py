@@ -23,12 +23,12 @@ def _hidden(value: object) -> str:
 
 def _of_grants(_words: object, attribute: Any, value: object) -> None:
     if value not in get_args(Grant):
-        raise ConfigError(f"one of {', '.join(get_args(Grant))} wanted", field=attribute.name)
+        raise ConfigError(f"must be one of {', '.join(get_args(Grant))}", field=attribute.name)
 
 
 def _port(_words: object, attribute: Any, value: object) -> None:
     if value is not None and not (isinstance(value, int) and 0 < value < 1 << 16):
-        raise ConfigError("a port, 1 to 65535, wanted", field=attribute.name)
+        raise ConfigError("must be a port, 1 to 65535", field=attribute.name)
 
 
 def _loopback(_words: object, attribute: Any, value: str | None) -> None:

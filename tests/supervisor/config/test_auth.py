@@ -64,14 +64,14 @@ def test_all_that_code_can_say():
 @pytest.mark.parametrize(
     ("said", "told"),
     [
-        ("bearer-5ecret", "field 'auth': \"oauth\", or an object"),
-        (5, "field 'auth': \"oauth\", or an object"),
+        ("bearer-5ecret", "field 'auth': must be \"oauth\", or an object"),
+        (5, "field 'auth': must be \"oauth\", or an object"),
         ({"type": "oauth", "client": 1}, "field 'auth.client': unknown key"),
-        ({"type": "oauth", "grant": "password"}, "field 'auth.grant': one of"),
+        ({"type": "oauth", "grant": "password"}, "field 'auth.grant': must be one of"),
         ({"type": "oauth", "grant": "client_credentials"}, "field 'auth.clientId': missing"),
         ({"type": "oauth", "grant": "client_credentials", "clientId": "me"}, "field 'auth.clientSecret': missing"),
         ({"type": "oauth", "redirectUri": "https://elsewhere/"}, "field 'auth.redirectUri': an http URL"),
-        ({"type": "oauth", "redirectPort": 70000}, "field 'auth.redirectPort': a port"),
+        ({"type": "oauth", "redirectPort": 70000}, "field 'auth.redirectPort': must be a port"),
     ],
 )
 def test_what_cannot_work_names_its_field(said, told):
