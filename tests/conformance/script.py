@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import httpx2
 
-TIME = 50
+TIME = 150
 """Seconds a client gives itself."""
 
 SCENARIO = os.environ.get("MCP_CONFORMANCE_SCENARIO", "")

@@ -22,7 +22,7 @@ CLIENTS = {"supervisor": "tests.conformance.client", "sdk": "tests.conformance.s
 """Modules that can be run with a URL."""
 
 CLIENT_TIME = TIME + 10
-"""Seconds the suite gives a client; its own 30 are few for fifty of them on two cores."""
+"""Seconds the suite gives a client; its own 30 are few for all at once on two cores."""
 
 _ROOT = Path(__file__).parents[2]
 _OF_ANY_SCENARIO = {"wire-schema-valid", "wire-schema-harness-error"}
