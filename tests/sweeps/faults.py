@@ -63,7 +63,7 @@ def in_answer(act: Act) -> Script:
     async def script(exchange: Exchange) -> None:
         await exchange.hear()
         legs, left = exchange.legs(exchange.execute()), exchange.at
-        while left > len(legs[0][1]) and len(legs) > 1:
+        while left >= len(legs[0][1]) and len(legs) > 1:  # what was written whole was no fault
             link, data = legs.pop(0)
             await link.send(data)
             left -= len(data)

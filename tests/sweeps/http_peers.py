@@ -45,7 +45,7 @@ class HttpPeer(TcpPeer):
 
     async def listen(self) -> None:
         await super().listen()
-        listener, port = self._listener, self.port
+        listener, port, self._listener = self._listener, self.port, None
         await super().listen()
         self._other, self.other_port = self._listener, self.port
         self._listener, self.port = listener, port

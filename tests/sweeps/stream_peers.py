@@ -64,6 +64,8 @@ class TcpPeer(Peer):
     """Listens on a port of loopback, and keeps it while it refuses."""
 
     port = 0
+    _listener: trio.socket.SocketType | None = None
+    """None while it refuses."""
 
     async def listen(self) -> None:
         self.nursery.start_soon(self._hold, held := await bound(0))
@@ -71,12 +73,16 @@ class TcpPeer(Peer):
         await self.accept()
 
     async def accept(self) -> None:
+        if self._listener is not None:
+            return  # refused twice, it comes back twice
         self._listener = listener = await bound(self.port)
         listener.listen(64)
         self.nursery.start_soon(self._accept, listener)
 
     def refuse(self) -> None:
-        self._listener.close()
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
 
     async def _hold(self, held: trio.socket.SocketType) -> None:
         """Keep the port: nobody else gets it while no socket listens on it."""
