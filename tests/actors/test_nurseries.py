@@ -4,6 +4,7 @@
 
 import subprocess
 import sys
+from contextlib import nullcontext
 
 import pytest
 import trio
@@ -13,6 +14,7 @@ from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import ConfigError, ConnectionLost, NurseryError, SupervisorClosed
 from mcp_nursery.actors.nurseries import run_alongside
 from mcp_nursery.supervisor import MemoryStore, open_supervisor, state_machine
+from mcp_nursery.supervisor.auth.vault import ServerVault
 from mcp_nursery.supervisor.restart_policy import RestartPolicy
 from mcp_nursery.supervisor.servers.keeper import Keeper
 from mcp_nursery.supervisor.servers.settings import KeeperSettings, SupervisorSettings
@@ -283,9 +285,13 @@ async def test_a_publisher_that_raises_ends_the_keeper(autojump_clock):
             if new.state is S.CONNECTED:
                 raise Boom
 
+        def trace(self, server):
+            return nullcontext()
+
     one = spec(server, connect_timeout=0)
     settings = SupervisorSettings(RestartPolicy(), "{tool}", (), 5, {}, StoreWorker(MemoryStore()))
-    settings = KeeperSettings.of(one, settings, redact=str, idle_since=trio.current_time)
+    vault = ServerVault(settings.vault)
+    settings = KeeperSettings.of(one, settings, redact=str, idle_since=trio.current_time, tokens=vault)
     keeper = Keeper(StateMachine.configured(one, RestartPolicy(), trio.current_time()), settings, Raising())
     with pytest.raises(ExceptionGroup) as caught:
         await keeper.run()

@@ -13,6 +13,7 @@ from mcp_nursery.actors import callbacks
 from mcp_nursery.supervisor import (
     Call,
     ConfigError,
+    OAuth,
     ServerSpec,
     StdioTransport,
     UnknownTool,
@@ -31,6 +32,7 @@ TRUTH = "True or False"
 LEVELS = "'debug', 'info', 'notice', 'warning', 'error', 'critical', 'alert' or 'emergency'"
 
 PROTOCOL = "'auto', 'handshake', '2024-11-05', '2025-03-26', '2025-06-18', '2025-11-25' or '2026-07-28'"
+GRANTS = "'authorization_code', 'client_credentials' or 'enterprise'"
 ROOTS = "an async function, or a list of paths and file:// URIs"
 
 ARGUMENTS = {
@@ -68,6 +70,7 @@ SETTINGS = {
     ("ServerSpec", "enabled"): [("false", TRUTH), (0, TRUTH)],
     ("ServerSpec", "policy"): [("exponential", "a RestartPolicy or None")],
     ("ServerSpec", "liveness"): [(True, "a Liveness or None")],
+    ("OAuth", "grant"): [("password", GRANTS), (None, GRANTS), (["enterprise"], "")],
     ("open_supervisor", "pins"): [("Block", "'report' or 'block'"), (None, "'report' or 'block'")],
     ("open_supervisor", "drop_placeholders"): [("no", TRUTH)],
     ("open_supervisor", "override"): [("all", "a list of texts is needed")],
@@ -114,6 +117,8 @@ async def given(where: str, argument: str, value: object) -> None:
             Callbacks(**{argument: value})
         case "ServerSpec":
             ServerSpec("lab", server.transport, **{argument: value})
+        case "OAuth":
+            OAuth(**{argument: value})
         case "discover_config":
             discover_config(**{argument: value})
         case "open_supervisor":

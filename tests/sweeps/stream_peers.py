@@ -52,12 +52,12 @@ class StdioPeer(Peer):
         return [(asked.link, b"".join(message + b"\n" for message in messages))]
 
 
-async def bound(port: int) -> trio.socket.SocketType:
+def bound(port: int) -> trio.socket.SocketType:
     """A socket on this port of loopback; 0: on any. Several may be bound to one port while at most one listens."""
-    made = trio.socket.socket()
+    made = socket.socket()
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    await made.bind(("127.0.0.1", port))
-    return made
+    made.bind(("127.0.0.1", port))
+    return trio.socket.from_stdlib_socket(made)
 
 
 class TcpPeer(Peer):
@@ -68,14 +68,14 @@ class TcpPeer(Peer):
     """None while it refuses."""
 
     async def listen(self) -> None:
-        self.nursery.start_soon(self._hold, held := await bound(0))
+        self.nursery.start_soon(self._hold, held := bound(0))
         self.port = held.getsockname()[1]
         await self.accept()
 
     async def accept(self) -> None:
         if self._listener is not None:
             return  # refused twice, it comes back twice
-        self._listener = listener = await bound(self.port)
+        self._listener = listener = bound(self.port)
         listener.listen(64)
         self.nursery.start_soon(self._accept, listener)
 

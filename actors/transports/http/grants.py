@@ -1,12 +1,12 @@
 """How a server's user is authorised, in words: what becomes of them is `authorisation`'s affair. Light to import."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from attrs import field, frozen
 
-from ...argument_checks import several
+from ...argument_checks import check_setting, one_of, several
 from ...errors import ConfigError
 
 Grant = Literal["authorization_code", "client_credentials", "enterprise"]
@@ -22,8 +22,7 @@ def _hidden(value: object) -> str:
 
 
 def _of_grants(_words: object, attribute: Any, value: object) -> None:
-    if value not in get_args(Grant):
-        raise ConfigError(f"must be one of {', '.join(get_args(Grant))}", field=attribute.name)
+    check_setting(attribute.name, value, one_of(Grant))
 
 
 def _port(_words: object, attribute: Any, value: object) -> None:

@@ -67,7 +67,7 @@ def test_all_that_code_can_say():
         ("bearer-5ecret", "field 'auth': must be \"oauth\", or an object"),
         (5, "field 'auth': must be \"oauth\", or an object"),
         ({"type": "oauth", "client": 1}, "field 'auth.client': unknown key"),
-        ({"type": "oauth", "grant": "password"}, "field 'auth.grant': must be one of"),
+        ({"type": "oauth", "grant": "password"}, "field 'auth.grant': must be 'authorization_code'"),
         ({"type": "oauth", "grant": "client_credentials"}, "field 'auth.clientId': missing"),
         ({"type": "oauth", "grant": "client_credentials", "clientId": "me"}, "field 'auth.clientSecret': missing"),
         ({"type": "oauth", "redirectUri": "https://elsewhere/"}, "field 'auth.redirectUri': an http URL"),
