@@ -51,8 +51,8 @@ def command(case, commands):
 
 
 @pytest.fixture
-def mcp_nursery(tmp_path):
-    """Runs the installed command on a configuration, and gives its exit code and its JSON."""
+def mcp_nursery(tmp_path, place):
+    """Runs the installed command on a configuration in the folder with a file, and gives its exit code and its JSON."""
     program = shutil.which("mcp-nursery", path=Path(sys.executable).parent)
     assert program is not None
 
@@ -61,6 +61,7 @@ def mcp_nursery(tmp_path):
         config.write_text(json.dumps({"mcpServers": servers}))
         done = subprocess.run(
             [program, *arguments, "--config", config, "--json"],
+            cwd=place,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

@@ -46,7 +46,7 @@ def test_a_call_through_the_command_line(case, command, place, mcp_nursery):
 @timely
 async def test_a_call_through_a_supervisor(case, command, place):
     with trio.fail_after(120):
-        async with open_supervisor([spec_of(case, command)]) as supervisor:
+        async with open_supervisor([spec_of(case, command)], roots=[place]) as supervisor:
             status = await supervisor.wait_connected(case.name)
             assert status.transport == "stdio"
             assert status.protocol_version == case.protocol
@@ -98,7 +98,6 @@ async def test_killed_and_started_again(case, command, place):
 
 async def test_all_of_them_under_one_supervisor(commands, place):
     """L1: one fails in its work; what the others do is none of its business."""
-
     specs = [spec_of(case, commands(case.name)) for case in CASES.values()]
     texts = {}
 
@@ -107,7 +106,7 @@ async def test_all_of_them_under_one_supervisor(commands, place):
         texts[case.name] = result.full_text
 
     with trio.fail_after(120):
-        async with open_supervisor(specs) as supervisor:
+        async with open_supervisor(specs, roots=[place]) as supervisor:
             for case in CASES.values():
                 await supervisor.wait_connected(case.name)
             os.kill(supervisor.status()[0].pid, signal.SIGKILL)

@@ -112,7 +112,7 @@ async def test_definitions_beyond_the_budget_are_that_servers_failure():
     async with open_supervisor(specs, gate=30, state=MemoryStore()) as supervisor:
         failed, calm = supervisor.status()
         assert (failed.state, calm.state) == ("failed", "connected")
-        assert "the definitions of its tools have more than 100000 bytes" in failed.error
+        assert "its tool definitions exceed 100000 bytes, the limit for one server" in failed.error
 
 
 async def test_the_budget_of_values_is_the_servers_own():

@@ -125,7 +125,7 @@ def malformed():
     server.server_close()
 
 
-NO_PROTOCOL = "an answer that is not valid MCP"
+NO_PROTOCOL = "an answer that is not valid JSON-RPC"
 ANSWERS = {
     "stream": ("http", "text/event-stream", STREAM),
     "json": ("http", "application/json", BROKEN),
