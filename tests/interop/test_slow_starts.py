@@ -45,7 +45,10 @@ async def test_started_late(slow_commands, place):
     specs = [spec for starter in SLOW_STARTERS for spec in specs_of(starter, slow_commands[starter.name])]
     statuses = {}
     with trio.fail_after(150):
-        async with open_supervisor(specs, state=MemoryStore(), roots=[place]) as supervisor, trio.open_nursery() as nursery:
+        async with (
+            open_supervisor(specs, state=MemoryStore(), roots=[place]) as supervisor,
+            trio.open_nursery() as nursery,
+        ):
             for starter in SLOW_STARTERS:
                 for delay in DELAYS:
                     nursery.start_soon(use, supervisor, starter, delay, place, statuses)
