@@ -23,7 +23,7 @@ class PreparedTool(PreparedRequest):
         super().__init__(CALL_TOOL, protocol_version=protocol_version, stamp=stamp)
         self.name: Final = definition.name
         self._output_schema = definition.output_schema
-        self.promises = definition.output_schema is not None
+        self.promises: bool = definition.output_schema is not None
         self._compiled: OutputSchema | None = None
         self._schema = definition.input_schema
         self._headers: tuple[dict[str, str], HeaderMap] | None = None

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from attrs import Factory, define, field
 
@@ -31,7 +31,7 @@ class ToolCall(ActiveCall[Tool, ToolResult]):
     """
 
     method = CALL_TOOL
-    awaited = None
+    awaited: ClassVar[str | None] = None
 
     arguments: bytes | None = field(
         default=Factory(
