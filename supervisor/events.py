@@ -296,7 +296,7 @@ def definitions_event_steps(old: Snapshot, new: Snapshot, now: float) -> Steps[D
     return DefinitionsChanged(new.spec.name, tuple(changes), held, now) if changes else None
 
 
-@define(eq=False, slots=False)
+@define(eq=False)
 class _Backlog:
     """What one reader has not read yet, between the hub, which writes, and the reader's stream.
 

@@ -6,8 +6,9 @@ from attrs import frozen
 
 from mcp_nursery.supervisor import HttpTransport, ServerSpec, SseTransport, StdioTransport
 
+from ..real.remote import free_port
 from . import installing
-from .listening import free_port, listening
+from .listening import listening
 
 REQUIREMENT = "@modelcontextprotocol/server-everything@2026.8.31"
 TRANSPORTS = ("stdio", "http", "sse")

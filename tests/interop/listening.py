@@ -2,10 +2,10 @@
 
 import os
 import signal
-import socket
 import subprocess
-import time
 from contextlib import contextmanager
+
+from ..real.remote import await_answer
 
 
 @contextmanager
@@ -14,26 +14,8 @@ def listening(command, environment, port):
     quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     process = subprocess.Popen(command, env={**os.environ, **environment}, start_new_session=True, **quiet)
     try:
-        until = time.monotonic() + 60
-        while not answers(port):
-            assert process.poll() is None
-            assert time.monotonic() < until
-            time.sleep(0.05)
+        await_answer(process, port)
         yield
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-
-
-def answers(port):
-    try:
-        socket.create_connection(("127.0.0.1", port), timeout=1).close()
-    except OSError:
-        return False
-    return True
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]

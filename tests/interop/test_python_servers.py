@@ -8,9 +8,10 @@ import trio
 
 from mcp_nursery.supervisor import HttpTransport, ServerSpec, StdioTransport, open_supervisor
 
+from ..real.remote import free_port
 from . import installing
 from .host import Host
-from .listening import free_port, listening
+from .listening import listening
 
 pytestmark = pytest.mark.interop
 

@@ -9,9 +9,10 @@ from attrs import frozen
 
 from mcp_nursery.supervisor import HttpTransport, RestartPolicy, ServerSpec, SseTransport, open_supervisor
 
+from ..real.remote import free_port
 from ..timely import in_time, timely
 from . import installing
-from .listening import free_port, listening
+from .listening import listening
 
 pytestmark = pytest.mark.interop
 

@@ -3,7 +3,6 @@
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import httpx2
@@ -11,7 +10,7 @@ import httpx2
 from mcp_nursery.supervisor import HttpTransport, OAuth, ServerSpec, SseTransport
 
 from .harness import AT_ONCE, Journal
-from .remote import answers, free_port
+from .remote import await_answer, free_port
 
 SERVER = Path(__file__).parents[1] / "servers" / "nursery_oauth.py"
 
@@ -26,11 +25,7 @@ class OAuthServer:
         flags = {"port": self.port, "transport": transport, "journal": self.journal.path}
         arguments = [f"{name}={value}" for name, value in flags.items()]
         self.process = subprocess.Popen([sys.executable, SERVER, *arguments], stderr=subprocess.DEVNULL)
-        until = time.monotonic() + 60
-        while not answers(self.port):
-            assert time.monotonic() < until
-            assert self.process.poll() is None
-            time.sleep(0.02)
+        await_answer(self.process, self.port)
 
     @property
     def origin(self):

@@ -64,11 +64,7 @@ class Remote:
         if self.process is not None:
             self.process.wait()
         self.process = subprocess.Popen([sys.executable, SERVER, *arguments], stderr=subprocess.DEVNULL)
-        until = time.monotonic() + 60
-        while not answers(self.port):
-            assert time.monotonic() < until
-            assert self.process.poll() is None
-            time.sleep(0.02)
+        await_answer(self.process, self.port)
 
     def kill(self):
         self.process.send_signal(signal.SIGKILL)
@@ -119,3 +115,12 @@ def answers(port):
     except OSError:
         return False
     return True
+
+
+def await_answer(process, port):
+    """Until this process can be reached."""
+    until = time.monotonic() + 60
+    while not answers(port):
+        assert time.monotonic() < until
+        assert process.poll() is None
+        time.sleep(0.02)

@@ -16,6 +16,7 @@ import sys
 import time
 
 import uvicorn
+from asgi_body import read
 from mcp.server.mcpserver import Context, MCPServer
 from mcp_types import ToolAnnotations
 
@@ -175,27 +176,6 @@ async def answer(send, status, headers=(), content=b""):
     pairs = [(name.encode(), value.encode()) for name, value in dict(headers).items()]
     await send({"type": "http.response.start", "status": status, "headers": pairs})
     await send({"type": "http.response.body", "body": content})
-
-
-async def read(receive):
-    """The body, and a `receive` that gives it again."""
-    parts, more = [], True
-    while more:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            break
-        parts.append(message.get("body", b""))
-        more = message.get("more_body", False)
-    body, given = b"".join(parts), False
-
-    async def again():
-        nonlocal given
-        if given:
-            return await receive()
-        given = True
-        return {"type": "http.request", "body": body, "more_body": False}
-
-    return body, again
 
 
 def note_headers(scope):

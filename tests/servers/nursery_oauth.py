@@ -17,6 +17,7 @@ from urllib.parse import parse_qs
 
 import anyio
 import uvicorn
+from asgi_body import read
 from mcp.server.auth.provider import (
     AccessToken,
     AuthorizationCode,
@@ -257,27 +258,6 @@ def watched(send, scope):
         await send(message)
 
     return say
-
-
-async def read(receive):
-    """The body, and a `receive` that gives it again."""
-    parts, more = [], True
-    while more:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            break
-        parts.append(message.get("body", b""))
-        more = message.get("more_body", False)
-    body, given = b"".join(parts), False
-
-    async def again():
-        nonlocal given
-        if given:
-            return await receive()
-        given = True
-        return {"type": "http.request", "body": body, "more_body": False}
-
-    return body, again
 
 
 app = server.sse_app() if PATH == "/sse" else server.streamable_http_app()
