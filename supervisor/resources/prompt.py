@@ -1,9 +1,11 @@
 """A prompt as the host sees it: a definition, named. Pure."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from attrs import field, frozen
+
+from .declared import Declared
 
 if TYPE_CHECKING:
     from mcp_types import Prompt as Definition
@@ -11,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @frozen
-class Prompt:
+class Prompt(Declared):
     """One prompt of the catalogue. A value: what it says was true when the catalogue was made."""
 
     name: str
@@ -26,21 +28,6 @@ class Prompt:
     """Whether its server was connected."""
 
     @property
-    def title(self) -> str | None:
-        """Its name for people."""
-        return self.definition.title
-
-    @property
-    def description(self) -> str | None:
-        """What it is for: the server's words."""
-        return self.definition.description
-
-    @property
     def arguments(self) -> "Sequence[PromptArgument]":
         """What it can be given: `name`, `description` and `required` of each."""
         return tuple(self.definition.arguments or ())
-
-    @property
-    def meta(self) -> dict[str, Any] | None:
-        """The definition's `_meta`."""
-        return None if self.definition.meta is None else dict(self.definition.meta)

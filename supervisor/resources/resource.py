@@ -1,9 +1,11 @@
 """Resources and templates for them, as the host sees them. Pure."""
 
 import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from attrs import field, frozen
+
+from .declared import Declared
 
 if TYPE_CHECKING:
     from mcp_types import Annotations
@@ -12,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @frozen
-class Resource:
+class Resource(Declared):
     """One resource that a server lists. A value: what it says was true when the catalogue was made."""
 
     server: str
@@ -30,16 +32,6 @@ class Resource:
         return self.definition.name
 
     @property
-    def title(self) -> str | None:
-        """Its name for people."""
-        return self.definition.title
-
-    @property
-    def description(self) -> str | None:
-        """What it is: the server's words."""
-        return self.definition.description
-
-    @property
     def mime_type(self) -> str | None:
         """Its MIME type, if the server says it."""
         return self.definition.mime_type
@@ -54,14 +46,9 @@ class Resource:
         """For whom it is, how important, when changed: as the server declares it."""
         return self.definition.annotations
 
-    @property
-    def meta(self) -> dict[str, Any] | None:
-        """The definition's `_meta`."""
-        return None if self.definition.meta is None else dict(self.definition.meta)
-
 
 @frozen
-class ResourceTemplate:
+class ResourceTemplate(Declared):
     """One template of URIs that a server can read. A value, as `Resource` is."""
 
     server: str
@@ -79,16 +66,6 @@ class ResourceTemplate:
         return self.definition.name
 
     @property
-    def title(self) -> str | None:
-        """Its name for people."""
-        return self.definition.title
-
-    @property
-    def description(self) -> str | None:
-        """What it is for: the server's words."""
-        return self.definition.description
-
-    @property
     def mime_type(self) -> str | None:
         """The MIME type of all that it stands for, if it is the same."""
         return self.definition.mime_type
@@ -97,11 +74,6 @@ class ResourceTemplate:
     def annotations(self) -> "Annotations | None":
         """For whom it is, how important: as the server declares it."""
         return self.definition.annotations
-
-    @property
-    def meta(self) -> dict[str, Any] | None:
-        """The definition's `_meta`."""
-        return None if self.definition.meta is None else dict(self.definition.meta)
 
     def matches(self, uri: str) -> bool:
         """Whether the URI may be one of those that it stands for."""
