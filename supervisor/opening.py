@@ -181,7 +181,7 @@ async def open_supervisor(
         async with open_service_nursery() as services:
             try:
                 async with _running(
-                    settings, services, approvals, specs, reserved=kept_names, gate=gate, drain=drain
+                    settings, services, approvals, config_or_specs, specs, reserved=kept_names, gate=gate, drain=drain
                 ) as supervisor:
                     yield supervisor
             except BaseException as error:
@@ -204,6 +204,7 @@ async def _running(
     settings: SupervisorSettings,
     nursery: trio.Nursery,
     approvals: "Approvals",
+    given: Given,
     specs: Iterable[ServerSpec],
     *,
     reserved: Collection[str],
@@ -229,7 +230,7 @@ async def _running(
         )
 
     servers = Servers(settings, nursery, call_for_model)
-    supervisor = Supervisor(servers, ResourceTools(servers, approvals, reserved))
+    supervisor = Supervisor(servers, ResourceTools(servers, approvals, reserved), given)
     try:
         servers.start(specs)
         with trio.move_on_after(gate):

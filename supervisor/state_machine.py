@@ -272,15 +272,18 @@ class StateMachine:
 
     # -- another configuration ------------------------------------------------------------------------------------
 
-    def reconfigured(self, spec: "ServerSpec", policy: RestartPolicy, now: float) -> "StateMachine":
+    def reconfigured(
+        self, spec: "ServerSpec", policy: RestartPolicy, now: float, *, restart: bool = False
+    ) -> "StateMachine":
         """Its spec is another: it begins as if it had just been configured, with incarnations counted on.
 
-        A spec that equals the one it had changes nothing: what does not count in comparing may differ. What the server
+        A spec that equals the one it had changes nothing, unless it is to `restart`: what does not count in comparing
+        may differ. What the server
         said of itself and its tools are known as before if it is reached in the same way; otherwise it may be quite
         another server, and they are forgotten.
         """
         old = self.snapshot
-        if spec == old.spec:
+        if spec == old.spec and not restart:
             return evolve(self, snapshot=evolve(old, spec=spec))
         machine = self.configured(spec, policy, now)
         snapshot = evolve(machine.snapshot, incarnation=old.incarnation)
