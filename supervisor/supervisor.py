@@ -18,6 +18,7 @@ from .calls.call import Call, Resend, WhenDown
 from .calls.fan_out import FanOut, Until, open_fan_out
 from .calls.others import Completing, PromptGet, ResourceRead
 from .calls.resource_tools import ResourceTools
+from .calls.search_tools import SearchTools
 from .calls.target import Target
 from .calls.tool_call import ToolCall
 from .config import Config
@@ -41,9 +42,12 @@ from .toolset import Toolset
 class Supervisor:
     """Keeps MCP servers running and brings calls to them. Made by `open_supervisor`."""
 
-    def __init__(self, servers: Servers, resource_tools: ResourceTools, given: Given) -> None:
+    def __init__(
+        self, servers: Servers, resource_tools: ResourceTools, search_tools: SearchTools, given: Given
+    ) -> None:
         self._servers = servers
         self._resource_tools = resource_tools
+        self._search_tools = search_tools
         self._given = given
         """What says which servers there are: it can be asked again."""
 
@@ -96,9 +100,22 @@ class Supervisor:
         if server is not None and (snapshot := servers.snapshot(server).value).state in LEFT_BY_NOBODY:
             raise server_down(snapshot, now=trio.current_time())
 
-    def as_toolset(self) -> Toolset:
-        """The tools as the loop of a model's host uses them; follows every change of the catalogue."""
-        return Toolset(self._servers, self._resource_tools)
+    def as_toolset(self, *, search: bool = False) -> Toolset:
+        """The tools as the loop of a model's host uses them; follows every change of the catalogue.
+
+        Args:
+            search: List two tools in place of all: `find_tools`, which gives a model those that fit its words, and
+                `call_tool`, which calls one of them as if the model had called it itself.
+
+        Raises:
+            ConfigError: `search`, and the SQLite of this Python has no FTS5.
+            SupervisorClosed: `search`, and the block was left.
+        """
+        check_argument("search", search, true_or_false)
+        if not search:
+            return Toolset(self._servers, self._resource_tools)
+        self._search_tools.open()
+        return Toolset(self._servers, self._search_tools)
 
     # -- calls ----------------------------------------------------------------------------------------------------
 
