@@ -1,20 +1,27 @@
 """Servers and issuers that mean harm: no secret goes where it does not belong, none is quoted, and nothing crashes."""
 
 import logging
+import socket
+import struct
+from contextlib import suppress
 
 import httpx2
 import pytest
 import trio
+import trio.testing
 from mcp.shared.auth import AuthorizationCodeResult
 
+from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import AuthorizationFailed
 from mcp_nursery.actors.outcomes import Challenge
 from mcp_nursery.actors.transports.http import oauth
 from mcp_nursery.actors.transports.http.token_requests import Refused, refresh
 from mcp_nursery.actors.transports.http.tokens import MemoryVault, TokenKey
-from mcp_nursery.supervisor import OAuth
+from mcp_nursery.supervisor import OAuth, open_supervisor
 from mcp_nursery.supervisor.auth.login import log_in
+from mcp_nursery.supervisor.callbacks import Callbacks
 
+from .harness import status_of
 from .hostile_issuer import ENDPOINTS, METADATA, PROTECTED, SECRETS, agree, answer, issuing
 
 
@@ -253,3 +260,111 @@ class Redirect:
     async def ask(self, url):
         assert "127.0.0.1" not in httpx2.URL(url).host
         return AuthorizationCodeResult(code="code-5ecret", state=httpx2.URL(url).params["state"])
+
+
+@pytest.mark.parametrize(
+    "brought", ["http://[", "http://127.0.0.1/callback?code=x&state=y", "?error=x", True, 5, b"code"]
+)
+async def test_what_a_host_brings_is_looked_at(far, brought):
+    """A page of somebody else's making, or nothing that a person could bring."""
+
+    async def bring(_request):
+        return brought
+
+    assert "not authorised" in await refusal(far, bring)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"GET //[ HTTP/1.1\r\n\r\n",
+        b"GET http://[/callback HTTP/1.1\r\n\r\n",
+        b"GET  HTTP/1.1\r\n\r\n",
+        b"GET\r\n\r\n",
+        b"",
+        b"\xff\xfe\r\n\r\n",
+        b"GET /callback?state=%ff&code=x HTTP/1.1\r\n\r\n",
+        b"GET /callback?" + b"&" * 15_000 + b" HTTP/1.1\r\n\r\n",
+        b"GET /callback" + b"a" * 40_000,
+        b"POST /callback HTTP/1.1\r\ncontent-length: 0\r\n\r\n",
+        b"OPTIONS /callback HTTP/1.1\r\n\r\n",
+    ],
+)
+async def test_what_any_page_can_send_to_the_port_changes_nothing(far, sent):
+    """A browser sends requests to ports of its own machine for every page that wants it."""
+
+    async def probe(request):
+        back = await agree(request)
+        port = httpx2.URL(request.redirect_uri).port
+        stream = await trio.open_tcp_stream("127.0.0.1", port)
+        async with stream:
+            await stream.send_all(sent)
+            await stream.send_eof()
+            with suppress(trio.BrokenResourceError):
+                said = b"".join([part async for part in stream])
+                assert b"200" not in said[:20]
+        await trio.testing.wait_all_tasks_blocked(0.02)
+        return back
+
+    with trio.fail_after(60):
+        assert (await log_in(far.spec(), MemoryVault(), probe)).access == "access-5ecret"
+
+
+async def test_nothing_of_what_the_browser_brings_is_on_the_page(far):
+    """And what it brings counts once."""
+    pages = []
+
+    async def denied(request):
+        state = httpx2.URL(request.url).params["state"]
+        said = "error=access_denied&error_description=%3Cscript%3Ealert(1)%3C/script%3E"
+        async with httpx2.AsyncClient() as browser:
+            page = await browser.get(f"{request.redirect_uri}?{said}&state={state}")
+            pages.append(page)
+
+    assert "access_denied" in await refusal(far, denied)
+    assert "script" not in pages[0].text
+    assert pages[0].headers["cache-control"] == "no-store"
+
+
+async def test_a_browser_that_has_gone_has_brought_its_code(far):
+    """It is closed, or goes elsewhere, as soon as it has sent what matters."""
+
+    async def go(request):
+        target = (await agree(request)).removeprefix(request.redirect_uri)
+        port = httpx2.URL(request.redirect_uri).port
+        stream = await trio.open_tcp_stream("127.0.0.1", port)
+        stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        await stream.send_all(b"GET /callback%s HTTP/1.1\r\n\r\n" % target.encode())
+        await stream.aclose()
+
+    with trio.fail_after(60):
+        assert (await log_in(far.spec(), MemoryVault(), go)).access == "access-5ecret"
+
+
+async def test_an_issuer_of_another_name_comes_back(far):
+    """RFC 9207: what another issuer has granted is not taken for this one's."""
+
+    async def mixed_up(request):
+        return f"{await agree(request)}&iss=https%3A%2F%2Fother.example"
+
+    assert "iss mismatch" in await refusal(far, mixed_up)
+    assert far.count("/token") == 0
+
+
+async def test_a_host_outlives_a_login_that_goes_wrong(far):
+    """Whatever comes of it: the server is as it was, and so is the block."""
+
+    async def wrong(request):
+        port = httpx2.URL(request.redirect_uri).port
+        async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
+            await stream.send_all(b"GET //[ HTTP/1.1\r\n\r\n")
+            await stream.receive_some(1)
+        asked.set()
+        return 5
+
+    asked = trio.Event()
+    with trio.fail_after(60):
+        async with open_supervisor([far.spec()], callbacks=Callbacks(authorize=wrong)) as supervisor:
+            await asked.wait()
+            await trio.testing.wait_all_tasks_blocked(0.02)
+            assert status_of(supervisor, "far").state is ServerState.NEEDS_AUTH
