@@ -53,7 +53,7 @@ class StateChanged:
     server: str
     """Its name."""
     incarnation: int
-    """The connection it is about, from 1; 0 before the first."""
+    """The connection it is about, from 1; in `connecting` the one that is being made. 0 before the first."""
     old: ServerState | None
     """None for a server that was added."""
     new: ServerState

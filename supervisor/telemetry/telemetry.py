@@ -65,11 +65,12 @@ class Telemetry:
             self._show(self._instruments, {**self._snapshots, name: new})
         if old is None or old.spec is not new.spec or old.introduction is not new.introduction:
             self._about[name] = about_server(new)
-        if old is None or (old.state, old.incarnation) == (new.state, new.incarnation):
+        before, number = (None, 0) if old is None else (old.state, old.incarnation)
+        if (before, number) == (new.state, new.incarnation):
             return
-        begins = new.state is ServerState.CONNECTING and new.incarnation > old.incarnation
+        begins = new.state is ServerState.CONNECTING and new.incarnation > number
         if self._instruments is not None:
-            self._count(self._instruments, old, new, begins=begins)
+            self._count(self._instruments, before, new, begins=begins)
         if self._tracer is not None:
             self._trace(self._tracer, new, begins=begins)
 
@@ -96,11 +97,11 @@ class Telemetry:
         instruments.show(self._snapshots, snapshots)
         self._snapshots = snapshots
 
-    def _count(self, instruments: "Instruments", old: Snapshot, new: Snapshot, *, begins: bool) -> None:
+    def _count(self, instruments: "Instruments", old: ServerState | None, new: Snapshot, *, begins: bool) -> None:
         server = {SERVER: new.spec.name}
-        if begins and old.state is ServerState.WAITING:
+        if begins and old is ServerState.WAITING:
             instruments.restarts.add(1, server)
-        if old.state in _RUNNING and new.state not in _RUNNING and new.ended is not None:
+        if old in _RUNNING and new.state not in _RUNNING and new.ended is not None:
             instruments.failures.add(1, {**server, ERROR: str(new.ended)})
 
     def _trace(self, tracer: Tracer, new: Snapshot, *, begins: bool) -> None:

@@ -91,13 +91,11 @@ async def test_what_is_told_of_a_reload(autojump_clock):
         ("gone", "removed"),
     ]
     assert [one for one in told if one[0] == "changed"] == [
-        ("changed", "connected", "connecting", 1),
-        ("changed", "connecting", "connecting", 2),
+        ("changed", "connected", "connecting", 2),
         ("changed", "connecting", "connected", 2),
     ]
     assert [one for one in told if one[0] == "new"] == [
-        ("new", None, "connecting", 0),
-        ("new", "connecting", "connecting", 1),
+        ("new", None, "connecting", 1),
         ("new", "connecting", "connected", 1),
         ("new", ("mcp_new_echo",), ()),
     ]
