@@ -2,7 +2,6 @@
 
 import os
 import sys
-from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
@@ -39,8 +38,6 @@ class Telemetry:
     def __init__(self, tracer: Tracer | None, instruments: "Instruments | None") -> None:
         self._tracer = tracer
         self._instruments = instruments
-        self._snapshots: Mapping[str, Snapshot] = {}
-        """What an exporter sees. Never changed, only replaced."""
         self._about: dict[str, Attributes] = {}
         """What is said of each server."""
         self._connects: dict[str, Span] = {}
@@ -62,7 +59,7 @@ class Telemetry:
         """A server is as the new snapshot says; None: it is new as well."""
         name = new.spec.name
         if self._instruments is not None:
-            self._show(self._instruments, {**self._snapshots, name: new})
+            self._instruments.show(self, name, new)
         if old is None or old.spec is not new.spec or old.introduction is not new.introduction:
             self._about[name] = about_server(new)
         before, number = (None, 0) if old is None else (old.state, old.incarnation)
@@ -77,7 +74,7 @@ class Telemetry:
     def forget(self, server: str) -> None:
         """It is configured no more."""
         if self._instruments is not None:
-            self._show(self._instruments, {name: each for name, each in self._snapshots.items() if name != server})
+            self._instruments.show(self, server, None)
         self._about.pop(server, None)
         self._end(self._connects, server, {})
         self._end(self._restarts, server, {})
@@ -91,11 +88,6 @@ class Telemetry:
         """The trace in which this server is being connected now."""
         span = self._connects.get(server)
         return nullcontext() if span is None else use_span(span, record_exception=False, set_status_on_exception=False)
-
-    def _show(self, instruments: "Instruments", snapshots: Mapping[str, Snapshot]) -> None:
-        """Have an exporter see these servers, and no others of this supervisor."""
-        instruments.show(self._snapshots, snapshots)
-        self._snapshots = snapshots
 
     def _count(self, instruments: "Instruments", old: ServerState | None, new: Snapshot, *, begins: bool) -> None:
         server = {SERVER: new.spec.name}
