@@ -208,7 +208,7 @@ class StateMachine:
 
     @property
     def _coming(self) -> int:
-        """The number of the incarnation that begins next. Where a server is `connecting`, its snapshot has it already."""
+        """The number of the incarnation that begins next. In `connecting` the snapshot has it already."""
         return self.snapshot.incarnation + self._begun
 
     def opened(self, pid: int | None) -> "StateMachine":
