@@ -156,7 +156,7 @@ class StateMachine:
     """When the next incarnation is to begin, on Trio's clock; `inf` for never."""
     _tracker: RestartTracker
     """Its place on the restart ladder."""
-    _begun: bool = True
+    _begun: bool = field(default=True, alias="begun")
     """Whether the incarnation that the snapshot names has begun, or there is none yet."""
 
     @classmethod
