@@ -162,17 +162,26 @@ class Speaker:
 
     plan: Plan
     _counts: dict[str, int] = field(factory=dict)
+    _ids: list[Any] = field(factory=list)
+    """Of the requests, in order."""
 
     def hear(self, message: dict[str, Any]) -> list[bytes]:
         """What is said because of it; the answer, if there is one, last."""
         method = message.get("method")
         if method is None or "id" not in message:
             return []
+        self._ids.append(message["id"])
         answer = self._answer(method)
-        said: list[Any] = [mutated({"jsonrpc": "2.0", **unasked}, changes) for unasked, changes in answer.unasked]
+        said: list[Any] = [mutated(self._addressed(unasked), changes) for unasked, changes in answer.unasked]
         said += [] if answer.broken is None else [answer.broken]
         said += [self._response(message["id"], method, answer)] * (1 + answer.twice)
         return [each if isinstance(each, bytes) else dumps(each).encode() for each in said]
+
+    def _addressed(self, unasked: dict[str, Any]) -> dict[str, Any]:
+        """Nobody can guess ids: that of an answer counts the requests, 1 for the first, where there was one."""
+        number = unasked.get("id")
+        is_known = "method" not in unasked and isinstance(number, int) and number <= len(self._ids)
+        return {"jsonrpc": "2.0", **unasked, **({"id": self._ids[number - 1]} if is_known else {})}
 
     def _answer(self, method: str) -> Answer:
         plan = self.plan

@@ -130,6 +130,13 @@ class RequestExchange(Exchange, Origin):
                 if self.session_id is not None:
                     self.carrier.discard_session(self.session_id)
                 return None
+        evidence = await self._read(response, limit)
+        if not self.is_over:
+            _put_out_of_use(response)  # it may be out of step: what comes next on it is nobody's
+        return evidence
+
+    async def _read(self, response: httpx2.Response, limit: trio.CancelScope) -> Evidence | None:
+        """Read what should be the answer; what is wrong with it, if anything."""
         kind = media_type(response)
         if kind == EVENTS:
             return await self._listen(response, limit)
@@ -140,7 +147,6 @@ class RequestExchange(Exchange, Origin):
         await self.carrier.take_in(body, self)
         if self.is_over:
             return None
-        _put_out_of_use(response)  # it may be out of step: what comes next on it is nobody's
         if self._is_garbled:
             problem = "an answer that is not valid JSON-RPC"
             self.error = {"code": PARSE_ERROR, "message": problem}

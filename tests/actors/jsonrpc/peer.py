@@ -18,7 +18,10 @@ GONE = Loss("gone", exit_code=7, stderr_tail="oh no")
 
 
 class Peer:
-    """A `FrameStream` whose far side is the test. Frames cross at once; only `writable` and `read` wait."""
+    """A `FrameStream` whose far side is the test. Frames cross at once; only `writable` and `read` wait.
+
+    Nobody can guess the ids of requests, so the test knows each by its number, 1 for the first that was begun.
+    """
 
     pid = 4711
 
@@ -44,6 +47,9 @@ class Peer:
         self._batches = deque()
         self._news = trio.lowlevel.ParkingLot()
         self._ended = False
+        self._ids = []
+        self._numbered = 0
+        """Frames in which ids were looked for."""
 
     # the stream
 
@@ -58,7 +64,7 @@ class Peer:
         self.frames += frames[:begun]
         if self.on_message is not None:
             for frame in frames[:begun]:
-                self.on_message(json.loads(frame))
+                self.on_message(self._understood(frame))
         return begun
 
     async def writable(self):
@@ -85,7 +91,7 @@ class Peer:
     @property
     def heard(self):
         """All that was begun, as messages."""
-        return [json.loads(frame) for frame in self.frames]
+        return [self._understood(frame) for frame in self.frames]
 
     def heard_of(self, method):
         return [message for message in self.heard if message.get("method") == method]
@@ -101,19 +107,58 @@ class Peer:
         self._wake()
 
     def say(self, *messages):
-        """One read: dicts are messages, bytes are frames as they are."""
+        """One read: dicts are messages, lists are batches, bytes are frames as they are."""
         if not messages:
             return  # an empty read would be the end
-        self._batches.append([m if isinstance(m, bytes) else json.dumps(m).encode() for m in messages])
+        self._batches.append([m if isinstance(m, bytes) else json.dumps(self._written(m)).encode() for m in messages])
         self._news.unpark_all()
+
+    def id_of(self, number):
+        """The id of a request; what is no number of one is as it is."""
+        self._number()
+        is_number = str(number).isdecimal() and 0 < int(number) <= len(self._ids)
+        return type(number)(self._ids[int(number) - 1]) if is_number else number
 
     def end(self, loss=GONE):
         self._loss, self._ended = loss, True
         self._news.unpark_all()
 
+    def _understood(self, frame):
+        self._number()
+        return _with_ids(json.loads(frame), self._number_of, asked=True)
+
+    def _written(self, said):
+        if isinstance(said, list):
+            return [self._written(message) for message in said]
+        return _with_ids(said, self.id_of, asked=False)
+
+    def _number_of(self, request_id):
+        return self._ids.index(request_id) + 1 if request_id in self._ids else request_id
+
+    def _number(self):
+        """Number the requests among the frames that were begun since."""
+        messages = [json.loads(frame) for frame in self.frames[self._numbered :]]
+        self._ids += [m["id"] for m in messages if "method" in m and isinstance(m.get("id"), int)]
+        self._numbered = len(self.frames)
+
     def _wake(self):
         event, self._takes_more = self._takes_more, trio.Event()
         event.set()
+
+
+def _with_ids(message, replace, *, asked):
+    """A message with the id that names a request of ours replaced; `asked`: it comes from where they do."""
+    if "id" in message and ("method" in message) is asked:
+        message = message | {"id": replace(message["id"])}
+    key = "requestId" if asked else "progressToken"
+    params = message.get("params")
+    if isinstance(params, dict):
+        if message.get("method") in ("notifications/cancelled", "notifications/progress") and key in params:
+            message = message | {"params": params | {key: replace(params[key])}}
+        elif asked and "progressToken" in params.get("_meta", {}):
+            meta = params["_meta"] | {"progressToken": replace(params["_meta"]["progressToken"])}
+            message = message | {"params": params | {"_meta": meta}}
+    return message
 
 
 def result(request_id, value=None):

@@ -88,7 +88,7 @@ async def test_a_batch_of_answers_in_one_frame_answers_all():
     peer, slots = Peer(), [ReplySlot(), ReplySlot()]
     async with running(peer) as endpoint:
         endpoint.post([post(slot) for slot in slots])
-        peer.say(b'[{"jsonrpc":"2.0","id":2,"result":{}},{"jsonrpc":"2.0","id":1,"result":{}}]')
+        peer.say([result(2), result(1)])
         await wait_all_tasks_blocked()
     assert [slot.outcome for slot in slots] == [Answered({}), Answered({})]
 

@@ -421,7 +421,7 @@ async def test_an_error_that_is_nested_too_deep_answers_its_call_all_the_same():
     peer, slot = Peer(), ReplySlot()
     async with running(peer, nothing, keep) as endpoint:
         endpoint.post([post(slot)])
-        peer.say(b'{"id":1,"error":{"code":1,"message":"no","data":%s}}' % nested(900))
+        peer.say(b'{"id":%d,"error":{"code":1,"message":"no","data":%s}}' % (peer.id_of(1), nested(900)))
         assert (await slot.wait()).message == "malformed response"
 
 

@@ -1,9 +1,13 @@
 """Requests in flight: whose answer is this, and what does it say?"""
 
+from itertools import pairwise
+
 import pytest
+from attrs import frozen
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mcp_nursery.actors.jsonrpc import pending
 from mcp_nursery.actors.jsonrpc.pending import CallTable, outcome_of
 from mcp_nursery.actors.outcomes import Answered, Loss, Rejected
 from mcp_nursery.actors.reply import ReplySlot
@@ -34,15 +38,30 @@ def take(table, message):
     return slot
 
 
-def test_ids_count_up_and_the_slot_knows_its_own():
-    table, slots = CallTable(), [ReplySlot() for _ in range(3)]
-    assert [table.open(slot) for slot in slots] == [1, 2, 3]
-    assert [slot.request_id for slot in slots] == [1, 2, 3]
-    assert len(table) == 3
+def test_ids_go_up_by_steps_that_nobody_can_guess_and_the_slot_knows_its_own():
+    table, slots = CallTable(), [ReplySlot() for _ in range(1000)]
+    used = [table.open(slot) for slot in slots]
+    assert [slot.request_id for slot in slots] == used
+    steps = [later - earlier for earlier, later in pairwise([0, *used])]
+    assert all(1 <= step <= 1 << 20 for step in steps)
+    assert len(set(steps)) > 900  # of a million
+    assert max(steps) > 900_000
+    assert len(table) == 1000
+
+
+def test_ids_of_two_connections_are_not_the_same():
+    one, other = CallTable(), CallTable()
+    assert [one.open(ReplySlot()) for _ in range(3)] != [other.open(ReplySlot()) for _ in range(3)]
+
+
+def test_ids_stay_numbers_that_every_peer_can_read():
+    """A float of JSON, which is all that some know, holds integers up to 2**53."""
+    assert 8_000_000_000 * pending._STRIDE < 1 << 53
 
 
 @pytest.mark.parametrize("brought", [2, "2", " 2"])
-def test_an_id_that_was_brought_is_skipped_while_it_is_in_flight(brought):
+def test_an_id_that_was_brought_is_skipped_while_it_is_in_flight(brought, monkeypatch):
+    monkeypatch.setattr(pending, "_STRIDE", 1)  # else they would hardly ever meet
     table = CallTable()
     assert table.open(theirs := ReplySlot(), brought) == brought
     assert theirs.request_id == brought
@@ -59,26 +78,27 @@ def test_an_id_in_flight_cannot_be_brought_again(first, second):
     assert table.open(ReplySlot(), second) == second
 
 
-def test_a_number_that_was_brought_as_text_may_come_again_once_it_is_answered():
+def test_a_number_that_was_brought_as_text_may_come_again_once_it_is_answered(monkeypatch):
+    monkeypatch.setattr(pending, "_STRIDE", 1)
     table, slot = CallTable(), ReplySlot()
     table.open(slot, "1")
     take(table, result("1"))
     assert table.open(ReplySlot()) == 1
 
 
-@pytest.mark.parametrize(("asked", "answered"), [(None, 1), (None, "1"), ("1", 1), ("1", "1"), ("a", "a")])
+@pytest.mark.parametrize(("asked", "answered"), [(None, int), (None, str), ("1", int), ("1", str), ("a", str)], ids=str)
 def test_an_answer_finds_its_slot_once(asked, answered):
     table, slot = CallTable(), ReplySlot()
-    table.open(slot, asked)
-    assert take(table, result(answered)) is slot
-    assert take(table, result(answered)) is None
+    used = answered(table.open(slot, asked))
+    assert take(table, result(used)) is slot
+    assert take(table, result(used)) is None
     assert len(table) == 0
 
 
 @pytest.mark.parametrize("request_id", [None, True, 1.0, 2, "b", "", [1], {"id": 1}])
 def test_an_answer_to_nobody_is_nobodys(request_id):
     table = CallTable()
-    table.open(ReplySlot())
+    table.open(ReplySlot(), 1)
     assert take(table, {"jsonrpc": "2.0", "id": request_id, "result": {}}) is None
     assert take(table, {"jsonrpc": "2.0", "result": {}}) is None
     assert len(table) == 1
@@ -86,16 +106,16 @@ def test_an_answer_to_nobody_is_nobodys(request_id):
 
 def test_what_is_forgotten_has_no_answer():
     table, slot, other = CallTable(), ReplySlot(), ReplySlot()
-    table.open(slot)
-    table.open(other)
+    forgotten, kept = table.open(slot), table.open(other)
     table.forget(slot)
     table.forget(slot)
     table.forget(ReplySlot())  # one that was never opened
-    assert take(table, result(1)) is None
-    assert take(table, result(2)) is other
+    assert take(table, result(forgotten)) is None
+    assert take(table, result(kept)) is other
 
 
-def test_forgetting_an_answered_slot_leaves_the_next_owner_of_its_id_alone():
+def test_forgetting_an_answered_slot_leaves_the_next_owner_of_its_id_alone(monkeypatch):
+    monkeypatch.setattr(pending, "_STRIDE", 1)
     table, early, late = CallTable(), ReplySlot(), ReplySlot()
     table.open(early, "1")
     take(table, result(1))
@@ -106,9 +126,8 @@ def test_forgetting_an_answered_slot_leaves_the_next_owner_of_its_id_alone():
 
 def test_the_loss_decides_all_that_wait_and_no_other():
     table, slots = CallTable(), [ReplySlot() for _ in range(3)]
-    for slot in slots:
-        table.open(slot)
-    take(table, result(2))
+    _, second, _ = [table.open(slot) for slot in slots]
+    take(table, result(second))
     table.fail_all(LOSS)
     assert [slot.outcome for slot in slots] == [LOSS, None, LOSS]
     assert len(table) == 0
@@ -119,10 +138,10 @@ def test_the_loss_decides_all_that_wait_and_no_other():
 # progress
 
 
-@pytest.mark.parametrize("token", [1, "1"])
-def test_progress_goes_to_the_call_it_names(token):
+@pytest.mark.parametrize("kind", [int, str])
+def test_progress_goes_to_the_call_it_names(kind):
     table, slot, other = CallTable(), Listener(), Listener()
-    table.open(slot)
+    token = kind(table.open(slot))
     table.open(other)
     table.report({"progressToken": token, "progress": 1, "total": 2, "message": "half"})
     table.report({"progressToken": token, "progress": 1.5})
@@ -147,7 +166,7 @@ def test_progress_goes_to_the_call_it_names(token):
 )
 def test_progress_that_says_nothing_is_dropped(params):
     table, slot = CallTable(), Listener()
-    table.open(slot)
+    table.open(slot, 1)
     table.report(params)
     assert slot.reports == []
 
@@ -155,7 +174,7 @@ def test_progress_that_says_nothing_is_dropped(params):
 @pytest.mark.parametrize("total", ["9", True, 10**400])
 def test_what_is_odd_about_the_rest_of_a_report_is_left_out(total):
     table, slot = CallTable(), Listener()
-    table.open(slot)
+    table.open(slot, 1)
     table.report({"progressToken": 1, "progress": 1, "total": total, "message": 7})
     assert slot.reports == [(1.0, None, None)]
 
@@ -203,13 +222,28 @@ def test_an_answer_that_is_neither_is_an_internal_error_of_the_peer(message):
 
 # against a model
 
+
+@frozen
+class Earlier:
+    """An id that the table has given out, as a number or as text."""
+
+    number: int
+    kind: type
+
+    def among(self, given_out):
+        return self.kind(given_out[self.number]) if self.number < len(given_out) else None
+
+
 ids = st.one_of(st.none(), st.integers(0, 6), st.integers(0, 6).map(str), st.sampled_from(["a", "b"]))
+earlier = st.builds(Earlier, st.integers(0, 6), st.sampled_from([int, str]))
+steps = st.sampled_from(["open", "open", "answer", "forget"])
 
 
-@given(st.lists(st.tuples(st.sampled_from(["open", "open", "answer", "forget"]), ids), max_size=40))
+@given(st.lists(st.tuples(steps, st.one_of(ids, earlier)), max_size=40))
 def test_every_answer_goes_to_the_one_that_asked_last_under_that_id(script):
-    table, waiting = CallTable(), {}
-    for operation, request_id in script:
+    table, waiting, given_out = CallTable(), {}, []
+    for operation, drawn in script:
+        request_id = drawn.among(given_out) if isinstance(drawn, Earlier) else drawn
         match operation:
             case "open":
                 slot = ReplySlot()
@@ -219,6 +253,8 @@ def test_every_answer_goes_to_the_one_that_asked_last_under_that_id(script):
                     continue
                 used = table.open(slot, request_id)
                 assert _key(used) not in waiting
+                if request_id is None:
+                    given_out.append(used)
                 waiting[_key(used)] = slot
             case "answer":
                 assert take(table, result(request_id)) is waiting.pop(_key(request_id), None)

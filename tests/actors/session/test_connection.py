@@ -93,7 +93,8 @@ async def test_the_token_of_a_call_that_wants_progress_is_its_own_id():
         await made_ready(opening)
         opening.submit([one, two])
         first, second = lab.heard_of("tools/call")
-        assert first["params"]["_meta"]["progressToken"] == first["id"] == one.slot.request_id
+        assert first["params"]["_meta"]["progressToken"] == first["id"]
+        assert lab.id_of(first["id"]) == one.slot.request_id
         assert first["params"]["_meta"]["a"] == 1
         assert "progressToken" not in second["params"]["_meta"]
         assert one.meta == {"progressToken": "forged", "a": 1}

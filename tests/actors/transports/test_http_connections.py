@@ -22,6 +22,7 @@ from .http_peer import (
     outcome_of,
     response,
     serving,
+    text,
     until,
 )
 
@@ -93,6 +94,80 @@ async def test_a_connection_that_is_out_of_step_is_not_used_again(era):
         assert len(set(used)) == 2
 
 
+def _whole(message, *, streamed):
+    """An answer, with its head."""
+    if streamed:
+        return STREAM + event(message) + chunk(b"")
+    return response(200, json.dumps(message).encode())
+
+
+@bodies
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("ahead", [True, False])
+async def test_what_stands_behind_an_answer_is_nobody_s(era, streamed, ahead):
+    """Two answers in one send: the second waits where only the next call reads. Nobody knows the next one's id."""
+    async with connected(era) as (peer, connection):
+
+        async def answer_twice(asked):
+            peer.on_call = peer.answer
+            said = asked.execute()
+            behind = {**text(said, "made up"), "id": said["id"] + ahead}
+            await asked.send(_whole(said, streamed=streamed) + _whole(behind, streamed=streamed))
+
+        peer.on_call = answer_twice
+        assert isinstance(await outcome_of(connection, call()), Answered)
+        assert isinstance(await outcome_of(connection, call()), Dropped)
+        for _ in range(2):
+            after = await outcome_of(connection, call())
+            assert isinstance(after, Answered)
+            assert after.result["content"][0]["text"] == "done"
+
+
+@bodies
+async def test_a_stream_that_stands_behind_an_answer_costs_one_call(era):
+    """The answers that follow would each be read by the call after: the connection is not used again."""
+    async with connected(era) as (peer, connection):
+        used, held = [], []
+
+        async def answer_late(asked):
+            """The answer to a call is sent when the next one is read, on a connection where one was answered ahead."""
+            said = _whole(asked.execute(), streamed=True)
+            used.append(asked.stream)
+            if len(used) == 1:
+                await asked.send(said + STREAM + chunk(b""))
+            elif asked.stream is used[0]:
+                held.append(said)
+                if len(held) > 1:
+                    await asked.send(held.pop(0))
+            else:
+                await asked.send(said)
+
+        peer.on_call = answer_late
+        assert isinstance(await outcome_of(connection, call()), Answered)
+        assert isinstance(await outcome_of(connection, call()), Dropped)
+        for _ in range(3):
+            assert isinstance(await outcome_of(connection, call()), Answered)
+        assert used[0] is used[1]
+        assert used[0] not in used[2:]
+
+
+async def test_an_answer_ahead_of_its_call_is_nobody_s_over_sse():
+    """So many at once that the next call is on its way while they are read."""
+    async with connected(sse=True) as (peer, connection):
+
+        async def answer_many(asked):
+            said = asked.execute()
+            ahead = event({**text(said, "made up"), "id": said["id"] + 1})
+            await asked.send(response(202))
+            await peer.stream.send_all(event(said) + 100 * ahead)
+
+        peer.on_call = answer_many
+        for _ in range(3):
+            answer = await outcome_of(connection, call())
+            assert isinstance(answer, Answered)
+            assert answer.result["content"][0]["text"] == "done"
+
+
 @bodies
 async def test_a_stream_that_does_not_end_with_its_answer_is_closed(era):
     """One that does is used again; the other is let go soon, and with it its task."""
@@ -160,7 +235,6 @@ async def test_who_is_told_that_a_call_was_given_up(era):
         assert told == ([given_up.slot.request_id] if era == HANDSHAKE else [])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("was_open", [True, False])
 async def test_a_stream_that_its_session_had_and_that_is_not_found_any_more(was_open):
     """The server has forgotten the session, as one does that was started again: noticed at once, not by a probe. One

@@ -2,6 +2,7 @@
 
 import json
 import logging
+from contextvars import Context, copy_context
 from functools import partial
 from typing import Any
 
@@ -28,7 +29,7 @@ from mcp_nursery.supervisor import (
     open_supervisor,
 )
 from mcp_nursery.supervisor.callbacks import Callbacks
-from mcp_nursery.supervisor.testing import Ask, Life, Refusal, ScriptedServer, run_virtual
+from mcp_nursery.supervisor.testing import Ask, Life, Refusal, ScriptedServer, report_progress, run_virtual
 
 from .asking import (
     ACCEPT,
@@ -291,19 +292,15 @@ def test_progress_of_every_round_comes_in_order():
             seen.append(progress)
 
         async def work(_) -> object:
-            await server.notify("notifications/progress", {"progressToken": tokens(), "progress": 1})
-            return Ask({"q": form()}, later)
+            await report_progress(1)
+            return Ask({"q": form()}, partial(later, copy_context()))
 
-        async def later(_) -> object:
-            await server.notify("notifications/progress", {"progressToken": tokens(), "progress": 2})
+        async def later(first_round: Context, _) -> object:
+            trio.lowlevel.spawn_system_task(report_progress, 9, context=first_round)  # under a token that has ended
+            await trio.testing.wait_all_tasks_blocked()
+            await report_progress(2)
             return "done"
 
-        def tokens() -> int:
-            nonlocal token
-            token += 1
-            return token
-
-        token = 2  # the ids of `server/discover` and `tools/list`
         server = ScriptedServer(tools={"work": work})
         async with open_supervisor([spec(server)], callbacks=Callbacks(elicit=User())) as supervisor:
             result = await supervisor.call_tool("work", server="lab", on_progress=on_progress)
