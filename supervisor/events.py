@@ -5,7 +5,7 @@ what differs of them from when they were first used. All of them follow the step
 """
 
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import final
 
@@ -18,6 +18,7 @@ from mcp_nursery.actors.pieces import Steps
 
 from .catalogue.server_offers import ServerOffers
 from .catalogue.server_tools import ServerTools
+from .spec import ServerSpec
 from .state_machine import Snapshot
 from .status import ServerStatus
 from .tools.pins import DefinitionChange
@@ -30,6 +31,8 @@ __all__ = [
     "InjectionSuspected",
     "Lagged",
     "PromptsChanged",
+    "ReloadFailed",
+    "Reloaded",
     "ResourceUpdated",
     "ResourceUpdates",
     "ResourcesChanged",
@@ -50,7 +53,7 @@ class StateChanged:
     server: str
     """Its name."""
     incarnation: int
-    """The connection it is about, from 1; 0 before the first."""
+    """The connection it is about, from 1; in `connecting` the one that is being made. 0 before the first."""
     old: ServerState | None
     """None for a server that was added."""
     new: ServerState
@@ -144,6 +147,32 @@ class ServerRemoved:
 
 
 @frozen
+class Reloaded:
+    """Servers were configured anew, all in one step: see `Supervisor.reload`. Each name stands in one of the lists."""
+
+    added: tuple[str, ...]
+    """Servers that are new."""
+    changed: tuple[str, ...]
+    """Servers that begin again: by another spec, or because all were to."""
+    removed: tuple[str, ...]
+    """Servers that are configured no more."""
+    untouched: tuple[str, ...]
+    """Servers that go on as they are."""
+    at: float
+    """When, on Trio's clock."""
+
+
+@frozen
+class ReloadFailed:
+    """Servers were to be configured anew, and what was given cannot be used. Nothing has changed."""
+
+    error: str
+    """Why, one line."""
+    at: float
+    """When, on Trio's clock."""
+
+
+@frozen
 class InjectionSuspected:
     """A server said something that looks as if it was to instruct the model. Nothing was held back or changed."""
 
@@ -197,6 +226,8 @@ Event = (
     | PromptsChanged
     | ResourceUpdated
     | ServerRemoved
+    | Reloaded
+    | ReloadFailed
     | InjectionSuspected
     | DefinitionsChanged
     | Lagged
@@ -294,6 +325,22 @@ def definitions_event_steps(old: Snapshot, new: Snapshot, now: float) -> Steps[D
             changes.append(change)
     held = any(change.tool in review.held for change in changes)
     return DefinitionsChanged(new.spec.name, tuple(changes), held, now) if changes else None
+
+
+def reloaded_event(
+    before: Mapping[str, ServerSpec], specs: Sequence[ServerSpec], *, restart: bool, now: float
+) -> Reloaded:
+    """The event that tells which servers are others, of those that were configured by their names before."""
+    after = {spec.name: spec for spec in specs}
+    kept = [name for name in after if name in before]
+    changed = tuple(name for name in kept if restart or after[name] != before[name])
+    return Reloaded(
+        added=tuple(name for name in after if name not in before),
+        changed=changed,
+        removed=tuple(name for name in before if name not in after),
+        untouched=tuple(name for name in kept if name not in changed),
+        at=now,
+    )
 
 
 @define(eq=False)

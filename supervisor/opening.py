@@ -113,7 +113,8 @@ async def open_supervisor(
             user's state folder. `MemoryStore()` for none. Tokens are in the keyring, or in a folder `tokens` there.
         template: How public tool names are made, with `{tool}` and, usually, `{server}`.
         reserved: Names of the host's own tools. A tool that would have one of them gets a hash after its name. So does
-            one that would be called `list_mcp_resources` or `read_mcp_resource`, as toolsets have them.
+            one that would be called `list_mcp_resources`, `read_mcp_resource`, `find_tools` or `call_tool`, as toolsets
+            have them.
         override: Reserved names that servers may take over after all; True: all of them.
         pins: What becomes of a tool whose title, description, schemas or hints are not what they were when it was first
             used, with this server and spec. `"report"`: an event, a line in the log, `Tool.change`. `"block"`: it is
@@ -155,7 +156,7 @@ async def open_supervisor(
     check_template(template)
     await loaded()
     from .calls.approval import Approvals
-    from .calls.resource_tools import NAMES
+    from .calls.host_tools import NAMES
     from .telemetry.telemetry import telemetry_of
 
     store = SqliteStore(state) if state is None or isinstance(state, str | os.PathLike) else state
@@ -181,7 +182,7 @@ async def open_supervisor(
         async with open_service_nursery() as services:
             try:
                 async with _running(
-                    settings, services, approvals, specs, reserved=kept_names, gate=gate, drain=drain
+                    settings, services, approvals, config_or_specs, specs, reserved=kept_names, gate=gate, drain=drain
                 ) as supervisor:
                     yield supervisor
             except BaseException as error:
@@ -204,6 +205,7 @@ async def _running(
     settings: SupervisorSettings,
     nursery: trio.Nursery,
     approvals: "Approvals",
+    given: Given,
     specs: Iterable[ServerSpec],
     *,
     reserved: Collection[str],
@@ -212,6 +214,7 @@ async def _running(
 ) -> "AsyncGenerator[Supervisor, None]":
     """Start everything, wait at the gate, and end everything, within a bound, however the block is left."""
     from .calls.resource_tools import ResourceTools
+    from .calls.search_tools import SearchTools
     from .servers.servers import Servers
     from .supervisor import Supervisor
 
@@ -229,11 +232,14 @@ async def _running(
         )
 
     servers = Servers(settings, nursery, call_for_model)
-    supervisor = Supervisor(servers, ResourceTools(servers, approvals, reserved))
+    resource_tools = ResourceTools(servers, approvals, reserved)
+    search_tools = SearchTools(servers, resource_tools, reserved)
+    supervisor = Supervisor(servers, resource_tools, search_tools, given)
     try:
         servers.start(specs)
         with trio.move_on_after(gate):
             await servers.first_attempts(list(servers.snapshots))
         yield supervisor
     finally:
+        search_tools.close()
         await servers.close(drain)

@@ -91,7 +91,7 @@ class Snapshot:
     spec: "ServerSpec"
     state: ServerState
     incarnation: int = 0
-    """The latest connection, from 1; 0 before the first."""
+    """The latest connection, or the one that is about to be made, from 1; 0 before the first."""
     attempt: int = 1
     """Which start this is, or which one is due, since the ladder began; from 1."""
     max_attempts: int = 1
@@ -156,6 +156,8 @@ class StateMachine:
     """When the next incarnation is to begin, on Trio's clock; `inf` for never."""
     _tracker: RestartTracker
     """Its place on the restart ladder."""
+    _begun: bool = field(default=True, alias="begun")
+    """Whether the incarnation that the snapshot names has begun, or there is none yet."""
 
     @classmethod
     def configured(cls, spec: "ServerSpec", policy: RestartPolicy, now: float) -> "StateMachine":
@@ -166,9 +168,9 @@ class StateMachine:
             state = ServerState.DISABLED
         elif spec.lazy:
             state = ServerState.IDLE
-        snapshot = Snapshot(spec, state, max_attempts=ladder.max_attempts)
-        due = now if state is ServerState.CONNECTING else _NEVER
-        return cls(snapshot, due, RestartTracker(ladder, spec.restart))
+        starts = state is ServerState.CONNECTING
+        snapshot = Snapshot(spec, state, incarnation=int(starts), max_attempts=ladder.max_attempts)
+        return cls(snapshot, now if starts else _NEVER, RestartTracker(ladder, spec.restart), begun=not starts)
 
     # -- on its way to a connection -------------------------------------------------------------------------------
 
@@ -190,7 +192,8 @@ class StateMachine:
         return self.started(now) if self.snapshot.state is ServerState.NEEDS_AUTH else None
 
     def _resumed(self, now: float, tracker: RestartTracker, *, woken: bool) -> "StateMachine":
-        return self._to(evolve(self._connecting(tracker), pid=None, woken=woken), due=now, tracker=tracker)
+        coming = evolve(self._connecting(tracker), incarnation=self._coming, pid=None, woken=woken)
+        return self._to(coming, due=now, tracker=tracker, begun=False)
 
     def reconnected(self, now: float) -> "StateMachine":
         """Somebody wants a fresh start. An attempt under way is as good as one, from now on."""
@@ -201,7 +204,12 @@ class StateMachine:
 
     def incarnated(self) -> "StateMachine":
         """The next incarnation begins. Its end will say what is due after it."""
-        return self._to(evolve(self._connecting(self._tracker), incarnation=self.snapshot.incarnation + 1), due=_NEVER)
+        return self._to(evolve(self._connecting(self._tracker), incarnation=self._coming), due=_NEVER, begun=True)
+
+    @property
+    def _coming(self) -> int:
+        """The number of the incarnation that begins next. In `connecting` the snapshot has it already."""
+        return self.snapshot.incarnation + self._begun
 
     def opened(self, pid: int | None) -> "StateMachine":
         """There is a transport."""
@@ -272,23 +280,27 @@ class StateMachine:
 
     # -- another configuration ------------------------------------------------------------------------------------
 
-    def reconfigured(self, spec: "ServerSpec", policy: RestartPolicy, now: float) -> "StateMachine":
+    def reconfigured(
+        self, spec: "ServerSpec", policy: RestartPolicy, now: float, *, restart: bool = False
+    ) -> "StateMachine":
         """Its spec is another: it begins as if it had just been configured, with incarnations counted on.
 
-        A spec that equals the one it had changes nothing: what does not count in comparing may differ. What the server
+        A spec that equals the one it had changes nothing, unless it is to `restart`: what does not count in comparing
+        may differ. What the server
         said of itself and its tools are known as before if it is reached in the same way; otherwise it may be quite
         another server, and they are forgotten.
         """
         old = self.snapshot
-        if spec == old.spec:
+        if spec == old.spec and not restart:
             return evolve(self, snapshot=evolve(old, spec=spec))
         machine = self.configured(spec, policy, now)
-        snapshot = evolve(machine.snapshot, incarnation=old.incarnation)
+        starts = machine.snapshot.state is ServerState.CONNECTING
+        snapshot = evolve(machine.snapshot, incarnation=self._coming if starts else old.incarnation)
         if spec.transport == old.spec.transport:
             known = old.definitions, old.review, old.introduction
             snapshot = evolve(snapshot, definitions=known[0], review=known[1], introduction=known[2])
         check_beginning(snapshot.state)
-        return evolve(machine, snapshot=snapshot)
+        return evolve(machine, snapshot=snapshot, begun=self._begun and not starts)
 
     # -- the snapshot that follows --------------------------------------------------------------------------------
 
@@ -306,10 +318,20 @@ class StateMachine:
         )
 
     def _to(
-        self, snapshot: Snapshot, *, due: float | None = None, tracker: RestartTracker | None = None
+        self,
+        snapshot: Snapshot,
+        *,
+        due: float | None = None,
+        tracker: RestartTracker | None = None,
+        begun: bool | None = None,
     ) -> "StateMachine":
         check_transition(self.snapshot.state, snapshot.state)
-        return StateMachine(snapshot, self.due if due is None else due, tracker or self._tracker)
+        return StateMachine(
+            snapshot,
+            self.due if due is None else due,
+            tracker or self._tracker,
+            begun=self._begun if begun is None else begun,
+        )
 
 
 def _disconnected(snapshot: Snapshot, reason: ExitReason, redact: Callable[[str], str]) -> Snapshot:

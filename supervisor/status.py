@@ -45,7 +45,7 @@ class ServerStatus:
     uptime: float | None
     """Seconds since it was last connected; None in every other state."""
     incarnation: int
-    """Its latest connection, from 1; 0 before the first."""
+    """Its latest connection, or the one that is about to be made, from 1; 0 before the first."""
     attempt: int
     """Which start this is, or which one is due, since the ladder began; from 1."""
     max_attempts: int

@@ -1,6 +1,6 @@
 """The supervisor as its host uses it: tools, calls, servers, events."""
 
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, final
 
@@ -18,11 +18,12 @@ from .calls.call import Call, Resend, WhenDown
 from .calls.fan_out import FanOut, Until, open_fan_out
 from .calls.others import Completing, PromptGet, ResourceRead
 from .calls.resource_tools import ResourceTools
+from .calls.search_tools import SearchTools
 from .calls.target import Target
 from .calls.tool_call import ToolCall
 from .config import Config
-from .config.specs import Given, specs_of
-from .events import EventStream, ResourceUpdates
+from .config.specs import Given, reader_of, specs_of
+from .events import EventStream, Reloaded, ReloadFailed, ResourceUpdates
 from .resources.prompt import Prompt
 from .resources.resource import Resource, ResourceTemplate
 from .resources.results import Completion, PromptResult, ResourceResult
@@ -41,9 +42,14 @@ from .toolset import Toolset
 class Supervisor:
     """Keeps MCP servers running and brings calls to them. Made by `open_supervisor`."""
 
-    def __init__(self, servers: Servers, resource_tools: ResourceTools) -> None:
+    def __init__(
+        self, servers: Servers, resource_tools: ResourceTools, search_tools: SearchTools, given: Given
+    ) -> None:
         self._servers = servers
         self._resource_tools = resource_tools
+        self._search_tools = search_tools
+        self._given = given
+        """What says which servers there are: it can be asked again."""
 
     # -- tools ----------------------------------------------------------------------------------------------------
 
@@ -94,9 +100,22 @@ class Supervisor:
         if server is not None and (snapshot := servers.snapshot(server).value).state in LEFT_BY_NOBODY:
             raise server_down(snapshot, now=trio.current_time())
 
-    def as_toolset(self) -> Toolset:
-        """The tools as the loop of a model's host uses them; follows every change of the catalogue."""
-        return Toolset(self._servers, self._resource_tools)
+    def as_toolset(self, *, search: bool = False) -> Toolset:
+        """The tools as the loop of a model's host uses them; follows every change of the catalogue.
+
+        Args:
+            search: List two tools in place of all: `find_tools`, which gives a model those that fit its words, and
+                `call_tool`, which calls one of them as if the model had called it itself.
+
+        Raises:
+            ConfigError: `search`, and the SQLite of this Python has no FTS5.
+            SupervisorClosed: `search`, and the block was left.
+        """
+        check_argument("search", search, true_or_false)
+        if not search:
+            return Toolset(self._servers, self._resource_tools)
+        self._search_tools.open()
+        return Toolset(self._servers, self._search_tools)
 
     # -- calls ----------------------------------------------------------------------------------------------------
 
@@ -474,7 +493,9 @@ class Supervisor:
         """
         await self._servers.remove(server, drain=drain)
 
-    async def reload(self, config_or_specs: Given, *, drain: float = 0.0) -> None:
+    async def reload(
+        self, config_or_specs: Given | None = None, *, restart: bool = False, drain: float = 0.0
+    ) -> Reloaded:
         """Supervise these servers, and no others, from now on.
 
         A server whose spec is equal to the one it has goes on as it is, with its connection and its calls; only what
@@ -492,17 +513,42 @@ class Supervisor:
         cross it the later one holds. What a person did to a server that has not changed stays: it may be stopped.
 
         Args:
-            config_or_specs: What `load_config` returned, or specs.
+            config_or_specs: What `load_config` returned, specs, or a file's path. Default: the files by which servers
+                were given the last time, read again; where these were no files, the specs there are.
+            restart: Whether every server begins again, also one that has not changed or was stopped: variables, files
+                and commands that its spec refers to are looked at anew.
             drain: Seconds that calls already sent to what ends may still take; those not sent are given up at once.
+
+        Returns:
+            What has become of which server: the event that everybody else is told.
 
         Raises:
             ConfigError: Two servers of one name, a setting that cannot work, or a file that was found and cannot be
-                used. Nothing has changed then.
+                used. Nothing has changed then, and the event is a `ReloadFailed`.
+            ValueError: `restart` is neither True nor False.
             SupervisorClosed: The block was left.
         """
-        if isinstance(config_or_specs, Config) and config_or_specs.errors:
-            raise ConfigError("; ".join(config_or_specs.errors))
-        await self._servers.reload(specs_of(config_or_specs), drain=drain)
+        check_argument("restart", restart, true_or_false)
+        given = self._given if config_or_specs is None else config_or_specs
+
+        async def read() -> Sequence[ServerSpec]:
+            found = given
+            if config_or_specs is None:
+                reader = reader_of(given)
+                if reader is None:
+                    return self._servers.specs()
+                found = await trio.to_thread.run_sync(reader, abandon_on_cancel=True)
+            if isinstance(found, Config) and found.errors:
+                raise ConfigError("; ".join(found.errors))
+            return specs_of(found)
+
+        try:
+            event = await self._servers.reload(read, restart=restart, drain=drain)
+        except ConfigError as error:
+            self._servers.events.publish(ReloadFailed(str(error), trio.current_time()))
+            raise
+        self._given = given
+        return event
 
     async def set_roots(self, roots: Roots) -> None:
         """From now on tell servers that ask that these are the folders to work in. Those that are connected, and know

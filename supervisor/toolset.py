@@ -3,10 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-from mcp_nursery.actors.errors import NotApproved, NurseryError, UnknownTool
+from mcp_nursery.actors.errors import NurseryError
 from mcp_nursery.actors.reply import ProgressCallback
 
 from .calls.resource_tools import ResourceTools
+from .calls.search_tools import SearchTools
 from .catalogue.catalogue import Catalogue
 from .servers.servers import Servers
 from .state_machine import KEEPS_TOOLS
@@ -24,15 +25,15 @@ class Toolset:
     the model needs no events. `changed` is for hosts that would rather wait.
     """
 
-    def __init__(self, servers: Servers, resource_tools: ResourceTools) -> None:
+    def __init__(self, servers: Servers, offered: ResourceTools | SearchTools) -> None:
         self._servers = servers
-        self._resource_tools = resource_tools
+        self._offered = offered
 
     @property
     def tools(self) -> tuple[Tool, ...]:
         """The tools now, sorted by name. While servers have resources, `list_mcp_resources` and `read_mcp_resource` are
-        among them."""
-        return self._resource_tools.beside(self._servers.catalogue.value)
+        among them. With `search=True`: `find_tools`, `call_tool` and the tools that say they are always to be there."""
+        return self._offered.beside(self._servers.catalogue.value)
 
     def as_openai(self) -> list[dict[str, Any]]:
         """The tools now, as OpenAI-style APIs take them."""
@@ -78,7 +79,7 @@ class Toolset:
         `on_progress` raise.
 
         Args:
-            name: The tool's public name.
+            name: The tool's public name; with `search=True` also that of a tool which is not listed.
             arguments: A JSON object.
             timeout: Seconds for the call, from its approval on. Default: as for `Supervisor.call_tool`.
             on_progress: `async (progress, total, message)`, called in order, before the result.
@@ -86,22 +87,12 @@ class Toolset:
         """
         server = None
         try:
-            tool = self._find(name)
+            self._servers.check_open()
+            tool = self._offered.find(name)
             server = tool.server
             return outcome_of_result(await tool(arguments, timeout=timeout, on_progress=on_progress, meta=meta))
         except NurseryError as error:
-            return outcome_of_error(error, transport=self._transport(server))
-
-    def _find(self, name: str) -> Tool:
-        self._servers.check_open()
-        catalogue = self._servers.catalogue.value
-        own = (tool for tool in self._resource_tools.of(catalogue) if tool.name == name)
-        tool = catalogue.find(name) or next(own, None)
-        if tool is not None:
-            return tool
-        if held := catalogue.held_back(name):
-            raise NotApproved(held.server, held.tool, held.why)
-        raise UnknownTool(name, near=catalogue.near(name))
+            return outcome_of_error(error, transport=self._transport(getattr(error, "server", None) or server))
 
     async def changed(self, since: tuple[Tool, ...]) -> tuple[Tool, ...]:
         """Wait until the tools are others than `since`, an earlier value of `tools`, and return them.
@@ -112,7 +103,7 @@ class Toolset:
 
         def others(catalogue: Catalogue) -> tuple[Tool, ...] | None:
             self._servers.check_open()
-            tools = self._resource_tools.beside(catalogue)
+            tools = self._offered.beside(catalogue)
             return tools if tools != since else None
 
         return await self._servers.catalogue.wait(others)

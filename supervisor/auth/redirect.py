@@ -3,7 +3,7 @@
 import secrets
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import Any, Final, cast
 from urllib.parse import parse_qs, urlsplit
 
 import trio
@@ -78,12 +78,13 @@ class PersonAtBrowser:
 
     async def _ask_host(self, request: AuthorizationRequest) -> None:
         try:
-            pasted = await self._authorize(request)
+            pasted = cast("object", await self._authorize(request))
         except Exception as error:
             self._settle(problem=f"nobody was asked: {type(error).__name__}")
             return
-        back = (pasted or "").strip()
-        if back and not self._take(back):
+        if pasted is not None and not isinstance(pasted, str):
+            self._settle(problem=f"`authorize` must return text or None, not {type(pasted).__name__}")
+        elif pasted and (back := pasted.strip()) and not self._take(back):
             self._settle(problem="what was pasted is not what the browser was sent back with")
 
     def _take(self, back: str) -> bool:
@@ -91,45 +92,63 @@ class PersonAtBrowser:
         if "://" not in back and "code=" not in back and "error=" not in back:
             self._settle(AuthorizationCodeResult(code=back, state=self._state))
             return True
-        said = {name: values[0] for name, values in parse_qs(urlsplit(back).query or back).items()}
-        if not secrets.compare_digest(said.get("state", "").encode(), self._state.encode()):
-            return False
+        said = self._said(_query(back) or back)
+        self._hear(said)
+        return bool(said)
+
+    def _hear(self, said: dict[str, str]) -> None:
         if "error" in said:
             self._settle(problem=f"it was not authorised: {one_line(said['error'], 80)}")
         elif "code" in said:
             answer = AuthorizationCodeResult(code=said["code"], state=self._state, iss=said.get("iss"))
             self._settle(answer)
-        return self._done.is_set()
+
+    def _said(self, query: str) -> dict[str, str]:
+        """What the browser was sent back with; nothing, if that is not from where this person was sent."""
+        said = {name: values[0] for name, values in parse_qs(query).items()}
+        ours = secrets.compare_digest(said.get("state", "").encode(), self._state.encode())
+        return said if ours and ("code" in said or "error" in said) else {}
 
     def _settle(self, answer: AuthorizationCodeResult | None = None, problem: str | None = None) -> None:
-        self._answer, self._problem = answer, problem
-        self._done.set()
+        if not self._done.is_set():
+            self._answer, self._problem = answer, problem
+            self._done.set()
 
     async def _serve(self, stream: trio.SocketStream) -> None:
         """One request of a browser. Others than the one that is waited for change nothing."""
         try:
             with trio.move_on_after(_READING):
                 head = await _head(stream)
-                path = urlsplit(self.redirect_uri).path or "/"
                 target = head.split(b" ", 2)[1].decode("ascii", "replace") if head.startswith(b"GET ") else ""
-                if urlsplit(target).path != path:
+                if _path(target) != _path(self.redirect_uri):
                     await _reply(stream, b"404 Not Found", _NOT_OURS)
                     return
-                taken = not self._done.is_set() and self._would_take(target)
-                page = _NOT_OURS if not taken else _DENIED if "error=" in target else _GONE_ON
-                await _reply(stream, b"200 OK" if taken else b"400 Bad Request", page)
-                if taken:
-                    self._take(target)
+                said = {} if self._done.is_set() else self._said(_query(target))
+                page = _NOT_OURS if not said else _DENIED if "error" in said else _GONE_ON
+                try:
+                    await _reply(stream, b"200 OK" if said else b"400 Bad Request", page)
+                finally:  # also if nobody reads it: the code is here
+                    self._hear(said)
         except (trio.BrokenResourceError, IndexError):
             return
         finally:
             await trio.aclose_forcefully(stream)
 
-    def _would_take(self, target: str) -> bool:
-        said = parse_qs(urlsplit(target).query)
-        state = said.get("state", [""])[0]
-        ours = secrets.compare_digest(state.encode(), self._state.encode())
-        return ours and ("code" in said or "error" in said)
+
+def _query(url: str) -> str:
+    """The query of what anybody may have sent."""
+    try:
+        return urlsplit(url).query
+    except ValueError:
+        return ""
+
+
+def _path(url: str) -> str | None:
+    """The path of it; None if it is no URL."""
+    try:
+        return urlsplit(url).path or "/"
+    except ValueError:
+        return None
 
 
 async def _listen(words: OAuth, known: Tokens | None) -> tuple[list[trio.SocketListener], str]:

@@ -3,33 +3,26 @@ any."""
 
 import json
 from collections.abc import Collection, Iterable, Mapping
-from hashlib import sha256
 from typing import Any, Final
 
 import trio
 from attrs import define, evolve, field
 
-from mcp_nursery.actors.errors import InvalidArguments
+from mcp_nursery.actors.errors import InvalidArguments, NotApproved, UnknownTool
 from mcp_nursery.actors.reply import ProgressCallback
 
 from ..catalogue.catalogue import Catalogue
-from ..resources.results import ResourceResult
-from ..security.untrusted_marks import MAX_RESULT_CHARS, clean_name
+from ..security.untrusted_marks import clean_name
 from ..servers.servers import Servers
 from ..tools.results import ToolResult
 from ..tools.tool import Tool
 from .approval import Approvals
 from .attempts import Attempts
 from .call import Call
+from .host_tools import LIST_RESOURCES as LIST
+from .host_tools import READ_RESOURCE as READ
+from .host_tools import host_result, host_tool
 from .others import ResourceRead
-
-LIST: Final = "list_mcp_resources"
-READ: Final = "read_mcp_resource"
-NAMES: Final = frozenset([LIST, READ])
-"""No tool of a server gets one of these."""
-
-_EVERY_SERVER = "every server"
-"""In the place of a server's name."""
 
 _SAID = 200
 """Characters of a description that are listed."""
@@ -74,21 +67,31 @@ class ResourceTools:
         self._made = self._made or (self._tool(LIST, _LISTS), self._tool(READ, _READS))
         return self._made
 
-    def _tool(self, name: str, described: str) -> Tool:
-        from mcp_types import Tool as Definition
-        from mcp_types import ToolAnnotations
+    def find(self, name: str) -> Tool:
+        """The tool of this public name: a server's, or one of these.
 
-        hints = ToolAnnotations(read_only_hint=True)
-        definition = Definition(name=name, description=described, input_schema=_ARGUMENTS[name], annotations=hints)
-        return Tool(
-            name=name if name not in self._reserved else f"{name}_{sha256(name.encode()).hexdigest()[:8]}",
-            server=_EVERY_SERVER,
-            tool=name,
-            definition=definition,
-            available=True,
-            trusted_hints=True,
+        Raises:
+            NotApproved: It is held back.
+            UnknownTool: There is none now.
+        """
+        catalogue = self._servers.catalogue.value
+        own = (tool for tool in self.of(catalogue) if tool.name == name)
+        tool = catalogue.find(name) or next(own, None)
+        if tool is not None:
+            return tool
+        if held := catalogue.held_back(name):
+            raise NotApproved(held.server, held.tool, held.why)
+        raise UnknownTool(name, near=catalogue.near(name))
+
+    def _tool(self, name: str, described: str) -> Tool:
+        return host_tool(
+            name,
+            described,
+            _ARGUMENTS[name],
+            self._list if name == LIST else self._read,
+            reserved=self._reserved,
             requires_approval=name == READ,
-            invoke=self._list if name == LIST else self._read,
+            read_only=True,
         )
 
     async def _list(
@@ -110,7 +113,7 @@ class ResourceTools:
             for line in _listed(catalogue)
             if server in (None, line["server"])
         ]
-        return _result(tool, "\n".join(lines))
+        return host_result(tool, "\n".join(lines))
 
     async def _read(
         self,
@@ -134,7 +137,7 @@ class ResourceTools:
             await self._approvals.agree(wanted, {"uri": uri}, self._servers)
         call = Call(uri, server=owner, timeout=timeout, meta=meta)
         read = await Attempts(ResourceRead(call, self._servers)).run()
-        return _result(tool, read.full_text, read)
+        return host_result(tool, read.full_text, read)
 
     def _server(self, named: str | None) -> str | None:
         """The server of this name, also as the marks around results write it."""
@@ -159,20 +162,3 @@ def _listed(catalogue: Catalogue) -> Iterable[dict[str, Any]]:
     for template in catalogue.resource_templates:
         said, name = (template.description or "")[:_SAID], template.title or template.name
         yield {"uriTemplate": template.uri_template, "server": template.server, "name": name, "description": said}
-
-
-def _result(tool: Tool, text: str, read: ResourceResult | None = None) -> ToolResult:
-    from mcp_types import TextContent
-
-    return ToolResult(
-        full_text=text,
-        content=[TextContent(type="text", text=text)],
-        structured=None,
-        is_error=False,
-        duration=0.0 if read is None else read.duration,
-        server=tool.server if read is None else read.server,
-        tool=tool.tool,
-        incarnation=0 if read is None else read.incarnation,
-        max_result_chars=MAX_RESULT_CHARS if read is None else read.max_result_chars,
-        signals=() if read is None else read.signals,
-    )

@@ -1,5 +1,6 @@
 """Events and statuses as plain lines. Shared by `run` and `demo`."""
 
+from collections.abc import Sequence
 from typing import assert_never
 
 from mcp_nursery.actors.enums import ServerState
@@ -9,6 +10,8 @@ from mcp_nursery.supervisor.events import (
     InjectionSuspected,
     Lagged,
     PromptsChanged,
+    Reloaded,
+    ReloadFailed,
     ResourcesChanged,
     ResourceUpdated,
     ServerRemoved,
@@ -19,7 +22,7 @@ from mcp_nursery.supervisor.events import (
 from mcp_nursery.supervisor.status import ServerStatus
 
 _NAMED = 5
-"""Tools that one line names."""
+"""Tools, or servers, that one line names."""
 
 
 def line_of_status(status: ServerStatus) -> str:
@@ -36,8 +39,24 @@ def line_of_event(event: Event) -> str:
             return f"{event.missed} events were missed"
         case SnapshotEvent():
             return line_of_status(event.status)
+        case Reloaded():
+            return f"reloaded: {_counts(event)}"
+        case ReloadFailed():
+            return f"not reloaded: {event.error}"
         case _:
             return f"{event.server}: {_described(event)}"
+
+
+def _counts(event: Reloaded) -> str:
+    """`1 changed (a), 2 untouched`."""
+    named = {"added": event.added, "changed": event.changed, "removed": event.removed}
+    parts = [f"{len(names)} {kind} ({_some(names)})" for kind, names in named.items() if names]
+    return ", ".join([*parts, f"{len(event.untouched)} untouched"])
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"{', '.join(names[:_NAMED])}{more}"
 
 
 _Listed = ToolsChanged | ResourcesChanged | PromptsChanged
@@ -56,9 +75,8 @@ def _described(event: _Listed | ResourceUpdated | ServerRemoved | InjectionSuspe
         case InjectionSuspected():
             return f"{event.tool}: suspicious output ({', '.join(event.signals)})"
         case DefinitionsChanged():
-            tools = ", ".join(f"{change.tool} ({', '.join(change.fields)})" for change in event.changes[:_NAMED])
-            more = f" and {len(event.changes) - _NAMED} more" if len(event.changes) > _NAMED else ""
-            return f"changed since they were first used{', held back' if event.held else ''}: {tools}{more}"
+            tools = _some([f"{change.tool} ({', '.join(change.fields)})" for change in event.changes])
+            return f"changed since they were first used{', held back' if event.held else ''}: {tools}"
         case _:
             assert_never(event)
 

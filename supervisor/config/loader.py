@@ -4,6 +4,7 @@ import logging
 import os
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import PurePath
 from typing import Final
 
@@ -40,6 +41,15 @@ class Config:
     """One line each: files that were found and cannot be used."""
     replaced: tuple[str, ...] = ()
     """One line each: servers that another of the same name went before."""
+    reread: "Callable[[], Config] | None" = field(default=None, init=False, eq=False, repr=False)
+    """Reads the same files again, in the same way; None if it is not as it was read. Not that of what `evolve` makes of
+    it: what was changed there would be lost."""
+
+    def read_by(self, reread: "Callable[[], Config]") -> "Config":
+        """The same, which this reads again."""
+        config = evolve(self)
+        object.__setattr__(config, "reread", reread)
+        return config
 
 
 @frozen
@@ -77,8 +87,10 @@ def load_config(
     Raises:
         ConfigError: A file that cannot be read, is neither a JSON object nor TOML, says a key twice or has no servers.
     """
+    by_code = tuple(specs)
     read = [read_file(Origin(os.fspath(file)), inputs=inputs) for file in files]
-    return _logged(_config(read, specs, keep))
+    again = partial(load_config, *files, specs=by_code, inputs=inputs, keep=keep)
+    return _logged(_config(read, by_code, keep)).read_by(again)
 
 
 def discover_config(
@@ -116,8 +128,11 @@ def discover_config(
         check_argument(name, value, true_or_false)
     origins, unfound = _found_in(folder or os.curdir) if project else ([], ())
     origins += user_files(hosts=hosts) if user else []
+    by_code = tuple(specs)
     files, errors = read_found(origins, inputs=inputs)
-    return _logged(evolve(_config(files, specs, keep), errors=unfound + errors))
+    found = {"project": project, "user": user, "hosts": hosts}
+    again = partial(discover_config, folder, **found, specs=by_code, inputs=inputs, keep=keep)
+    return _logged(evolve(_config(files, by_code, keep), errors=unfound + errors)).read_by(again)
 
 
 def _logged(config: Config) -> Config:

@@ -1,7 +1,8 @@
 """The servers a host gives, in whatever shape it has them: specs, a configuration, or the file that holds one."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TypeAlias, cast
 
 from mcp_nursery.actors.errors import ConfigError
@@ -9,7 +10,7 @@ from mcp_nursery.actors.errors import ConfigError
 from ..spec import ServerSpec
 from .loader import Config, load_config
 
-Given: TypeAlias = "Config | ServerSpec | Iterable[ServerSpec] | str | os.PathLike[str]"
+Given: TypeAlias = Config | ServerSpec | Iterable[ServerSpec] | str | os.PathLike[str]
 
 _WANTED = "servers must be specs, [ServerSpec(name, transport), …], or what load_config returns, or a file's path"
 
@@ -36,6 +37,13 @@ def specs_of(given: Given) -> tuple[ServerSpec, ...]:
         if not isinstance(spec, ServerSpec):
             raise ConfigError(f"{_WANTED}, not an iterable with {_described(spec)} in it")
     return specs
+
+
+def reader_of(given: Given) -> Callable[[], Config] | None:
+    """What reads the files again by which servers were given; None if they were given in another way."""
+    if isinstance(given, str | os.PathLike):
+        return partial(load_config, given)
+    return given.reread if isinstance(given, Config) else None
 
 
 def _described(value: object) -> str:

@@ -81,6 +81,8 @@ class Reconfigure(Command):
     settings: KeeperSettings
     drain: float
     """Seconds that calls already sent may still take."""
+    restart: bool = False
+    """Whether it begins anew in any case."""
 
 
 @define(eq=False)

@@ -448,8 +448,9 @@ class Keeper:
 
     async def _reconfigure(self, command: Reconfigure) -> None:
         old, spec, settings = self._now.spec, command.spec, command.settings
-        machine = self._machine.reconfigured(spec, settings.policy, trio.current_time())
-        if spec == old:
+        restart = command.restart
+        machine = self._machine.reconfigured(spec, settings.policy, trio.current_time(), restart=restart)
+        if spec == old and not restart:
             self._write(machine)
             if self._now.state in _UNBLOCKED_BY_RELOAD:
                 await self._begin(self._machine.started(trio.current_time()))

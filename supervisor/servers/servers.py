@@ -1,7 +1,7 @@
 """All servers together: which there are, their keepers, and the commands that these are sent."""
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from contextvars import copy_context
 from functools import partial
 from typing import Final
@@ -19,7 +19,7 @@ from mcp_nursery.actors.transports.http.tokens import VAULT
 
 from ..auth.vault import ServerVault
 from ..catalogue.suggestions import near_names
-from ..events import InjectionSuspected
+from ..events import InjectionSuspected, Reloaded, reloaded_event
 from ..security.redaction import PLAIN, Redactor
 from ..security.untrusted_marks import clean_name
 from ..spec import ServerSpec
@@ -273,17 +273,27 @@ class Servers:
         self.registry.rebuild(publications)
         await command.done.wait()
 
-    async def reload(self, specs: Sequence[ServerSpec], *, drain: float) -> None:
-        """Keep these servers and no others. See `Supervisor.reload`."""
+    async def reload(
+        self, read: Callable[[], Awaitable[Sequence[ServerSpec]]], *, restart: bool, drain: float
+    ) -> Reloaded:
+        """Keep the servers that `read` gives and no others. See `Supervisor.reload`."""
         self.check_open()
         async with self._reloading:
+            specs = await read()
             self.check_open()
             names = frozenset(spec.name for spec in specs)
             publications = await self.registry.prepare_names(lambda _: names)
             await self._wait_removed(names)
-            for command in self._apply(specs, drain, publications):
+            pending, event = self._apply(specs, publications, restart=restart, drain=drain)
+            for command in pending:
                 await command.done.wait()
         self.check_open()
+        return event
+
+    def specs(self) -> tuple[ServerSpec, ...]:
+        """Those of all servers that are configured now."""
+        leaving = self.registry.leaving
+        return tuple(one.value.spec for name, one in self.snapshots.items() if name not in leaving)
 
     async def _wait_removed(self, servers: Collection[str]) -> None:
         """Wait until none of these is being removed: one that comes again must find nothing of itself alive."""
@@ -291,28 +301,32 @@ class Servers:
             await self.registry.leaving[leaving.pop()].done.wait()
             self.check_open()
 
-    def _apply(self, specs: Sequence[ServerSpec], drain: float, publications: Publications) -> list[Command]:
-        """In one step, so that nobody sees a part of it; what is still to be waited for."""
+    def _apply(
+        self, specs: Sequence[ServerSpec], publications: Publications, *, restart: bool, drain: float
+    ) -> tuple[list[Command], Reloaded]:
+        """In one step, so that nobody sees a part of it; what is still to be waited for, and what everybody is told."""
         settings = self._settings_of(specs)  # what is wrong is found before anything has changed
+        before = {spec.name: spec for spec in self.specs()}
+        event = reloaded_event(before, specs, restart=restart, now=trio.current_time())
         new = [spec for spec in specs if spec.name not in self.snapshots]
         kept = [spec for spec in specs if spec.name in self.snapshots]
-        removed = [self._start_removal(name, drain) for name in self.snapshots if name not in settings]
-        changed = [self._reconfigure(spec, settings[spec.name], drain) for spec in kept]
+        pending = [self._start_removal(name, drain) for name in self.snapshots if name not in settings]
+        removing = bool(pending)
+        for spec in kept:
+            self._watch(spec)
+            pending.append(self._send(spec.name, Reconfigure(spec, settings[spec.name], drain, restart)))
         for spec in new:
             self._register(spec, settings[spec.name])
         self.registry.reorder((*settings, *self.registry.leaving))
-        if new or removed:
+        if new or removing:
             self._launch(new, publications)
-        return removed + changed
+        self.events.publish(event)
+        return pending, event
 
     def _start_removal(self, server: str, drain: float) -> Command:
         command = self._send(server, Remove(drain))
         self.registry.leaving[server] = command
         return command
-
-    def _reconfigure(self, spec: ServerSpec, settings: KeeperSettings, drain: float) -> Command:
-        self._watch(spec)
-        return self._send(spec.name, Reconfigure(spec, settings, drain))
 
     def _add_all(self, specs: Sequence[ServerSpec], publications: Publications) -> None:
         settings = self._settings_of(specs)

@@ -1,13 +1,13 @@
 """The instruments of one meter provider. All supervisors of the process share them: a provider that is asked twice for
 one instrument drops the second one's callbacks.
 
-An exporter asks what servers there are in a thread of its own, at any time: all it reads is snapshots that nobody
-changes, and how many messages wait in a mailbox.
+An exporter asks what servers there are in a thread of its own, at any time: all it reads is which snapshots there are,
+which nobody changes, and how many messages wait in a mailbox.
 """
 
 import threading
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Final
 from weakref import WeakKeyDictionary
 
@@ -46,18 +46,22 @@ class Instruments:
         meter.create_observable_up_down_counter(
             "mcp_nursery.mailbox.size", [self._waiting], unit="{call}", description="Calls that wait in a mailbox."
         )
-        self._shown: tuple[Mapping[str, Snapshot], ...] = ()
-        """The servers of each supervisor, by name. Never changed, only replaced."""
-        self._replacing = threading.Lock()
+        self._shown: dict[tuple[object, str], Snapshot] = {}
+        """Every server, by its supervisor and its name. A copy for each change would cost as much as there are servers:
+        it is changed and read under the lock, which nobody holds for longer than that takes."""
+        self._lock = threading.Lock()
 
-    def show(self, before: Mapping[str, Snapshot], now: Mapping[str, Snapshot]) -> None:
-        """An exporter sees these servers of one supervisor instead of those before."""
-        with self._replacing:
-            others = [each for each in self._shown if each is not before]
-            self._shown = (*others, now) if now else tuple(others)
+    def show(self, supervisor: object, server: str, now: Snapshot | None) -> None:
+        """An exporter sees this server so; None: not any more."""
+        with self._lock:
+            if now is None:
+                self._shown.pop((supervisor, server), None)
+            else:
+                self._shown[supervisor, server] = now
 
     def _snapshots(self) -> list[Snapshot]:
-        return [snapshot for servers in self._shown for snapshot in servers.values()]
+        with self._lock:
+            return list(self._shown.values())
 
     def _servers(self, _: CallbackOptions) -> Iterable[Observation]:
         counts = Counter((one.spec.name, str(one.state)) for one in self._snapshots())

@@ -2,7 +2,6 @@
 
 import os
 import sys
-from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
@@ -39,8 +38,6 @@ class Telemetry:
     def __init__(self, tracer: Tracer | None, instruments: "Instruments | None") -> None:
         self._tracer = tracer
         self._instruments = instruments
-        self._snapshots: Mapping[str, Snapshot] = {}
-        """What an exporter sees. Never changed, only replaced."""
         self._about: dict[str, Attributes] = {}
         """What is said of each server."""
         self._connects: dict[str, Span] = {}
@@ -62,21 +59,22 @@ class Telemetry:
         """A server is as the new snapshot says; None: it is new as well."""
         name = new.spec.name
         if self._instruments is not None:
-            self._show(self._instruments, {**self._snapshots, name: new})
+            self._instruments.show(self, name, new)
         if old is None or old.spec is not new.spec or old.introduction is not new.introduction:
             self._about[name] = about_server(new)
-        if old is None or (old.state, old.incarnation) == (new.state, new.incarnation):
+        before, number = (None, 0) if old is None else (old.state, old.incarnation)
+        if (before, number) == (new.state, new.incarnation):
             return
-        begins = new.state is ServerState.CONNECTING and new.incarnation > old.incarnation
+        begins = new.state is ServerState.CONNECTING and new.incarnation > number
         if self._instruments is not None:
-            self._count(self._instruments, old, new, begins=begins)
+            self._count(self._instruments, before, new, begins=begins)
         if self._tracer is not None:
             self._trace(self._tracer, new, begins=begins)
 
     def forget(self, server: str) -> None:
         """It is configured no more."""
         if self._instruments is not None:
-            self._show(self._instruments, {name: each for name, each in self._snapshots.items() if name != server})
+            self._instruments.show(self, server, None)
         self._about.pop(server, None)
         self._end(self._connects, server, {})
         self._end(self._restarts, server, {})
@@ -91,16 +89,11 @@ class Telemetry:
         span = self._connects.get(server)
         return nullcontext() if span is None else use_span(span, record_exception=False, set_status_on_exception=False)
 
-    def _show(self, instruments: "Instruments", snapshots: Mapping[str, Snapshot]) -> None:
-        """Have an exporter see these servers, and no others of this supervisor."""
-        instruments.show(self._snapshots, snapshots)
-        self._snapshots = snapshots
-
-    def _count(self, instruments: "Instruments", old: Snapshot, new: Snapshot, *, begins: bool) -> None:
+    def _count(self, instruments: "Instruments", old: ServerState | None, new: Snapshot, *, begins: bool) -> None:
         server = {SERVER: new.spec.name}
-        if begins and old.state is ServerState.WAITING:
+        if begins and old is ServerState.WAITING:
             instruments.restarts.add(1, server)
-        if old.state in _RUNNING and new.state not in _RUNNING and new.ended is not None:
+        if old in _RUNNING and new.state not in _RUNNING and new.ended is not None:
             instruments.failures.add(1, {**server, ERROR: str(new.ended)})
 
     def _trace(self, tracer: Tracer, new: Snapshot, *, begins: bool) -> None:

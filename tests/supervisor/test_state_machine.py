@@ -153,7 +153,7 @@ def redact(text: str) -> str:
 def test_an_event_changes_no_machine():
     before = machine()
     after = before.incarnated().ended(lost(1), redact)
-    assert (before.snapshot.state, before.due, before.snapshot.incarnation) == (S.CONNECTING, 0, 0)
+    assert (before.snapshot.state, before.due, before.snapshot.incarnation) == (S.CONNECTING, 0, 1)
     assert (after.snapshot.state, after.due, after.snapshot.error) == (S.WAITING, 3, "gone with …")
 
 
@@ -194,7 +194,9 @@ def test_only_what_is_idle_or_revived_by_calls_is_woken():
 
 def test_another_configuration_counts_incarnations_on():
     again = machine().incarnated().reconfigured(ServerSpec("lab", StdioTransport("other")), RestartPolicy(()), now=9)
-    assert (again.snapshot.state, again.snapshot.incarnation, again.due) == (S.CONNECTING, 1, 9)
+    assert (again.snapshot.state, again.snapshot.incarnation, again.due) == (S.CONNECTING, 2, 9)
+    assert again.incarnated().snapshot.incarnation == 2
+    assert again.stopped().started(10).snapshot.incarnation == 2  # what has not begun is not counted
     assert again.incarnated().ended(lost(10), redact).snapshot.state is S.FAILED
 
 

@@ -20,14 +20,14 @@ from mcp.client.auth.extensions.client_credentials import (
     SignedJWTParameters,
 )
 from mcp.client.auth.extensions.identity_assertion import IdentityAssertionOAuthProvider
-from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAuthToken
+from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAuthMetadata, OAuthToken
 from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from pydantic import AnyUrl, ValidationError
 
 from ...errors import one_line
 from ...outcomes import Challenge
-from .grants import OAuth
+from .grants import OAuth, is_loopback
 from .token_requests import Passing, Refused, check_answer, end_of, send, token_in
 from .tokens import Tokens
 
@@ -61,10 +61,23 @@ class Consent(Protocol):
 class _Kept:
     """What a provider finds, and what it leaves behind: its `TokenStorage`."""
 
+    near: bool
+    """Whether the server, or its issuer, is on this machine."""
     client: OAuthClientInformationFull | None = field(default=None, repr=False)
     token: OAuthToken | None = field(default=None, repr=False)
     endpoint: str = ""
     resource: str | None = None
+    unwell: Passing | None = None
+    """Why the description that was last asked for is not known. A provider would go on without it, at the server."""
+
+    def check_place(self, url: httpx2.URL) -> None:
+        """Whether a server may lead there: one elsewhere is to reach nothing that listens on this machine.
+
+        Raises:
+            Refused: It may not.
+        """
+        if url.scheme != "https" and not self.near:
+            raise Refused(f"{url.host} is not asked: a server elsewhere may lead to https alone")
 
     async def get_tokens(self) -> OAuthToken | None:
         """None: those there are were refused."""
@@ -100,7 +113,8 @@ async def authorise(
         Refused: It is not done.
     """
     scopes = " ".join(words.scopes) or challenge.scope
-    kept = _Kept(_client_of(words, consent, known, scopes))
+    near = is_loopback(url) or is_loopback(words.issuer or "")
+    kept = _Kept(near, _client_of(words, consent, known, scopes))
     with warnings.catch_warnings():  # that no issuer is named is the user's decision, of which the documentation warns
         warnings.simplefilter("ignore")
         try:
@@ -128,39 +142,60 @@ async def authorise(
 def _refusal(request: httpx2.Request, scopes: str | None, challenge: Challenge) -> httpx2.Response:
     """The refusal that began it, with the scopes that are to be asked for."""
     said = {"scope": scopes, "resource_metadata": challenge.resource_metadata}
-    parts = ", ".join(f'{name}="{value}"' for name, value in said.items() if value and '"' not in value)
+    usable = {name: value for name, value in said.items() if value and value.isascii() and '"' not in value}
+    parts = ", ".join(f'{name}="{value}"' for name, value in usable.items())
     return httpx2.Response(401, headers={"www-authenticate": f"Bearer {parts}".strip()}, request=request)
 
 
 async def _drive(provider: httpx2.Auth, request: httpx2.Request, refusal: httpx2.Response, kept: _Kept) -> None:
     """Send what the provider wants sent, until it would send the request itself with a token."""
-    unwell: list[Passing] = []
     flow = provider.async_auth_flow(request)
     try:
         await anext(flow)
         response = refusal
         while (outgoing := await flow.asend(response)) is not request:
-            response = await _answer(outgoing, kept, unwell)
+            response = await _answer(outgoing, kept)
     except StopAsyncIteration:
         return
+    except (Passing, Refused):
+        raise
     except _ERRORS as error:
-        raise (unwell[-1] if unwell else Refused(one_line(error))) from None
+        raise (kept.unwell or Refused(one_line(error))) from None
+    except Exception as error:  # of what a peer says a provider may raise anything, and it has logged that
+        raise Refused(f"what was said on the way to a token makes no sense: {type(error).__name__}") from None
     finally:
         await flow.aclose()
 
 
-async def _answer(outgoing: httpx2.Request, kept: _Kept, unwell: list[Passing]) -> httpx2.Response:
+async def _answer(outgoing: httpx2.Request, kept: _Kept) -> httpx2.Response:
     """What is said to a request of the provider's. What grants nothing it does not get to see: it would quote it."""
+    kept.check_place(outgoing.url)
+    form = outgoing.headers.get("content-type") == _FORM
+    if outgoing.method == "POST" and kept.unwell is not None:
+        raise kept.unwell
+    await outgoing.aread()  # what goes along a redirect is not at hand yet
     response = await send(outgoing)
-    if outgoing.method == "POST" and response.next_request is None:
-        if outgoing.headers.get("content-type") != _FORM:
-            check_answer(response)
-        else:
-            form = parse_qs(outgoing.content.decode())
-            kept.endpoint, kept.resource = str(outgoing.url), next(iter(form.get("resource", ())), None)
-            token_in(response)
-    elif response.status_code in _UNWELL:
-        unwell.append(Passing(f"{outgoing.url.host} answered HTTP {response.status_code}"))
+    if response.next_request is not None:
+        return response
+    if outgoing.method != "POST":
+        unwell = response.status_code in _UNWELL
+        kept.unwell = Passing(f"{outgoing.url.host} answered HTTP {response.status_code}") if unwell else None
+        return response
+    if not form:
+        return _registration(response)
+    asked = parse_qs(outgoing.content.decode())
+    kept.endpoint, kept.resource = str(outgoing.url), next(iter(asked.get("resource", ())), None)
+    token = token_in(response).model_dump(mode="json", exclude_none=True)
+    return httpx2.Response(200, json=token, request=outgoing)
+
+
+def _registration(response: httpx2.Response) -> httpx2.Response:
+    """The answer, if it registers a client."""
+    check_answer(response)
+    try:
+        OAuthClientInformationFull.model_validate_json(response.content)
+    except ValidationError:  # whose text quotes it
+        raise Refused(f"{response.request.url.host} answered something that is no registration") from None
     return response
 
 
@@ -221,16 +256,28 @@ def _provider(words: OAuth, url: str, kept: _Kept, consent: Consent | None) -> h
 
 
 def _for_a_person(words: OAuth, url: str, kept: _Kept, consent: Consent) -> httpx2.Auth:
-    urls: list[str] = []
+    pages: list[str] = []
 
-    async def take(url: str) -> None:
-        urls.append(url)
+    async def take(page: str) -> None:
+        if kept.unwell is not None:
+            raise kept.unwell
+        kept.check_place(httpx2.URL(page))
+        _check_issuer(words, provider.context.oauth_metadata)
+        pages.append(page)
 
     async def ask() -> AuthorizationCodeResult:
-        return await consent.ask(urls[-1])
+        return await consent.ask(pages[-1])
 
     metadata = OAuthClientMetadata(redirect_uris=[AnyUrl(consent.redirect_uri)], client_name=_NAME)
-    return OAuthClientProvider(url, metadata, kept, take, ask, words.client_metadata_url)
+    provider = OAuthClientProvider(url, metadata, kept, take, ask, words.client_metadata_url)
+    return provider
+
+
+def _check_issuer(words: OAuth, found: OAuthMetadata | None) -> None:
+    """Whether the one that was found is the one that was configured, before anybody is asked there."""
+    issuer = "none" if found is None else str(found.issuer)
+    if words.issuer is not None and issuer.rstrip("/") != words.issuer.rstrip("/"):
+        raise Refused(f"the server leads to another issuer than the one that is configured: {one_line(issuer)}")
 
 
 def _assertion(words: OAuth) -> Callable[[str, str], Awaitable[str]]:

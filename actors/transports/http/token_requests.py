@@ -19,18 +19,22 @@ from ...errors import StartFailed
 from ..tls import context_for
 from .address import Address, evidence_of
 from .grants import OAuth, is_loopback
-from .responses import TooLarge, read_body
+from .responses import TooLarge, check_head, read_body
 from .tokens import Tokens
 
 LIMIT = 10.0
 """Seconds that one answer may take."""
-_LARGEST = 1 << 20
-"""Bytes of an answer."""
+_LARGEST = 1 << 18
+"""Bytes of an answer: of more, a turn of the loop would be made."""
+_TOKEN = re.compile(r"[\x21-\x7e]{1,16384}")
+"""What fits into a header, and into what servers read of one."""
+_LATEST = 10 * 365 * 86400
+"""Seconds that a token may say that it is good for."""
 _BUSY = (408, 425, 429)
 _FAILED = 500
 _DONE = (200, 201)
 _CODE = re.compile("[a-z_]{1,40}")
-_FOR_BODIES = ("content-encoding", "content-length", "transfer-encoding")
+_FOR_BODIES = (b"content-encoding", b"content-length", b"transfer-encoding")
 
 
 class Passing(Exception):
@@ -47,7 +51,7 @@ class Refused(Exception):
 
 
 async def send(request: httpx2.Request) -> httpx2.Response:
-    """The answer, whole; redirects are left to who asks.
+    """The answer, whole; redirects are left to who asks, and nothing else of them.
 
     Raises:
         Passing: There is none.
@@ -71,10 +75,12 @@ async def send(request: httpx2.Request) -> httpx2.Response:
 
 async def _send(request: httpx2.Request) -> httpx2.Response:
     async with httpx2.AsyncClient(verify=await context_for(request.url), timeout=None) as client:
+        request.extensions = {**request.extensions, "trace": check_head}
         response = await client.send(request, stream=True, follow_redirects=False)
-        body = await read_body(response, trio.CancelScope(), _LARGEST)
+        moved = response.next_request is not None
+        body = b"" if moved else await read_body(response, trio.CancelScope(), _LARGEST)
         await response.aclose()
-    headers = [(name, value) for name, value in response.headers.multi_items() if name not in _FOR_BODIES]
+    headers = [(name, value) for name, value in response.headers.raw if name.lower() not in _FOR_BODIES]
     whole = httpx2.Response(response.status_code, headers=headers, content=body, request=request)
     whole.next_request = response.next_request
     return whole
@@ -105,10 +111,24 @@ def token_in(response: httpx2.Response) -> OAuthToken:
         Refused: It is a no.
     """
     check_answer(response)
+    said = dict(_document(response))
+    said["expires_in"] = _seconds(said.get("expires_in"))
     try:
-        return OAuthToken.model_validate_json(response.content)
+        token = OAuthToken.model_validate(said)
     except ValidationError:  # whose text quotes it
-        raise Passing(f"{response.request.url.host} answered something that is no token") from None
+        token = None
+    if token is None or not all(_TOKEN.fullmatch(each) for each in (token.access_token, token.refresh_token or "-")):
+        raise Passing(f"{response.request.url.host} answered something that is no token")
+    return token
+
+
+def _seconds(said: object) -> int | None:
+    """How long a token is good for, where that is a number: some say it in text. It is granted in any case."""
+    try:
+        seconds = float(cast("Any", said))
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return int(seconds) if 0 <= seconds <= _LATEST else None
 
 
 def _document(response: httpx2.Response) -> Mapping[str, Any]:

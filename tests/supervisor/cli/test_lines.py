@@ -8,6 +8,8 @@ from mcp_nursery.supervisor.events import (
     DefinitionsChanged,
     InjectionSuspected,
     Lagged,
+    Reloaded,
+    ReloadFailed,
     ServerRemoved,
     SnapshotEvent,
     StateChanged,
@@ -48,6 +50,9 @@ def status(state, **facts):
         (changed(ServerState.FAILED, error="gone"), "lab: failed (gone)"),
         (ToolsChanged("lab", ("a", "b"), (), ("c",), 0.0), "lab: tools added 2, changed 1"),
         (ServerRemoved("lab", 0.0), "lab: removed"),
+        (Reloaded(("a",), ("b", "c"), (), ("d",), 0.0), "reloaded: 1 added (a), 2 changed (b, c), 1 untouched"),
+        (Reloaded((), (), tuple("abcdef"), (), 0.0), "reloaded: 6 removed (a, b, c, d, e and 1 more), 0 untouched"),
+        (ReloadFailed("a.json: not JSON", 0.0), "not reloaded: a.json: not JSON"),
         (
             InjectionSuspected("lab", "read me", ("mode-switch", "ignore-previous"), 1.0),
             "lab: read me: suspicious output (mode-switch, ignore-previous)",

@@ -238,7 +238,6 @@ async def test_it_keeps_its_tools_and_starts_at_the_next_call(autojump_clock):
                     seen.append((event.at, event.new, event.incarnation))
         assert seen == [
             (10, "idle", 1),
-            (20, "connecting", 1),
             (20, "connecting", 2),
             (23, "connected", 2),
             (33, "idle", 2),

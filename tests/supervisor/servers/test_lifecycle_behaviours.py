@@ -51,7 +51,7 @@ async def test_added_server_shows_connecting_before_its_keeper_ran(autojump_cloc
     async with open_supervisor([]) as supervisor:
         await supervisor.add_server(spec(ScriptedServer()))
         assert status(supervisor).state is S.CONNECTING
-        assert status(supervisor).incarnation == 0
+        assert status(supervisor).incarnation == 1
 
 
 # -- status ------------------------------------------------------------------------------------------------------------

@@ -82,7 +82,7 @@ async def test_the_tools_stay(autojump_clock):
             async for event in events:
                 assert isinstance(event, StateChanged), "the tools never changed"
                 states.append(event.new)
-        assert states == ["needs_auth", "connecting", "connecting", "connected"]
+        assert states == ["needs_auth", "connecting", "connected"]
 
 
 async def test_calls_in_flight_when_the_authorisation_ends(autojump_clock):

@@ -1,5 +1,7 @@
 """A configuration that takes another's place while everything runs. Times are exact: the clock is virtual."""
 
+import json
+import re
 from collections.abc import Mapping
 from functools import partial
 
@@ -15,11 +17,12 @@ from mcp_nursery.supervisor import (
     RestartPolicy,
     ServerSpec,
     Supervisor,
+    discover_config,
     load_config,
     open_supervisor,
 )
 from mcp_nursery.supervisor.config import Config
-from mcp_nursery.supervisor.events import ServerRemoved, StateChanged, ToolsChanged
+from mcp_nursery.supervisor.events import Reloaded, ReloadFailed, ServerRemoved, StateChanged, ToolsChanged
 from mcp_nursery.supervisor.testing import Life, ScriptedServer
 from mcp_nursery.supervisor.transports import UnusableTransport
 
@@ -50,8 +53,12 @@ async def test_one_of_each(autojump_clock):
     async with open_supervisor(specs) as supervisor, trio.open_nursery() as nursery:
         nursery.start_soon(call)
         await trio.sleep(50)
-        await supervisor.reload([spec(new, "new"), evolve(specs[1], trust_hints=False), evolve(specs[0])])
-        assert trio.current_time() == 53  # the slowest close, not their sum
+        now = [spec(new, "new"), evolve(specs[1], trust_hints=False), evolve(specs[0])]
+        async with supervisor.events() as events:
+            told = await supervisor.reload(now)
+            assert trio.current_time() == 53  # the slowest close, not their sum
+            assert told == Reloaded(("new",), ("changed",), ("gone",), ("kept",), at=50)
+            assert await next_of(events, Reloaded) == told
         assert states(supervisor) == {"new": S.CONNECTING, "changed": S.CONNECTED, "kept": S.CONNECTED}
         assert (changed.starts, gone.starts, kept.starts, new.starts) == ([0, 52], [0], [0], [50])
         assert (status(supervisor, "kept").uptime, status(supervisor, "changed").incarnation) == (53, 2)
@@ -84,13 +91,11 @@ async def test_what_is_told_of_a_reload(autojump_clock):
         ("gone", "removed"),
     ]
     assert [one for one in told if one[0] == "changed"] == [
-        ("changed", "connected", "connecting", 1),
-        ("changed", "connecting", "connecting", 2),
+        ("changed", "connected", "connecting", 2),
         ("changed", "connecting", "connected", 2),
     ]
     assert [one for one in told if one[0] == "new"] == [
-        ("new", None, "connecting", 0),
-        ("new", "connecting", "connecting", 1),
+        ("new", None, "connecting", 1),
         ("new", "connecting", "connected", 1),
         ("new", ("mcp_new_echo",), ()),
     ]
@@ -124,6 +129,14 @@ async def test_what_has_failed_gets_a_fresh_start(autojump_clock, life, before, 
         assert (status(supervisor).state, status(supervisor).attempt) == (after, 1)
 
 
+async def next_of(events, kind):
+    """The next event of this kind."""
+    async for event in events:
+        if isinstance(event, kind):
+            return event
+    raise AssertionError(kind)
+
+
 async def heard(events) -> list:
     """What has happened by now."""
     found = []
@@ -139,7 +152,8 @@ async def test_what_fails_again_is_failed_again(autojump_clock):
     async with open_supervisor([ServerSpec("lab", before)]) as supervisor, supervisor.events() as events:
         await supervisor.reload([ServerSpec("lab", after)])
         await trio.sleep(1)
-        assert [event.new for event in await heard(events)] == ["connecting", "failed"]
+        changes = [event for event in await heard(events) if isinstance(event, StateChanged)]
+        assert [event.new for event in changes] == ["connecting", "failed"]
         await supervisor.reload([ServerSpec("lab", UnusableTransport(ConfigError("no url", file="f", server="lab")))])
         await trio.sleep(1)
         assert "no url" in status(supervisor).error
@@ -351,6 +365,99 @@ async def test_who_waits_for_an_attempt_that_a_reload_ends_is_told(autojump_cloc
             assert outcomes in ([None], ["disabled"], ["idle"])
 
 
+# -- all of them begin again --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("beginning", [{}, {"lazy": True}])
+async def test_restart_begins_all_again(autojump_clock, beginning):
+    """L19: whatever a server does, and although nothing has changed; what is stopped as well."""
+    servers = {name: ScriptedServer(Life(closes_after=n)) for n, name in enumerate(("a", "b", "off"))}
+    specs = [spec(server, name, **beginning) for name, server in servers.items()]
+    async with open_supervisor(specs) as supervisor:
+        await supervisor.list_tools()
+        await supervisor.stop_server("off")
+        began = trio.current_time()
+        event = await supervisor.reload(restart=True)
+        assert event == Reloaded((), ("a", "b", "off"), (), (), at=began)
+        assert trio.current_time() == began + 1  # the slowest close, not their sum
+        await supervisor.list_tools()
+        assert [status(supervisor, name).incarnation for name in servers] == [2, 2, 2]
+        assert set(states(supervisor).values()) == {S.CONNECTED}
+
+
+async def test_restart_ends_calls_like_any_change(autojump_clock):
+    """L19: those that were sent have their drain."""
+    server = ScriptedServer(tools={"long": lasting(10)})
+    async with open_supervisor([spec(server)]) as supervisor, trio.open_nursery() as nursery:
+        results = []
+
+        async def call(name):
+            try:
+                results.append((await supervisor.call_tool(name)).full_text)
+            except ConnectionLost:
+                results.append("lost")
+
+        for drain, outcome in ((20, "done"), (0, "lost")):
+            nursery.start_soon(call, "mcp_lab_long")
+            await trio.testing.wait_all_tasks_blocked()
+            await supervisor.reload(restart=True, drain=drain)
+            await supervisor.wait_connected("lab")
+            assert results.pop() == outcome
+
+
+# -- read again ---------------------------------------------------------------------------------------------------
+
+
+def entries(file, *names):
+    file.write_text(json.dumps({"mcpServers": {name: {"command": "x", "enabled": False} for name in names}}))
+
+
+@pytest.mark.parametrize("given", [str, load_config, partial(discover_config, user=False)])
+async def test_without_an_argument_files_are_read_again(tmp_path, monkeypatch, given):
+    """L18: the files it was opened with, or those that were given the last time."""
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / ".mcp.json"
+    entries(file, "a")
+    async with open_supervisor(given(".mcp.json") if given in (str, load_config) else given(tmp_path)) as supervisor:
+        entries(file, "a", "b")
+        assert (await supervisor.reload()).added == ("b",)
+        file.write_text("{")
+        with pytest.raises(ConfigError, match=r"\.mcp\.json"):
+            await supervisor.reload()
+        assert list(states(supervisor)) == ["a", "b"]
+        entries(tmp_path / "other.json", "c")
+        await supervisor.reload(load_config("other.json"))
+        entries(tmp_path / "other.json", "c", "d")
+        assert (await supervisor.reload()).added == ("d",)
+
+
+async def test_without_files_the_specs_are_those_there_are(autojump_clock):
+    """L19: also one that was added, and none that was removed."""
+    servers = {name: ScriptedServer() for name in "abc"}
+    async with open_supervisor(iter([spec(servers["a"], "a"), spec(servers["b"], "b")])) as supervisor:
+        await supervisor.add_server(spec(servers["c"], "c"))
+        await supervisor.remove_server("a")
+        assert (await supervisor.reload()).untouched == ("b", "c")
+        assert (await supervisor.reload(restart=True)).changed == ("b", "c")
+
+
+async def test_what_was_changed_of_a_configuration_is_not_read_again(tmp_path):
+    """L18: a host that leaves servers out of what was read does not get them behind its back."""
+    file = tmp_path / "servers.json"
+    entries(file, "a", "b")
+    config = load_config(file)
+    assert config.reread is not None
+    assert config.reread() == config
+    async with open_supervisor(evolve(config, servers=config.servers[:1])) as supervisor:
+        assert (await supervisor.reload()).untouched == ("a",)
+
+
+async def test_restart_is_true_or_false(autojump_clock):
+    async with open_supervisor([]) as supervisor:
+        with pytest.raises(ValueError, match="restart must be True or False, not 'no'"):
+            await supervisor.reload(restart="no")
+
+
 # -- what cannot work ---------------------------------------------------------------------------------------------
 
 
@@ -362,7 +469,9 @@ async def refused(supervisor: Supervisor, config, match: str) -> None:
             await supervisor.reload(config)
         await trio.testing.wait_all_tasks_blocked()
         assert (supervisor.status(), supervisor.tools) == before
-        assert await heard(events) == []
+        (event,) = await heard(events)
+        assert isinstance(event, ReloadFailed)
+        assert re.search(match, event.error)
 
 
 async def test_two_servers_of_one_name(autojump_clock):

@@ -229,27 +229,24 @@ def test_the_environment_is_read_when_the_supervisor_opens(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("transport", "started"),
+    "transport",
     [
-        (ScriptedServer(Life(refuses="no such file: lab", usable=False)).transport, True),
-        (
-            UnusableTransport(ConfigError("missing command (stdio)", file="f.json", server="lab", field="command")),
-            False,
-        ),
+        ScriptedServer(Life(refuses="no such file: lab", usable=False)).transport,
+        UnusableTransport(ConfigError("missing command (stdio)", file="f.json", server="lab", field="command")),
     ],
     ids=["command not found", "invalid entry"],
 )
-async def test_not_retried(autojump_clock, caplog, transport, started):
+async def test_not_retried(autojump_clock, caplog, transport):
     """L12: what cannot work is `failed` at once: no delay consumed, nothing scheduled. K3: one server's error."""
     good = ScriptedServer()
     async with open_supervisor([ServerSpec("lab", transport), spec(good, "good")]) as supervisor:
         assert trio.current_time() == 0
         one = status(supervisor)
-        assert (one.state, one.retry_in, one.attempt, one.incarnation) == (S.FAILED, None, 1, int(started))
+        assert (one.state, one.retry_in, one.attempt, one.incarnation) == (S.FAILED, None, 1, 1)
         assert one.error
         await trio.sleep(10_000)
         assert status(supervisor).state is S.FAILED
-        assert status(supervisor).incarnation == int(started)
+        assert status(supervisor).incarnation == 1
         assert (await supervisor.call_tool("mcp_good_echo")).full_text == "{}"
 
 
@@ -259,12 +256,12 @@ async def test_an_unusable_entry_names_file_server_and_field(autojump_clock):
     async with open_supervisor([ServerSpec("lab", UnusableTransport(error, "stdio"))]) as supervisor:
         one = status(supervisor)
         assert one.error == "f.json: server 'lab': field 'command': missing command (stdio)"
-        assert (one.transport, one.state, one.incarnation) == ("stdio", S.FAILED, 0)
+        assert (one.transport, one.state, one.incarnation) == ("stdio", S.FAILED, 1)
         with pytest.raises(ServerDown, match="missing command"):
             await supervisor.reconnect("lab")
         with pytest.raises(ServerDown, match="missing command"):
             await supervisor.call_tool("echo", server="lab")
-        assert status(supervisor).incarnation == 0
+        assert status(supervisor).incarnation == 1
 
 
 async def test_the_explicit_stop_is_not_retried(autojump_clock):

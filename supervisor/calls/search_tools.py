@@ -1,0 +1,212 @@
+"""Two tools of our own for a model, in place of all others: one that finds tools, and one that calls what was found.
+
+What is found and called is the catalogue's, as it is at that moment: filters, pins and approval hold as they do for a
+model that is given every tool.
+"""
+
+import json
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Final, cast
+
+import trio
+from attrs import define, field
+
+from mcp_nursery.actors.errors import InvalidArguments
+from mcp_nursery.actors.fairness import by_turns
+from mcp_nursery.actors.reply import ProgressCallback
+
+from ..catalogue.catalogue import Catalogue
+from ..security.untrusted_marks import MAX_RESULT_CHARS
+from ..servers.servers import Servers
+from ..tools.results import ToolResult
+from ..tools.search import ToolIndex
+from ..tools.tool import Tool
+from .host_tools import CALL_TOOL, FIND_TOOLS, host_result, host_tool
+from .resource_tools import ResourceTools
+
+FOUND: Final = 5
+"""Tools that are found, unless more are asked for."""
+MOST_FOUND: Final = 20
+"""Tools that are found at most."""
+
+_NOTHING = "no tool fits; try other words for what it does, or the name of a server"
+_TOO_LONG = "too long to be shown"
+
+_CALLS = "Calls a tool that find_tools has found, by its name, with arguments as its input_schema says."
+_FIND_SCHEMA: Final[dict[str, Any]] = {
+    "type": "object",
+    "properties": {
+        "query": {"type": "string", "description": "Words for what the tool does, or its name."},
+        "limit": {
+            "type": "integer",
+            "minimum": 1,
+            "maximum": MOST_FOUND,
+            "description": f"How many tools at most. Default {FOUND}.",
+        },
+    },
+    "required": ["query"],
+}
+_CALL_SCHEMA: Final[dict[str, Any]] = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "description": "The tool's name, as it was found."},
+        "arguments": {"type": "object", "description": "What its input_schema asks for."},
+    },
+    "required": ["name"],
+}
+
+
+@define(eq=False)
+class SearchTools:
+    """Makes the tools, and does what a model wants of them."""
+
+    _servers: Servers
+    _all: ResourceTools
+    """What is searched, and called."""
+    _reserved: Collection[str]
+    """Names of the host's own tools."""
+    _index: ToolIndex | None = field(default=None, init=False)
+    _indexed: Catalogue | None = field(default=None, init=False)
+    """The catalogue that the index is of."""
+    _indexing: trio.Lock = field(factory=trio.Lock, init=False)
+    _call: Tool | None = field(default=None, init=False)
+    _find: tuple[Collection[str], Tool] | None = field(default=None, init=False)
+    """Made for these servers."""
+    _seen: tuple[Catalogue, tuple[Tool, ...]] | None = field(default=None, init=False)
+
+    def open(self) -> None:
+        """Somebody wants to search.
+
+        Raises:
+            ConfigError: The SQLite of this Python has no FTS5.
+            SupervisorClosed: The block was left.
+        """
+        self._servers.check_open()
+        self._index = self._index or ToolIndex()
+
+    def close(self) -> None:
+        """Nobody does any more."""
+        if self._index is not None:
+            self._index.close()
+
+    def beside(self, catalogue: Catalogue) -> tuple[Tool, ...]:
+        """These, and the tools that are always to be there, sorted by name."""
+        if self._seen is None or self._seen[0] is not catalogue:
+            always = (tool for tool in catalogue.tools if tool.always_load)
+            listed = sorted((*always, *self._of(catalogue)), key=lambda tool: tool.name)
+            self._seen = catalogue, tuple(listed)
+        return self._seen[1]
+
+    def _of(self, catalogue: Catalogue) -> tuple[Tool, Tool]:
+        servers = catalogue.parts.keys()
+        if self._find is None or self._find[0] != servers:
+            self._find = servers, self._made(FIND_TOOLS, _finds(servers), _FIND_SCHEMA)
+        self._call = self._call or self._made(CALL_TOOL, _CALLS, _CALL_SCHEMA)
+        return self._find[1], self._call
+
+    def _made(self, name: str, described: str, schema: dict[str, Any]) -> Tool:
+        finds = name == FIND_TOOLS
+        return host_tool(
+            name,
+            described,
+            schema,
+            self._do_find if finds else self._do_call,
+            reserved=self._reserved,
+            requires_approval=not finds,
+            read_only=finds,
+        )
+
+    def find(self, name: str) -> Tool:
+        """One of these, or any tool there is. See `ResourceTools.find`."""
+        own = (tool for tool in self._of(self._servers.catalogue.value) if tool.name == name)
+        return next(own, None) or self._all.find(name)
+
+    async def _do_find(
+        self,
+        tool: Tool,
+        arguments: Mapping[str, Any] | None,
+        *,
+        timeout: float | None,
+        on_progress: ProgressCallback | None,
+        meta: Mapping[str, Any] | None,
+    ) -> ToolResult:
+        """What is known is searched; no server is asked."""
+        del timeout, on_progress, meta
+        given = _given(tool, arguments)
+        query, limit = given.get("query"), given.get("limit", FOUND)
+        if not isinstance(query, str) or not query.strip():
+            raise InvalidArguments("query must be a text", tool=tool.name)
+        if type(limit) is not int or not 1 <= limit <= MOST_FOUND:
+            raise InvalidArguments(f"limit must be an integer from 1 to {MOST_FOUND}", tool=tool.name)
+        await trio.lowlevel.checkpoint()
+        async with self._indexing:
+            await self._follow()
+            self._servers.check_open()
+            assert self._index is not None  # or nobody has this tool
+            names = self._index.find(query, limit)
+        known = {each.name: each for each in self._all.beside(self._servers.catalogue.value)}
+        return host_result(tool, _shown(known[name] for name in names if name in known) or _NOTHING)
+
+    async def _follow(self) -> None:
+        """Bring the index to where the catalogue is, in turns; while that changes, to where it was not long ago."""
+        self._servers.check_open()
+        catalogue = self._servers.catalogue.value
+        assert self._index is not None  # or nobody has this tool
+        if self._indexed is not catalogue:
+            await by_turns(self._index.follow(self._all.beside(catalogue)))
+            self._indexed = catalogue
+
+    async def _do_call(
+        self,
+        tool: Tool,
+        arguments: Mapping[str, Any] | None,
+        *,
+        timeout: float | None,
+        on_progress: ProgressCallback | None,
+        meta: Mapping[str, Any] | None,
+    ) -> ToolResult:
+        """The call of another tool, as if the model had called that."""
+        given = _given(tool, arguments)
+        name = given.get("name")
+        if not isinstance(name, str):
+            raise InvalidArguments("name must be a text", tool=tool.name)
+        self._servers.check_open()
+        called = self._all.find(name)
+        return await called(given.get("arguments"), timeout=timeout, on_progress=on_progress, meta=meta)
+
+
+def _finds(servers: Iterable[str]) -> str:
+    return (
+        "Finds tools of MCP servers by words for what they do. Gives the best first, one JSON object a line: name, "
+        f"description and input_schema; call_tool calls them. The servers: {', '.join(sorted(servers))}"
+    )
+
+
+def _given(tool: Tool, arguments: object) -> dict[str, Any]:
+    """What is given; None counts as nothing.
+
+    Raises:
+        InvalidArguments: It is no object, or has what the tool does not know.
+    """
+    if not isinstance(arguments, Mapping | None):
+        raise InvalidArguments("the arguments must be a JSON object", tool=tool.name)
+    wanted = cast("Mapping[str, Any]", arguments or {})
+    known = cast("dict[str, Any]", tool.input_schema["properties"])
+    given = {name: value for name, value in wanted.items() if value is not None}
+    if unknown := [name for name in given if name not in known]:
+        raise InvalidArguments(f"there is no {str(unknown[0])!r:.80}: give {', '.join(known)}", tool=tool.name)
+    return given
+
+
+def _shown(tools: Iterable[Tool]) -> str:
+    """The tools, one a line, in no more characters than a model is shown. What does not fit has no schema."""
+    lines: list[str] = []
+    room = MAX_RESULT_CHARS
+    for tool in tools:
+        said = tool.as_anthropic()
+        line = json.dumps(said, ensure_ascii=False)
+        if len(line) >= room:
+            line = json.dumps({**said, "input_schema": _TOO_LONG}, ensure_ascii=False)
+        room -= len(line) + 1
+        lines.append(line)
+    return "\n".join(lines)

@@ -1,0 +1,370 @@
+"""Servers and issuers that mean harm: no secret goes where it does not belong, none is quoted, and nothing crashes."""
+
+import logging
+import socket
+import struct
+from contextlib import suppress
+
+import httpx2
+import pytest
+import trio
+import trio.testing
+from mcp.shared.auth import AuthorizationCodeResult
+
+from mcp_nursery.actors.enums import ServerState
+from mcp_nursery.actors.errors import AuthorizationFailed
+from mcp_nursery.actors.outcomes import Challenge
+from mcp_nursery.actors.transports.http import oauth
+from mcp_nursery.actors.transports.http.token_requests import Refused, refresh
+from mcp_nursery.actors.transports.http.tokens import MemoryVault, TokenKey
+from mcp_nursery.supervisor import OAuth, open_supervisor
+from mcp_nursery.supervisor.auth.login import log_in
+from mcp_nursery.supervisor.callbacks import Callbacks
+
+from .harness import status_of
+from .hostile_issuer import ENDPOINTS, METADATA, PROTECTED, SECRETS, agree, answer, issuing
+
+
+@pytest.fixture
+async def far():
+    async with issuing() as far:
+        yield far
+
+
+@pytest.fixture
+async def other():
+    async with issuing() as other:
+        yield other
+
+
+@pytest.fixture
+def log(caplog):
+    caplog.set_level(logging.DEBUG)
+    return caplog
+
+
+async def refusal(far, authorize=agree, **words):
+    """What a login comes to."""
+    with trio.fail_after(60), pytest.raises(AuthorizationFailed) as caught:
+        await log_in(far.spec(**words), MemoryVault(), authorize)
+    return str(caught.value)
+
+
+async def test_who_behaves_is_logged_in(far, log):
+    tokens = await log_in(far.spec(), MemoryVault(), agree)
+    assert (tokens.access, far.asked[-1].form["code"]) == ("access-5ecret", "code-5ecret")
+    assert [secret for secret in SECRETS if secret in log.text] == []
+
+
+def pointing(far, issuer):
+    far.says[PROTECTED] = answer(200, {"resource": far.url, "authorization_servers": [issuer]})
+
+
+def mixed(far, other):
+    """Its metadata is another issuer's."""
+    far.says[METADATA] = answer(200, other.metadata())
+
+
+def of_another_resource(far, other):
+    far.says[PROTECTED] = answer(200, {"resource": other.url, "authorization_servers": [far.origin]})
+
+
+def in_clear_text(far, _other):
+    far.says[METADATA] = answer(200, far.metadata(token_endpoint="http://192.0.2.1/token"))
+
+
+def page_in_clear_text(far, _other):
+    far.says[METADATA] = answer(200, far.metadata(authorization_endpoint="http://192.0.2.1/authorize"))
+
+
+def page_with_a_fragment(far, _other):
+    far.says[METADATA] = answer(200, far.metadata(authorization_endpoint=f"{far.origin}/authorize#top"))
+
+
+def page_with_a_state(far, _other):
+    far.says[METADATA] = answer(200, far.metadata(authorization_endpoint=f"{far.origin}/authorize?state=mine&x="))
+
+
+def invalid_place(far, _other):
+    far.refuse(resource_metadata="http://[bad")
+
+
+def place_with_a_high_port(far, _other):
+    far.refuse(resource_metadata="http://127.0.0.1:99999999/")
+
+
+def foreign_letters(far, _other):
+    far.refuse(scope="réad")
+    far.says["/token"] = answer(400, {"error": "invalid_scope"})
+
+
+def registration_without_a_name(far, _other):
+    far.says["/register"] = answer(201, {"client_secret": "client-5ecret"})
+
+
+def registration_that_is_none(far, _other):
+    far.says["/register"] = answer(201, body=b'["client-5ecret"]')
+
+
+def token_moves(far, other):
+    said = answer(307, {"was": "client-5ecret code-5ecret"}, more=f"location: {other.origin}/token\r\n")
+    far.says["/token"] = said
+
+
+def token_quotes(far, _other):
+    far.says["/token"] = lambda asked: answer(400, {"error": asked.body.decode(), "error_description": "code-5ecret"})
+
+
+def token_is_none(far, _other):
+    far.says["/token"] = answer(200, body=b'{"access_token": "access-5ecret"')
+
+
+def token_breaks_headers(far, _other):
+    far.says["/token"] = answer(200, far.token(access_token="access-5ecret\r\nx-evil: 1"))
+
+
+def token_of_another_type(far, _other):
+    far.says["/token"] = answer(200, far.token(token_type="DPoP access-5ecret"))
+
+
+def token_is_long(far, _other):
+    far.says["/token"] = answer(200, far.token(access_token="access-5ecret" + "a" * 900_000))
+
+
+def endless_token(far, _other):
+    far.says["/token"] = answer(200, body=b" " * (2 << 20))
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        mixed,
+        of_another_resource,
+        in_clear_text,
+        page_in_clear_text,
+        page_with_a_fragment,
+        page_with_a_state,
+        invalid_place,
+        place_with_a_high_port,
+        registration_without_a_name,
+        registration_that_is_none,
+        token_moves,
+        token_quotes,
+        token_is_none,
+        token_breaks_headers,
+        token_of_another_type,
+        token_is_long,
+        endless_token,
+        foreign_letters,
+    ],
+)
+async def test_a_login_that_goes_wrong_says_so_in_one_line_and_quotes_nothing(far, other, log, attack):
+    attack(far, other)
+    said = await refusal(far)
+    assert "\n" not in said
+    assert [secret for secret in SECRETS if secret in said + log.text] == []
+    assert other.asked == []
+
+
+@pytest.mark.parametrize("expires_in", ["soon", -5, 10**30, 3599.5, None, True, [], "3600"])
+async def test_a_token_is_good_whatever_is_said_of_its_end(far, expires_in):
+    """It was granted, and what was spent for it is gone."""
+    far.says["/token"] = answer(200, far.token(expires_in=expires_in))
+    tokens = await log_in(far.spec(), MemoryVault(), agree)
+    assert tokens.access == "access-5ecret"
+
+
+async def test_a_token_endpoint_that_has_moved_within_its_origin_is_followed(far):
+    far.says["/token"] = answer(307, {}, more="location: /new\r\n")
+    far.says["/new"] = answer(200, far.token())
+    assert (await log_in(far.spec(), MemoryVault(), agree)).access == "access-5ecret"
+
+
+@pytest.mark.parametrize("trouble", ["other issuer", "issuer away", "description away", "none at all"])
+async def test_the_secret_of_a_client_goes_to_its_own_issuer_alone(far, other, trouble):
+    """Neither is anybody asked at another one, whose tokens would be renewed there with that secret."""
+    asked = []
+
+    async def ask(request):
+        asked.append(request.url)
+        return await agree(request)
+
+    pointing(far, other.origin if trouble == "other issuer" else far.origin)
+    if trouble == "issuer away":
+        far.says[METADATA] = answer(503, {})
+    elif trouble == "description away":
+        far.says[METADATA] = answer(404, {})
+    elif trouble == "none at all":
+        far.says[PROTECTED] = answer(404, {})
+    issuer = far.origin if trouble in ("issuer away", "description away") else "https://issuer.example"
+    said = await refusal(far, ask, client_id="mine", client_secret="mine-5ecret", issuer=issuer)
+    assert ("503" if trouble == "issuer away" else "another issuer") in said
+    assert asked == []
+    assert [each for each in (*far.asked, *other.asked) if b"mine" in each.body] == []
+
+
+async def test_a_token_is_renewed_where_it_was_granted(far, other):
+    """Whatever the server says by then."""
+    words = OAuth(client_id="mine", client_secret="mine-5ecret", issuer=far.origin)
+    vault = MemoryVault()
+    tokens = await log_in(far.spec(client_id="mine", client_secret="mine-5ecret", issuer=far.origin), vault, agree)
+    pointing(far, other.origin)
+    assert (await refresh(tokens, words)).access == "access-5ecret"
+    assert other.asked == []
+    assert tokens == await vault.store(TokenKey.of(far.url, words)).read()
+
+
+async def test_an_issuer_that_is_away_is_not_replaced_by_the_server(far):
+    """It is not known whom to ask: nobody is registered, and nothing is asked, at the server's own paths."""
+    far.says[METADATA] = answer(503, {})
+    assert "HTTP 503" in await refusal(far)
+    assert (far.count("/register"), far.count("/token")) == (0, 0)
+
+
+@pytest.mark.parametrize("place", ["metadata", "issuer", "page", "token"])
+async def test_a_server_elsewhere_reaches_nothing_on_this_machine(far, monkeypatch, place):
+    """It names places; who asks them sits behind this machine's walls."""
+    away = "https://far.example"
+    metadata = {name: f"{away}/{path}" for name, path in ENDPOINTS.items()}
+    described = {"resource": f"{away}/mcp", "authorization_servers": [away]}
+    challenge = Challenge()
+    asked = []
+    if place == "metadata":
+        challenge = Challenge(resource_metadata=f"{far.origin}/admin")
+    elif place == "issuer":
+        described["authorization_servers"] = [far.origin]
+    elif place == "page":
+        metadata["authorization_endpoint"] = f"{far.origin}/authorize"
+    else:
+        metadata["token_endpoint"] = f"{far.origin}/token"
+
+    async def answered(request):
+        asked.append(request)
+        if "protected" in request.url.path:
+            return httpx2.Response(200, json=described, request=request)
+        if "authorization-server" in request.url.path:
+            return httpx2.Response(200, json={"issuer": away, **metadata}, request=request)
+        return httpx2.Response(201, json={"client_id": "me", "redirect_uris": [Redirect.redirect_uri]}, request=request)
+
+    monkeypatch.setattr(oauth, "send", answered)
+    with pytest.raises(Refused, match="a server elsewhere may lead to https alone"):
+        await oauth.authorise(OAuth(), f"{away}/mcp", challenge, Redirect())
+    assert [request for request in asked if request.url.host == "127.0.0.1"] == []
+
+
+class Redirect:
+    """Whoever is asked agrees, wherever that is."""
+
+    redirect_uri = "http://127.0.0.1:9/callback"
+
+    async def ask(self, url):
+        assert "127.0.0.1" not in httpx2.URL(url).host
+        return AuthorizationCodeResult(code="code-5ecret", state=httpx2.URL(url).params["state"])
+
+
+@pytest.mark.parametrize(
+    "brought", ["http://[", "http://127.0.0.1/callback?code=x&state=y", "?error=x", True, 5, b"code"]
+)
+async def test_what_a_host_brings_is_looked_at(far, brought):
+    """A page of somebody else's making, or nothing that a person could bring."""
+
+    async def bring(_request):
+        return brought
+
+    assert "not authorised" in await refusal(far, bring)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"GET //[ HTTP/1.1\r\n\r\n",
+        b"GET http://[/callback HTTP/1.1\r\n\r\n",
+        b"GET  HTTP/1.1\r\n\r\n",
+        b"GET\r\n\r\n",
+        b"",
+        b"\xff\xfe\r\n\r\n",
+        b"GET /callback?state=%ff&code=x HTTP/1.1\r\n\r\n",
+        b"GET /callback?" + b"&" * 15_000 + b" HTTP/1.1\r\n\r\n",
+        b"GET /callback" + b"a" * 40_000,
+        b"POST /callback HTTP/1.1\r\ncontent-length: 0\r\n\r\n",
+        b"OPTIONS /callback HTTP/1.1\r\n\r\n",
+    ],
+)
+async def test_what_any_page_can_send_to_the_port_changes_nothing(far, sent):
+    """A browser sends requests to ports of its own machine for every page that wants it."""
+
+    async def probe(request):
+        back = await agree(request)
+        port = httpx2.URL(request.redirect_uri).port
+        stream = await trio.open_tcp_stream("127.0.0.1", port)
+        async with stream:
+            await stream.send_all(sent)
+            await stream.send_eof()
+            with suppress(trio.BrokenResourceError):
+                said = b"".join([part async for part in stream])
+                assert b"200" not in said[:20]
+        await trio.testing.wait_all_tasks_blocked(0.02)
+        return back
+
+    with trio.fail_after(60):
+        assert (await log_in(far.spec(), MemoryVault(), probe)).access == "access-5ecret"
+
+
+async def test_nothing_of_what_the_browser_brings_is_on_the_page(far):
+    """And what it brings counts once."""
+    pages = []
+
+    async def denied(request):
+        state = httpx2.URL(request.url).params["state"]
+        said = "error=access_denied&error_description=%3Cscript%3Ealert(1)%3C/script%3E"
+        async with httpx2.AsyncClient() as browser:
+            page = await browser.get(f"{request.redirect_uri}?{said}&state={state}")
+            pages.append(page)
+
+    assert "access_denied" in await refusal(far, denied)
+    assert "script" not in pages[0].text
+    assert pages[0].headers["cache-control"] == "no-store"
+
+
+async def test_a_browser_that_has_gone_has_brought_its_code(far):
+    """It is closed, or goes elsewhere, as soon as it has sent what matters."""
+
+    async def go(request):
+        target = (await agree(request)).removeprefix(request.redirect_uri)
+        port = httpx2.URL(request.redirect_uri).port
+        stream = await trio.open_tcp_stream("127.0.0.1", port)
+        stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        await stream.send_all(b"GET /callback%s HTTP/1.1\r\n\r\n" % target.encode())
+        await stream.aclose()
+
+    with trio.fail_after(60):
+        assert (await log_in(far.spec(), MemoryVault(), go)).access == "access-5ecret"
+
+
+async def test_an_issuer_of_another_name_comes_back(far):
+    """RFC 9207: what another issuer has granted is not taken for this one's."""
+
+    async def mixed_up(request):
+        return f"{await agree(request)}&iss=https%3A%2F%2Fother.example"
+
+    assert "iss mismatch" in await refusal(far, mixed_up)
+    assert far.count("/token") == 0
+
+
+async def test_a_host_outlives_a_login_that_goes_wrong(far):
+    """Whatever comes of it: the server is as it was, and so is the block."""
+
+    async def wrong(request):
+        port = httpx2.URL(request.redirect_uri).port
+        async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
+            await stream.send_all(b"GET //[ HTTP/1.1\r\n\r\n")
+            await stream.receive_some(1)
+        asked.set()
+        return 5
+
+    asked = trio.Event()
+    with trio.fail_after(60):
+        async with open_supervisor([far.spec()], callbacks=Callbacks(authorize=wrong)) as supervisor:
+            await asked.wait()
+            await trio.testing.wait_all_tasks_blocked(0.02)
+            assert status_of(supervisor, "far").state is ServerState.NEEDS_AUTH
