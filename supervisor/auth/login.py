@@ -1,5 +1,6 @@
 """A login: a person agrees, and the tokens are kept for every host of this user. It has its own time."""
 
+from secrets import token_hex
 from typing import Any
 
 import httpx2
@@ -57,6 +58,7 @@ async def log_in(spec: ServerSpec, vault: Vault, authorize: Authorize) -> Tokens
                 tokens = await authorise(words, address.bare, challenge, person, known)
         else:
             tokens = await authorise(words, address.bare, challenge)
+        tokens = evolve(tokens, login=token_hex(8))
         TELL_SECRETS.get()(tokens.secrets)
         async with store.locked():
             await store.write(tokens)

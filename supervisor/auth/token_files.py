@@ -32,6 +32,8 @@ _LOOKS: Final = 0.05
 """Seconds between looks at a lock that somebody else holds."""
 _INTERVAL: Final = 2.0
 """Seconds between looks at a file that is waited for."""
+_LARGEST: Final = 1 << 20
+"""Bytes of a file: threads, too, hold up the loop while they read one."""
 _FORMAT: Final = 1
 _SECRET: Final = ("access", "refresh", "client")
 
@@ -76,15 +78,19 @@ class TokenFile:
         self._key = key
         self._path = folder / f"{key.digest}.json"
         self._seen: Stamp | None = None
+        self._login: str | None = None
 
     async def read(self) -> Tokens | None:
         """See `TokenStore`."""
         self._seen = await _in_thread(self._stamp)  # before: what is written meanwhile is new
-        return await _in_thread(self._read)
+        tokens = await _in_thread(self._read)
+        self._login = None if tokens is None else tokens.login
+        return tokens
 
     async def write(self, tokens: Tokens) -> None:
         """See `TokenStore`."""
         self._seen = await _in_thread(lambda: self._write(tokens))
+        self._login = tokens.login
 
     async def remove(self) -> bool:
         """Keep them no more; False if there were none.
@@ -104,11 +110,14 @@ class TokenFile:
         return await _in_thread(self._kept)
 
     async def changed(self) -> None:
-        """Wait until they are others than those that were last read or written here."""
+        """Wait until they come from another login than those that were last read or written here, or are gone. That
+        another host has renewed them is no news: where a server refuses them all, hosts would wake each other."""
         while True:
             with suppress(TokensUnreadable):
-                if await _in_thread(self._stamp) != self._seen:
-                    return
+                if (stamp := await _in_thread(self._stamp)) != self._seen:
+                    if await _in_thread(self._kept_login) != self._login:
+                        return
+                    self._seen = stamp
             await trio.sleep(_INTERVAL)
 
     @asynccontextmanager
@@ -149,11 +158,17 @@ class TokenFile:
             self._key, document["where"], said["issuer"], said["scope"], said["expires_at"], document["renewable"]
         )
 
+    def _kept_login(self) -> str | None:
+        document = self._document()
+        return None if document is None else str(document["tokens"].get("login", ""))
+
     def _document(self) -> dict[str, Any] | None:
         if not os.path.lexists(self._path):
             return None
         make_folder(self._folder)
         check_file(self._path)
+        if self._path.stat().st_size > _LARGEST:
+            raise UnusableFile("it is too large to hold tokens", "log in again")
         document = json.loads(self._path.read_bytes())
         if document["format"] != _FORMAT:
             raise UnusableFile("another version of mcp-nursery wrote it", "log in again")
@@ -227,7 +242,7 @@ async def _in_thread(work: Callable[[], T]) -> T:
         problem = f"{error}; {error.advice}"
     except keyring.KeyringFailed as error:
         problem = str(error)
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         problem = "what is kept is damaged; log in again"
     except OSError as error:
         problem = error.strerror or type(error).__name__

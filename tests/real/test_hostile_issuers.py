@@ -4,6 +4,7 @@ import logging
 import socket
 import struct
 from contextlib import suppress
+from itertools import count
 
 import httpx2
 import pytest
@@ -12,16 +13,19 @@ import trio.testing
 from mcp.shared.auth import AuthorizationCodeResult
 
 from mcp_nursery.actors.enums import ServerState
-from mcp_nursery.actors.errors import AuthorizationFailed
+from mcp_nursery.actors.errors import AuthorizationFailed, ServerDown
 from mcp_nursery.actors.outcomes import Challenge
 from mcp_nursery.actors.transports.http import oauth
 from mcp_nursery.actors.transports.http.token_requests import Refused, refresh
 from mcp_nursery.actors.transports.http.tokens import MemoryVault, TokenKey
 from mcp_nursery.supervisor import OAuth, open_supervisor
+from mcp_nursery.supervisor.auth import token_files
 from mcp_nursery.supervisor.auth.login import log_in
+from mcp_nursery.supervisor.auth.vault import vault_of
 from mcp_nursery.supervisor.callbacks import Callbacks
+from mcp_nursery.supervisor.storage.sqlite import SqliteStore
 
-from .harness import status_of
+from .harness import next_state, status_of
 from .hostile_issuer import ENDPOINTS, METADATA, PROTECTED, SECRETS, agree, answer, issuing
 
 
@@ -368,3 +372,25 @@ async def test_a_host_outlives_a_login_that_goes_wrong(far):
             await asked.wait()
             await trio.testing.wait_all_tasks_blocked(0.02)
             assert status_of(supervisor, "far").state is ServerState.NEEDS_AUTH
+
+
+async def test_hosts_do_not_wake_each_other_for_ever(far, monkeypatch):
+    """A server refuses whatever is granted: what one host has renewed is no news for the other."""
+    monkeypatch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.null.Keyring")
+    monkeypatch.setattr(token_files, "_INTERVAL", 0.02)
+    renewed = count()
+    far.says["/token"] = lambda _asked: answer(200, far.token(access_token=f"access-5ecret-{next(renewed)}"))
+    spec = far.spec()
+    await log_in(spec, vault_of(SqliteStore()), agree)
+    async with open_supervisor([spec]), open_supervisor([spec]) as other:
+        with trio.fail_after(30), suppress(ServerDown):
+            await other.wait_connected("far")
+        with trio.move_on_after(2):
+            await trio.sleep_forever()
+        assert far.count("/token") <= 5
+        assert status_of(other, "far").state is ServerState.NEEDS_AUTH
+        far.says["/token"] = answer(200, far.token())
+        async with other.events() as events:
+            await log_in(spec, vault_of(SqliteStore()), agree)
+            with trio.fail_after(30):
+                await next_state(events, ServerState.CONNECTING, "far")

@@ -149,6 +149,8 @@ async def refresh(tokens: Tokens, words: OAuth) -> Tokens:
     client = dict(tokens.client)
     if words.client_id is not None:
         client |= {"client_id": words.client_id, "client_secret": words.client_secret}
+    if not client.get("client_id"):
+        raise Refused("it is not known which client the tokens were granted to")
     form = {"grant_type": "refresh_token", "refresh_token": tokens.refresh or "", "client_id": client["client_id"]}
     if tokens.resource is not None:
         form["resource"] = tokens.resource

@@ -8,30 +8,45 @@ from typing import Any, Protocol
 
 import trio
 from attrs import field, frozen
+from attrs.validators import instance_of, optional
 
 from .grants import OAuth
+
+_TEXT = instance_of(str)
+
+
+def _of_client(_tokens: object, _attribute: object, client: Mapping[str, Any]) -> None:
+    said = [client.get(name) for name in ("client_id", "client_secret", "token_endpoint_auth_method")]
+    if not all(each is None or isinstance(each, str) for each in said):
+        raise TypeError("a client is described in text")
 
 
 @frozen
 class Tokens:
-    """What was granted, and all that it takes to have it renewed. Secrets in it are shown nowhere."""
+    """What was granted, and all that it takes to have it renewed. Secrets in it are shown nowhere.
 
-    access: str = field(repr=False)
-    refresh: str | None = field(default=None, repr=False)
-    expires_at: float | None = None
+    Raises:
+        TypeError: It comes from a file that is damaged.
+    """
+
+    access: str = field(repr=False, validator=_TEXT)
+    refresh: str | None = field(default=None, repr=False, validator=optional(_TEXT))
+    expires_at: float | None = field(default=None, validator=optional(instance_of((int, float))))
     """When `access` ends, in seconds since 1970; None if nobody said."""
-    scope: str | None = None
+    scope: str | None = field(default=None, validator=optional(_TEXT))
     """What was granted."""
-    issuer: str | None = None
+    issuer: str | None = field(default=None, validator=optional(_TEXT))
     """Who granted it."""
-    token_endpoint: str = ""
+    token_endpoint: str = field(default="", validator=_TEXT)
     """Where it is renewed."""
-    resource: str | None = None
+    resource: str | None = field(default=None, validator=optional(_TEXT))
     """What it is for, as it was asked for."""
-    client: Mapping[str, Any] = field(factory=dict[str, Any], repr=False)
+    client: Mapping[str, Any] = field(factory=dict[str, Any], repr=False, validator=[instance_of(dict), _of_client])
     """The client that it was granted to, as it was registered."""
-    wanted: str | None = None
+    wanted: str | None = field(default=None, validator=optional(_TEXT))
     """What a server has found missing in `scope`: it is asked for at the next consent."""
+    login: str = field(default="", validator=_TEXT)
+    """Which login they come from; what is renewed has the same."""
 
     @property
     def secrets(self) -> set[str]:

@@ -1,10 +1,13 @@
 """Tokens that outlast a run: in a keyring or in a file, whole or not at all, and nobody's but this user's."""
 
+import json
+import os
 import threading
 
 import keyring
 import pytest
 import trio
+from attrs import evolve
 from keyring.backend import KeyringBackend
 from keyring.backends import null
 
@@ -125,8 +128,31 @@ async def test_a_keyring_that_never_answers_holds_nobody_up(ring, store, monkeyp
     ring.waits.set()
 
 
+def with_tokens(**other):
+    said = {"access": "a", "issuer": None, "scope": None, "expires_at": None, **other}
+    return json.dumps({"format": 1, "where": "file", "renewable": True, "tokens": said}).encode()
+
+
 @pytest.mark.parametrize(
-    "content", [b"", b"{}", b"[]", b'{"format": 1}', b'{"format": 1, "where": "file", "tokens": 5}']
+    "content",
+    [
+        b"",
+        b"{}",
+        b"[]",
+        b"[" * 100_000,
+        b"\xff",
+        b'{"format": 1}',
+        b'{"format": 1, "where": "file", "tokens": 5}',
+        with_tokens(access=5),
+        with_tokens(access=None),
+        with_tokens(refresh=["r"]),
+        with_tokens(client="me"),
+        with_tokens(client={"client_id": {}}),
+        with_tokens(token_endpoint=None),
+        with_tokens(expires_at="soon"),
+        with_tokens(wanted={}),
+        b" " * (2 << 20) + with_tokens(),
+    ],
 )
 async def test_a_damaged_file_is_no_answer(no_ring, store, tmp_path, content):
     await store.write(TOKENS)
@@ -180,9 +206,18 @@ async def test_what_another_host_writes_is_noticed(no_ring, tmp_path):
             nursery.start_soon(one.changed)
             await other.write(TOKENS)
     await one.write(TOKENS)
+    await other.write(evolve(TOKENS, access="renewed-5ecret"))
     with trio.move_on_after(0.5) as scope:
         await one.changed()
-    assert scope.cancelled_caught, "what it has written itself is no news to it"
+    assert scope.cancelled_caught, "what it has written itself is no news to it, nor what is but renewed"
+    with trio.fail_after(30):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(one.changed)
+            await other.write(evolve(TOKENS, login="another"))
+        assert (await one.read()).login == "another"
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(one.changed)
+            await other.remove()
 
 
 async def test_keys_do_not_share(no_ring, tmp_path):
@@ -196,3 +231,20 @@ async def test_keys_do_not_share(no_ring, tmp_path):
         TokenKey("https://far.example/"),
     ):
         assert await folder.store(other).read() is None
+
+
+@pytest.mark.parametrize("made", ["link", "pipe", "folder"])
+@pytest.mark.parametrize("end", ["json", "lock"])
+async def test_what_is_no_file_is_not_opened(no_ring, store, tmp_path, made, end):
+    """Whoever put it there: nobody waits for a pipe, and no link leads elsewhere."""
+    await store.write(TOKENS)
+    path = tmp_path / "tokens" / f"{KEY.digest}.{end}"
+    elsewhere = tmp_path / "elsewhere"
+    if path.exists():
+        path.rename(elsewhere)
+    else:
+        elsewhere.touch(0o600)
+    {"link": lambda: path.symlink_to(elsewhere), "pipe": lambda: os.mkfifo(path, 0o600), "folder": path.mkdir}[made]()
+    with trio.fail_after(5), pytest.raises(TokensUnreadable):
+        async with store.locked():
+            await store.read()
