@@ -107,7 +107,8 @@ class Issuer:
             self.asked.append(asked)
             said = self.says.get(asked.path, answer(404, {}))
             try:
-                await stream.send_all(said(asked) if callable(said) else said)
+                said = said(asked) if callable(said) else said
+                await stream.send_all(said if isinstance(said, bytes) else await said)
                 await stream.send_eof()
             except trio.BrokenResourceError:
                 return

@@ -3,7 +3,7 @@
 import logging
 import socket
 import struct
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from itertools import count
 
 import httpx2
@@ -13,19 +13,20 @@ import trio.testing
 from mcp.shared.auth import AuthorizationCodeResult
 
 from mcp_nursery.actors.enums import ServerState
-from mcp_nursery.actors.errors import AuthorizationFailed, ServerDown
+from mcp_nursery.actors.errors import AuthorizationFailed, ServerDown, ServerError
 from mcp_nursery.actors.outcomes import Challenge
-from mcp_nursery.actors.transports.http import oauth
+from mcp_nursery.actors.transports.http import authorisation, oauth
 from mcp_nursery.actors.transports.http.token_requests import Refused, refresh
 from mcp_nursery.actors.transports.http.tokens import MemoryVault, TokenKey
-from mcp_nursery.supervisor import OAuth, open_supervisor
+from mcp_nursery.supervisor import HttpTransport, OAuth, ServerSpec, open_supervisor
 from mcp_nursery.supervisor.auth import token_files
 from mcp_nursery.supervisor.auth.login import log_in
 from mcp_nursery.supervisor.auth.vault import vault_of
 from mcp_nursery.supervisor.callbacks import Callbacks
 from mcp_nursery.supervisor.storage.sqlite import SqliteStore
 
-from .harness import next_state, status_of
+from ..actors.transports.http_peer import serving
+from .harness import AT_ONCE, next_state, status_of
 from .hostile_issuer import ENDPOINTS, METADATA, PROTECTED, SECRETS, agree, answer, issuing
 
 
@@ -394,3 +395,68 @@ async def test_hosts_do_not_wake_each_other_for_ever(far, monkeypatch):
             await log_in(spec, vault_of(SqliteStore()), agree)
             with trio.fail_after(30):
                 await next_state(events, ServerState.CONNECTING, "far")
+
+
+@asynccontextmanager
+async def guarded(far, on_call):
+    """A server whose tools are called with tokens of this issuer alone, and what `on_call` does then."""
+    async with serving() as peer:
+
+        async def other(asked):
+            if asked.path.startswith(b"/.well-known"):
+                described = {"resource": peer.url, "authorization_servers": [far.origin]}
+                await asked.send(answer(200, described))
+            elif asked.header(b"authorization") is None:
+                await asked.send(answer(401, {}, more="www-authenticate: Bearer\r\n"))
+            else:
+                return False
+            return True
+
+        peer.on_other, peer.on_call = other, on_call
+        yield peer
+
+
+async def test_a_server_that_wants_ever_more_scopes_is_not_worth_a_page_each(far, user_folders, monkeypatch):
+    monkeypatch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.null.Keyring")
+    asked = []
+    wanted = count()
+
+    async def want(call):
+        more = f'www-authenticate: Bearer error="insufficient_scope", scope="s{next(wanted)}-{"x" * 900}"\r\n'
+        await call.send(answer(403, {}, more=more))
+
+    async def authorize(request):
+        asked.append(request)
+        return await agree(request)
+
+    async with guarded(far, want) as peer:
+        spec = ServerSpec("far", HttpTransport(peer.url, auth=OAuth()), policy=AT_ONCE)
+        with trio.fail_after(120):
+            async with open_supervisor([spec], callbacks=Callbacks(authorize=authorize)) as supervisor:
+                async with supervisor.events() as events:
+                    await next_state(events, ServerState.CONNECTED, "far")
+                for _ in range(60):
+                    with pytest.raises(ServerError, match="insufficient_scope"):
+                        await supervisor.call_tool("once", server="far")
+    assert len(asked) <= 1 + 10
+    (path,) = (user_folders / "state" / "mcp-nursery" / "tokens").glob("*.json")
+    assert path.stat().st_size < 20_000
+
+
+async def test_a_server_that_leads_through_slow_answers_is_left(far, monkeypatch):
+    """Each comes in time, and all together hold up who else would renew the token."""
+    monkeypatch.setattr(authorisation, "_EXCHANGE", 0.3)
+    monkeypatch.setattr(authorisation, "_PAUSES", ())
+
+    async def slowly(_asked):
+        await trio.sleep(0.2)
+        return answer(404, {})
+
+    for path in (PROTECTED, PROTECTED.removesuffix("/mcp"), METADATA):
+        far.says[path] = slowly
+    words = {"grant": "client_credentials", "client_id": "mine", "client_secret": "mine-5ecret"}
+    async with open_supervisor([far.spec(**words)]) as supervisor, supervisor.events() as events:
+        with trio.fail_after(30):
+            event = await next_state(events, ServerState.WAITING, "far")
+    assert "there was no token within 0.3 s" in str(event)
+    assert far.count("/token") == 0

@@ -34,6 +34,12 @@ logger: Final = logging.getLogger(__name__)
 
 _PAUSES = (1.0, 2.0, 4.0)
 """Seconds between tries to renew a token while its issuer is not there. All who need one wait meanwhile."""
+_EXCHANGE = 10.0
+"""Seconds from the server's own words to a token: with all tries less than others wait who want to renew it."""
+_ASKED = 10
+"""Times that a person is asked for more while a connection lasts: a server may want another scope each time."""
+_WANTED = 4000
+"""Characters of scopes that are remembered for the next consent."""
 _UNAUTHORISED = 401
 
 
@@ -82,6 +88,8 @@ class Authorisation(httpx2.Auth):
         self._renewal: _Renewal | None = None
         self._asked_for: set[str] = set()
         """Scopes that a person was asked to add, once each: a server may refuse whatever is granted."""
+        self._asks = False
+        """A person is being asked."""
 
     async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
         """See `httpx2.Auth`. A refusal that nothing here can mend is left to who asked.
@@ -154,7 +162,9 @@ class Authorisation(httpx2.Auth):
         if stored is None:
             return None
         if renewal.steps_up:
-            await self._store.write(evolve(stored, wanted=joined(stored.wanted, renewal.challenge.scope)))
+            wanted = joined(stored.wanted, renewal.challenge.scope)
+            if wanted != stored.wanted and len(wanted or "") <= _WANTED:
+                await self._store.write(evolve(stored, wanted=wanted))
             self._ask_for(renewal.challenge.scope or "")
             return None
         if stored.refresh is None:
@@ -167,22 +177,29 @@ class Authorisation(httpx2.Auth):
             raise
 
     def _ask_for(self, scope: str) -> None:
-        """Have a person add this scope. Nobody waits: that may take a while, and later requests have the new token."""
-        if self._log_in is not None and scope not in self._asked_for:
-            self._asked_for.add(scope)
-            self._nursery.start_soon(self._ask, self._log_in)
+        """Have a person add this scope, unless one is being asked. Nobody waits: that may take a while, and later
+        requests have the new token."""
+        if self._log_in is None or self._asks or scope in self._asked_for or len(self._asked_for) == _ASKED:
+            return
+        self._asked_for.add(scope)
+        self._asks = True
+        self._nursery.start_soon(self._ask, self._log_in)
 
     async def _ask(self, log_in: Callable[[], Awaitable[Tokens]]) -> None:
         try:
             self._take(await log_in())
         except NurseryError as error:
             logger.warning("nothing was added to what a token is for: %s", one_line(error))
+        finally:
+            self._asks = False
 
     async def _exchange(self, stored: Tokens | None, renewal: _Renewal) -> Tokens:
         """A token for what the client can show itself."""
         granted = stored.scope if stored is not None and renewal.steps_up else None
         challenge = evolve(renewal.challenge, scope=joined(granted, renewal.challenge.scope))
-        return await authorise(self._words, self._url, challenge)
+        with trio.move_on_after(_EXCHANGE):
+            return await authorise(self._words, self._url, challenge)
+        raise Passing(f"there was no token within {_EXCHANGE:g} s")
 
     async def _kept(self, tokens: Tokens) -> Tokens:
         """The tokens, once they are kept. They hold here even where that is not possible."""
