@@ -12,25 +12,25 @@ Folder = str | os.PathLike[str]
 _URI: Final = re.compile(r"([a-z][a-z0-9+.-]*)://", re.IGNORECASE)
 
 
-def root_uris(folders: Iterable[Folder]) -> tuple[str, ...]:
-    """The folders as `file://` URIs.
+def root_uris(folders: Iterable[Folder], base: str = "") -> tuple[str, ...]:
+    """The folders as `file://` URIs; `base`: the folder that paths are taken from, by default the working directory.
 
     Raises:
         ValueError: One of them is none, or all of them are one text.
     """
     if isinstance(folders, str | bytes):
         raise ValueError("roots must be a list of folders, not one text")  # noqa: TRY004
-    return tuple(_uri(folder) for folder in folders)
+    return tuple(_uri(folder, base) for folder in folders)
 
 
-def _uri(folder: object) -> str:
+def _uri(folder: object, base: str) -> str:
     if not isinstance(folder, str | os.PathLike):
         raise ValueError(f"a root is a path or a file:// URI, not {type(folder).__name__}")  # noqa: TRY004
     path: str | bytes = os.fspath(folder)
     if not isinstance(path, str) or not path or "\0" in path:
         raise ValueError("a root is a path or a file:// URI, and this is neither")
     if (scheme := _URI.match(path)) is None:
-        return Path(os.path.abspath(path)).as_uri()
+        return Path(os.path.abspath(os.path.join(base, path))).as_uri()
     if scheme[1].lower() != "file":
         raise ValueError(f"a root is a path or a file:// URI, not one of {scheme[1]}")
     return path
@@ -50,3 +50,18 @@ def are_roots(value: object) -> str | None:
     except (TypeError, ValueError):
         return "an async function, or a list of paths and file:// URIs"
     return None
+
+
+def fixed_roots(folders: Iterable[Folder] | None) -> tuple[str, ...] | None:
+    """The folders as URIs, whatever becomes of the list that was given; None stays. What they are not is left for
+    `folders_or_none` to refuse."""
+    try:
+        return None if folders is None else root_uris(folders)
+    except (TypeError, ValueError):
+        return folders  # type: ignore[return-value]
+
+
+def folders_or_none(value: object) -> str | None:
+    """Folders, or None."""
+    wanted = "a list of paths and file:// URIs, or None"
+    return wanted if callable(value) or roots_or_none(value) is not None else None

@@ -20,6 +20,7 @@ from mcp_nursery.actors.enums import Protocol
 from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.actors.limits import MOST_KEPT, MOST_VALUES, Limits
 from mcp_nursery.actors.liveness import Liveness
+from mcp_nursery.actors.roots import fixed_roots, folders_or_none
 from mcp_nursery.actors.secrets import names_only
 
 from .restart_policy import RestartMode, RestartPolicy, Revive
@@ -120,6 +121,11 @@ class ServerSpec:
     subscribe: Sequence[str] = field(default=(), kw_only=True, converter=several, repr=False)
     """Globs on URIs: resources it lists that match one are subscribed at every connect, and each change of one is a
     `ResourceUpdated` event."""
+    roots: Sequence[str] | None = field(
+        default=None, kw_only=True, converter=fixed_roots, validator=setting(folders_or_none), repr=False
+    )
+    """Folders that it is told to work in if it asks, in the place of the host's, as paths or `file://` URIs. An empty
+    list: none, and it is not offered to ask. None: those that the host has for it."""
     max_result_chars: int = field(default=MAX_RESULT_CHARS, kw_only=True, validator=setting(at_least_one))
     """Characters of a result that a model is shown; the rest stays on the result object."""
     max_message_values: int = field(default=MOST_VALUES, kw_only=True, validator=setting(at_least_one))

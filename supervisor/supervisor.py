@@ -552,7 +552,8 @@ class Supervisor:
 
     async def set_roots(self, roots: Roots) -> None:
         """From now on tell servers that ask that these are the folders to work in. Those that are connected, and know
-        of such changes, hear at once that there is one; one that was offered no roots when it connected does not.
+        of such changes, hear at once that there is one; one that was offered no roots when it connected does not, nor
+        one whose spec has roots of its own.
 
         Args:
             roots: Paths or `file://` URIs, or who says which: see `Callbacks.roots`.

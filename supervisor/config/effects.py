@@ -34,7 +34,7 @@ _HARMLESS = frozenset(
 """Keys of an entry that neither start anything nor read anything, whatever stands under them but variables and
 commands. A key that is not here has to be agreed to: also one that lets a server cost its host more."""
 
-_DOES = {"headersHelper": "runs a command for headers", "auth": "uses your tokens"}
+_DOES = {"headersHelper": "runs a command for headers", "auth": "uses your tokens", "roots": "is told of folders"}
 """What some of those others do."""
 
 _FORMAT = 1

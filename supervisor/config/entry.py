@@ -1,6 +1,6 @@
 """One entry of a file becomes one ServerSpec. No message shows a value: any of them may be a secret."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, TypeVar, cast
 
 from attrs import asdict, evolve, field, fields, frozen
@@ -8,6 +8,7 @@ from attrs import asdict, evolve, field, fields, frozen
 from mcp_nursery.actors.enums import Protocol
 from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.actors.liveness import Liveness
+from mcp_nursery.actors.roots import root_uris
 from mcp_nursery.actors.transports.http.grants import OAuth
 from mcp_nursery.supervisor.restart_policy import RestartMode, RestartPolicy, Revive
 from mcp_nursery.supervisor.spec import ServerSpec
@@ -29,7 +30,7 @@ from .discovery import Origin
 from .document import as_object, json_type
 from .effects import trust_request
 from .values import FieldError, structurer
-from .variables import inputs_in
+from .variables import has_variables, inputs_in
 
 T = TypeVar("T")
 
@@ -102,6 +103,7 @@ class _Entry:
     max_message_values: int | None = field(default=None, alias="maxMessageValues")
     max_kept_bytes: int | None = field(default=None, alias="maxKeptBytes")
     subscribe: tuple[str, ...] | None = None
+    roots: tuple[str, ...] | None = None
     tools: Any = None
 
 
@@ -277,6 +279,8 @@ def _settings(
         settings |= _filters(entry.tools)
     if entry.liveness is not None:
         settings["liveness"] = _liveness(entry.liveness)
+    if entry.roots is not None:
+        settings["roots"] = _roots(entry.roots, origin.workspace)
     if not origin.trusted:
         settings["trust_hints"] = False
         settings["trust_request"] = trust_request(
@@ -306,6 +310,17 @@ def _liveness(written: object) -> Liveness | None:
     except ValueError as error:
         problem = str(error)
     raise FieldError(problem, "liveness")
+
+
+def _roots(written: Iterable[str], workspace: str | None) -> tuple[str, ...]:
+    """Folders: of the project's file, relative to the project."""
+    if any(map(has_variables, written)):
+        raise FieldError("must not hold variables: a path is taken from the project's folder", "roots")
+    try:
+        return root_uris(written, workspace or "")
+    except ValueError as error:
+        problem = str(error)
+    raise FieldError(problem, "roots")
 
 
 def _filters(written: object) -> dict[str, Any]:

@@ -393,7 +393,7 @@ class Keeper:
         command.settle(self._now)
 
     def _announce_roots(self, command: AnnounceRoots) -> None:
-        if self._actor is not None:
+        if self._actor is not None and self._now.spec.roots is None:
             self._actor.announce_roots()
         command.settle(self._now)
 

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
-from attrs import Factory, field, frozen
+from attrs import Factory, evolve, field, frozen
 
 from mcp_nursery.actors.callbacks import NO_CALLBACKS, Callbacks, CurrentRoots
 from mcp_nursery.actors.errors import ConfigError
@@ -157,13 +157,16 @@ class KeeperSettings:
         is_remote = spec.transport.kind in REMOTE_KINDS
         timeout = connect_timeout(spec.connect_timeout, settings.environ)
         digest, request = spec_digest(spec), spec.trust_request
+        callbacks = settings.remote_callbacks if is_remote else settings.callbacks
+        if spec.roots is not None:
+            callbacks = evolve(callbacks, roots=spec.roots or None)
         return cls(
             policy=settings.policy,
             redact=redact,
             connect_timeout=timeout,
             close_grace=settings.shutdown_timeout / _GRACE_SHARE,
             limiter=settings.limiters.get(spec.transport.kind, UNLIMITED),
-            callbacks=settings.remote_callbacks if is_remote else settings.callbacks,
+            callbacks=callbacks,
             permit=None if request is None else partial(settings.trust_gate.permit, request),
             notes=EraMemory(settings.store_worker, spec.name, digest),
             pins=ToolPins(settings.store_worker, spec, digest, settings.pins),

@@ -8,6 +8,7 @@ import time
 import psutil
 import pytest
 import trio
+from attrs import evolve
 
 from mcp_nursery.supervisor import ServerSpec, StdioTransport, open_supervisor
 from mcp_nursery.supervisor.status import ServerState
@@ -116,3 +117,35 @@ async def test_all_of_them_under_one_supervisor(commands, place):
             assert all(CASES[name].answer in text for name, text in texts.items())
             assert len(texts) == len(specs) - 1
             assert [status.incarnation for status in supervisor.status()[1:]] == [1] * len(texts)
+
+
+@pytest.mark.parametrize("case", ["filesystem"], indirect=True)
+@timely
+async def test_the_folders_of_one_server(case, command, place, tmp_path):
+    """P3: a server that takes the host's roots for its folders keeps to its arguments if its spec has no roots, and
+    has those that its spec names, also when the host's change."""
+    (tmp_path / "own").mkdir()
+    specs = [
+        evolve(spec_of(case, command), name="host"),
+        evolve(spec_of(case, command), name="none", roots=[]),
+        evolve(spec_of(case, command), name="own", roots=[tmp_path / "own"]),
+    ]
+
+    async def folders(name):
+        told = await supervisor.call_tool("list_allowed_directories", server=name, timeout=60)
+        return told.content[0].text.partition(":")[2].split()
+
+    async def until(name, wanted):
+        while (found := await folders(name)) != wanted:  # it asks in its own time, and says nothing of it
+            await trio.sleep(0.05)
+        return found
+
+    with trio.fail_after(120):
+        async with open_supervisor(specs, roots=[tmp_path]) as supervisor:
+            await supervisor.list_tools()
+            assert await until("host", [str(tmp_path)])
+            assert await until("own", [str(tmp_path / "own")])
+            await supervisor.set_roots([place, tmp_path])
+            assert await until("host", [str(place), str(tmp_path)])
+            assert await folders("none") == [str(place)]
+            assert await folders("own") == [str(tmp_path / "own")]

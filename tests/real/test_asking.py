@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import trio
+from attrs import evolve
 from mcp_types import CreateMessageResult, ElicitResult, TextContent
 
 from mcp_nursery.supervisor import ServerError, ServerSpec, StdioTransport
@@ -145,6 +146,19 @@ async def test_a_server_is_told_where_to_work(era, tmp_path, monkeypatch):
         assert told == {"result": ["file:///work", "file:///other"]}
         with pytest.raises(ValueError, match="roots must be an async function, or a list of paths"):
             await supervisor.set_roots("/work")
+
+
+@pytest.mark.parametrize("era", VERSIONS)
+async def test_a_server_with_folders_of_its_own(era, tmp_path):
+    """P3: whatever the host has; one that has none is not told that it may ask."""
+    specs = [asking(era, roots=[tmp_path]), evolve(asking(era, roots=[]), name="none")]
+    async with supervised(*specs) as supervisor:
+        await supervisor.set_roots(["/work"])
+        assert (await supervisor.call_tool("where", server="asking")).structured == {"result": [tmp_path.as_uri()]}
+        try:
+            assert (await supervisor.call_tool("where", server="none")).is_error
+        except ServerError as refused:
+            assert refused.code in (-32601, -32021, -32003)
 
 
 async def test_a_change_of_roots_is_announced(tmp_path):

@@ -111,6 +111,14 @@ async def test_a_working_directory_is_of_its_project(tmp_path, monkeypatch):
     assert (await resolved(spec))[0].cwd == f"{folder}/sub/dir"
 
 
+def test_roots_are_of_their_project(tmp_path):
+    """K5, P3: a relative one; others are what they are, and an empty list is not the same as nothing."""
+    entry = {"command": "x", "roots": [".", "src", "/data", "file:///else"]}
+    spec = only(tmp_path / ".vscode" / "mcp.json", {"servers": {"s": entry}}, load_project)
+    assert spec.roots == (tmp_path.as_uri(), (tmp_path / "src").as_uri(), "file:///data", "file:///else")
+    assert only(tmp_path / "servers.json", {"mcpServers": {"s": {**entry, "roots": []}}}).roots == ()
+
+
 async def test_a_bearer_token_of_the_environment(tmp_path, monkeypatch):
     """K5: read when it connects; a header sees it by way of the entry's `env`, and nothing else of the environment."""
     spec = only(

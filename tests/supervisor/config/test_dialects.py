@@ -297,6 +297,7 @@ KEYS_OF = {
     "max_message_values": {"maxMessageValues"},
     "max_kept_bytes": {"maxKeptBytes"},
     "subscribe": {"subscribe"},
+    "roots": {"roots"},
     "description": {"description"},
 }
 """What a file says for each field of a spec."""
@@ -318,6 +319,7 @@ def test_every_option_of_a_spec_has_its_key():
         "maxKeptBytes",
         "auth",
         "headersHelper",
+        "roots",
     }
     assert agreed_to == KEYS - _HARMLESS
 

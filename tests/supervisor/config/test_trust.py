@@ -19,7 +19,19 @@ from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual
 from mcp_nursery.supervisor.transports import StdioTransport
 
 S = ServerState
-KNOWN = ("type", "url", "headers", "env", "command", "args", "cwd", "headersHelper", "envFile", "bearer_token_env_var")
+KNOWN = (
+    "type",
+    "url",
+    "headers",
+    "env",
+    "command",
+    "args",
+    "cwd",
+    "headersHelper",
+    "envFile",
+    "bearer_token_env_var",
+    "roots",
+)
 
 
 def ask(entry, *, server="s", file="/p/.mcp.json", remote=False, known=KNOWN):
@@ -42,6 +54,7 @@ def ask(entry, *, server="s", file="/p/.mcp.json", remote=False, known=KNOWN):
         ({"url": "https://x", "headers": {"T": "!cat ~/.ssh/id"}}, ["runs a command for headers"]),
         ({"url": "https://x", "headersHelper": "/bin/evil"}, ["runs a command for headers"]),
         ({"url": "https://x", "envFile": "/etc/passwd"}, ["uses envFile"]),
+        ({"url": "https://x", "roots": ["."]}, ["is told of folders"]),
         ({"url": "https://x", "bearer_token_env_var": "TOKEN"}, ["uses bearer_token_env_var"]),
     ],
 )
