@@ -26,7 +26,7 @@ from .config.specs import Given, specs_of
 from .preload import load_unless_in_loop, loaded
 from .restart_policy import RestartPolicy
 from .security.trust import Trust
-from .servers.settings import SupervisorSettings
+from .servers.settings import SupervisorSettings, WaitFor
 from .spec import ServerSpec
 from .storage.pins import PinMode
 from .storage.sqlite import SqliteStore
@@ -87,6 +87,7 @@ async def open_supervisor(
     pins: PinMode = "report",
     drop_placeholders: bool = False,
     gate: float = GATE,
+    wait_for: WaitFor = "all",
     drain: float = 0.0,
     shutdown_timeout: float = SHUTDOWN_TIMEOUT,
     tracer_provider: "TracerProvider | None" = None,
@@ -121,7 +122,10 @@ async def open_supervisor(
             held back as well, until `accept_change` or `mcp-nursery pins`; so is everything while the state file cannot
             be read or written.
         drop_placeholders: Whether empty optional arguments of a model's call (`null`, `""`, `[]`, `{}`) are left out.
-        gate: Seconds after which the block is entered, whatever first attempts are still under way.
+        gate: Seconds after which the block is entered, whatever first attempts are still under way. Servers that are
+            not connected by then offer what they had when they were listed last, in this run or an earlier one; a call
+            of that waits for its server.
+        wait_for: `"uncached"`: of first attempts, the gate waits only for those of servers of which nothing is cached.
         drain: Seconds that calls already sent may still take when the block is left; those not sent fail at once.
         shutdown_timeout: Seconds that leaving may take, `drain` not included. A server that ignores a request to end is
             told twice within it, and then killed.
@@ -147,6 +151,7 @@ async def open_supervisor(
     current_roots = CurrentRoots(_working_directory() if given is None else given)
     with_roots = evolve(callbacks, roots=current_roots)
     check_setting("trust", trust, function_or_none)
+    check_setting("wait_for", wait_for, one_of(WaitFor))
     check_setting("pins", pins, one_of(PinMode))
     check_setting("drop_placeholders", drop_placeholders, true_or_false)
     rules = approval_rules or ApprovalRules()
@@ -182,7 +187,15 @@ async def open_supervisor(
         async with open_service_nursery() as services:
             try:
                 async with _running(
-                    settings, services, approvals, config_or_specs, specs, reserved=kept_names, gate=gate, drain=drain
+                    settings,
+                    services,
+                    approvals,
+                    config_or_specs,
+                    specs,
+                    reserved=kept_names,
+                    gate=gate,
+                    wait_for=wait_for,
+                    drain=drain,
                 ) as supervisor:
                     yield supervisor
             except BaseException as error:
@@ -210,11 +223,15 @@ async def _running(
     *,
     reserved: Collection[str],
     gate: float,
+    wait_for: WaitFor,
     drain: float,
 ) -> "AsyncGenerator[Supervisor, None]":
     """Start everything, wait at the gate, and end everything, within a bound, however the block is left."""
+    from .calls.attempts import Attempts
+    from .calls.call import Call
     from .calls.resource_tools import ResourceTools
     from .calls.search_tools import SearchTools
+    from .calls.tool_call import ToolCall
     from .servers.servers import Servers
     from .supervisor import Supervisor
 
@@ -227,9 +244,8 @@ async def _running(
         meta: Mapping[str, Any] | None,
     ) -> "ToolResult":
         tool, arguments = await approvals.approved(tool, arguments, servers)
-        return await supervisor.call_tool(
-            tool.tool, arguments, server=tool.server, timeout=timeout, on_progress=on_progress, meta=meta
-        )
+        call = Call(tool.tool, arguments, server=tool.server, timeout=timeout, on_progress=on_progress, meta=meta)
+        return await Attempts(ToolCall(call, servers, agreed=tool.definition_hash)).run()
 
     servers = Servers(settings, nursery, call_for_model)
     resource_tools = ResourceTools(servers, approvals, reserved)
@@ -238,7 +254,7 @@ async def _running(
     try:
         servers.start(specs)
         with trio.move_on_after(gate):
-            await servers.first_attempts(list(servers.snapshots))
+            await servers.pass_gate(wait_for)
         yield supervisor
     finally:
         search_tools.close()

@@ -11,6 +11,9 @@ from attrs import evolve, field, frozen
 RestartMode = Literal["permanent", "transient", "temporary"]
 """OTP's words: restart always, restart unless it ended cleanly, restart never."""
 
+Lazy = bool | Literal["cached"]
+"""Whether a server waits for a call before it is started."""
+
 Revive = Literal["on_call"] | float
 """What ends `failed` besides a person: a call, or so many seconds."""
 

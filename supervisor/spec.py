@@ -23,7 +23,7 @@ from mcp_nursery.actors.liveness import Liveness
 from mcp_nursery.actors.roots import fixed_roots, folders_or_none
 from mcp_nursery.actors.secrets import names_only
 
-from .restart_policy import RestartMode, RestartPolicy, Revive
+from .restart_policy import Lazy, RestartMode, RestartPolicy, Revive
 from .security.trust import TrustRequest
 from .security.untrusted_marks import MAX_RESULT_CHARS
 from .tools.filters import is_offered
@@ -38,6 +38,10 @@ IDLE_LIMIT = 300.0
 def _revives(value: object) -> str | None:
     fits = type(value) in (int, float) and math.isfinite(cast("float", value)) and cast("float", value) > 0
     return None if fits or value is None or value == "on_call" else "'on_call' or finite seconds > 0"
+
+
+def _is_lazy(value: object) -> str | None:
+    return None if isinstance(value, bool) or value == "cached" else "True, False or 'cached'"
 
 
 def _watched(spec: "ServerSpec") -> Liveness | None:
@@ -89,8 +93,9 @@ class ServerSpec:
     )
     """How it is found to be dead when it is silent; None: only by the end of its connection. Default `Liveness()` over
     http, sse and ws, where a link can go without an end; None elsewhere."""
-    lazy: bool = field(default=False, kw_only=True, validator=setting(true_or_false))
-    """Not started before the first call or list."""
+    lazy: Lazy = field(default=False, kw_only=True, validator=setting(_is_lazy))
+    """Not started before the first call or list. `"cached"`: what it has is offered as it was listed last, and it is
+    started by the first call alone, or a refresh; if nothing is cached, at once, and then stopped when it is idle."""
     stop_idle_after: float | None = field(default=None, kw_only=True, validator=setting(finite_seconds_or_none))
     """Seconds without a call or list after which it is stopped and `idle`; the next one starts it again. 0: never.
     None: 300 if it is lazy, else never."""

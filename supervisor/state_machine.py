@@ -116,6 +116,8 @@ class Snapshot:
     """Where calls go; set in `connected` only."""
     definitions: Definitions = field(default=NOTHING_DECLARED, repr=False)
     """What the server declares, last known; which states show it is the catalogue's affair."""
+    recalling: bool = False
+    """Whether it is still to be found out what the cache has of its definitions."""
     review: Review = field(default=UNREVIEWED, repr=False)
     """How its tools compare with what they were when they were first used."""
     challenge: Challenge | None = None
@@ -123,8 +125,22 @@ class Snapshot:
 
     @property
     def settled(self) -> bool:
-        """Whether no first attempt is under way. One that somebody asked for counts as a first attempt."""
+        """Whether no first attempt is under way, or begins if nothing is cached. One that somebody asked for counts as
+        one."""
+        if self.state is ServerState.IDLE:
+            return not (self.recalling and self.spec.lazy == "cached")
         return not (self.state is ServerState.CONNECTING and (self.attempt == 1 or self.woken))
+
+    @property
+    def started_by_lists(self) -> bool:
+        """Whether it is at rest, and who lists what there is starts it."""
+        cached = self.spec.lazy == "cached" and (self.recalling or self.definitions)
+        return self.state is ServerState.IDLE and not cached
+
+    @property
+    def started_by_unknown_names(self) -> bool:
+        """Whether it is at rest, and has to be started before anybody can say that nobody has something."""
+        return self.started_by_lists and not (self.incarnation and self.definitions)
 
     @property
     def abandoned(self) -> bool:
@@ -160,17 +176,36 @@ class StateMachine:
     """Whether the incarnation that the snapshot names has begun, or there is none yet."""
 
     @classmethod
-    def configured(cls, spec: "ServerSpec", policy: RestartPolicy, now: float) -> "StateMachine":
-        """The server has just been configured; `policy` is for one that brings none."""
+    def configured(
+        cls, spec: "ServerSpec", policy: RestartPolicy, now: float, *, recalls: bool = False
+    ) -> "StateMachine":
+        """The server has just been configured.
+
+        Args:
+            spec: Its spec.
+            policy: For one that brings none.
+            now: The time.
+            recalls: Whether its definitions may be cached: `recalled` follows.
+        """
         ladder = spec.policy or policy
         state = ServerState.CONNECTING
         if not spec.enabled:
             state = ServerState.DISABLED
-        elif spec.lazy:
+        elif spec.lazy and (recalls or spec.lazy != "cached"):
             state = ServerState.IDLE
         starts = state is ServerState.CONNECTING
-        snapshot = Snapshot(spec, state, incarnation=int(starts), max_attempts=ladder.max_attempts)
+        snapshot = Snapshot(spec, state, incarnation=int(starts), max_attempts=ladder.max_attempts, recalling=recalls)
         return cls(snapshot, now if starts else _NEVER, RestartTracker(ladder, spec.restart), begun=not starts)
+
+    def recalled(self, definitions: Definitions, review: Review, now: float) -> "StateMachine":
+        """The cache had this of it. A server that is to be started only when it is called, and of which nothing is
+        cached, is started once to learn what it has."""
+        snapshot = evolve(self.snapshot, recalling=False)
+        if definitions and not self.snapshot.definitions:
+            snapshot = evolve(snapshot, definitions=definitions, review=review)
+        machine = evolve(self, snapshot=snapshot)
+        learns = snapshot.spec.lazy == "cached" and snapshot.state is ServerState.IDLE and not snapshot.definitions
+        return machine.started(now) if learns else machine
 
     # -- on its way to a connection -------------------------------------------------------------------------------
 
@@ -281,7 +316,7 @@ class StateMachine:
     # -- another configuration ------------------------------------------------------------------------------------
 
     def reconfigured(
-        self, spec: "ServerSpec", policy: RestartPolicy, now: float, *, restart: bool = False
+        self, spec: "ServerSpec", policy: RestartPolicy, now: float, *, restart: bool = False, recalls: bool = False
     ) -> "StateMachine":
         """Its spec is another: it begins as if it had just been configured, with incarnations counted on.
 
@@ -293,7 +328,7 @@ class StateMachine:
         old = self.snapshot
         if spec == old.spec and not restart:
             return evolve(self, snapshot=evolve(old, spec=spec))
-        machine = self.configured(spec, policy, now)
+        machine = self.configured(spec, policy, now, recalls=recalls)
         starts = machine.snapshot.state is ServerState.CONNECTING
         snapshot = evolve(machine.snapshot, incarnation=self._coming if starts else old.incarnation)
         if spec.transport == old.spec.transport:

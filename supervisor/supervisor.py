@@ -70,11 +70,13 @@ class Supervisor:
         return tool
 
     async def list_tools(self, server: str | None = None, *, refresh: bool = False) -> tuple[Tool, ...]:
-        """The tools, after starting lazy servers and waiting until first attempts are settled.
+        """The tools, after starting lazy servers and waiting until first attempts are settled. A server that is
+        `lazy="cached"` is not started for what is known of it.
 
         Args:
             server: Only this server's.
-            refresh: Ask connected servers for their tools again first. One that fails to answer keeps its old ones.
+            refresh: Ask servers for their tools again first, also those that have to be started for it. One that fails
+                to answer keeps its old ones.
 
         Raises:
             UnknownServer: No server of that name.
@@ -93,7 +95,8 @@ class Supervisor:
         names = list(servers.snapshots) if server is None else [server]
         with servers.usage.in_use(names):
             for name in names:
-                servers.wake(name)
+                if refresh or servers.snapshots[name].value.started_by_lists:
+                    servers.wake(name)
             await servers.first_attempts(names, wake=True)
             if refresh:
                 await servers.refresh_lists(names)

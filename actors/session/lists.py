@@ -1,7 +1,7 @@
 """What a server lists: tools, resources, resource templates and prompts, every page of each."""
 
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import trio
@@ -202,6 +202,21 @@ class Lists:
             whose = f"its {noun} definitions{' and other lists' if also else ''}"
             problem = f"{whose} exceed {size_text(self._most)}, the limit for one server (max_kept_bytes)"
             raise TooLarge(INTERNAL_ERROR, problem)
+
+
+def definitions_steps(listed: Iterable[tuple[str, object]]) -> Steps[Definitions]:
+    """What a server has listed some time ago: each entry as it was on its page, with the field of `Definitions` that it
+    belongs to. What nobody could use or show is left out.
+
+    Raises:
+        ValueError: One is no such entry.
+    """
+    sieves = {listing.field: _Sieve(listing, modern=False) for listing in _LISTINGS.values()}
+    for kind, entry in listed:
+        if kind not in sieves:
+            raise ValueError(f"nothing is listed as {kind!r:.80}")
+        yield from sieves[kind].take([entry])
+    return Definitions(**{kind: tuple(sieve.kept.values()) for kind, sieve in sieves.items()})
 
 
 def _offered(capabilities: ServerCapabilities | None, kinds: Collection[ListKind]) -> Sequence[ListKind]:

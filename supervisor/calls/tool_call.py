@@ -33,6 +33,8 @@ class ToolCall(ActiveCall[Tool, ToolResult]):
     method = CALL_TOOL
     awaited: ClassVar[str | None] = None
 
+    agreed: str | None = None
+    """The hash of the definition that was agreed to, if somebody or something had to agree."""
     arguments: bytes | None = field(
         default=Factory(
             lambda call: encode_arguments(call.asked.arguments, call.asked.name, call.asked.server), takes_self=True
@@ -48,8 +50,15 @@ class ToolCall(ActiveCall[Tool, ToolResult]):
         return self.found
 
     def find(self) -> Tool | None:
-        """The tool, as it is known now."""
-        return self.servers.catalogue.value.find(self.asked.name, self.asked.server)
+        """The tool, as it is known now.
+
+        Raises:
+            NotApproved: It is not the one that was agreed to.
+        """
+        tool = self.servers.catalogue.value.find(self.asked.name, self.asked.server)
+        if self.agreed is not None and tool is not None and tool.definition_hash != self.agreed:
+            raise NotApproved(tool.server, tool.tool, "its definition has changed since it was agreed to")
+        return tool
 
     def former_owner(self) -> str | None:
         """See `ActiveCall`."""

@@ -10,7 +10,7 @@ from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.actors.liveness import Liveness
 from mcp_nursery.actors.roots import root_uris
 from mcp_nursery.actors.transports.http.grants import OAuth
-from mcp_nursery.supervisor.restart_policy import RestartMode, RestartPolicy, Revive
+from mcp_nursery.supervisor.restart_policy import Lazy, RestartMode, RestartPolicy, Revive
 from mcp_nursery.supervisor.spec import ServerSpec
 from mcp_nursery.supervisor.transports import (
     DockerTransport,
@@ -88,7 +88,7 @@ class _Entry:
     stable_after: float | None = field(default=None, alias="stableAfterSeconds")
     # The rest goes to fields of the same names in ServerSpec, which has the defaults.
     description: str | None = None
-    lazy: bool | None = None
+    lazy: Lazy | None = None
     stop_idle_after: float | None = field(default=None, alias="idleSeconds")
     liveness: Any = None
     restart: RestartMode | None = None

@@ -12,7 +12,7 @@ from cattrs.gen import make_dict_structure_fn
 
 from mcp_nursery.actors.enums import Protocol
 from mcp_nursery.actors.transports.http.headers import problem_with_header
-from mcp_nursery.supervisor.restart_policy import RestartMode, Revive
+from mcp_nursery.supervisor.restart_policy import Lazy, RestartMode, Revive
 
 from .document import as_object, is_unicode, json_type
 
@@ -142,6 +142,14 @@ def _word(value: object, words: Any) -> str:
     return value
 
 
+def _lazy(value: object, _type: object) -> Lazy:
+    if value == "cached":
+        return "cached"
+    if not isinstance(value, bool):
+        raise TypeError("must be true, false or cached")
+    return value
+
+
 def _revive(value: object, _type: object) -> Revive:
     if value == "on_call":
         return "on_call"
@@ -168,5 +176,6 @@ _COMPOSED: tuple[tuple[Any, _Check], ...] = (
     (dict[str, bool], _switches),
     (RestartMode, _word),
     (Protocol, _word),
+    (Lazy | None, _lazy),
     (Revive | None, _revive),
 )

@@ -40,6 +40,10 @@ class Authorised(Wake):
     """Its tokens are others than those that were refused: start it afresh, if it still waits for that."""
 
 
+class Recall(Command):
+    """From the keeper itself: the store was asked what is cached of the server's definitions."""
+
+
 class Reconnect(Command):
     """A fresh start now, whatever it does. Answered with the outcome of the attempt; many share one."""
 

@@ -6,8 +6,8 @@ makes of the server's state is decided in `state_machine`; what follows from tha
 
 import logging
 import math
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 import trio
 from attrs import Factory, define, evolve, field
@@ -36,6 +36,7 @@ from .commands import (
     Authorised,
     Command,
     PendingCommands,
+    Recall,
     Reconfigure,
     Reconnect,
     Refresh,
@@ -119,6 +120,7 @@ class Keeper:
         """Keep the server until it is removed."""
         with self._life:
             try:
+                self._look_up_definitions()
                 await self._settings.notes.recall()  # at any rate: it opens the store, which looks for orphans
                 while not self._removed:
                     await self._rest()
@@ -191,16 +193,20 @@ class Keeper:
             nursery.start_soon(self._actor.run)
             await self._attend()
         self._actor = None
+        await self._settings.definitions.save()
         self._pending.closed(self._now)
 
     async def _attend(self) -> None:
         """Hear commands and reports while the incarnation lives, and do what is due meanwhile: end it when nobody uses
-        it any more, compare its tools again with what they were."""
+        it any more, compare its tools again with what they were, have them cached."""
         while True:
-            message = await self._next(until=min(self._idle_at(), self._review_at()))
+            message = await self._next(
+                until=min(self._idle_at(), self._review_at(), self._settings.definitions.save_at)
+            )
             match message:
                 case None:
                     await self._review_again()
+                    await self._save_definitions()
                     await self._stop_if_idle()
                 case Command():
                     await self._obey(message)
@@ -288,6 +294,7 @@ class Keeper:
         await self._show(
             self._machine.connected(report, introduction, review, stderr_tail=tail, now=trio.current_time())
         )
+        self._settings.definitions.note(report.definitions)
         self._subscribe()
         self._pending.connected(self._now)
 
@@ -297,6 +304,7 @@ class Keeper:
             if definitions.tools is not self._now.definitions.tools:
                 review = await self._settings.pins.review(definitions.tools)
             await self._show(self._machine.listed(definitions, review))
+            self._settings.definitions.note(definitions)
             self._subscribe()
         if report.error is not None:
             why = one_line(self._settings.redact(report.error))
@@ -306,6 +314,26 @@ class Keeper:
                 why,
             )
         self._pending.refreshed(self._now, report.answers)
+
+    # -- the definition cache -------------------------------------------------------------------------------------
+
+    def _look_up_definitions(self) -> None:
+        """Have the store say what is cached, while the server is being started."""
+        if self._now.recalling:
+            self._settings.definitions.fetch()
+            self.send(Recall())
+
+    async def _recall(self, command: Recall) -> None:
+        """Show what was cached, held against its pins like what a server declares."""
+        if self._now.recalling:
+            definitions = await self._settings.definitions.recalled()
+            review = await self._settings.pins.review(definitions.tools, live=False)
+            await self._show(self._machine.recalled(definitions, review, trio.current_time()))
+        command.settle(self._now)
+
+    async def _save_definitions(self) -> None:
+        if self._settings.definitions.save_at <= trio.current_time():
+            await self._settings.definitions.save()
 
     # -- subscriptions --------------------------------------------------------------------------------------------
 
@@ -362,29 +390,21 @@ class Keeper:
     # -- commands, at rest and while an incarnation lives ---------------------------------------------------------
 
     async def _obey(self, command: Command) -> None:
-        match command:
-            case Start():
-                await self._start(command)
-            case Wake():
-                await self._wake(authorised=isinstance(command, Authorised))
-            case Reconnect():
-                await self._reconnect(command)
-            case Refresh():
-                await self._refresh(command)
-            case AnnounceRoots():
-                self._announce_roots(command)
-            case Subscribe():
-                self._subscribed = command.uris
-                self._subscribe()
-                command.settle(self._now)
-            case Stop():
-                await self._stop(command)
-            case Reconfigure():
-                await self._reconfigure(command)
-            case AcceptChange():
-                await self._accept(command)
-            case _:
-                raise NotImplementedError(command)
+        ways: Mapping[type[Command], Any] = {
+            Start: self._start,
+            Wake: self._wake,
+            Authorised: self._wake,
+            Recall: self._recall,
+            Reconnect: self._reconnect,
+            Refresh: self._refresh,
+            AnnounceRoots: self._announce_roots,
+            Subscribe: self._resubscribe,
+            Stop: self._stop,
+            Remove: self._stop,
+            Reconfigure: self._reconfigure,
+            AcceptChange: self._accept,
+        }
+        await ways[type(command)](command)
 
     async def _start(self, command: Start) -> None:
         self._asked_person = False
@@ -392,9 +412,14 @@ class Keeper:
             await self._begin(self._machine.started(trio.current_time()))
         command.settle(self._now)
 
-    def _announce_roots(self, command: AnnounceRoots) -> None:
+    async def _announce_roots(self, command: AnnounceRoots) -> None:
         if self._actor is not None and self._now.spec.roots is None:
             self._actor.announce_roots()
+        command.settle(self._now)
+
+    async def _resubscribe(self, command: Subscribe) -> None:
+        self._subscribed = command.uris
+        self._subscribe()
         command.settle(self._now)
 
     async def _begin(self, machine: StateMachine) -> None:
@@ -413,9 +438,9 @@ class Keeper:
         elif not self._looks_for_person:
             self._pending.closed(self._now)
 
-    async def _wake(self, *, authorised: bool = False) -> None:
+    async def _wake(self, command: Command) -> None:
         now = trio.current_time()
-        machine = self._machine.authorised(now) if authorised else self._machine.woken(now)
+        machine = self._machine.authorised(now) if isinstance(command, Authorised) else self._machine.woken(now)
         if machine is not None:
             await self._begin(machine)
 
@@ -435,7 +460,7 @@ class Keeper:
             self._actor.refresh()
         elif self._now.state in CALLS_WAIT:
             self._pending.for_next_tools.append(command)
-            await self._wake()
+            await self._wake(command)
         else:
             command.settle(self._now)
 
@@ -448,8 +473,10 @@ class Keeper:
 
     async def _reconfigure(self, command: Reconfigure) -> None:
         old, spec, settings = self._now.spec, command.spec, command.settings
-        restart = command.restart
-        machine = self._machine.reconfigured(spec, settings.policy, trio.current_time(), restart=restart)
+        restart, recalls = command.restart, settings.definitions.lasts
+        machine = self._machine.reconfigured(
+            spec, settings.policy, trio.current_time(), restart=restart, recalls=recalls
+        )
         if spec == old and not restart:
             self._write(machine)
             if self._now.state in _UNBLOCKED_BY_RELOAD:
@@ -466,6 +493,7 @@ class Keeper:
         else:
             self._pending.stopped(self._now)
         self._end(command.drain)
+        self._look_up_definitions()
 
     async def _accept(self, command: AcceptChange) -> None:
         """Pin a tool as a person has seen it, and compare all of them again."""

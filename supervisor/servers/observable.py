@@ -6,8 +6,6 @@ from typing import Final, Generic, TypeVar
 import trio
 from attrs import define, field
 
-from mcp_nursery.actors.enums import ServerState
-
 from ..catalogue.server_tools import ServerTools, ToolKey
 from ..state_machine import Snapshot
 
@@ -59,7 +57,7 @@ class AwaitedTools:
     _unsettled: set[str] = field(factory=set[str], init=False)
     """Servers whose first attempt is under way."""
     _unlisted: set[str] = field(factory=set[str], init=False)
-    """Servers that are idle and never listed anything."""
+    """Servers that are idle, and were not heard of in this run, or never listed anything."""
     _starting: set[str] = field(factory=set[str], init=False)
     """Servers that were sent a command to start for somebody, and have not moved yet."""
     _callers: dict[str, trio.lowlevel.ParkingLot] = field(factory=dict[str, trio.lowlevel.ParkingLot], init=False)
@@ -90,7 +88,7 @@ class AwaitedTools:
         server, expected = snapshot.spec.name, self.expected
         self._starting.discard(server)
         (self._unsettled.discard if snapshot.settled else self._unsettled.add)(server)
-        unlisted = snapshot.state is ServerState.IDLE and not snapshot.definitions
+        unlisted = snapshot.started_by_unknown_names
         (self._unlisted.add if unlisted else self._unlisted.discard)(server)
         if expected and not self.expected:
             self.notify()

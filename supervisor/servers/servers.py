@@ -32,7 +32,7 @@ from .commands import AcceptChange, AnnounceRoots, Command, Reconfigure, Refresh
 from .keeper import Keeper
 from .observable import Observable
 from .registry import Publications, ServerRegistry
-from .settings import KeeperSettings, SupervisorSettings, call_timeout
+from .settings import KeeperSettings, SupervisorSettings, WaitFor, call_timeout
 from .subscriptions import Subscriptions
 from .usage import Usage
 
@@ -117,13 +117,29 @@ class Servers:
 
         def settled(snapshot: Snapshot) -> bool | None:
             self.check_open()
-            if wake and snapshot.state is ServerState.IDLE:
+            if wake and snapshot.started_by_lists:
                 self.wake(snapshot.spec.name)
                 return None
             return snapshot.settled or None
 
         for observable in [self.snapshots[name] for name in servers if name in self.snapshots]:
             await observable.wait(settled)
+
+    async def pass_gate(self, wait_for: WaitFor) -> None:
+        """Wait until it is known what is cached of every server, and first attempts are over: all, or those of servers
+        of which nothing is cached.
+
+        Raises:
+            SupervisorClosed: The block is being left.
+        """
+
+        def passes(snapshot: Snapshot) -> bool | None:
+            self.check_open()
+            offered = wait_for == "uncached" and bool(snapshot.definitions)
+            return (not snapshot.recalling and (snapshot.settled or offered)) or None
+
+        for observable in list(self.snapshots.values()):
+            await observable.wait(passes)
 
     def owners_of(self, name: str, servers: Collection[str]) -> list[str]:
         """Those of these servers of which a tool can have this public name, whatever tools they have."""
@@ -354,14 +370,17 @@ class Servers:
             name = spec.name
             if name in settings:
                 raise ConfigError("a server of that name exists already", server=name)
-            redact, idle_since = partial(self._redact, name), partial(self.usage.idle_since, name)
+            redactor, idle_since = partial(self.redactor, name), partial(self.usage.idle_since, name)
             vault = self._vaults.setdefault(name, ServerVault(self._settings.vault))
-            settings[name] = KeeperSettings.of(spec, self._settings, redact=redact, idle_since=idle_since, tokens=vault)
+            settings[name] = KeeperSettings.of(
+                spec, self._settings, redactor=redactor, idle_since=idle_since, tokens=vault
+            )
         return settings
 
     def _register(self, spec: ServerSpec, settings: KeeperSettings) -> None:
         self._watch(spec)
-        machine = StateMachine.configured(spec, self._settings.policy, trio.current_time())
+        recalls = settings.definitions.lasts
+        machine = StateMachine.configured(spec, self._settings.policy, trio.current_time(), recalls=recalls)
         self.snapshots[spec.name] = Observable(machine.snapshot)
         self._keepers[spec.name] = Keeper(machine, settings, self.registry, partial(self._forget, spec.name))
 

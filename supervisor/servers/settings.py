@@ -5,7 +5,7 @@ import math
 import re
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import trio
 from attrs import Factory, evolve, field, frozen
@@ -18,8 +18,10 @@ from mcp_nursery.actors.transports.http.tokens import MemoryVault, Tokens, Vault
 
 from ..auth.vault import ServerVault, words_of
 from ..restart_policy import RestartPolicy
+from ..security.redaction import Redactor
 from ..security.trust import Trust, TrustGate
 from ..spec import ServerSpec
+from ..storage.definitions import DefinitionCache
 from ..storage.eras import EraMemory
 from ..storage.pins import PinMode, ToolPins
 from ..storage.store import spec_digest
@@ -28,6 +30,9 @@ from ..transports import LOCAL_KINDS, REMOTE_KINDS
 
 if TYPE_CHECKING:
     from ..telemetry.telemetry import Telemetry
+
+WaitFor = Literal["all", "uncached"]
+"""Whose first attempts the gate waits for: all servers', or only those of which nothing is cached."""
 
 LOCAL_STARTS = 3
 """Local servers that may be starting at once: more than that on two cores only slow each other down."""
@@ -122,6 +127,8 @@ class KeeperSettings:
     """Seconds at each step of closing a transport."""
     redact: Callable[[str], str]
     """Takes the server's secrets out of a text."""
+    definitions: DefinitionCache
+    """What it declared in earlier runs, and where what it declares is written down for later ones."""
     limiter: StartLimiter
     """Where a fresh start waits for its turn; restarts never wait."""
     callbacks: Callbacks
@@ -145,7 +152,7 @@ class KeeperSettings:
         spec: ServerSpec,
         settings: SupervisorSettings,
         *,
-        redact: Callable[[str], str],
+        redactor: Callable[[], Redactor],
         idle_since: Callable[[], float],
         tokens: ServerVault,
     ) -> "KeeperSettings":
@@ -162,7 +169,8 @@ class KeeperSettings:
             callbacks = evolve(callbacks, roots=spec.roots or None)
         return cls(
             policy=settings.policy,
-            redact=redact,
+            redact=lambda text: redactor().said(text),
+            definitions=DefinitionCache(settings.store_worker, spec, digest, redactor),
             connect_timeout=timeout,
             close_grace=settings.shutdown_timeout / _GRACE_SHARE,
             limiter=settings.limiters.get(spec.transport.kind, UNLIMITED),

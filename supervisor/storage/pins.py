@@ -56,10 +56,14 @@ class ToolPins:
         """The same pins for another spec of this server, which is reached in the same way."""
         return ToolPins(self._worker, spec, self._digest, self._mode, self._own)
 
-    async def review(self, definitions: Iterable["Definition"]) -> Review:
+    async def review(self, definitions: Iterable["Definition"], *, live: bool = True) -> Review:
         """Pin what is new, and say what differs. What is not offered anyway is not looked at.
 
         Goes to the store piece by piece, and asks for nothing more once it gives no answer.
+
+        Args:
+            definitions: What is declared.
+            live: By a server that is connected. What was cached is not looked at again: that server will be.
         """
         left = iter(await by_turns(self._offered(definitions)))
         changes: dict[str, DefinitionChange] = {}
@@ -69,10 +73,16 @@ class ToolPins:
                 pinned = await self._pin(declared)
             except StoreUnreadable as error:
                 unasked = [*declared, *(each.name for each in left)]
+                self._note_answer(certain=not live)
                 return self._reviewed(changes, {**unknown, **dict.fromkeys(unasked, str(error))}, certain=False)
             changes.update(changes_between(self._spec.name, pinned, declared))
             unknown.update(dict.fromkeys(declared.keys() - pinned.keys(), self._too_many))
+        self._note_answer(certain=True)
         return self._reviewed(changes, unknown, certain=True)
+
+    def _note_answer(self, *, certain: bool) -> None:
+        self._delay = _AGAIN / 2 if certain else min(self._delay * 2, _AGAIN_AT_MOST)
+        self.again_at = math.inf if certain else trio.current_time() + self._delay
 
     def _offered(self, definitions: Iterable["Definition"]) -> Steps[Collection["Definition"]]:
         offered: dict[str, Definition] = {}
@@ -94,8 +104,6 @@ class ToolPins:
     def _reviewed(
         self, changes: Mapping[str, DefinitionChange], unknown: Mapping[str, str], *, certain: bool
     ) -> Review:
-        self._delay = _AGAIN / 2 if certain else min(self._delay * 2, _AGAIN_AT_MOST)
-        self.again_at = math.inf if certain else trio.current_time() + self._delay
         for why in dict.fromkeys(unknown.values()):
             self._worker.warn_once(why)
         if self._mode == "report":

@@ -17,6 +17,7 @@ from mcp_nursery.actors.process.table import ProcessId
 
 from ..security.trust import TrustRequest
 from ..tools.pins import DefinitionChange, Pin, Room, UnusablePins, check_pinned, pins_after
+from .definition_rows import cache_definitions, cached_definitions
 from .state_file import BUSY, INSERT_PINS, UnusableFile, open_state_file, pin_rows, whole
 from .store import DOUBT, EraNote, StoreUnreadable
 
@@ -99,6 +100,14 @@ class SqliteStore:
         """See `Store`."""
         row = (server, spec, era.value, time.time(), answered)
         self._tried(lambda db: db.execute("INSERT OR REPLACE INTO eras VALUES (?, ?, ?, ?, ?)", row), None)
+
+    def definitions(self, server: str, spec: str, *, most: int) -> bytes:
+        """See `Store`."""
+        return self._tried(lambda db: cached_definitions(db, server, spec, most), b"")
+
+    def remember_definitions(self, server: str, spec: str, declared: bytes, at: float) -> None:
+        """See `Store`."""
+        self._tried(lambda db: cache_definitions(db, server, spec, declared, at), None)
 
     def add_process(self, marker: str, host: HostProcess) -> None:
         """See `Store`."""

@@ -18,9 +18,9 @@ from ..tools.pins import Pin, UnusablePins, repinned
 
 APPLICATION: Final = 0x6D63706E
 """`mcpn`: what says in the file whose format it has."""
-FORMAT: Final = 4
+FORMAT: Final = 5
 """Format 1 had no pins, format 2 those of a server in one row; neither said whose it was. Up to format 3 an era did not
-say whether a server had answered."""
+say whether a server had answered. Up to format 4 no definitions were cached."""
 _SIGNED: Final = 3
 """The first format that says whose it is."""
 BUSY: Final = 1.0
@@ -34,21 +34,27 @@ _TABLES: Final[Mapping[str, str]] = {
     "consents": "digest TEXT PRIMARY KEY, server TEXT NOT NULL, file TEXT NOT NULL, at REAL NOT NULL",
     "pinned": "server TEXT NOT NULL, spec TEXT NOT NULL, tool TEXT NOT NULL, text TEXT NOT NULL, differs TEXT,"
     " at REAL NOT NULL, PRIMARY KEY (server, spec, tool)",
+    "definitions": "server TEXT NOT NULL, spec TEXT NOT NULL, format INTEGER NOT NULL, at REAL NOT NULL,"
+    " declared BLOB NOT NULL, PRIMARY KEY (server, spec)",
 }
 _COLUMNS: Final = {
     "eras": ("server", "spec", "era", "at", "answered"),
     "processes": ("marker", "pid", "started", "machine", "host", "host_started", "at"),
     "consents": ("digest", "server", "file", "at"),
     "pinned": ("server", "spec", "tool", "text", "differs", "at"),
+    "definitions": ("server", "spec", "format", "at", "declared"),
     "pins": ("server", "spec", "pins", "at"),
 }
 _OLD_ERAS: Final = _COLUMNS["eras"][:4]
+_ANSWERED: Final = 4
+"""The first format whose eras say whether a server has answered."""
 _OF_FORMAT: Final = {
     0: frozenset[str](),
     1: frozenset({"eras", "processes", "consents"}),
     2: frozenset({"eras", "processes", "consents", "pins"}),
-    3: frozenset(_TABLES),
-    4: frozenset(_TABLES),
+    3: frozenset(_TABLES) - {"definitions"},
+    4: frozenset(_TABLES) - {"definitions"},
+    5: frozenset(_TABLES),
 }
 
 INSERT_PINS: Final = """
@@ -186,7 +192,7 @@ def _format_of(db: sqlite3.Connection) -> int:
 
 def _has_our_columns(db: sqlite3.Connection, tables: Collection[str], version: int) -> bool:
     columns = "SELECT name FROM pragma_table_info(?)"
-    wanted = _COLUMNS if version == FORMAT else {**_COLUMNS, "eras": _OLD_ERAS}
+    wanted = _COLUMNS if version >= _ANSWERED else {**_COLUMNS, "eras": _OLD_ERAS}
     return all(tuple(name for (name,) in db.execute(columns, (each,))) == wanted[each] for each in tables)
 
 
@@ -194,7 +200,7 @@ def _bring_up_to_date(db: sqlite3.Connection) -> None:
     found = _format_of(db)  # looked at again: another process may have been quicker
     if found == FORMAT:
         return
-    if found:  # only a modern server is sure to have said what it is
+    if 0 < found < _ANSWERED:  # only a modern server is sure to have said what it is
         db.execute("ALTER TABLE eras ADD COLUMN answered INTEGER NOT NULL DEFAULT 0")
         db.execute("UPDATE eras SET answered = 1 WHERE era = 'modern'")
     for table, columns in _TABLES.items():

@@ -1,4 +1,4 @@
-"""What is remembered between runs: eras, processes, agreements and pins.
+"""What is remembered between runs: eras, definitions, processes, agreements and pins.
 
 All of it is synchronous; whoever owns a store decides in which thread.
 """
@@ -40,7 +40,8 @@ class StoreUnreadable(NurseryError):
 
 
 class Store(Protocol):
-    """Remembers. Eras and processes that cannot be read or written are as good as lost; agreements and pins are not."""
+    """Remembers. Eras, definitions and processes that cannot be read or written are as good as lost; agreements and
+    pins are not."""
 
     @property
     def blocking(self) -> bool:
@@ -61,6 +62,16 @@ class Store(Protocol):
 
     def remember_era(self, server: str, spec: str, era: Era, *, answered: bool) -> None:
         """It was found now; `answered`: by an answer of the server's, not by its silence."""
+        ...
+
+    def definitions(self, server: str, spec: str, *, most: int) -> bytes:
+        """What a server with this digest of its spec declared when it was listed last, as `remember_definitions` was
+        given it; nothing if that is not known, or is of more than so many bytes."""
+        ...
+
+    def remember_definitions(self, server: str, spec: str, declared: bytes, at: float) -> None:
+        """It declared this, by the wall clock at that time; nothing: what it declares is not for the cache. What was
+        declared later stays."""
         ...
 
     def add_process(self, marker: str, host: HostProcess) -> None:
@@ -147,6 +158,9 @@ class MemoryStore:
     blocking: bool = field(default=False, init=False)
     """See `Store`: nothing here waits."""
     _eras: dict[tuple[str, str], EraNote] = field(factory=dict[tuple[str, str], EraNote], init=False)
+    _definitions: dict[tuple[str, str], tuple[bytes, float]] = field(
+        factory=dict[tuple[str, str], tuple[bytes, float]], init=False
+    )
     _agreements: set[str] = field(factory=set[str], init=False)
     _pins: dict[tuple[str, str], "_Pins"] = field(factory=dict[tuple[str, str], "_Pins"], init=False)
 
@@ -161,6 +175,16 @@ class MemoryStore:
     def remember_era(self, server: str, spec: str, era: Era, *, answered: bool) -> None:
         """See `Store`."""
         self._eras[server, spec] = EraNote(era, math.inf if answered else DOUBT)
+
+    def definitions(self, server: str, spec: str, *, most: int) -> bytes:
+        """See `Store`."""
+        declared, _ = self._definitions.get((server, spec), (b"", 0.0))
+        return declared if len(declared) <= most else b""
+
+    def remember_definitions(self, server: str, spec: str, declared: bytes, at: float) -> None:
+        """See `Store`."""
+        if at >= self._definitions.get((server, spec), (b"", at))[1]:
+            self._definitions[server, spec] = declared, at
 
     def add_process(self, marker: str, host: HostProcess) -> None:
         """Nothing: who could read it after this host is gone?"""

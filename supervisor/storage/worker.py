@@ -151,15 +151,16 @@ class StoreWorker:
                 return
             in_vain = in_vain + 1 if self._finished_jobs == before else 0
 
-    def submit(self, work: Callable[[Store], None]) -> None:
-        """Have a job done later. Never waits."""
-        self._put(_Job(work))
+    def submit(self, work: Callable[[Store], None]) -> trio.Event:
+        """Have a job done later. Never waits. The event tells when it is done, or will not be any more."""
+        return self._put(_Job(work)).done
 
-    def _put(self, job: _Job) -> None:
+    def _put(self, job: _Job) -> _Job:
         try:
             self._jobs.put_nowait(job)
         except trio.BrokenResourceError:  # finished: what is wrong in the store by now, the next run finds out
             job.done.set()
+        return job
 
     async def _do_all(self, batch: Sequence[_Job], nursery: trio.Nursery) -> None:
         if not self._begun and self._finishing:  # nothing was ever needed, and nothing is touched now

@@ -891,7 +891,6 @@ async def test_where_the_unasked_stream_is_moved_to_is_no_place_for_requests():
 # how a mute server is given up
 
 
-@pytest.mark.slow
 @bodies
 async def test_a_mute_post_is_given_up_and_its_server_told(wire, monkeypatch):
     """P6, Q16: by the POST's own limit, unless the caller has set one."""

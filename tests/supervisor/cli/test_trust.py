@@ -308,7 +308,6 @@ def curious(project, recorder, monkeypatch):
     return recorder
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "command",
     [["status"], ["tools"], ["check"], ["call", "x", "--server", "http0u", "--yes"]],

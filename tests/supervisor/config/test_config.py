@@ -255,7 +255,7 @@ def test_byte_order_mark(file: Path) -> None:
         ({"command": "x", "description": 1}, "description", "must be text, not a number", "stdio"),
         ({"command": "x", "enabled": "no"}, "enabled", "must be true or false, not text", "stdio"),
         ({"command": "x", "disabled": 1}, "disabled", "must be true or false, not a number", "stdio"),
-        ({"command": "x", "lazy": 0}, "lazy", "must be true or false, not a number", "stdio"),
+        ({"command": "x", "lazy": 0}, "lazy", "must be true, false or cached", "stdio"),
         ({"command": "x", "trustHints": "yes"}, "trustHints", "must be true or false, not text", "stdio"),
         ({"command": "x", "restart": "always"}, "restart", "one of permanent, transient, temporary", "stdio"),
         ({"command": "x", "restart": ["permanent"]}, "restart", "one of permanent, transient, temporary", "stdio"),

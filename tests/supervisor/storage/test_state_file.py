@@ -68,7 +68,7 @@ def test_a_database_of_another_program(store, file, script, caplog):
 def test_a_file_of_a_newer_version(store, file, caplog):
     store.agree(REQUEST)
     store.close()
-    make(file, "PRAGMA user_version = 5; CREATE TABLE new (x);")
+    make(file, "PRAGMA user_version = 6; CREATE TABLE new (x);")
     said = refused(store, caplog)
     assert said.endswith("a newer version of mcp-nursery wrote it; use that version, or name another file")
 
@@ -247,7 +247,6 @@ def change_together(store, then):
         then()
 
 
-@pytest.mark.slow
 def test_while_another_process_writes(store, file):
     """Who only reads is not held up by it, together or not; who writes is refused after a second, and says why."""
     store.agree(REQUEST)
@@ -261,7 +260,6 @@ def test_while_another_process_writes(store, file):
     assert store.pin("s", "d", DECLARED) == DECLARED
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("opened", [True, False])
 def test_what_is_done_together_waits_once_for_another_process(store, file, opened):
     """Each job would wait for a second of its own, and each server starts after several of them."""

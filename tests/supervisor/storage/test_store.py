@@ -240,9 +240,12 @@ CREATE TABLE eras (
 );
 INSERT INTO eras SELECT server, spec, era, at FROM newer;
 DROP TABLE newer;
+DROP TABLE definitions;
 PRAGMA user_version = 3;
 """
 """Makes a file one of the third format."""
+FOURTH = "DROP TABLE definitions; PRAGMA user_version = 4;"
+"""Makes a file one of the fourth."""
 
 
 def test_a_file_of_the_third_format_keeps_all_and_doubts_what_silence_may_have_said(store, file, monkeypatch):
@@ -264,6 +267,25 @@ def test_a_file_of_the_third_format_keeps_all_and_doubts_what_silence_may_have_s
     monkeypatch.setattr(sqlite.time, "time", lambda: now + DOUBT + 10)
     assert store.era("s", "d") is None
     assert store.era("t", "d") == EraNote(Era.MODERN)
+
+
+def test_a_file_of_the_fourth_format_keeps_all_and_gets_a_cache(store, file):
+    """K7, P7, G5: what an era was found from is known since that format."""
+    store.agree(REQUEST)
+    store.pin("s", "d", DECLARED)
+    store.remember_era("s", "d", Era.HANDSHAKE, answered=True)
+    store.remember_era("t", "d", Era.MODERN, answered=False)
+    store.close()
+    with sqlite3.connect(file) as other:
+        other.executescript(FOURTH)
+    other.close()
+    assert store.agreed("digest")
+    assert store.pin("s", "d", DECLARED) == DECLARED
+    assert store.era("s", "d") == EraNote(Era.HANDSHAKE)
+    assert store.era("t", "d").seconds == pytest.approx(DOUBT, abs=60)
+    assert store.definitions("s", "d", most=9) == b""
+    store.remember_definitions("s", "d", b"tools {}\n", time.time())
+    assert store.definitions("s", "d", most=9) == b"tools {}\n"
 
 
 @pytest.mark.parametrize("damaged", ["", "{}", "[1, 2]", '[{"a": 1}, {}]', '[{"a": "x"}, {}]', '[{"a": "{}"}, [1]]', 7])

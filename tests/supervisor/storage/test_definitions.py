@@ -1,0 +1,336 @@
+"""The definition cache: what is written down of a server's definitions, and what is not."""
+
+import sqlite3
+import time
+from contextlib import closing
+
+import pytest
+import trio
+from attrs import field, frozen
+
+from mcp_nursery.actors.messages import Definitions
+from mcp_nursery.actors.pieces import at_once
+from mcp_nursery.actors.session.lists import definitions_steps
+from mcp_nursery.supervisor import MemoryStore, ServerSpec, open_supervisor
+from mcp_nursery.supervisor.config import TrustRequest
+from mcp_nursery.supervisor.security.redaction import Redactor
+from mcp_nursery.supervisor.storage import definition_rows, definitions
+from mcp_nursery.supervisor.storage.definitions import DefinitionCache
+from mcp_nursery.supervisor.storage.sqlite import SqliteStore
+from mcp_nursery.supervisor.storage.store import spec_digest
+from mcp_nursery.supervisor.storage.worker import StoreWorker
+from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual
+
+from ..specs import SERVERS, Named, nothing
+
+MOST = 2**20
+DAY = 24 * 3600.0
+SLOW = Life(connects_after=5)
+
+FULL = {
+    "name": "add",
+    "title": "Addition",
+    "description": "Adds “numbers”.\nOf any kind.",
+    "inputSchema": {"type": "object", "properties": {"n": {"type": "integer", "maximum": 10**25}}},
+    "outputSchema": {"type": "object"},
+    "annotations": {"readOnlyHint": True},
+    "icons": [{"src": "data:image/png;base64,AAAA"}],
+    "_meta": {"anthropic/searchHint": "sum", "own": [1, 2.5, None]},
+}
+
+
+@pytest.fixture(params=["memory", "file"])
+def either(request, store):
+    return store if request.param == "file" else MemoryStore()
+
+
+def lab(*lives: Life, name: str = "x", **options) -> ScriptedServer:
+    SERVERS[name] = server = ScriptedServer(*lives, **{"tools": {"add": nothing}, **options})
+    return server
+
+
+def spec(name: str = "x", **options) -> ServerSpec:
+    return ServerSpec("lab", Named(name), **options)
+
+
+def stored(store, one: ServerSpec) -> bytes:
+    return store.definitions(one.name, spec_digest(one), most=MOST)
+
+
+async def run_once(store, one: ServerSpec, seconds: float = 0) -> None:
+    """A run in which the server is connected."""
+    async with open_supervisor([one], state=store) as supervisor:
+        await supervisor.wait_connected(one.name)
+        await trio.sleep(seconds)
+
+
+# -- the store ------------------------------------------------------------------------------------------------------
+
+
+def test_the_last_is_kept_by_server_and_spec(either):
+    """G5."""
+    now = time.time()
+    assert either.definitions("s", "d", most=MOST) == b""
+    either.remember_definitions("s", "d", b"one", now - 9)
+    either.remember_definitions("s", "e", b"other", now - 9)
+    either.remember_definitions("t", "d", b"third", now - 9)
+    either.remember_definitions("s", "d", b"newer", now - 5)
+    either.remember_definitions("s", "d", b"older", now - 7)
+    found = [either.definitions(*key, most=MOST) for key in (("s", "d"), ("s", "e"), ("t", "d"), ("t", "e"))]
+    assert found == [b"newer", b"other", b"third", b""]
+    assert either.definitions("s", "d", most=4) == b""
+    either.remember_definitions("s", "d", b"", now - 4)  # nothing of it is for the cache any more
+    either.remember_definitions("s", "d", b"late", now - 5)
+    assert either.definitions("s", "d", most=MOST) == b""
+
+
+def test_it_is_kept_for_thirty_days(store, file, monkeypatch):
+    """G5: and then goes from the file."""
+    now = time.time()
+    store.remember_definitions("s", "d", b"x", now)
+    monkeypatch.setattr(definition_rows.time, "time", lambda: now + 29 * DAY)
+    assert store.definitions("s", "d", most=MOST) == b"x"
+    monkeypatch.setattr(definition_rows.time, "time", lambda: now + 31 * DAY)
+    assert store.definitions("s", "d", most=MOST) == b""
+    store.remember_definitions("t", "d", b"x", now + 31 * DAY)
+    assert rows(file) == ["t"]
+
+
+def rows(file) -> list[str]:
+    with closing(sqlite3.connect(file)) as other:
+        return [name for (name,) in other.execute("SELECT server FROM definitions ORDER BY server")]
+
+
+def change(file, statement: str, *values: object) -> None:
+    with closing(sqlite3.connect(file)) as other, other:
+        other.execute(statement, values)
+
+
+def test_a_clock_that_was_wrong_keeps_nobody_from_writing(store, file):
+    """G5: whatever is written after it is newer."""
+    now = time.time()
+    store.remember_definitions("s", "d", b"of the future", now + 400 * DAY)
+    assert store.definitions("s", "d", most=MOST) == b"of the future"
+    store.remember_definitions("s", "d", b"of now", now)
+    assert store.definitions("s", "d", most=MOST) == b"of now"
+
+
+@pytest.mark.parametrize(
+    ("column", "odd"),
+    [("format", 0), ("format", 99), ("format", "x"), ("declared", "text"), ("declared", 7), ("at", "x"), ("at", b"x")],
+)
+def test_rows_that_are_none_of_ours(store, file, column, odd):
+    """G5: another format, or damaged: nothing is cached until it is written again; never an error."""
+    store.remember_definitions("s", "d", b"x", time.time())
+    change(file, f"UPDATE definitions SET {column} = ?", odd)
+    assert store.definitions("s", "d", most=MOST) == (b"" if column != "at" else b"x")
+    store.remember_definitions("s", "d", b"y", time.time())
+    assert store.definitions("s", "d", most=MOST) == b"y"
+
+
+def test_all_together_have_their_limit(store, file, monkeypatch):
+    """G5: the oldest go."""
+    monkeypatch.setattr(definition_rows, "MOST_CACHED", 100)
+    now = time.time()
+    for turn, name in enumerate("abcd"):
+        store.remember_definitions(name, "d", b"x" * 30, now - 60 + turn)
+    assert rows(file) == ["b", "c", "d"]
+    store.remember_definitions("b", "d", b"x" * 60, now)
+    assert rows(file) == ["b", "d"]
+
+
+# -- what is written of a server ------------------------------------------------------------------------------------
+
+
+def test_all_that_it_declares_comes_back_as_it_was():
+    """G5: tools, resources, templates and prompts; another spec has nothing of it."""
+
+    async def main():
+        store = MemoryStore()
+        declared = {key: value for key, value in FULL.items() if key != "name"}
+        resources = {"note://one": nothing, "note://{id}": nothing}
+        lab(declared={"add": declared}, resources=resources, prompts={"greet": nothing})
+        async with open_supervisor([spec()], state=store) as supervisor:
+            before = supervisor.tools[0].definition
+            live = supervisor.resources, supervisor.resource_templates, supervisor.prompts
+        assert [len(each) for each in live] == [1, 1, 1]
+        lab(Life(mute=True))
+        async with open_supervisor([spec(), ServerSpec("new", Named("y"), lazy=True)], state=store) as supervisor:
+            (tool,) = supervisor.tools
+            assert (tool.name, tool.available) == ("mcp_lab_add", False)
+            assert tool.definition == before
+            assert tool.definition.model_dump() == before.model_dump()
+            kept = supervisor.resources, supervisor.resource_templates, supervisor.prompts
+            assert [one[0].definition for one in kept] == [one[0].definition for one in live]
+            assert [one[0].available for one in kept] == [False] * 3
+        async with open_supervisor([spec("z")], state=store) as supervisor:
+            assert supervisor.tools == ()
+
+    lab(Life(mute=True), name="z")
+    lab(name="y")
+    run_virtual(main)
+
+
+def test_an_empty_list_is_not_cached():
+    """G5: and nothing older is offered in its place."""
+
+    async def main():
+        store = MemoryStore()
+        lab()
+        await run_once(store, spec())
+        assert stored(store, spec()).startswith(b"tools {")
+        lab(tools={})
+        await run_once(store, spec())
+        assert stored(store, spec()) == b""
+
+    run_virtual(main)
+
+
+@pytest.mark.parametrize(("most", "kept"), [(60, False), (2000, True)])
+def test_what_is_too_large_for_its_budget_is_not_cached(most, kept):
+    """G5: not more than the server may make its host keep, when it is written and when it is read."""
+    declared = definitions_of(*(f"t{n}" for n in range(9)))
+    worker = StoreWorker(MemoryStore())
+    cache = DefinitionCache(worker, spec(max_kept_bytes=most), "d", Redactor)
+    assert bool(at_once(cache._encoding_steps(declared))) is kept
+
+
+def definitions_of(*names: str) -> Definitions:
+    return at_once(definitions_steps([("tools", {"name": name, "inputSchema": {}}) for name in names]))
+
+
+@frozen
+class Given:
+    """The transport of a scripted server that is given an environment, and is known again by it."""
+
+    name: str
+    env: dict[str, str] = field(repr=False)
+    kind = "scripted"
+
+    def connector(self, *, close_grace: float):
+        return SERVERS[self.name].transport.connector(close_grace=close_grace)
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [("The key is s3cr\u00e9t/key!", False), ("The key is hidden.", True), ("s3cr%C3%A9t%2Fkey!", False)],
+)
+async def test_what_quotes_what_it_was_given_is_not_cached(file, said, kept):
+    """L17: a secret is nowhere in the file, in no form."""
+    lab(declared={"add": {"description": "x" * 70_000 + said}})
+    one = ServerSpec("lab", Given("x", {"KEY": "s3cr\u00e9t/key!"}))
+    await run_once(file, one)
+    with closing(SqliteStore(file)) as again:
+        assert bool(stored(again, one)) is kept
+
+
+@pytest.mark.parametrize("at", [0, 1, 65_530, 65_536, 70_000, 199_990])
+def test_a_secret_is_found_wherever_it_stands(at):
+    """L17: also across the pieces in which it is looked for."""
+    redactor = Redactor.of(["s3cr\u00e9t/key"])
+    quoted = "s3cr%c3%a9t%2fkey"
+    text = "x" * at + quoted + "x" * (200_000 - at)
+    assert at_once(redactor.finds_configured(text))
+    assert not at_once(redactor.finds_configured(text.replace("%2f", "%2x")))
+    assert not at_once(Redactor().finds_configured(text))
+
+
+def test_a_changed_list_is_written_down_now_and_then():
+    """G5: at a connect, once a minute at most after that, and at the end of a connection."""
+
+    async def main():
+        store = MemoryStore()
+        server = lab(tools={"t0": nothing})
+        server.capabilities["tools"] = {"listChanged": True}
+
+        async def change_to(name: str) -> None:
+            server.tools = {name: nothing}
+            await supervisor.list_tools(refresh=True)
+
+        def cached(name: str) -> bool:
+            return f'"{name}"'.encode() in stored(store, spec())
+
+        async with open_supervisor([spec()], state=store) as supervisor:
+            await trio.sleep(1)
+            assert cached("t0")
+            await change_to("t1")
+            await trio.sleep_until(59)
+            assert cached("t0")
+            await trio.sleep_until(61)
+            assert cached("t1")
+            await change_to("t2")
+            await trio.sleep(1)
+            assert cached("t1")
+            await supervisor.stop_server("lab")
+            await trio.sleep(1)
+            assert cached("t2")
+            await supervisor.start_server("lab")
+            await supervisor.wait_connected("lab")
+            await change_to("t3")
+            await trio.sleep(1)
+            assert cached("t2")
+        assert cached("t3")
+
+    run_virtual(main)
+
+
+def test_what_its_user_has_not_agreed_to_offers_nothing():
+    """K7: whatever was cached when it ran by another file."""
+
+    async def main():
+        store = MemoryStore()
+        lab()
+        await run_once(store, spec())
+        lab(SLOW)
+        request = TrustRequest("lab", "/p/.mcp.json", ("starts a process",), {}, "digest")
+        asked = spec(trust_request=request)
+
+        async def trust(_request) -> bool:
+            await trio.sleep(2)
+            return True
+
+        for offered in (0, 1):
+            async with open_supervisor([asked], state=store, trust=trust) as supervisor:
+                assert len(supervisor.tools) == offered
+                await supervisor.wait_connected("lab")
+
+    run_virtual(main)
+
+
+@pytest.mark.parametrize(
+    "cached", [b"x", b"tools", b"tools {}", b"\xff\xff {}", b"towels {}", b"tools [[[[", b"tools 1\n\n"]
+)
+def test_what_cannot_be_read_is_nothing(cached):
+    """G5: never an error."""
+
+    async def main():
+        store = MemoryStore()
+        store.remember_definitions("lab", spec_digest(spec()), cached, time.time())
+        lab(SLOW)
+        async with open_supervisor([spec()], state=store) as supervisor:
+            assert supervisor.tools == ()
+            await supervisor.wait_connected("lab")
+
+    run_virtual(main)
+
+
+def test_a_store_that_hangs_holds_nobody_up():
+    """G5: as for anything else in it, two seconds at most."""
+
+    async def main():
+        store = MemoryStore()
+        lab()
+        await run_once(store, spec())
+        worker = StoreWorker(store)  # and nobody runs it
+        cache = DefinitionCache(worker, spec(), spec_digest(spec()), Redactor)
+        cache.fetch()
+        await trio.sleep(1)
+        began = trio.current_time()
+        assert not await cache.recalled()
+        assert trio.current_time() == began + 1
+
+    run_virtual(main)
+
+
+def test_a_list_is_written_no_more_often_than_this():
+    assert definitions.SAVED_EVERY == 60
