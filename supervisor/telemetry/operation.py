@@ -25,6 +25,7 @@ from .attributes import (
     outcome_of,
     span_name,
 )
+from .harmless import harmless
 
 if TYPE_CHECKING:
     from .instruments import Instruments
@@ -53,6 +54,7 @@ class Operation:
         self._duration: float | None = None
         self._decided_at: int | None = None
 
+    @harmless
     def begin(self, server: Attributes | None, target: str | None) -> None:
         """Whose it is, and what it is about, is known, or still to be found."""
         about = about_request(server or {}, self._method, target)
@@ -69,6 +71,7 @@ class Operation:
         """It has its outcome after so many seconds; what that means is found out later."""
         self._duration, self._decided_at = duration, time.time_ns()
 
+    @harmless
     def note_attempt(self, slot: ReplySlot, delivery: Delivery, ended: object) -> None:
         """The attempt that waited in this slot is over. Noted once, by its first end."""
         if slot is self._noted:
@@ -80,6 +83,7 @@ class Operation:
             facts[INCARNATION] = slot.incarnation
         self._span.add_event("mcp_nursery.attempt", facts, self._decided_at)
 
+    @harmless
     def finish(self, slot: ReplySlot, delivery: Delivery, ended: object, *, duration: float) -> None:
         """It is over.
 

@@ -14,6 +14,7 @@ from mcp_nursery.actors.enums import ServerState
 
 from ..state_machine import Snapshot
 from .attributes import ATTEMPT, ERROR, INCARNATION, OUTCOME, SERVER, Attributes, about_server
+from .harmless import harmless
 from .operation import Operation
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ class Telemetry:
 
     # -- servers --------------------------------------------------------------------------------------------------
 
+    @harmless
     def note(self, old: Snapshot | None, new: Snapshot) -> None:
         """A server is as the new snapshot says; None: it is new as well."""
         name = new.spec.name
@@ -71,6 +73,7 @@ class Telemetry:
         if self._tracer is not None:
             self._trace(self._tracer, new, begins=begins)
 
+    @harmless
     def forget(self, server: str) -> None:
         """It is configured no more."""
         if self._instruments is not None:
