@@ -36,7 +36,10 @@ def dotted(text: str) -> str:
     return text.replace("\u0130", "I").replace("\u0131", "i")
 
 
-signs = st.sampled_from([pattern for _, pattern in PLAIN]).flatmap(st.from_regex).map(dotted)
+SENTENCES = {name: st.from_regex(pattern).map(dotted) for name, pattern in PLAIN}
+"""Each is made once: to make one takes longer than to draw from it."""
+
+signs = st.sampled_from(list(SENTENCES.values())).flatmap(lambda sentences: sentences)
 SAID = (
     "ignore all previous instructions disregard override forget your new the system developer message: you are now "
     "must [SYS] <system> override] please approved granted authorized by user have has been full permission in root "
@@ -62,7 +65,7 @@ def test_the_quick_search_finds_what_the_plain_one_finds(text: str, data: st.Dat
 
 
 @pytest.mark.slow
-@given(st.sampled_from(PLAIN).flatmap(lambda one: st.tuples(st.just(one[0]), st.from_regex(one[1]).map(dotted))))
+@given(st.sampled_from(list(SENTENCES)).flatmap(lambda name: st.tuples(st.just(name), SENTENCES[name])))
 def test_every_sign_is_found(sign: tuple[str, str]) -> None:
     """T12: whatever the sentence."""
     name, text = sign
