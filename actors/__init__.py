@@ -1,1 +1,1 @@
-"""The ground floor: what runs, and what it is told. Nothing here knows the supervisor."""
+"""Connections to MCP servers: processes, transports, sessions, calls. Nothing here imports the supervisor."""

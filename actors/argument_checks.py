@@ -1,7 +1,7 @@
-"""Checks of arguments and settings: a value that is not allowed is refused where it comes in.
+"""Checks of arguments and settings: an invalid value is refused where it comes in.
 
-A typing error in one that has a fixed set of values would otherwise be taken for the value that the code happens to
-fall through to, and with `resend="Never"` that is a call executed twice.
+Otherwise a misspelt choice would act like the one that the code falls through to: with `resend="Never"` a call could
+be executed twice.
 """
 
 import math
@@ -13,7 +13,7 @@ from attrs import Attribute
 from .errors import ConfigError
 
 Check = Callable[[object], str | None]
-"""What is wanted instead of a value; None if the value will do."""
+"""Says what is wanted instead of a value; None if the value is valid."""
 
 
 def one_of(choices: Any, *, optional: bool = False) -> Check:
@@ -24,7 +24,7 @@ def one_of(choices: Any, *, optional: bool = False) -> Check:
 
 
 def true_or_false(value: object) -> str | None:
-    """A truth value itself, and nothing that counts as one: `"no"` would count as true."""
+    """True or False, and nothing that only counts as one of them: `"no"` would count as true."""
     return None if isinstance(value, bool) else "True or False"
 
 
@@ -65,7 +65,7 @@ def check_argument(argument: str, value: object, check: Check) -> None:
     """Refuse an argument of a call or a function.
 
     Raises:
-        ValueError: It is none of what it may be.
+        ValueError: The value is not allowed.
     """
     if (wanted := check(value)) is not None:
         raise ValueError(f"{argument} must be {wanted}, not {_shown(value)}")
@@ -75,29 +75,29 @@ def check_setting(argument: str, value: object, check: Check, *, server: str | N
     """Refuse a setting.
 
     Raises:
-        ConfigError: It is none of what it may be.
+        ConfigError: The value is not allowed.
     """
     if (wanted := check(value)) is not None:
         raise ConfigError(f"must be {wanted}, not {_shown(value)}", server=server, field=argument)
 
 
 def choice(check: Check) -> Callable[[Any, "Attribute[Any]", object], None]:
-    """`check_argument`, as attrs validates a field."""
+    """`check_argument` as a validator of attrs."""
     return lambda _call, attribute, value: check_argument(attribute.name, value, check)
 
 
 def setting(check: Check) -> Callable[[Any, "Attribute[Any]", object], None]:
-    """`check_setting`, as attrs validates a field of what has a name."""
+    """`check_setting` as a validator of attrs, for classes with a `name`."""
     return lambda spec, attribute, value: (
         None if check(value) is None else check_setting(attribute.name, value, check, server=spec.name)
     )
 
 
 def several(texts: Iterable[str]) -> tuple[str, ...]:
-    """The texts, whatever becomes of the list that was given.
+    """The texts as a tuple: later changes of the given list do not count.
 
     Raises:
-        ConfigError: It is one text: its letters would be taken one by one, and a `*` among them fits every name.
+        ConfigError: It is a single text: each letter would be taken for an entry, and `*` matches every name.
     """
     if isinstance(texts, str):
         raise ConfigError("a list of texts is needed, not one text: put it in brackets")
@@ -105,10 +105,10 @@ def several(texts: Iterable[str]) -> tuple[str, ...]:
 
 
 def copied(values: Mapping[str, str]) -> Mapping[str, str]:
-    """The mapping, whatever becomes of the one that was given."""
+    """A copy: later changes of the given mapping do not count."""
     return dict(values)
 
 
 def _shown(value: object) -> str:
-    """In one line, and not all of it: nobody knows what it is."""
+    """The value in one line, cut at 80 characters; of an object only its type."""
     return f"{value!r:.80}" if isinstance(value, str | int | float | None) else f"a {type(value).__name__}"

@@ -11,12 +11,12 @@ from attrs import define, field
 from .reply import ReplySlot
 
 _FEW = 256
-"""Calls watched before it is worth looking which of them are decided, and calls that expire in one turn."""
+"""Calls that are watched before decided ones are removed, and calls that expire in one turn."""
 
 
 @define(eq=False)
 class Timer:
-    """Expires the slots whose time is over. A slot that is decided, or that nobody holds any more, is forgotten."""
+    """Expires slots at their deadlines. A slot that is decided, or that nobody refers to, is dropped."""
 
     _watched: list[tuple[float, int, ReferenceType[ReplySlot]]] = field(
         factory=list[tuple[float, int, ReferenceType[ReplySlot]]], init=False
@@ -48,7 +48,7 @@ class Timer:
         self._alarm.deadline = deadline
 
     async def _expire_due(self) -> None:
-        """In turns, until the next deadline is a time to come, and of a slot that still waits for it."""
+        """Expire slots in turns, until the next deadline is in the future and its slot is undecided."""
         for taken in count(1):
             if not self._watched:
                 return

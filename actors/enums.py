@@ -1,11 +1,11 @@
-"""The words for where things stand: a server, a call, an era, an exit. Enumerations, nothing else."""
+"""Enumerations: states of a server, delivery of a call, eras of the protocol, kinds of exit."""
 
 from enum import StrEnum
 from typing import Literal
 
 
 class ServerState(StrEnum):
-    """Where a server stands. `connected` means that handshake and every page of `tools/list` succeeded."""
+    """The state of a server. `connected` means that handshake and every page of `tools/list` succeeded."""
 
     DISABLED = "disabled"
     """Switched off in its configuration."""
@@ -22,7 +22,7 @@ class ServerState(StrEnum):
     WAITING = "waiting"
     """Lost or not reached; a restart is due."""
     FAILED = "failed"
-    """Gave up, or not worth retrying."""
+    """No restart is due: all attempts failed, or another try cannot help."""
     STOPPED = "stopped"
     """Ended on purpose."""
 
@@ -33,7 +33,7 @@ class Delivery(StrEnum):
     NOT_SENT = "not_sent"
     """No byte of the call left this process, or its server has said that it refused it before it acted."""
     UNKNOWN = "unknown"
-    """The write that holds the call began, and no answer came."""
+    """The write of the call began, and no answer came."""
     ANSWERED = "answered"
     """The server answered."""
 
@@ -48,7 +48,7 @@ class Era(StrEnum):
 
 
 Protocol = Literal["auto", "handshake", "2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"]
-"""What is spoken with a server: what it turns out to speak, whatever it answers to `initialize`, or one version."""
+"""The protocol to speak with a server: any (`auto`), any that `initialize` negotiates (`handshake`), or one version."""
 
 
 class ExitKind(StrEnum):
@@ -59,7 +59,7 @@ class ExitKind(StrEnum):
     CONNECT_FAILED = "connect_failed"
     """The connection never reached `connected`."""
     PROBE_REFUSED = "probe_refused"
-    """The server read the era probe and died of it: open again with `initialize`."""
+    """The server exited on the era probe: open again with `initialize`."""
     UNUSABLE = "unusable"
     """Trying again cannot help: an invalid configuration, a command that does not exist."""
     NEEDS_AUTH = "needs_auth"

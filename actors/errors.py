@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 def one_line(text: object, limit: int = 300) -> str:
     """The text with white space folded, cut at `limit` characters.
 
-    Not for what a server says while there may be secrets in it: half of one is found by nobody.
+    Not for a server's text that may still hold secrets: redaction does not find a secret that was cut.
     """
     line = folded(text)
     return line if len(line) <= limit else line[: limit - 1] + "…"
@@ -134,12 +134,12 @@ class NotApproved(NurseryError):
         self.server = server
         """The server's name."""
         self.tool = tool
-        """The server's own name of the tool; None where it is about the server as such."""
+        """The server's own name of the tool; None if the error is about the server itself."""
         super().__init__(one_line(": ".join([*filter(None, (server, tool)), "not approved", why]), 1000))
 
 
 class AuthorizationFailed(NurseryError):
-    """A server was to be authorised, and no token came of it. Those that were kept before are kept still."""
+    """A login got no token. Tokens that were stored before are kept."""
 
     def __init__(self, server: str, why: str) -> None:
         self.server = server
@@ -169,8 +169,7 @@ class CallError(NurseryError):
         self.server = server
         """The server's name."""
         self.tool = tool
-        """The server's own name of the tool; that of the prompt, or the URI, if it was one of these that was asked for;
-        None where the error is about none."""
+        """The server's own name of the tool or prompt, or the URI of the resource; None for any other call."""
         self.incarnation = incarnation
         """Which connection of the server it was sent to, from 1; None if to none."""
         self.delivery = delivery
@@ -265,8 +264,8 @@ class CallTimeout(CallError):
 
 
 class ServerError(CallError):
-    """The server answered with a JSON-RPC error, or with an HTTP status that is one; `delivery` is `unknown` if that
-    may be the word of a gateway, which cannot know whether the server has acted."""
+    """The server answered with a JSON-RPC error, or with an HTTP status that is one; `delivery` is `unknown` if the
+    status may come from a gateway, which does not know whether the server has acted."""
 
     def __init__(
         self,
@@ -303,7 +302,7 @@ class StartFailed(NurseryError):
 
     def __init__(self, problem: str, *, retriable: bool, needs_auth: bool = False) -> None:
         self.retriable = retriable
-        """Whether the next try may fare better."""
+        """Whether another try may succeed."""
         self.needs_auth = needs_auth
         """Authorisation is missing; then `retriable` does not matter."""
         super().__init__(one_line(problem))

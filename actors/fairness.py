@@ -32,14 +32,14 @@ async def by_turns(work: Steps[T]) -> T:
 
 
 class Pace:
-    """Says when whoever takes messages one after the other is to let others run: by their number and by their bytes."""
+    """Says when a task that takes message after message should let others run: by their number and their bytes."""
 
     def __init__(self) -> None:
         self._messages = 0
         self._bytes = 0
 
     def spent(self, size: int) -> bool:
-        """A message of so many bytes was taken; whether that was enough for one turn."""
+        """Count a message of `size` bytes; whether the turn is over."""
         self._messages += 1
         self._bytes += size
         if self._messages < _MESSAGES and self._bytes < SMALL:

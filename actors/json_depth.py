@@ -1,4 +1,4 @@
-"""Walking a JSON value: how deep it is, and whether it may come in at all, how large, and a copy of it."""
+"""Walks over JSON values: their depth and whether it is allowed, their size, and changed copies."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, cast
@@ -11,11 +11,11 @@ _ARRAY: Final = frozenset([list])
 _NESTED: Final = frozenset([dict, list])
 
 TOO_DEEP: Final = f"nested deeper than {MAX_NESTING} levels"
-"""What is said of it."""
+"""The error for a value that is."""
 
 
 def may_be_nested_too_deep(text: bytes) -> bool:
-    """Whether a JSON text has brackets enough to be worth a look at its value. At the speed of memory."""
+    """Whether a JSON text has enough brackets for that. As fast as a copy of the text."""
     return len(text) > MAX_NESTING * 2 and text.count(b"[") + text.count(b"{") > MAX_NESTING
 
 

@@ -6,8 +6,8 @@ from attrs import frozen
 
 MOST_VALUES: Final = 250_000
 """Commas, colons and opening brackets outside the texts of one message: a little more than it has values and names. In
-one with long numbers every 19 digits of a number count as one more. To read so many takes about 30 ms, in which nothing
-else runs: the parser never lets go of the interpreter."""
+one with long numbers every 19 digits of a number count as one more. Reading so many takes about 30 ms, in which nothing
+else runs: the parser holds the interpreter's lock."""
 
 MOST_KEPT: Final = 16 << 20
 """Bytes that a server may make its host keep."""
@@ -20,14 +20,14 @@ class Limits:
     values: int = MOST_VALUES
     """JSON values that one message may have: see `MOST_VALUES`."""
     kept: int = MOST_KEPT
-    """Bytes of its definitions, of notifications that wait, and of requests that it has not been answered yet; each of
-    them may be so many."""
+    """Bytes of its definitions, of its notifications that wait, and of its requests without an answer: the limit
+    holds for each of the three."""
 
 
 USUAL: Final = Limits()
-"""Of a server that has none of its own."""
+"""The limits of a server that sets none."""
 
 
 def size_text(count: int) -> str:
-    """So many bytes, as a person says it."""
+    """A number of bytes, for people."""
     return f"{count >> 20} MiB" if count and count % (1 << 20) == 0 else f"{count} bytes"

@@ -11,19 +11,19 @@ from .messages import Refreshed
 from .session.base import Connection, HandshakeFailed
 
 _SETTLING = 0.1
-"""Seconds between the word that a list changed and its listing: servers change several entries at a time."""
+"""Seconds between the notification that a list changed and its listing: servers change several entries at a time."""
 _SETTLING_AT_MOST = 30.0
-"""The same for a server that says so again and again: from the fifth time on twice as many each time. After as long
-without such a list the first applies again."""
+"""The longest such delay: from the fifth notification in a row the delay doubles each time. After as long without one
+it is the first again."""
 _UNHINDERED = 5
 
 OTHERS = frozenset(ListKind) - {ListKind.TOOLS}
-"""What a server is connected without."""
+"""Lists that a server is connected without."""
 
 
 @define(eq=False)
 class ListRefresh:
-    """Lists again, one refresh at a time: what comes while one is still to begin is answered by it."""
+    """Fetches lists again, one refresh at a time. Requests that come before a refresh begins are answered by it."""
 
     _incarnation: int
     """The connection's number, for the reports."""
@@ -35,40 +35,40 @@ class ListRefresh:
     """Starts the task that lists; None while there is no connection."""
     _running: bool = field(default=False, init=False)
     _wanted: frozenset[ListKind] = field(default=frozenset(), init=False)
-    """Lists that are wanted, and have not begun."""
+    """Lists to fetch whose refresh has not begun."""
     _asked: int = field(default=0, init=False)
-    """How often these were asked for."""
+    """How many requests wait for these."""
     _settling: trio.CancelScope = field(factory=trio.CancelScope, init=False)
-    """The wait for a server to have changed all; cancelled when somebody wants a list now."""
+    """The delay before a refresh; cancelled when somebody wants a list now."""
     _in_a_row: int = field(default=0, init=False)
-    """Lists that the server has caused, one soon after the other."""
+    """Refreshes that the server has caused, in quick succession."""
     _settled_at: float = field(default=-math.inf, init=False)
-    """When the last list ended that a server had caused."""
+    """When the last refresh ended that the server had caused."""
     _changed: bool = field(default=False, init=False)
-    """Lists are wanted because they changed, and for no other reason."""
+    """The refresh is due only because the server said that lists changed."""
 
     def open(self, connection: Connection, nursery: trio.Nursery) -> None:
-        """List from now on, also what was wanted before. The task runs in this nursery, and only when it is needed."""
+        """Begin to list, first what was asked for before. The task runs in this nursery, only while it is needed."""
         self._start = lambda: nursery.start_soon(self._list_all, connection)
         if self._wanted:
             self.want(self._wanted)
 
     def ask(self) -> None:
-        """All are wanted now, and who asks is told when they have come."""
+        """Fetch all lists now, and report when that is done."""
         self._asked += 1
         self._changed = False
         self._settling.cancel()
         self.want(tuple(ListKind))
 
     def want(self, kinds: Collection[ListKind]) -> None:
-        """These are wanted, and nobody waits for them."""
+        """Fetch these lists; nobody waits for them."""
         self._wanted |= frozenset(kinds)
         if self._start is not None and not self._running:
             self._running = True
             self._start()
 
     def changed(self, kinds: Collection[ListKind]) -> None:
-        """These are wanted once the server has had the time to change more of them."""
+        """Fetch these lists after a delay, in which the server may change more of them."""
         self._changed = self._changed or not self._wanted
         self.want(kinds)
 
@@ -84,7 +84,7 @@ class ListRefresh:
                 if changed:
                     self._settled_at = trio.current_time()
         except HandshakeFailed:
-            return  # with the connection; the end that follows is all there is to tell
+            return  # the connection is lost, which is reported elsewhere
         finally:
             self._running = False
 
@@ -112,7 +112,7 @@ class ListRefresh:
         return Refreshed(self._incarnation, None if failed else connection.definitions, error)
 
     async def _list_tools(self, connection: Connection) -> str | None:
-        """Why they could not be had; None if they could."""
+        """Why they could not be listed; None if they were."""
         with trio.move_on_after(self._timeout):
             try:
                 await connection.list_tools()

@@ -11,8 +11,8 @@ from .outcomes import Loss
 from .session.base import Connection, HandshakeFailed
 
 LOOK = 5.0
-"""Seconds between looks at the clocks. While a machine sleeps Trio's clock stands still, so that no timer of ours tells
-that it slept: someone has to look. A hundred watched servers cost 20 wake-ups a second, which is nothing."""
+"""Seconds between looks at the clocks. While a machine sleeps Trio's clock stands still, so that no timer
+notices it: the clocks have to be compared. A hundred watched servers cost 20 wake-ups a second."""
 
 _MISSES_IN_FLIGHT = 3
 """Silent probes in a row that are a loss while calls are in flight: a server that computes may answer late."""
@@ -81,7 +81,7 @@ async def keep_watch(connection: Connection, liveness: Liveness, *, wall: Callab
 
 
 async def _ask(connection: Connection, timeout: float) -> Loss:
-    """Probe, and wait for any sign of life; what it is a case of if there is none."""
+    """Probe, and wait for any message; the loss to report if none comes."""
     with trio.move_on_after(timeout):
         try:
             await connection.probe()

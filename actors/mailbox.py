@@ -68,7 +68,7 @@ class Mailbox(Generic[T]):
             return left
 
     def statistics(self) -> MailboxStatistics:
-        """Where the mailbox stands now."""
+        """The mailbox at this moment."""
         channel = self._send.statistics()
         return MailboxStatistics(
             waiting=channel.current_buffer_used,

@@ -56,8 +56,7 @@ class Handshake:
     capabilities: "ServerCapabilities | None"
     instructions: str | None
     era_answered: bool = True
-    """Whether the era follows from what the server answered to the probe: not if it was mute for a while, and not if it
-    was not asked."""
+    """Whether the server's answer to the probe proves its era: False if it was silent for long, or was not probed."""
 
 
 @frozen
@@ -75,7 +74,7 @@ class Definitions:
 
 
 NOTHING_DECLARED: Final = Definitions()
-"""Of a server that has listed nothing."""
+"""The definitions of a server that has listed nothing."""
 
 
 @frozen
@@ -86,8 +85,8 @@ class Owner:
     mailbox: "Mailbox[Request]" = field(repr=False)
     """For requests; refuses when full."""
     control: "Mailbox[ReplySlot | FollowUp]" = field(repr=False)
-    """For slots whose caller gave up, and for what calls need that this server has answered with a question; never
-    refuses."""
+    """For slots whose caller gave up, and for the next step of calls that the server answered with a request for input;
+    never refuses."""
 
 
 @frozen
@@ -117,9 +116,9 @@ class Refreshed:
     definitions: Definitions | None = field(default=None, repr=False)
     """All of its lists; None if none was fetched."""
     error: str | None = None
-    """Why its tools could not be had, which stay as they were."""
+    """Why its tools could not be listed; they stay as they were."""
     answers: int = 0
-    """How many requests for that it answers: the first of those that wait. What came after it began it does not."""
+    """How many of the waiting requests it answers: the oldest. It does not answer requests that came after it began."""
 
 
 @frozen
@@ -155,17 +154,17 @@ class Request:
     params: bytes = field(repr=False)
     """A JSON object without `_meta`, encoded in the caller's task."""
     meta: dict[str, Any] = field(repr=False)
-    """Its `_meta`: the caller's own and its trace context. An actor's task has not the caller's contextvars."""
+    """Its `_meta`: the caller's own and its trace context. An actor's task does not have the caller's contextvars."""
     slot: "ReplySlot"
     limited: bool = False
-    """The caller set a time limit: it rules, and no transport has one of its own."""
+    """The caller set a time limit: it replaces the transport's own."""
 
 
 @frozen(eq=False)
 class Question:
-    """A server wants to know something before it goes on with a call: one of the host's callbacks is to answer.
+    """A server needs input for a call: one of the host's callbacks answers.
 
-    What the callback says comes to `slot` as `Answered`, a refusal as `Rejected`.
+    The callback's result comes to `slot` as `Answered`, its refusal as `Rejected`.
     """
 
     name: str
@@ -178,14 +177,14 @@ class Question:
 
 @frozen(eq=False)
 class Round:
-    """A call that its server wants sent again, with what it asked for."""
+    """A call to send again, with the input that its server asked for."""
 
     call: Request
-    """With a slot of its own."""
+    """With a new slot."""
     responses: dict[str, Any] | None = field(default=None, repr=False)
     """The answers, by the keys of the questions; None if there were no questions."""
     state: str | None = field(default=None, repr=False)
-    """What the server wants back, as it came."""
+    """The state that the server wants back, unchanged."""
 
     @property
     def slot(self) -> "ReplySlot":
@@ -194,4 +193,4 @@ class Round:
 
 
 FollowUp = Question | Round
-"""What an incarnation is told of a call that it has answered with a question."""
+"""The next step of a call that the server answered with a request for input."""

@@ -8,9 +8,9 @@ import trio
 
 @asynccontextmanager
 async def open_bare_nursery() -> AsyncGenerator[trio.Nursery, None]:
-    """A nursery out of which its block's own exception comes as it is, where Trio's wraps it in a group.
+    """A nursery that does not wrap its block's own exception in a group, as Trio's does.
 
-    What a task raises comes out in a group. That tasks were cancelled together with the block is nothing to tell.
+    Exceptions of tasks come in a group. Cancellations of tasks together with the block are not reported.
     """
     failure: BaseException | None = None
     try:

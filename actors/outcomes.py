@@ -8,14 +8,14 @@ from attrs import field, frozen
 
 @frozen
 class Challenge:
-    """What a server said that refuses for want of authorisation. Its own words: take them for data."""
+    """What a server said when it refused a request as unauthorised. Its own words: treat them as data."""
 
     error: str | None = None
     """A code of RFC 6750, such as `invalid_token` or `insufficient_scope`."""
     scope: str | None = None
     """The scopes that it wants, with spaces between."""
     resource_metadata: str | None = None
-    """The URL that says who can authorise (RFC 9728)."""
+    """The URL of the metadata that names the issuer (RFC 9728)."""
 
     def redacted(self, redact: Callable[[str], str]) -> "Challenge":
         """The same without secrets."""
@@ -34,15 +34,15 @@ class Loss:
     stderr_tail: str = field(default="", repr=False)
     """The last lines the process wrote to stderr."""
     unheard: bool = False
-    """It ended without having read the first frame: whatever ended it, it was nothing we said."""
+    """It ended before it read the first frame: nothing that was sent caused it."""
     pending: int = 0
     """Calls that were in flight."""
     needs_auth: bool = False
-    """The server refuses us for want of authorisation, and nothing we have can mend that."""
+    """The server refuses requests as unauthorised, and no stored token helps."""
     unusable: bool = False
     """Trying again cannot help."""
     refused: bool = False
-    """The one call that is told so was refused before its server acted on it."""
+    """The call that gets this outcome was refused before its server acted on it."""
     challenge: Challenge | None = None
     """With `needs_auth`: what the server says is missing."""
 
@@ -70,19 +70,19 @@ class Rejected:
 
 @frozen
 class Dropped:
-    """The exchange of this one call failed, and what became of the call is not known. The connection goes on."""
+    """The exchange of this call failed, and whether the server acted is unknown. The connection goes on."""
 
     problem: str
     """One line: what happened."""
     status: int | None = None
     """The HTTP status that came instead of an answer."""
     again: bool = True
-    """Whether a tool that may run twice may be sent again: not after a time limit."""
+    """Whether the call may be sent again if its tool may run twice: not after a time limit."""
 
 
 @frozen
 class Malformed:
-    """The server's result is none of the protocol."""
+    """The server's result is not valid in the protocol."""
 
     problem: str
 
@@ -111,7 +111,7 @@ class Unrouted:
 
 @frozen
 class Unlisted:
-    """The tool is none of those that its server listed last, whatever was known before; nothing was sent."""
+    """The tool is not in the server's latest list; nothing was sent."""
 
 
 Outcome = Answered | Rejected | Dropped | Malformed | Unsendable | Busy | Unrouted | Unlisted | Expired | Loss

@@ -13,7 +13,7 @@ Steps = Generator[None, None, T]
 """Work in pieces. What it returns is its outcome."""
 
 SMALL: Final = 64 << 10
-"""Bytes, or characters, that are seen to in one go: whatever they are, that takes a few milliseconds."""
+"""Bytes or characters that are processed in one go, in a few milliseconds at most."""
 
 
 def at_once(work: Steps[T]) -> T:

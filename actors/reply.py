@@ -17,7 +17,7 @@ ProgressCallback = Callable[[float, float | None, str | None], Awaitable[None]]
 """Called in the caller's task with (progress, total, message), in the order the server sent them."""
 
 _PROGRESS_BACKLOG = 1024
-"""Reports a slow progress callback may fall behind; beyond it the oldest are dropped."""
+"""Progress reports that may wait for a slow callback; beyond that the oldest are dropped."""
 
 
 class IdleLimit:
@@ -47,7 +47,7 @@ class Codec(Protocol):
         ...
 
     def headers(self, params: bytes) -> Mapping[str, str]:
-        """What goes with a request where frames have headers."""
+        """The headers of a request, where frames have headers."""
         ...
 
     def result(self, raw: dict[str, Any], *, small: bool = False) -> Steps[Any]:
@@ -89,7 +89,7 @@ class ReplySlot:
     _task: trio.lowlevel.Task | None = field(default=None, init=False)
 
     def route(self, incarnation: int, owner: Mailbox[Any]) -> None:
-        """The call goes to this incarnation, which hears in its mailbox `owner` if the caller gives up."""
+        """Assign the call to this incarnation, which is told through its mailbox `owner` if the caller gives up."""
         self.incarnation, self.owner = incarnation, owner
 
     def follow(self, earlier: "ReplySlot") -> None:
@@ -97,7 +97,7 @@ class ReplySlot:
         self.incarnation, self.codec = earlier.incarnation, earlier.codec
 
     def begin(self, request_id: int | str, codec: Codec | None) -> None:
-        """The owner has this id for the request, and this codec if it is a caller's."""
+        """The request has this id, and this codec if it is a caller's."""
         self.request_id, self.codec = request_id, codec
 
     def mark_sent(self) -> None:
@@ -125,7 +125,7 @@ class ReplySlot:
             self._wake()
 
     def expire(self) -> None:
-        """The call's time is over: its owner is told as by `abandon`, and the caller that it has `Expired`."""
+        """The call's time is over: tell its owner as `abandon` does, and decide the slot as `Expired`."""
         if not self.decided:
             self.abandon()
             self.outcome = Expired()
@@ -161,7 +161,7 @@ class ReplySlot:
             self.abandon()
 
     def abandon(self) -> None:
-        """Nobody waits any more: take the call back, or have the server told. Never waits."""
+        """Nobody waits any more: withdraw the call, or have the server told that it is cancelled. Never waits."""
         if self.decided:
             return
         self.decided = self.abandoned = True

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 Folder = str | os.PathLike[str]
-"""A path, taken from the working directory, or a `file://` URI."""
+"""A path, relative to the working directory, or a `file://` URI."""
 
 _URI: Final = re.compile(r"([a-z][a-z0-9+.-]*)://", re.IGNORECASE)
 
@@ -16,7 +16,7 @@ def root_uris(folders: Iterable[Folder], base: str = "") -> tuple[str, ...]:
     """The folders as `file://` URIs; `base`: the folder that paths are taken from, by default the working directory.
 
     Raises:
-        ValueError: One of them is none, or all of them are one text.
+        ValueError: An entry is not a folder, or `folders` is a single text.
     """
     if isinstance(folders, str | bytes):
         raise ValueError("roots must be a list of folders, not one text")  # noqa: TRY004

@@ -19,7 +19,7 @@ _PASS = 128
 
 
 class Route(Protocol):
-    """What is routed of one server. Nothing of it changes any more."""
+    """One server as the router sees it. Immutable."""
 
     @property
     def owner(self) -> Owner | None:
@@ -34,7 +34,7 @@ class Route(Protocol):
 
 @define(eq=False)
 class RouterActor:
-    """Looks up and hands on. Callers wait for a place here; only the owner's mailbox refuses."""
+    """Hands each call to its owner. Callers wait for a place here; only the owner's mailbox refuses."""
 
     _mailbox: Mailbox[Sequence[Request]] = field(factory=lambda: Mailbox(_CAPACITY), init=False)
     _routes: Mapping[str, Route] = field(factory=dict[str, Route], init=False)
@@ -42,8 +42,8 @@ class RouterActor:
     """Taken from the mailbox and not handed on yet."""
 
     def swap(self, routes: Mapping[str, Route]) -> None:
-        """Route by these from now on, by the servers' names, calls that wait already included. The mapping must not
-        change any more."""
+        """Replace the routes, by server name; calls that already wait are routed by them too. The mapping must not
+        change afterwards."""
         self._routes = routes
 
     async def submit(self, calls: Sequence[Request]) -> None:

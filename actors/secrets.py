@@ -1,4 +1,4 @@
-"""Secrets: what of a value may be shown, and who is told of the secrets that a connection is made with."""
+"""Secrets: the parts of a value that may be shown, and hooks for the secrets of a connection."""
 
 from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
@@ -31,7 +31,7 @@ def _ignore(_values: Iterable[str]) -> None:
 
 
 TELL_SECRETS: ContextVar[Callable[[Iterable[str]], None]] = ContextVar("mcp_nursery_secrets", default=_ignore)
-"""Called before each connect with the values it found out or was given. Never waits."""
+"""Called before each connect with the secret values that it uses. Never waits."""
 
 HIDE_SECRETS: ContextVar[Callable[[str], str]] = ContextVar("mcp_nursery_hide_secrets", default=_unchanged)
-"""Takes them out of what a server says: whatever of it is logged down here goes through this."""
+"""Removes secrets from a server's text: all of it that this package logs goes through this."""

@@ -38,7 +38,7 @@ logger: Final = logging.getLogger(__name__)
 _PATIENCE = 5.0
 """Seconds that lists other than that of tools may take before their server is connected without them."""
 _CONTROL = 256
-"""Calls given up, and answers to questions, that are seen to in one turn of the loop."""
+"""Abandoned calls and requests for input that are processed in one turn of the loop."""
 
 _STOPPED = Loss("stopped")
 _CLOSED = Loss("the connection was closed")
@@ -72,14 +72,14 @@ class ServerActor:
         era: What an earlier incarnation found.
         mailbox_size: Calls that may wait.
         max_in_flight: Calls that may be with the server at once.
-        permit: Asked before anything else, in time that does not count: None, or why it may not start.
-        limiter: Where the start waits for a place, in time that does not count; the place is free again when the
-            server has answered, or has ended.
+        permit: Asked first, in time that does not count towards `connect_timeout`: None, or why it may not start.
+        limiter: Where the start waits for a place, in time that does not count either; the place is free again when
+            the server has answered, or has ended.
         host: What the server may ask of the host.
-        liveness: How a connection that is silent is found to be dead; None: only its end ends it.
+        liveness: How a silent connection is found to be dead; None: it is not probed.
         report: Called with each step, synchronously.
         updated: Called with news of resources: see `Connection.keep_subscribed`.
-        trace: Entered from the first word to `connected`: the trace that the server is told of.
+        trace: Entered from the handshake to `connected`: the trace that the server is told of.
     """
 
     def __init__(
@@ -115,26 +115,26 @@ class ServerActor:
         self._refresh = ListRefresh(incarnation, connect_timeout, report)
         self._owner = Owner(incarnation, self._mailbox, Mailbox(math.inf))
         self._questions: dict[ReplySlot, trio.CancelScope] = {}
-        """Callbacks of the host that are under way, by the slots in which callers wait for what they say."""
+        """Callbacks of the host that run, by the slots in which callers wait for their answers."""
         self._life = trio.CancelScope()
-        """All of it; its deadline is that of connecting."""
+        """The whole life; its deadline is the connect timeout."""
         self._working = trio.CancelScope()
-        """The beginning of new calls."""
+        """The task that starts calls."""
         self._stopping = False
         self._serving = False
-        """Connected: a stop is no longer the end of the life at once."""
+        """Whether it is connected: a stop then drains before it ends the life."""
         self._wind_down: Callable[[float], None] | None = None
-        """Starts the task that ends the serving, in so many seconds at most; None while nothing is served."""
+        """Starts the task that ends the serving within a number of seconds; None while nothing is served."""
         self._announce_roots: Callable[[], None] | None = None
-        """Starts the task that tells the server of other roots; None while nothing is served."""
+        """Starts the task that tells the server of changed roots; None while nothing is served."""
         self._roots_changed = False
-        """They have become others since the connection was opened, and the server was not told."""
+        """The roots changed after the connection was opened, and the server was not told."""
         self._updated = updated
         self._subscribe: Callable[[frozenset[str]], None] | None = None
         """Subscribes to resources; None while nothing is served."""
         self._reason: ExitReason | None = None
         self._why = _STOPPED
-        """The outcome of calls that are not begun any more."""
+        """The outcome of calls that are no longer started."""
 
     def stop(self, drain: float = 0.0) -> None:
         """End it: calls that were not sent fail at once, sent ones get `drain` seconds. Returns at once."""
@@ -145,7 +145,7 @@ class ServerActor:
             self._wind_down(drain)
 
     def refresh(self) -> None:
-        """Fetch all lists again and report them. Requests that come while one waits are one."""
+        """Fetch all lists again and report them. Requests that come while one waits are answered together."""
         if self._wind_down is not None or not self._serving:
             self._refresh.ask()
 
@@ -155,16 +155,17 @@ class ServerActor:
             self._subscribe(uris)
 
     def announce_roots(self) -> None:
-        """The host's roots are others: tell the server, as soon as it is connected."""
+        """Tell the server that the host's roots changed, as soon as it is connected."""
         if self._announce_roots is None:
             self._roots_changed = True
         else:
             self._announce_roots()
 
     async def run(self) -> None:
-        """Live. The exit reason is reported when the end is noticed, `Ended` when everything it owned is closed.
+        """Run until the end. The exit reason is reported when the end is noticed, `Ended` when everything it owned is
+        closed.
 
-        A crash is an end as well: what crashes here may be a server's doing, and is to harm no other.
+        A crash counts as an end: a server may have caused it, and other servers must not be affected.
         """
         try:
             try:
@@ -177,12 +178,12 @@ class ServerActor:
             if self._reason is None:
                 self._end_cancelled()
         finally:
-            if self._reason is None:  # cancelled, and nobody hears a reason
+            if self._reason is None:  # cancelled: nobody waits for a reason
                 self._refuse_all()
         self._report(Ended(self.incarnation))
 
     async def _live(self) -> None:
-        """Wait for permission and for a place, then hold a connection open for as long as there is life in it.
+        """Wait for permission and for a place, then hold a connection open until it ends.
 
         The time to connect counts from when there is a place.
         """
@@ -201,7 +202,7 @@ class ServerActor:
                 self._end(kind, Loss(str(failure), needs_auth=failure.needs_auth))
 
     async def _use(self, connection: Connection, callbacks: trio.Nursery, place: Place) -> None:
-        """Get to know the server, then serve calls with it. The reason is reported before the connection is closed."""
+        """Do the handshake, then serve calls. The reason is reported before the connection is closed."""
         self._report(Opened(self.incarnation, connection.pid))
         try:
             with self._trace:
@@ -226,7 +227,7 @@ class ServerActor:
         self._report(Ending(self.incarnation, self._reason))
 
     def _end_cancelled(self, said: str = "") -> None:
-        """The life ended before it came to a reason: it was stopped, or out of time."""
+        """It ended without a reason of its own: it was stopped, or the time to connect was over."""
         if self._stopping:
             self._end(ExitKind.STOPPED, _STOPPED)
         else:
@@ -234,10 +235,10 @@ class ServerActor:
             self._end(ExitKind.CONNECT_FAILED, loss, at=self._life.deadline)
 
     async def _introduce(self, connection: Connection, place: Place) -> None:
-        """From the first word to `connected`. Nothing that is learnt stays here: the keeper has it.
+        """Handshake and lists, up to `connected`. What the server says is reported to the keeper, and not kept here.
 
         Raises:
-            HandshakeFailed: It did not come to that.
+            HandshakeFailed: It did not become connected.
         """
         handshake = await connection.handshake(self._era)
         self._era, self._era_answered = handshake.era, handshake.era_answered
@@ -245,13 +246,13 @@ class ServerActor:
         if _has_tools(handshake):
             await connection.list_tools()
         await self._list_others(connection)
-        await trio.lowlevel.checkpoint_if_cancelled()  # out of time in this very step, it has not connected
+        await trio.lowlevel.checkpoint_if_cancelled()  # if its time is over in this step, it has not connected
         self._life.deadline = math.inf
         self._serving = True
         self._report(Connected(self._owner, handshake, connection.definitions, connection.stderr_tail))
 
     async def _list_others(self, connection: Connection) -> None:
-        """What a server is connected without. Slow ones are listed again while it serves.
+        """Fetch the lists that a server is connected without. Slow ones are fetched again while it serves.
 
         Raises:
             HandshakeFailed: The connection was lost.
@@ -288,14 +289,14 @@ class ServerActor:
         self._end(ExitKind.STOPPED, _STOPPED)
 
     def _begin_subscribing(self, connection: Connection, nursery: trio.Nursery, uris: frozenset[str]) -> None:
-        """Most servers have nobody who subscribes to anything, and no task for it."""
+        """Start the task for subscriptions: most servers need none."""
         if self._updated is not None and uris:
             nursery.start_soon(connection.keep_subscribed, self._updated)
             self._subscribe = connection.want
             connection.want(uris)
 
     async def _work(self, connection: Connection) -> None:
-        """Start calls as there is room for them, as many at once as there are."""
+        """Start calls as soon as there is room for them."""
         with self._working:
             while True:
                 room = await connection.room(self._max_in_flight)
@@ -307,15 +308,15 @@ class ServerActor:
                 del batch  # nothing of a call, which may be large, is kept here until the next one comes
 
     async def _follow_control(self, connection: Connection, callbacks: trio.Nursery) -> None:
-        """Give up calls, and go on with those that the server has answered with a question: these had their room."""
+        """Give up abandoned calls, and continue those that the server answered with requests for input."""
         while True:
             batch = await self._owner.control.take(_CONTROL)
             self._give_up([message for message in batch if isinstance(message, ReplySlot)], connection)
             self._go_on([message for message in batch if not isinstance(message, ReplySlot)], connection, callbacks)
-            del batch  # what a server has asked may be large
+            del batch  # a request for input may be large
 
     def _go_on(self, messages: Sequence[FollowUp], connection: Connection, callbacks: trio.Nursery) -> None:
-        """The server has answered with questions."""
+        """Continue calls that the server answered with requests for input."""
         if self._stopping or self._reason is not None:
             self._refuse(messages)
             return
@@ -329,14 +330,14 @@ class ServerActor:
                 connection.send_round(message)
 
     def _give_up(self, slots: Sequence[ReplySlot], connection: Connection) -> None:
-        """The callers gave up, and so do the callbacks that they wait for."""
+        """Cancel the calls of callers that gave up, and the callbacks that they wait for."""
         for slot in slots:
             if slot in self._questions:
                 self._questions[slot].cancel()
         connection.cancel(*(slot for slot in slots if slot not in self._questions))
 
     async def _ask_host(self, question: Question, connection: Connection) -> None:
-        """One task for each question, for as long as somebody waits for the call."""
+        """Have the host answer one request for input, as long as somebody waits for the call."""
         slot = question.slot
         try:
             with self._questions[slot]:
@@ -355,13 +356,13 @@ class ServerActor:
         serving.cancel()
 
     def _drop_questions(self) -> None:
-        """Have no use any more for what the host would answer."""
+        """Cancel the host's callbacks."""
         for slot, scope in self._questions.items():
             slot.resolve(self._why)
             scope.cancel()
 
     def _refuse_all(self) -> None:
-        """Nobody is left who could hear of anything."""
+        """Refuse all that waits in the mailboxes."""
         calls, control = self._mailbox.close(), self._owner.control.close()
         self._refuse([*calls, *(message for message in control if not isinstance(message, ReplySlot))])
         self._drop_questions()

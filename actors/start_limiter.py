@@ -8,7 +8,7 @@ import trio
 from attrs import define, field, frozen
 
 PATIENCE = 2.0
-"""Seconds after which a start that is still mute gives up its place: a hung server must not hold up the others."""
+"""Seconds after which a start without an answer gives up its place: a hung server must not delay the others."""
 
 
 @define(eq=False)
@@ -17,7 +17,7 @@ class StartLimiter:
 
     _size: float
     _places: "dict[Place, None]" = field(factory=dict["Place", None], init=False)
-    """Those that are taken, the first to be free again first: all are taken for the same time."""
+    """Taken places, in the order in which they become free: each is taken for the same time."""
     _line: trio.StrictFIFOLock = field(factory=trio.StrictFIFOLock, init=False)
     """Held by the next in line. The others wait for it without a timer: thousands would all wake at once."""
     _left: trio.lowlevel.ParkingLot = field(factory=trio.lowlevel.ParkingLot, init=False)
