@@ -223,6 +223,19 @@ class ServerBusy(CallError):
         super().__init__(problem, server=server, tool=tool, incarnation=incarnation, delivery=delivery)
 
 
+class BreakerOpen(CallError):
+    """The server is connected, and its last calls were not answered: its circuit breaker lets none through."""
+
+    def __init__(self, *, server: str, tool: str, failures: int, retry_in: float) -> None:
+        self.failures = failures
+        """How many calls in a row have failed."""
+        self.retry_in = retry_in
+        """Seconds until one call may probe; 0 while one does."""
+        problem = f"the circuit breaker is open: {failures} calls in a row failed; "
+        problem += f"one may try in {retry_in:.1f} s" if retry_in else "another call is trying"
+        super().__init__(f"{problem}; reconnect starts the server afresh", server=server, tool=tool)
+
+
 class ConnectionLost(CallError):
     """The connection ended before the answer."""
 

@@ -66,6 +66,8 @@ class Rejected:
     data: Any = field(default=None, repr=False)
     size: int = field(default=0, eq=False)
     """Bytes of the message that brought it, at most; 0 for what came over no wire of ours."""
+    status: int | None = field(default=None, kw_only=True)
+    """The HTTP status that came instead of an answer; None if the error is the server's answer."""
 
 
 @frozen

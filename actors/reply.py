@@ -125,8 +125,9 @@ class ReplySlot:
             self._wake()
 
     def expire(self) -> None:
-        """The call's time is over: tell its owner as `abandon` does, and decide the slot as `Expired`."""
-        if not self.decided:
+        """The call's time is over, also if its caller has given up for that: tell its owner as `abandon` does, and
+        decide the slot as `Expired`."""
+        if self.outcome is None:
             self.abandon()
             self.outcome = Expired()
             self._wake()

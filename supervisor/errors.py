@@ -3,6 +3,7 @@
 from mcp_nursery.actors.enums import Delivery
 from mcp_nursery.actors.errors import (
     AuthorizationFailed,
+    BreakerOpen,
     CallError,
     CallTimeout,
     ConfigError,
@@ -25,6 +26,7 @@ from .tools.error_content import error_content
 
 __all__ = [
     "AuthorizationFailed",
+    "BreakerOpen",
     "CallError",
     "CallTimeout",
     "ConfigError",

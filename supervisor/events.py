@@ -18,12 +18,14 @@ from mcp_nursery.actors.pieces import Steps
 
 from .catalogue.server_offers import ServerOffers
 from .catalogue.server_tools import ServerTools
+from .circuit_breaker import BreakerState
 from .spec import ServerSpec
 from .state_machine import Snapshot
 from .status import ServerStatus
 from .tools.pins import DefinitionChange
 
 __all__ = [
+    "BreakerChanged",
     "DefinitionChange",
     "DefinitionsChanged",
     "Event",
@@ -202,6 +204,22 @@ class DefinitionsChanged:
 
 
 @frozen
+class BreakerChanged:
+    """The circuit breaker of a server has opened, lets a call probe, or is closed again."""
+
+    server: str
+    """Its name."""
+    state: BreakerState
+    """`open`: calls fail at once. `half_open`: one call probes. `closed`: calls are sent."""
+    failures: int
+    """Failures in a row so far."""
+    retry_in: float | None
+    """Seconds until a call may probe; None while it is closed."""
+    at: float
+    """When, on Trio's clock."""
+
+
+@frozen
 class Lagged:
     """The reader fell behind: this many events were dropped. A `SnapshotEvent` for each server follows, and after
     them what happens from now on. A reader that forgets here what it put together from events then has the truth again.
@@ -230,6 +248,7 @@ Event = (
     | ReloadFailed
     | InjectionSuspected
     | DefinitionsChanged
+    | BreakerChanged
     | Lagged
     | SnapshotEvent
 )

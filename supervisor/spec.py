@@ -23,13 +23,14 @@ from mcp_nursery.actors.liveness import Liveness
 from mcp_nursery.actors.roots import fixed_roots, folders_or_none
 from mcp_nursery.actors.secrets import names_only
 
+from .circuit_breaker import CircuitBreaker
 from .restart_policy import Lazy, RestartMode, RestartPolicy, Revive
 from .security.trust import TrustRequest
 from .security.untrusted_marks import MAX_RESULT_CHARS
 from .tools.filters import is_offered
 from .transports import REMOTE_KINDS, Transport
 
-__all__ = ["Liveness", "ServerSpec"]
+__all__ = ["CircuitBreaker", "Liveness", "ServerSpec"]
 
 IDLE_LIMIT = 300.0
 """Seconds without a call or list after which a lazy server is stopped."""
@@ -93,6 +94,11 @@ class ServerSpec:
     )
     """How it is found to be dead when it is silent; None: only by the end of its connection. Default `Liveness()` over
     http, sse and ws, where a link can go without an end; None elsewhere."""
+    breaker: CircuitBreaker | None = field(
+        default=CircuitBreaker(), kw_only=True, validator=setting(instance_of(CircuitBreaker, optional=True))
+    )
+    """When it is called no more, though it is connected, because it does not answer; None: it is called whatever it
+    does."""
     lazy: Lazy = field(default=False, kw_only=True, validator=setting(_is_lazy))
     """Not started before the first call or list. `"cached"`: what it has is offered as it was listed last, and it is
     started by the first call alone, or a refresh; if nothing is cached, at once, and then stopped when it is idle."""

@@ -8,12 +8,13 @@ from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import ServerDown
 from mcp_nursery.actors.outcomes import Challenge
 
+from .circuit_breaker import BreakerStatus
 from .state_machine import Snapshot
 
 if TYPE_CHECKING:
     from mcp_nursery.actors.mailbox import MailboxStatistics
 
-__all__ = ["CallCounts", "Challenge", "ServerState", "ServerStatus", "SupervisorStatistics"]
+__all__ = ["BreakerStatus", "CallCounts", "Challenge", "ServerState", "ServerStatus", "SupervisorStatistics"]
 
 
 @frozen
@@ -73,6 +74,8 @@ class ServerStatus:
     """What its configuration says of it, for people."""
     challenge: Challenge | None = None
     """In `needs_auth`: what the server said was missing, if it did."""
+    breaker: BreakerStatus | None = None
+    """Its circuit breaker, while that is not closed."""
 
 
 @frozen
@@ -91,7 +94,9 @@ class SupervisorStatistics:
     """How full the router's mailbox is."""
 
 
-def status_of(snapshot: Snapshot, *, now: float, tool_count: int, calls: CallCounts) -> ServerStatus:
+def status_of(
+    snapshot: Snapshot, *, now: float, tool_count: int, calls: CallCounts, breaker: BreakerStatus | None = None
+) -> ServerStatus:
     """The status that a snapshot means at `now`, on Trio's clock."""
     said, since = snapshot.introduction, snapshot.connected_at
     version, info, instructions, capabilities = (
@@ -120,6 +125,7 @@ def status_of(snapshot: Snapshot, *, now: float, tool_count: int, calls: CallCou
         snapshot.spec.source,
         snapshot.spec.description,
         snapshot.challenge,
+        breaker,
     )
 
 

@@ -10,7 +10,7 @@ from attrs import define, field
 
 from mcp_nursery.actors.enums import ServerState
 
-from .events import StateChanged
+from .events import BreakerChanged, StateChanged
 from .line_limit import LineLimit
 from .security.untrusted_marks import clean_name
 
@@ -27,7 +27,8 @@ _UNDER_WAY = frozenset({ServerState.CONNECTING, ServerState.CONNECTED})
 
 @define(eq=False)
 class TransitionLog:
-    """Writes a line for each change of a server's state: INFO, and WARNING where it was lost or has given up."""
+    """Writes a line for each change of a server's state: INFO, and WARNING where it was lost or has given up; and for
+    those of its circuit breaker: WARNING where that opens."""
 
     _limits: dict[str, LineLimit] = field(factory=dict[str, LineLimit], init=False)
     """Of each server."""
@@ -36,24 +37,34 @@ class TransitionLog:
         """Write what has happened, if it is more than another step on the way to a connection."""
         if event.old is event.new:
             return
-        limit = self._limits.setdefault(event.server, LineLimit(MOST_LINES))
-        if not limit.passes(event.at):
-            return
         lost = event.old is ServerState.CONNECTED and event.new in _LOST
         level = logging.WARNING if lost or event.new is ServerState.FAILED else logging.INFO
-        logger.log(level, "%s: %s", clean_name(event.server), _line(event, limit.take_left_out()))
+        self._write(level, event, _line(event))
+
+    def note_breaker(self, event: BreakerChanged) -> None:
+        """Write that the circuit breaker of a server has opened or closed."""
+        if event.retry_in is None:
+            self._write(logging.INFO, event, "its circuit breaker is closed")
+        elif event.state == "open":
+            said = f"{event.failures} calls in a row failed; its circuit breaker is open for {event.retry_in:g} s"
+            self._write(logging.WARNING, event, said)
+
+    def _write(self, level: int, event: StateChanged | BreakerChanged, line: str) -> None:
+        limit = self._limits.setdefault(event.server, LineLimit(MOST_LINES))
+        if limit.passes(event.at):
+            left_out = limit.take_left_out()
+            more = f" ({left_out} changes before it are left out)" if left_out else ""
+            logger.log(level, "%s: %s%s", clean_name(event.server), line, more)
 
     def forget(self, server: str) -> None:
         """It is configured no more."""
         self._limits.pop(server, None)
 
 
-def _line(event: StateChanged, left_out: int) -> str:
+def _line(event: StateChanged) -> str:
     line = str(event.new) if event.old is None else f"{event.old} -> {event.new}"
     if event.error and event.new not in _UNDER_WAY:
         line += f": {event.error}"
     if event.retry_in is not None:
         line += f"; start {event.attempt} of {event.max_attempts} in {round(event.retry_in, 1):g} s"
-    if left_out:
-        line += f" ({left_out} changes before it are left out)"
     return line

@@ -12,7 +12,7 @@ from typing import Any, Generic
 import trio
 
 from mcp_nursery.actors.enums import Delivery
-from mcp_nursery.actors.errors import CallError, CallTimeout, NurseryError, SupervisorClosed
+from mcp_nursery.actors.errors import BreakerOpen, CallError, CallTimeout, NurseryError, SupervisorClosed
 from mcp_nursery.actors.messages import Request
 from mcp_nursery.actors.outcomes import Answered, Dropped, Loss, Outcome, Rejected, Unrouted
 from mcp_nursery.actors.reply import ReplySlot
@@ -71,7 +71,7 @@ class Attempts(Generic[R]):
                 if outcome is None:
                     if not found.available:
                         found = await self._ready(error)
-                    outcome = await call.submit()
+                    outcome = await self._submit(error)
                 ended = await self._ended(outcome)
                 if not isinstance(ended, (Unrouted, Loss, Dropped)):
                     failed = False
@@ -104,6 +104,14 @@ class Attempts(Generic[R]):
             return await self._target.find()
 
     # -- attempts -------------------------------------------------------------------------------------------------
+
+    async def _submit(self, error: CallError | None) -> Outcome:
+        try:
+            return await self._call.submit()
+        except BreakerOpen:
+            if error is not None:
+                raise error from None  # as in `_ready`
+            raise
 
     async def _ended(self, outcome: Outcome) -> R | Unrouted | Loss | Dropped:
         """How one attempt ends, after all the rounds in which its server asks before it answers."""
@@ -175,7 +183,7 @@ class Attempts(Generic[R]):
         if attentive or asked.timeout == 0 or servers.closed:
             return None
         found = call.find()
-        if found is None or not found.available:
+        if found is None or not found.available or not servers.breakers.is_closed(found.server):
             return None
         call.begin(found)
         servers.usage.begin_call(found.server)
@@ -190,6 +198,10 @@ class Attempts(Generic[R]):
     def operation(self) -> Operation | None:
         """What is traced and measured of it."""
         return self._call.operation
+
+    def settle(self) -> None:
+        """The slot of `start` is decided."""
+        self._call.settle()
 
     @property
     def needs_more(self) -> bool:

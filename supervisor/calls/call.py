@@ -19,7 +19,14 @@ from opentelemetry.propagate import inject
 
 from mcp_nursery.actors.argument_checks import Check, check_argument, function_or_none, one_of, seconds_or_none
 from mcp_nursery.actors.enums import Delivery
-from mcp_nursery.actors.errors import CallError, CallTimeout, InvalidArguments, NurseryError, SupervisorClosed
+from mcp_nursery.actors.errors import (
+    BreakerOpen,
+    CallError,
+    CallTimeout,
+    InvalidArguments,
+    NurseryError,
+    SupervisorClosed,
+)
 from mcp_nursery.actors.jsonrpc.codec import encode
 from mcp_nursery.actors.messages import Request
 from mcp_nursery.actors.outcomes import Outcome
@@ -295,6 +302,7 @@ class ActiveCall(ABC, Generic[F, R]):
 
         Raises:
             CallTimeout: It has none, or there was no progress in time.
+            BreakerOpen: It must not be sent.
             SupervisorClosed: The router has ended.
         """
         asked = self.asked
@@ -302,19 +310,39 @@ class ActiveCall(ABC, Generic[F, R]):
             self._acted_before = True
         if self.timeout == 0:
             raise self.timed_out()
+        if hand_on is None:
+            self._check_admitted()
         attentive = asked.on_progress is not None or asked.idle_timeout is not None
         idle = None if asked.idle_timeout is None else IdleLimit(asked.idle_timeout)
         message = self.message(ReplySlot(wants_progress=attentive, idle=idle))
-        with self._attention(idle) if attentive else _AT_EASE:
-            if hand_on is not None:
-                hand_on(message)
+        try:
+            with self._attention(idle) if attentive else _AT_EASE:
+                if hand_on is not None:
+                    hand_on(message)
+                    return await message.slot.wait(asked.on_progress)
+                try:
+                    await self.servers.router.submit([message])
+                except trio.BrokenResourceError:
+                    raise SupervisorClosed from None
                 return await message.slot.wait(asked.on_progress)
-            try:
-                await self.servers.router.submit([message])
-            except trio.BrokenResourceError:
-                raise SupervisorClosed from None
-            return await message.slot.wait(asked.on_progress)
-        raise AssertionError  # the limits end it with an error of their own
+            raise AssertionError  # the limits end it with an error of their own
+        finally:
+            self.settle()
+
+    def _check_admitted(self) -> None:
+        """Ask the circuit breaker before the server.
+
+        Raises:
+            BreakerOpen: It must not be sent.
+        """
+        refusing = self.servers.breakers.admit(self, self.server_name)
+        if refusing is not None:
+            failures, retry_in = refusing.failures, refusing.retry_in
+            raise BreakerOpen(server=self.server_name, tool=self.name, failures=failures, retry_in=retry_in)
+
+    def settle(self) -> None:
+        """The present slot is decided, or left: its server's circuit breaker hears what that says of the server."""
+        self.servers.breakers.settle(self, self.server_name, self.slot)
 
     def renew_slot(self) -> None:
         """After an answer that is a question: whether its server has acted is unknown until it gives another."""
@@ -325,11 +353,15 @@ class ActiveCall(ABC, Generic[F, R]):
     @contextmanager
     def _attention(self, idle: IdleLimit | None) -> Generator[None, None, None]:
         """The limits of who hears of progress: the callback runs on the call's time, and no timer could end that."""
-        with self.in_time():
-            if idle is None:
-                yield
-                return
-            with idle.scope:
-                yield
-            if idle.scope.cancelled_caught:
-                raise self.timed_out(idle.seconds)
+        try:
+            with self.in_time():
+                if idle is None:
+                    yield
+                    return
+                with idle.scope:
+                    yield
+                if idle.scope.cancelled_caught:
+                    raise self.timed_out(idle.seconds)
+        except CallTimeout:
+            self.slot.expire()
+            raise

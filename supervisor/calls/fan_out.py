@@ -167,6 +167,7 @@ class _Sending:
     def _decided(self, index: int) -> None:
         """A slot has its outcome: judged by whoever reads, in the reader's task."""
         entry = self._on_wire.pop(index)
+        entry.attempts.settle()
         if entry.attempts.needs_more:  # told by the owner, whose context says nothing of who called
             self._context.run(self._spawn, entry)
             return

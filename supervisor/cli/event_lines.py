@@ -5,6 +5,7 @@ from typing import assert_never
 
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.supervisor.events import (
+    BreakerChanged,
     DefinitionsChanged,
     Event,
     InjectionSuspected,
@@ -63,7 +64,9 @@ _Listed = ToolsChanged | ResourcesChanged | PromptsChanged
 _LISTED = {ToolsChanged: "tools", ResourcesChanged: "resources", PromptsChanged: "prompts"}
 
 
-def _described(event: _Listed | ResourceUpdated | ServerRemoved | InjectionSuspected | DefinitionsChanged) -> str:
+def _described(
+    event: _Listed | ResourceUpdated | ServerRemoved | InjectionSuspected | DefinitionsChanged | BreakerChanged,
+) -> str:
     match event:
         case ToolsChanged() | ResourcesChanged() | PromptsChanged():
             kinds = (("added", event.added), ("removed", event.removed), ("changed", event.changed))
@@ -72,6 +75,9 @@ def _described(event: _Listed | ResourceUpdated | ServerRemoved | InjectionSuspe
             return f"{event.uri}: {'changed' if event.certain else 'may have changed'}"
         case ServerRemoved():
             return "removed"
+        case BreakerChanged():
+            open_for = "" if event.state != "open" else f" for {event.retry_in:.1f} s, {event.failures} calls failed"
+            return f"circuit breaker {event.state.replace('_', ' ')}{open_for}"
         case InjectionSuspected():
             return f"{event.tool}: suspicious output ({', '.join(event.signals)})"
         case DefinitionsChanged():

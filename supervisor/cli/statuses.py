@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mcp_nursery.actors.enums import ServerState
-from mcp_nursery.supervisor.status import ServerStatus
+from mcp_nursery.supervisor.status import BreakerStatus, ServerStatus
 
 from .failures import NOT_APPROVED, OK, UNAVAILABLE
 from .output import safe_line
@@ -44,7 +44,7 @@ def row(status: ServerStatus) -> tuple[object, ...]:
         status.tool_count,
         status.pid,
         _calls(status),
-        status.error,
+        status.error if status.breaker is None else _refusing(status.breaker),
     )
 
 
@@ -133,6 +133,10 @@ def _calls(status: ServerStatus) -> str:
     failed = f", {calls.failed} failed" if calls.failed else ""
     running = f", {calls.in_flight} running" if calls.in_flight else ""
     return f"{calls.done}{failed}{running}"
+
+
+def _refusing(breaker: BreakerStatus) -> str:
+    return f"circuit breaker {breaker.state.replace('_', ' ')}, a try in {breaker.retry_in:.1f} s"
 
 
 def _style(state: ServerState) -> str:

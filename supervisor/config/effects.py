@@ -26,6 +26,7 @@ _HARMLESS = frozenset(
             "trustHints",
             "maxResultChars",
             "liveness",
+            "breaker",
             "subscribe",
             "tools",
         ),

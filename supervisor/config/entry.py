@@ -10,6 +10,7 @@ from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.actors.liveness import Liveness
 from mcp_nursery.actors.roots import root_uris
 from mcp_nursery.actors.transports.http.grants import OAuth
+from mcp_nursery.supervisor.circuit_breaker import CircuitBreaker
 from mcp_nursery.supervisor.restart_policy import Lazy, RestartMode, RestartPolicy, Revive
 from mcp_nursery.supervisor.spec import ServerSpec
 from mcp_nursery.supervisor.transports import (
@@ -91,6 +92,7 @@ class _Entry:
     lazy: Lazy | None = None
     stop_idle_after: float | None = field(default=None, alias="idleSeconds")
     liveness: Any = None
+    breaker: Any = None
     restart: RestartMode | None = None
     revive: Revive | None = None
     protocol: Protocol | None = None
@@ -149,6 +151,14 @@ class _Liveness:
 
 
 @frozen(kw_only=True)
+class _Breaker:
+    """The `breaker` of an entry."""
+
+    failures: int | None = None
+    open_for: float | None = field(default=None, alias="openSeconds")
+
+
+@frozen(kw_only=True)
 class _OAuth:
     """The `auth` of an entry, for fields of the same names in OAuth, which has the defaults."""
 
@@ -176,6 +186,7 @@ class _OneTool:
 _structure_tools = structurer(_Tools)
 _structure_tool = structurer(_OneTool)
 _structure_liveness = structurer(_Liveness)
+_structure_breaker = structurer(_Breaker)
 _structure_oauth = structurer(_OAuth)
 _TOOL_KEYS = ("allow", "deny", "enabled")
 
@@ -278,7 +289,9 @@ def _settings(
     if entry.tools is not None:
         settings |= _filters(entry.tools)
     if entry.liveness is not None:
-        settings["liveness"] = _liveness(entry.liveness)
+        settings["liveness"] = _switched("liveness", entry.liveness, Liveness, _Liveness, _structure_liveness)
+    if entry.breaker is not None:
+        settings["breaker"] = _switched("breaker", entry.breaker, CircuitBreaker, _Breaker, _structure_breaker)
     if entry.roots is not None:
         settings["roots"] = _roots(entry.roots, origin.workspace)
     if not origin.trusted:
@@ -296,20 +309,22 @@ def _settings(
     return settings
 
 
-def _liveness(written: object) -> Liveness | None:
-    """How the server is watched: true as we would, false not at all, or how often."""
+def _switched(
+    key: str, written: object, made: Callable[..., T], words: Any, structure: Callable[[dict[str, Any]], Any]
+) -> T | None:
+    """What an object under a key says in these words: true as we would have it, false none at all."""
     if isinstance(written, bool):
-        return Liveness() if written else None
+        return made() if written else None
     said = as_object(written)
     if said is None:
-        raise FieldError(f"must be an object, true or false, not {json_type(written)}", "liveness")
-    _refuse_unknown("liveness", said, [str(attribute.alias) for attribute in fields(_Liveness)])
-    times = _within("liveness", _structure_liveness, said)
+        raise FieldError(f"must be an object, true or false, not {json_type(written)}", key)
+    _refuse_unknown(key, said, [str(attribute.alias) for attribute in fields(words)])
+    values = asdict(_within(key, structure, said))
     try:
-        return Liveness(**{name: value for name, value in asdict(times).items() if value is not None})
+        return made(**{name: value for name, value in values.items() if value is not None})
     except ValueError as error:
         problem = str(error)
-    raise FieldError(problem, "liveness")
+    raise FieldError(problem, key)
 
 
 def _roots(written: Iterable[str], workspace: str | None) -> tuple[str, ...]:

@@ -21,6 +21,7 @@ from mcp_nursery.actors.secrets import HIDE_SECRETS
 from ..catalogue.catalogue import NO_TOOLS, Catalogue, replace_parts
 from ..catalogue.server_tools import ServerTools, dismissed, part_steps
 from ..events import (
+    BreakerChanged,
     DefinitionsChanged,
     EventHub,
     PromptsChanged,
@@ -38,6 +39,7 @@ from ..state_machine import Snapshot
 from ..status import CallCounts, ServerStatus, status_of
 from ..tools.tool import Invoke
 from ..transition_log import TransitionLog
+from .breakers import CircuitBreakers
 from .commands import Command
 from .observable import AwaitedTools, Observable
 from .settings import SupervisorSettings
@@ -103,6 +105,7 @@ class ServerRegistry:
         self.router: Final = RouterActor()
         self.events: Final = EventHub(self.status)
         self._log = TransitionLog()
+        self.breakers: Final = CircuitBreakers(self.snapshots, self._publish_breaker)
         self.telemetry: Final = settings.telemetry
         self.leaving: dict[str, Command] = {}
         """Servers that are configured no more, until everything they owned is closed and their command is answered."""
@@ -117,8 +120,15 @@ class ServerRegistry:
     def status(self) -> tuple[ServerStatus, ...]:
         """Where every server stands now."""
         now, parts, counts = trio.current_time(), self.catalogue.value.parts, self._counts
+        breaker = self.breakers.status
         return tuple(
-            status_of(observable.value, now=now, tool_count=len(parts[name].tools), calls=counts(name))
+            status_of(
+                observable.value,
+                now=now,
+                tool_count=len(parts[name].tools),
+                calls=counts(name),
+                breaker=breaker(name),
+            )
             for name, observable in self.snapshots.items()
         )
 
@@ -129,6 +139,7 @@ class ServerRegistry:
             now=trio.current_time(),
             tool_count=len(self.catalogue.value.parts[server].tools),
             calls=self._counts(server),
+            breaker=self.breakers.status(server),
         )
 
     def trace(self, server: str) -> AbstractContextManager[Any]:
@@ -177,6 +188,8 @@ class ServerRegistry:
         if change is not None:
             self.events.publish(change)
             self._log.note(change)
+        if new.owner is not old.owner:
+            self.breakers.close(name)
         if prepared is not None:
             self._publish_tools(old, new, prepared)
 
@@ -217,6 +230,10 @@ class ServerRegistry:
             unknown := set(new.review.held.values()) - set(old.review.held.values())
         ):
             logger.warning("%s: its tools are held back: %s", clean_name(new.spec.name), unknown.pop())
+
+    def _publish_breaker(self, change: BreakerChanged) -> None:
+        self.events.publish(change)
+        self._log.note_breaker(change)
 
     def publish_update(self, update: ResourceUpdated) -> None:
         """A resource that is subscribed has changed, or may have."""

@@ -73,6 +73,7 @@ class Servers:
         self.router: Final = self.registry.router
         self.events: Final = self.registry.events
         self.awaited_tools: Final = self.registry.awaited_tools
+        self.breakers: Final = self.registry.breakers
         self.telemetry: Final = settings.telemetry
         self._reloading = trio.Lock()
         self._leaving = Leaving()

@@ -7,6 +7,7 @@ from attrs import frozen
 
 from mcp_nursery.actors.enums import Delivery
 from mcp_nursery.actors.errors import (
+    BreakerOpen,
     CallError,
     ConfigError,
     InvalidArguments,
@@ -88,6 +89,9 @@ def error_content(error: NurseryError, *, transport: str | None = None) -> str:
 
 
 def _advice(error: NurseryError) -> _Advice:
+    if isinstance(error, BreakerOpen):
+        when = f"in {error.retry_in:.0f} s" if error.retry_in else "just now"
+        return _Advice("send", f"Its last calls got no answer; it is tried again {when}. {_LATER}", retryable=True)
     if isinstance(error, ServerDown) and error.retry_in is not None:
         return _Advice("connect", f"It restarts in {error.retry_in:.0f} s. {_LATER}", retryable=True)
     for kind, advice in _ADVICE:

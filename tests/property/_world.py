@@ -25,7 +25,8 @@ from mcp_nursery.supervisor import (
     ToolResult,
     open_supervisor,
 )
-from mcp_nursery.supervisor.events import Event, ServerRemoved, SnapshotEvent, StateChanged
+from mcp_nursery.supervisor.events import BreakerChanged, Event, ServerRemoved, SnapshotEvent, StateChanged
+from mcp_nursery.supervisor.status import ServerStatus
 from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual
 
 CONNECT_TIMEOUT = 5.5
@@ -217,8 +218,13 @@ class Noting(list[Any]):
         self._note(item)
 
 
-Stand = tuple[str, int, int, str | None]
-"""What of a status must follow from the events: state, incarnation, attempt, error."""
+Stand = tuple[str, int, int, str | None, str]
+"""What of a status must follow from the events: state, incarnation, attempt, error, circuit breaker."""
+
+
+def stand_of(status: ServerStatus) -> Stand:
+    breaker = "closed" if status.breaker is None else status.breaker.state
+    return (status.state, status.incarnation, status.attempt, status.error, breaker)
 
 
 @define
@@ -231,9 +237,12 @@ class Mirror:
     def see(self, event: Event) -> None:
         match event:
             case StateChanged():
-                self.stands[event.server] = (event.new, event.incarnation, event.attempt, event.error)
+                breaker = self.stands[event.server][-1] if event.server in self.stands else "closed"
+                self.stands[event.server] = (event.new, event.incarnation, event.attempt, event.error, breaker)
+            case BreakerChanged():
+                self.stands[event.server] = (*self.stands[event.server][:-1], event.state)
             case SnapshotEvent(status=status):
-                self.stands[status.name] = (status.state, status.incarnation, status.attempt, status.error)
+                self.stands[status.name] = stand_of(status)
             case ServerRemoved():
                 self.stands.pop(event.server, None)
             case _ if hasattr(event, "missed"):
@@ -244,7 +253,7 @@ class Mirror:
 
 
 def stands(supervisor: Supervisor) -> dict[str, Stand]:
-    return {one.name: (one.state, one.incarnation, one.attempt, one.error) for one in supervisor.status()}
+    return {one.name: stand_of(one) for one in supervisor.status()}
 
 
 @define(eq=False)

@@ -228,7 +228,7 @@ def _outcome(exchange: Exchange, evidence: Evidence, failure: Failure) -> Outcom
         shown = TOO_DEEP if nested_too_deep(data) else data
         return Failed(error["code"], str(error["message"]), shown, evidence=evidence)
     code = evidence.status or (INTERNAL_ERROR if exchange.is_call else CONNECTION_CLOSED)
-    return Failed(code, evidence.problem, evidence=evidence)
+    return Failed(code, evidence.problem, status=evidence.status, evidence=evidence)
 
 
 class StreamableCarrier(HttpCarrier):

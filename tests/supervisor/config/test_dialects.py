@@ -18,7 +18,7 @@ from mcp_nursery.supervisor.config.document import read_document
 from mcp_nursery.supervisor.config.effects import _HARMLESS
 from mcp_nursery.supervisor.config.entry import KEYS
 from mcp_nursery.supervisor.config.loader import read_file
-from mcp_nursery.supervisor.spec import Liveness, ServerSpec
+from mcp_nursery.supervisor.spec import CircuitBreaker, Liveness, ServerSpec
 from mcp_nursery.supervisor.transports import (
     DockerTransport,
     HttpTransport,
@@ -66,8 +66,15 @@ EXPECTED = {
             deny=("get_secret",),
             disabled_tools=("get_old",),
             liveness=Liveness(interval=20, timeout=5),
+            breaker=CircuitBreaker(failures=5, open_for=60),
         ),
-        spec("far", SseTransport("https://far.example/sse", {"X-Key": "k"}), enabled=False, liveness=None),
+        spec(
+            "far",
+            SseTransport("https://far.example/sse", {"X-Key": "k"}),
+            enabled=False,
+            liveness=None,
+            breaker=None,
+        ),
         spec("contained", DockerTransport("mcp/time:1.0", ["--utc"], {"TZ": "UTC"})),
         spec("live", WebSocketTransport("wss://live.example/mcp"), allow=("a",)),
     ],
@@ -281,6 +288,7 @@ KEYS_OF = {
     "restart": {"restart"},
     "revive": {"revive"},
     "liveness": {"liveness"},
+    "breaker": {"breaker"},
     "lazy": {"lazy"},
     "stop_idle_after": {"idleSeconds"},
     "enabled": {"enabled", "disabled"},

@@ -1,0 +1,84 @@
+"""The circuit breakers of all servers: asked before a call is sent, told what became of it, and shown in status and
+events. What they make of that is decided in `circuit_breaker`."""
+
+from collections.abc import Callable, Mapping
+
+import trio
+from attrs import define, field
+
+from mcp_nursery.actors.outcomes import Answered
+from mcp_nursery.actors.reply import ReplySlot
+
+from ..circuit_breaker import BreakerStatus, Circuit, says
+from ..events import BreakerChanged
+from ..state_machine import Snapshot
+from .observable import Observable
+
+
+@define(eq=False)
+class CircuitBreakers:
+    """Those of servers whose last request has failed; of all others there is nothing to know."""
+
+    _snapshots: Mapping[str, Observable[Snapshot]]
+    _publish: Callable[[BreakerChanged], None]
+    _circuits: dict[str, Circuit] = field(factory=dict[str, Circuit], init=False)
+
+    def status(self, server: str) -> BreakerStatus | None:
+        """See `ServerStatus.breaker`."""
+        circuit = self._circuits.get(server)
+        return None if circuit is None else circuit.status(trio.current_time())
+
+    # -- calls ----------------------------------------------------------------------------------------------------
+
+    def is_closed(self, server: str) -> bool:
+        """Whether calls of this server are sent as if there were no breaker."""
+        circuit = self._circuits.get(server)
+        return circuit is None or circuit.state == "closed"
+
+    def admit(self, call: object, server: str) -> BreakerStatus | None:
+        """A call is about to be sent, perhaps as a probe. Whatever becomes of it, `settle` is to be told.
+
+        Returns:
+            None; or what stands in its way, and then it must not be sent.
+        """
+        if server not in self._circuits:
+            return None  # as for nearly all
+        circuit, now = self._circuits[server], trio.current_time()
+        if not circuit.admits(now):
+            return circuit.status(now)
+        self._set(server, circuit.sent(call))
+        return None
+
+    def settle(self, call: object, server: str, slot: ReplySlot) -> None:
+        """A request of this call, to this server, has its outcome in this slot, or nobody waits for one any more."""
+        circuit = self._circuits.get(server)
+        if circuit is None and type(slot.outcome) is Answered:
+            return  # as nearly all
+        owner = observable.value.owner if (observable := self._snapshots.get(server)) is not None else None
+        if observable is None or owner is None or slot.incarnation not in (None, owner.incarnation):
+            return  # it says nothing of the connection there is
+        if circuit is None:
+            if (breaker := observable.value.spec.breaker) is None:
+                return
+            circuit = Circuit(breaker)
+        # A probe that the server does not even read has failed too.
+        answers = says(slot.outcome, sent=slot.sent or circuit.probe is call)
+        self._set(server, circuit.settled(call, answers=answers, now=trio.current_time()))
+
+    # -- servers --------------------------------------------------------------------------------------------------
+
+    def close(self, server: str) -> None:
+        """Its connection has come or gone."""
+        circuit = self._circuits.get(server)
+        if circuit is not None:
+            self._set(server, Circuit(circuit.breaker))
+
+    def _set(self, server: str, circuit: Circuit) -> None:
+        before, at = self._circuits.get(server, Circuit(circuit.breaker)), trio.current_time()
+        if circuit.failures:
+            self._circuits[server] = circuit
+        else:
+            self._circuits.pop(server, None)
+        if (circuit.state, circuit.probe_at) != (before.state, before.probe_at):
+            retry_in = None if circuit.probe_at is None else max(0.0, circuit.probe_at - at)
+            self._publish(BreakerChanged(server, circuit.state, circuit.failures, retry_in, at))
