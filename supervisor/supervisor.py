@@ -156,7 +156,7 @@ class Supervisor:
             InvalidArguments: `arguments` is not a JSON object.
             UnknownServer, UnknownTool: Nothing of that name, now that all first attempts are settled.
             NotApproved: The tool is held back: see `open_supervisor(pins=…)`.
-            ServerDown, ServerBusy: Not sent.
+            ServerDown, ServerBusy, BreakerOpen: Not sent.
             ConnectionLost, CallTimeout: See their `delivery`.
             ServerError, InvalidResult: The server answered, and not with a result; or it asked the host for something
                 and was refused, or asked too often.

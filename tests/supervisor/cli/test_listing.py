@@ -26,6 +26,7 @@ STATUS = [
     "source",
     "description",
     "challenge",
+    "breaker",
 ]
 ECHO = '{"text": "hi"}'
 TOOL = ["name", "server", "tool", "description", "input_schema", "annotations", "requires_approval"]
