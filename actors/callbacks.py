@@ -36,8 +36,8 @@ class ServerMessage(Generic[Params]):
     server: str
     """The server's name."""
     tool: str | None
-    """The server's own name of the tool whose call asks; None where nobody knows: before 2026-07-28 a server's request
-    does not say for which call it is, and a log line never does."""
+    """The server's own name of the tool whose call asks; None where it is unknown: before 2026-07-28 a server's request
+    does not name its call, and a log message never does."""
     params: Params = field(repr=False)
     """The protocol's own parameters: a type of `mcp_types`."""
 
@@ -52,22 +52,22 @@ Sample = Callable[
 """Ask a model."""
 
 Log = Callable[["ServerMessage[LoggingMessageNotificationParams]"], Awaitable[Any]]
-"""Take note."""
+"""Take a log message."""
 
 Roots = Sequence[Folder] | Callable[["ServerMessage[None]"], Awaitable["Sequence[Folder] | ErrorData"]]
-"""Folders to work in, or who says which they are for the server that asks."""
+"""Folders to work in, or a function that returns them for the server that asks."""
 
 
 @frozen
 class AuthorizationRequest:
-    """A server wants that its user agrees to something on a page of its issuer's."""
+    """A server needs its user's consent on a page of its issuer."""
 
     server: str
     """The server's name."""
     url: str = field(repr=False)
-    """The page: to be shown in a browser."""
+    """The page to show in a browser."""
     redirect_uri: str
-    """Where the browser is sent back to: a port of this machine, where it is waited for."""
+    """Where the issuer sends the browser back to: a port of this machine, on which the supervisor listens."""
 
 
 Authorize = Callable[[AuthorizationRequest], Awaitable[str | None]]
@@ -76,15 +76,15 @@ Authorize = Callable[[AuthorizationRequest], Awaitable[str | None]]
 
 @frozen
 class Callbacks:
-    """The host's answers to servers. What is left out is not offered to them, and refused if they ask all the same.
+    """The host's answers to servers. What is left out is not advertised, and refused if a server asks for it.
 
-    Each is an async function of one `ServerMessage`; `roots` may be fixed, too. It runs in a task of the connection
-    that asks, is cancelled when the call is given up, the server takes its question back or the connection ends, and
-    holds up no call but the one that asks. One that raises, or returns something else than it should, is logged, and
-    the server gets an error.
+    Each is an async function of one `ServerMessage`; `roots` may also be fixed. It runs in a task of the connection
+    that asks, and delays no call but the one that asks. It is cancelled when the call is cancelled, the server cancels
+    its request, or the connection ends. If it raises or returns a wrong type, that is logged, and the server gets an
+    error.
 
     Raises:
-        ValueError: One of them is not a function, `roots` is neither that nor folders, or `log_level` is not a level.
+        ValueError: A callback is not a function, `roots` is neither a function nor folders, or `log_level` is no level.
     """
 
     elicit: Elicit | None = field(default=None, validator=choice(function_or_none))
@@ -96,46 +96,47 @@ class Callbacks:
     log: Log | None = field(default=None, validator=choice(function_or_none))
     """Gets a server's log messages, one at a time, in order. When it falls 1024 behind, new ones are dropped."""
     roots: Roots | None = field(default=None, validator=choice(roots_or_none))
-    """The folders that servers are told to work in, as paths or `file://` URIs; or returns them, for the server that
-    asks, whose `message.params` is None, or an `ErrorData`."""
+    """The folders that servers are told to work in, as paths or `file://` URIs; or a function that returns them, or an
+    `ErrorData`, for the server that asks. Its `message.params` is None."""
     log_level: "LoggingLevel" = field(default="info", validator=choice(one_of(_LEVELS)))
-    """The least severe messages that a server of 2026-07-28 is asked for, where there is a `log`. Older servers send
-    what they like."""
+    """The least severe level that a server of 2026-07-28 is asked for if there is a `log`. Older servers send any
+    level."""
     authorize: Authorize | None = field(default=None, validator=choice(function_or_none))
-    """Shows a person the page of an `AuthorizationRequest` when a server with `OAuth` has no token that works: once,
-    until it was connected again or somebody starts it; and when its token is not enough for a request, which is refused
-    meanwhile: once for each scope while it is connected. Returns None, and the browser is waited for where it is sent
-    back to; or what it was sent back with, where the person has to bring that: the URL, or the code in it. A person
-    has ten minutes. Without it such a server is `needs_auth` until `mcp-nursery login`."""
+    """Shows a person the page of an `AuthorizationRequest`. It is called when a server with `OAuth` has no valid token:
+    once, until the server was connected again or somebody starts it. It is also called when the token lacks a scope for
+    a request: once for each scope while the server is connected; the request is refused meanwhile. Returns None to wait
+    for the browser at `redirect_uri`; or, where the person has to copy it, the URL that the browser was sent back to,
+    or the code in it. A person has ten minutes. Without this callback such a server is `needs_auth` until
+    `mcp-nursery login`."""
 
 
 def _settled(roots: Roots) -> Roots:
-    """What they are from now on, whatever becomes of the list that was given, and of the working directory."""
+    """A copy that later changes of the given list, or of the working directory, do not change."""
     return roots if callable(roots) else root_uris(roots)
 
 
 @define(eq=False)
 class CurrentRoots:
-    """The roots of a host, which may set others: a callback for all its servers. Who asks hears of the latest."""
+    """The roots of a host, which may change them: a callback for all its servers, which get the latest."""
 
     given: Roots = field(converter=_settled)
 
     async def __call__(self, message: "ServerMessage[None]") -> "Sequence[Folder] | ErrorData":
-        """What they are now, for this server."""
+        """The current roots for this server."""
         given = self.given
         return await given(message) if callable(given) else given
 
 
 class Logger(typing.Protocol):
-    """Takes note of what a server logs, where there is no callback for it."""
+    """Takes a server's log messages if the host has no callback for them."""
 
     @property
     def level(self) -> "LoggingLevel | None":
-        """The least severe messages that it wants now; None for none."""
+        """The least severe level that it wants now; None for no messages."""
         ...
 
     async def take(self, params: "LoggingMessageNotificationParams") -> None:
-        """A message has come. Raises nothing, and waits for nobody."""
+        """Take a message. Never raises and never waits."""
         ...
 
 
@@ -151,11 +152,11 @@ class Host:
     protocol: Protocol = "auto"
     """What the host speaks with it."""
     logger: Logger | None = field(default=None, repr=False)
-    """What hears its log if the host has no callback for that."""
+    """Takes its log messages if the host has no callback for them."""
 
 
 NO_CALLBACKS = Callbacks()
 """Offers nothing."""
 
 NO_HOST = Host("", NO_CALLBACKS)
-"""Of a connection whose server may ask nothing."""
+"""The host of a connection whose server may ask nothing."""

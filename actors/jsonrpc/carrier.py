@@ -16,7 +16,7 @@ from ..reply import ReplySlot
 
 
 def no_headers() -> Mapping[str, str]:
-    """Of what needs none."""
+    """No headers."""
     return {}
 
 
@@ -26,19 +26,19 @@ class Outgoing:
 
     frame: bytes
     slot: ReplySlot | None = None
-    """Who waits for the answer; None if there is none to come."""
+    """The slot that waits for the answer; None if no answer comes."""
     method: str | None = None
-    """Of a request or a notification; None for an answer."""
+    """The method of a request or a notification; None for a response."""
     headers: Callable[[], Mapping[str, str]] = no_headers
-    """What goes with it where frames have headers."""
+    """Its headers, where frames have headers."""
     limited: bool = False
-    """Whoever waits has set a time limit: it rules, and no carrier has one of its own."""
+    """The caller has set a time limit: it replaces the carrier's own."""
     bounded: bool = False
-    """Of a call, which can be refused where too much waits already. Others are few, and must not be lost."""
+    """It is a call, which may be refused when too much waits. Other frames are few, and must not be lost."""
 
 
 class Origin:
-    """Where a frame came from. As it stands here: where nothing but notifications come from."""
+    """Where a frame came from. This base class fits a source of nothing but notifications."""
 
     def may_answer(self, slot: ReplySlot) -> bool:
         """Whether the answer to this request may come here."""
@@ -46,21 +46,21 @@ class Origin:
         return False
 
     def stray(self, message: Mapping[str, Any]) -> None:
-        """An answer came that nobody waits for here."""
+        """Take an answer that nobody waits for here."""
 
     def garbled(self) -> None:
-        """What came is no message of JSON-RPC."""
+        """Take note of a frame that is not JSON-RPC."""
 
     def unread(self, problem: str) -> None:
-        """A message came that is not read, for this reason, and nobody can tell whether it was an answer, or whose."""
+        """A message was refused unread, for this reason: it may have been an answer, to any request."""
 
     def judge(self, outcome: Outcome, slot: ReplySlot) -> Outcome:
-        """What the answer to a request means, which may come here."""
+        """What the answer to a request means."""
         del slot
         return outcome
 
     def respond(self, frame: bytes) -> None:
-        """Answer what the peer asked here. Never waits."""
+        """Send the response to a request that came here. Never waits."""
 
 
 class SharedOrigin(Origin):
@@ -74,7 +74,7 @@ class SharedOrigin(Origin):
         return True
 
     def unread(self, problem: str) -> None:
-        """Whoever waits may wait for this: the connection is lost, or a caller without a time limit waits for ever."""
+        """Any request may wait for it: the connection counts as lost, lest a caller without a limit wait for ever."""
         if self._hub is not None:
             self._hub.lose(Loss(f"sent {problem}; its beginning and end do not say which request it answers"))
 
@@ -91,19 +91,19 @@ class Hub(Protocol):
         ...
 
     def hear(self) -> None:
-        """The peer gave a sign of life."""
+        """The peer sent something."""
         ...
 
     async def take_in(self, batch: list[bytes], origin: Origin) -> None:
-        """See to frames of the peer, in order."""
+        """Process frames of the peer, in order."""
         ...
 
     def refuse(self, frame: bytes, problem: str, origin: Origin) -> None:
-        """A frame, of which its ends are enough, is not read for this reason."""
+        """Refuse a frame unread, for this reason; its beginning and end suffice."""
         ...
 
     def conclude(self, slot: ReplySlot, outcome: Outcome) -> None:
-        """Decide a request: no answer counts any more."""
+        """Decide a request: later answers are ignored."""
         ...
 
     def lose(self, loss: Loss) -> None:
@@ -115,7 +115,7 @@ class Carrier(Protocol):
     """Carries the frames of one connection. Run once, by its endpoint."""
 
     only_era: Era | None
-    """The era it knows, if it knows only one."""
+    """The only era that it supports; None if it supports both."""
     dies_of_a_probe: bool
     """Whether the end of the connection may be a server's answer to the probe of its era."""
 
@@ -125,7 +125,7 @@ class Carrier(Protocol):
         ...
 
     def send(self, batch: Sequence[Outgoing]) -> Sequence[Outgoing]:
-        """Take frames, and write at once what can be written. Never waits. Bounded ones that find no room come back."""
+        """Take frames, and write at once what can be written. Never waits. Returns bounded ones that find no room."""
         ...
 
     async def notify(self, outgoing: Outgoing) -> None:
@@ -133,26 +133,26 @@ class Carrier(Protocol):
         ...
 
     async def taken(self) -> None:
-        """Wait until something was sent and the peer has read all of it; returns at once where nobody can tell."""
+        """Wait until something was sent and the peer has read all of it; returns at once where that is unknown."""
         ...
 
     def drop(self, slots: Sequence[ReplySlot], reason: str | None) -> None:
-        """Nobody waits for these requests any more: nothing of them is sent from now on.
+        """Nobody waits for these requests any more: withdraw what was not sent of them.
 
         Args:
             slots: Their slots.
-            reason: What the peer is told of those that it may have read of; None: it is told nothing.
+            reason: What the peer is told about requests that it may have read; None: it is told nothing.
         """
         ...
 
     def opened(self) -> None:
-        """The conversation has been opened: from now on a failure is one of a conversation under way."""
+        """The handshake succeeded: later failures are failures of an open connection."""
         ...
 
     def explain(self, error: Exception, problem: str) -> Loss:
-        """How the connection stands after a request of the session has failed with this error; `told`: in one line."""
+        """The loss that this error of a session's request means; `problem` describes it in one line."""
         ...
 
     async def run(self, hub: Hub, nursery: trio.Nursery) -> Loss:
-        """Carry until the peer is gone, and tell how it ended."""
+        """Carry frames until the peer is gone; returns how it ended."""
         ...

@@ -18,11 +18,11 @@ _TWO = rb"[0-9a-fA-F]{2}"
 ESCAPE = re.compile(rb"\\(?:u[dD][89abAB]%b\\u[dD][c-fC-F]%b|(u[dD][89a-fA-F]%b)|.)" % (_TWO, _TWO, _TWO), re.DOTALL)
 """An escape in a JSON text; in the group if it is half of a surrogate pair without the other."""
 NO_CHARACTER = rb"\ufffd"
-"""What stands for such a half, as in bytes that are not UTF-8: no text with one in it can be written out."""
+"""Replaces such a half, and bytes that are not UTF-8: a text with such a half cannot be encoded."""
 LONG_INTEGER = b"0" * 19
 """The digits of 2**63: an integer with fewer fits into 64 bits. Found at the speed of memory, unlike a pattern."""
 _LOOKS = 100
-"""Places looked at one by one, before it is quicker to look everywhere."""
+"""Candidates that are checked one by one before a full search is faster."""
 
 
 def encode(value: object) -> bytes:
@@ -38,7 +38,7 @@ def encode(value: object) -> bytes:
 
 
 def _encode_big(value: object, refused: TypeError) -> bytes:
-    """Integers beyond 64 bits have a JSON form too, and more than orjson writes."""
+    """Encode integers beyond 64 bits too, which orjson refuses."""
     try:
         return to_json(value, inf_nan_mode="null", exclude_none=True)
     except (ValueError, RecursionError):
@@ -80,7 +80,7 @@ def error(request_id: int | str, code: int, message: str, data: Any = None) -> b
 def messages(frame: bytes) -> Iterator[dict[str, Any]]:
     """The messages in one frame: one, or several of a 2025-03-26 batch.
 
-    What is nested too deep is left out, but for results: those are judged by who asked for them.
+    Messages that are nested too deep are left out, except results: the caller's task refuses those.
 
     Raises:
         ValueError: The frame is not JSON, or holds something that is no object.
@@ -89,10 +89,10 @@ def messages(frame: bytes) -> Iterator[dict[str, Any]]:
 
 
 def split(decoded: object, *, deep: bool) -> Iterator[dict[str, Any]]:
-    """The messages in what a frame held; `deep`: what is nested too deep may be in it.
+    """The messages in a decoded frame; `deep`: it may be nested too deep.
 
     Raises:
-        ValueError: One is no object.
+        ValueError: A message is not an object.
     """
     batch = cast("list[object]", decoded) if type(decoded) is list else [decoded]
     for message in batch:
@@ -133,7 +133,7 @@ def decode(frame: bytes) -> Any:
     Raises:
         ValueError: It is not JSON.
     """
-    if not may_hold_a_long_integer(frame):  # orjson would make a float of it, without a word
+    if not may_hold_a_long_integer(frame):  # orjson would silently make a float of it
         try:
             return orjson.loads(frame)
         except orjson.JSONDecodeError:

@@ -51,7 +51,7 @@ LISTED: Final[Mapping[str, str]] = {
     "resources/templates/list": "resourceTemplates",
     "prompts/list": "prompts",
 }
-"""Methods that list, and where a page of their answer has its entries."""
+"""List methods, and the field of their results that has the entries."""
 
 
 class ConnectionClosed(MCPError):
@@ -71,7 +71,7 @@ class RequestTimedOut(MCPError):
 
 
 class Endpoint(Requests):
-    """Reads what the peer says, and carries the session's own requests beside the calls.
+    """Reads the peer's messages, and sends the session's own requests beside the calls.
 
     Calls come by `post` and are answered in their slots; everything else is the session's, which runs this as its
     dispatcher. The log calls the peer by the name of its `server`. `offer` is the version of the protocol that
@@ -91,17 +91,17 @@ class Endpoint(Requests):
         self.noise: int = 0
         """Frames that were no JSON-RPC message."""
         self.heard_at: float = -math.inf
-        """When the peer was last heard of, on Trio's clock."""
+        """When the peer last sent something, on Trio's clock."""
         self.pages: dict[str, Page] = {}
-        """An answer to a method that has a page here, one of `LISTED`, leaves its entries there as they came, and the
-        session gets the rest: it would look at all of them in one go."""
+        """By method of `LISTED`: where its result leaves its entries, unparsed. The session gets the rest: it would
+        validate all entries in one go."""
         self._limits = limits
         self._pace = Pace()
         self._notices: Notices | None = None
         """Made for the first one: many servers never send any."""
         self._requests = PeerRequests(self, limits.kept)
         self._session: _Session | None = None
-        """Who runs it; None until then."""
+        """The session that runs it; None before."""
 
     # -- the SDK's Dispatcher: outbound ---------------------------------------------------------------------------
 
@@ -167,7 +167,7 @@ class Endpoint(Requests):
     def _without_entries(self, method: str, raw: dict[str, Any], outcome: Outcome) -> dict[str, Any]:
         entries: object = raw.get(LISTED[method])
         if type(entries) is not list or not isinstance(outcome, Answered):
-            return raw  # none of the protocol, as the session will say
+            return raw  # not valid MCP: the session raises
         self.pages[method] = Page(cast("list[object]", entries), outcome.size)
         return raw | {LISTED[method]: []}
 
@@ -198,7 +198,7 @@ class Endpoint(Requests):
         *,
         task_status: Any = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Be the endpoint until the peer is gone. Single-shot; a loss is a return, never an error."""
+        """Run the endpoint until the peer is gone. Runs once; a lost connection is a return, not an error."""
         async with trio.open_nursery() as nursery:
             self._session = _Session(nursery, on_request, on_notify, on_notify_intercept)
             task_status.started()
@@ -210,11 +210,11 @@ class Endpoint(Requests):
             nursery.cancel_scope.cancel()
 
     def hear(self) -> None:
-        """The peer gave a sign of life."""
+        """The peer sent something."""
         self.heard_at = trio.current_time()
 
     async def take_in(self, batch: list[bytes], origin: Origin) -> None:
-        """See to frames of the peer, in order; `origin`: where they came from."""
+        """Process frames of the peer, in order; `origin`: where they came from."""
         session = self._session
         assert session is not None  # who runs it
         for frame in batch:
@@ -242,7 +242,7 @@ class Endpoint(Requests):
             await trio.lowlevel.checkpoint()
 
     def _dispatch(self, message: dict[str, Any], size: int, origin: Origin, session: "_Session") -> None:
-        """See to one message, which came with so many bytes."""
+        """Process one message, which came in `size` bytes."""
         method = message.get("method")
         if method is None:
             self._answer(message, size, origin)
@@ -262,7 +262,7 @@ class Endpoint(Requests):
         self.conclude(slot, origin.judge(outcome_of(message, size), slot))
 
     def refuse(self, frame: bytes, problem: str, origin: Origin) -> None:
-        """Refuse a frame. The peer that asks, or the caller that waits for it, is told, if the frame says which."""
+        """Refuse a frame. If its ends name a request, the peer that sent that, or the caller that waits, is told."""
         logger.warning("refused %s", problem)
         members = large_messages.members(frame)
         method, request_id = members.get("method"), as_request_id(members.get("id"))
@@ -303,7 +303,7 @@ class Endpoint(Requests):
     def _count_noise(self, frame: bytes) -> None:
         self.noise += 1
         if math.log10(self.noise).is_integer():  # the 1st, 10th, 100th…: a babbling server must not fill the log
-            # Not the bytes: they may hold a secret, and this floor knows none.
+            # Not the bytes: they may hold secrets, which are not known here.
             logger.warning(
                 "%s: dropped %d frames that are not JSON-RPC, the latest of %d bytes",
                 self._server,
@@ -314,14 +314,14 @@ class Endpoint(Requests):
 
 @frozen(eq=False)
 class Page:
-    """What a server lists, as it came, and the bytes of the message that brought it."""
+    """The entries of one page of a list, unparsed, and the bytes of the message that brought them."""
 
     entries: Sequence[object]
     size: int
 
 
 NO_PAGE = Page([], 0)
-"""Before it came."""
+"""A page that has not come."""
 
 
 @frozen

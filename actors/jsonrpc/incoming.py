@@ -1,7 +1,7 @@
-"""What a peer sends unasked: notifications and requests, as the SDK's session sees them.
+"""Notifications and requests of the peer, as the SDK's session sees them.
 
 Notifications wait in the order of the wire, within bounds, and a change is never lost. Each request is served in a task
-of its own and answered once, unless the peer takes it back.
+of its own and answered once, unless the peer cancels it.
 """
 
 import logging
@@ -62,16 +62,16 @@ class Inbound:
 
     @property
     def can_send_request(self) -> bool:
-        """Until it is answered."""
+        """True until the request is answered."""
         return self._open
 
     def cancel(self) -> None:
-        """The peer takes its request back: it gets no answer."""
+        """The peer cancelled its request: it gets no answer."""
         self.cancel_requested.set()
         self.scope.cancel()
 
     async def serve(self, handler: Callable[[], Awaitable[None]]) -> None:
-        """Run the handler unless the peer cancels it, then close the way back."""
+        """Run the handler unless the peer cancels the request; then nothing more can be sent for it."""
         try:
             with self.scope:
                 await handler()
@@ -113,10 +113,10 @@ _LIMIT = 1024
 """Notifications that may wait before logs and progress are dropped: two thousand logs must not hide a list_changed."""
 
 _LARGEST = 1 << 20
-"""Bytes of a notification."""
+"""Bytes of a notification, at most."""
 
 _MOST_VALUES = 5_000
-"""JSON values of a large one: the session finds out of each what it is, in one go."""
+"""JSON values of a large notification: the session validates all of them in one go."""
 
 _UPDATED = "notifications/resources/updated"
 
@@ -126,7 +126,7 @@ class Notices:
 
     Args:
         limit: Notifications that may wait.
-        most: Bytes that may wait: beyond it updates of resources are dropped too, which a server can name without end.
+        most: Bytes that may wait; beyond that updates of resources are dropped too, which may name any number of URIs.
     """
 
     def __init__(self, limit: int = _LIMIT, most: float = math.inf) -> None:
@@ -170,7 +170,7 @@ class Notices:
 
 
 def _is_too_much(params: Params, size: int) -> bool:
-    """Whether the session would take long to find out what a notification says."""
+    """Whether the session would take too long to validate a notification."""
     return size > SMALL and (size > _LARGEST or more_values_than(params, _MOST_VALUES))
 
 
@@ -184,10 +184,10 @@ def _change(method: str, params: Params) -> tuple[str, str] | None:
 logger: Final = logging.getLogger(__name__)
 
 MOST_SERVED = 1024
-"""Requests that are served at once: more than any peer can mean to have answered by one user."""
+"""Requests of the peer that are served at once: more than one user can answer."""
 
 MOST_ASKED = 5_000
-"""JSON values of a large request, or of a notification: the session finds out of each what it is, in one go."""
+"""JSON values of a large request or notification: the session validates all of them in one go."""
 
 
 @frozen(eq=False)
@@ -200,7 +200,7 @@ class PeerRequest:
     respond: Callable[[bytes], None]
     """Takes the frame that answers it."""
     size: int = 0
-    """Bytes of the message that brought it, at most."""
+    """At most the bytes of the message that brought it."""
 
 
 class PeerRequests:
@@ -241,7 +241,7 @@ class PeerRequests:
         return None
 
     def cancel(self, params: Mapping[str, Any] | None) -> None:
-        """The peer takes back the request that its notification names."""
+        """The peer cancels the request that its notification names."""
         request_id = cancelled_request_id_from_params(params)
         inbound = None if request_id is None else self._serving.get(coerce_request_id(request_id))
         if inbound is not None:

@@ -1,8 +1,8 @@
 """Large frames: refused before they are read if that would take too long, and read in pieces otherwise. No I/O.
 
-To parse takes time by two measures. Texts are copied at gigabytes a second, but every value makes an object, which
-takes a hundred times as long as a character, and nothing else runs meanwhile: no parser lets go of the interpreter.
-So what is parsed in one go has a budget of values. Its bytes are bounded by the wire.
+The time to parse depends on bytes and on values. Texts are copied at gigabytes a second, but every value makes an
+object, which takes a hundred times as long as a character, and parsers hold the interpreter's lock meanwhile. So a
+message that is parsed in one go has a budget of values. Its bytes are bounded by the wire.
 """
 
 import codecs
@@ -20,19 +20,19 @@ from . import codec
 
 _MARKS: Final = b",:[{"
 _GLANCE: Final = 1 << 20
-"""Bytes that are glanced over at once, at gigabytes a second."""
+"""Bytes that are counted at once, at gigabytes a second."""
 _LOOK: Final = 128 << 10
-"""Bytes that are looked at closely at once."""
+"""Bytes that are examined at once."""
 _ESCAPES: Final = 8192
-"""Escapes that are looked at in a row."""
+"""Escapes that are examined in a row."""
 _MENDED: Final = 12 << 20
 """Bytes that a frame may grow to when what is not UTF-8 in it is replaced, three bytes for one: to parse as many takes
 about 30 ms. A larger frame may grow by half."""
 _DIGITS: Final = 1000
-"""Digits of a number: to read them takes time quadratic in them."""
+"""Digits of a number: the time to read it is quadratic in them."""
 
 _ENDS: Final = 1024
-"""Bytes at either end of a frame in which members are looked for that say what it is about."""
+"""Bytes at either end of a frame that are searched for members that say what it is about."""
 _MEMBER: Final = rb'\s*"([^"\\]{0,100})"\s*:\s*("[^"\\]{0,200}"|-?[0-9]{1,20}|null)\s*'
 _FIRST: Final = re.compile(_MEMBER + b"[,}]")
 _LAST: Final = re.compile(rb"(?:," + _MEMBER + rb")+\}\s*\Z")
@@ -63,7 +63,7 @@ def read(frame: bytes, *, most: int) -> Steps[Iterator[dict[str, Any]]]:
 
 
 def members(frame: bytes) -> dict[str, object]:
-    """The texts, integers and nulls among the first and the last members of an object that is not read otherwise."""
+    """The texts, integers and nulls among the first and the last members of an object that is otherwise unread."""
     start, end = frame[:_ENDS].lstrip(), frame[-_ENDS:]
     if not start.startswith(b"{"):
         return {}
@@ -90,7 +90,7 @@ def _size(frame: bytes) -> str:
 
 
 def check_values(frame: bytes, most: int) -> Steps[None]:
-    """Count at the speed of memory, and closely only where texts may hold what was counted.
+    """Count fast, and precisely only where texts may hold some of what was counted.
 
     Raises:
         Refused: It has more JSON values.
@@ -142,12 +142,12 @@ def _decoded(frame: bytes, most: int) -> Steps[object]:
 
 
 def _lenient(frame: bytes) -> object:
-    """With integers of any size and NaN."""
+    """Parse it, and allow integers of any size and NaN."""
     return from_json(frame, cache_strings="none")
 
 
 def _parsed(parse: Callable[[bytes], object], frame: bytes) -> object:
-    """What a parser makes of it. No garbage is looked for meanwhile: none can be among what it makes."""
+    """Parse it without garbage collection: a parser makes no garbage."""
     collects = gc.isenabled()
     gc.disable()
     try:
@@ -158,10 +158,10 @@ def _parsed(parse: Callable[[bytes], object], frame: bytes) -> object:
 
 
 def _has_long_integers(frame: bytes, most: int) -> Steps[bool]:
-    """Whether orjson would make a float of one.
+    """Whether orjson would make a float of an integer.
 
     Raises:
-        Refused: A number is so long that to read it takes long, or there are so many long ones.
+        Refused: A number is too long, or too many are long.
     """
     overlap = 32
     suspect = False
@@ -186,7 +186,7 @@ def _has_long_integers(frame: bytes, most: int) -> Steps[bool]:
 
 
 def _mended(frame: bytes) -> Steps[bytes]:
-    """What is no character, or half of one, becomes U+FFFD.
+    """The frame with U+FFFD for invalid bytes and for halves of surrogate pairs.
 
     Raises:
         Refused: So little of it is UTF-8 that it would grow too large.

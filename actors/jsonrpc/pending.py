@@ -1,4 +1,4 @@
-"""Requests in flight: numbered, sent, and decided once. By its id: whose answer is this?"""
+"""Requests in flight: numbered, sent, and decided once. Answers are matched by id."""
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain, repeat
@@ -59,7 +59,7 @@ class CallTable:
         return request_id
 
     def forget(self, slot: ReplySlot) -> None:
-        """Whatever answer comes now is nobody's."""
+        """Ignore any later answer."""
         if slot.request_id is not None:
             key = coerce_request_id(slot.request_id)
             if self._waiting.get(key) is slot:  # once answered, its id may be another's
@@ -94,7 +94,7 @@ class Post:
     encode: Callable[[RequestId], bytes]
     codec: Codec | None = None
     headers: Callable[[], Mapping[str, str]] = no_headers
-    """What goes with it where frames have headers."""
+    """Its headers, where frames have headers."""
     limited: bool = False
     """Its caller has set a time limit."""
     method: str = CALL_TOOL
@@ -143,7 +143,7 @@ class Requests:
             self.conclude(refused.slot, Busy())
 
     def cancel(self, *slots: ReplySlot) -> None:
-        """The callers gave up: take their calls back, or tell the peer."""
+        """The callers gave up: withdraw their calls, or tell the peer."""
         self.drop(slots, "the caller gave up")
 
     def drop(self, slots: Sequence[ReplySlot], reason: str | None) -> None:
@@ -161,7 +161,7 @@ class Requests:
             slot.resolve(CLOSED)
 
     def conclude(self, slot: ReplySlot, outcome: Outcome) -> None:
-        """Decide a request: no answer to it counts any more."""
+        """Decide a request: later answers are ignored."""
         self._table.forget(slot)
         self._settle(slot)
         slot.resolve(outcome)
@@ -183,8 +183,8 @@ class Requests:
 
 
 def outcome_of(message: Mapping[str, Any], size: int = 0) -> Answered | Rejected:
-    """What a response says that came with so many bytes; an error goes before a result. A malformed one is an internal
-    error of the peer."""
+    """The outcome in a response of `size` bytes; an error takes precedence over a result. A malformed response counts
+    as an internal error of the peer."""
     error: object = message.get("error")
     if type(error) is dict:
         described = cast("dict[str, Any]", error)

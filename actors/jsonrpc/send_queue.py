@@ -1,4 +1,4 @@
-"""Frames that wait for the peer to read. Queueing never blocks, and of each frame it is known whether it has left."""
+"""Frames that wait for the peer to read. Queueing never blocks, and it is known for each frame whether it has left."""
 
 import trio
 
@@ -16,8 +16,7 @@ class Outbox:
         self._stream = stream
         self._limit = limit
         self._queue: dict[object, bytes] = {}
-        """The frames that wait, in order, each by its call's slot, or by something of its own: thousands may be
-        withdrawn at one time."""
+        """The frames that wait, in order, by their calls' slots or unique keys: thousands may be withdrawn at once."""
         self.size: int = 0
         """Bytes that wait."""
         self._blocked = trio.Event()
@@ -36,7 +35,7 @@ class Outbox:
         return True
 
     def flush(self) -> None:
-        """Write as much as the peer takes now; `run` sees to the rest. Never waits."""
+        """Write as much as the peer takes now; `run` writes the rest. Never waits."""
         if not self._queue or self._blocked.is_set():
             return
         try:

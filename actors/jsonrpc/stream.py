@@ -1,4 +1,4 @@
-"""What a transport opens that MCP is talked on: whole frames in and out, and a report of how it ended."""
+"""The stream that a transport opens: whole frames in and out, and a report of how it ended."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -42,7 +42,7 @@ class FrameStream(Protocol):
         ...
 
     async def taken(self) -> None:
-        """Wait until something was written and the peer has read all of it; returns at once where nobody can tell."""
+        """Wait until something was written and the peer has read all of it; returns at once where that is unknown."""
         ...
 
     async def read(self) -> list[bytes]:

@@ -31,7 +31,7 @@ class StreamCarrier(SharedOrigin):
         self._hub: Hub | None = None
         self._nursery: trio.Nursery | None = None
         self._writing = False
-        """Whether the outbox runs: not before a peer has not taken all at once."""
+        """Whether the outbox runs: it starts when the peer first does not take all at once."""
 
     @property
     def pid(self) -> int | None:
@@ -78,13 +78,13 @@ class StreamCarrier(SharedOrigin):
     async def run(self, hub: Hub, nursery: trio.Nursery) -> Loss:
         """See `Carrier`."""
         self._hub, self._nursery = hub, nursery
-        self.send([])  # what was told before
+        self.send([])  # what was queued before
         while await self._take_in(hub):
             pass  # nothing of a message, which may be large, is kept here until the next one comes
         return await self._stream.loss()
 
     async def _take_in(self, hub: Hub) -> bool:
-        """See to what comes next; False at the end."""
+        """Process what comes next; False at the end."""
         batch = await self._stream.read()
         if batch:
             hub.hear()

@@ -30,7 +30,7 @@ _LASTING = frozenset(
 
 @frozen
 class Shown:
-    """What errors may show of a command whose text was resolved from something else."""
+    """What errors show of a command that contained variables."""
 
     command: str
     """As written."""
@@ -52,10 +52,10 @@ def find_program(command: str, env: Mapping[str, str], cwd: str | None, shown: S
         command: The program.
         env: The process's environment.
         cwd: Its working directory.
-        shown: What errors call these; their own text if None.
+        shown: What errors show instead of these; None: their own text.
 
     Raises:
-        StartFailed: There is none that could be run, or the working directory does not exist.
+        StartFailed: There is no such executable, or the working directory does not exist.
     """
     shown = shown or Shown(command, cwd)
     if cwd is not None and not os.path.isdir(cwd):
@@ -82,7 +82,7 @@ def _why_not(path: str) -> str:
 
 
 def start_failed(shown: Shown, error: Exception, cwd: str | None) -> StartFailed:
-    """Why a program that was found could not be started in `cwd`, and whether the next try may fare better."""
+    """Why a program that was found could not be started in `cwd`, and whether another try may succeed."""
     at_cwd = isinstance(error, OSError) and cwd is not None and error.filename == cwd
     command = f"command {shown.command!r}"
     if isinstance(error, OSError):

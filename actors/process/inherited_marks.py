@@ -1,8 +1,8 @@
-"""What shows whose a process is: two marks that the processes of a tree inherit from its first.
+"""Two marks that show which tree a process belongs to: it inherits them from the first process of the tree.
 
 A variable of the environment names the tree. A descendant that is started with a clean environment loses it, and with
-`setsid` it leaves session and group as well, so that nothing of the tree is left on it. On Linux there is a second mark
-therefore: a resource limit that the kernel keeps, hands down through fork, exec and setsid, and has not obeyed since
+`setsid` it leaves session and group as well, so that nothing of the tree is left on it. So on Linux there is a second
+mark: a resource limit that the kernel keeps, hands down through fork, exec and setsid, and has not obeyed since
 2.4, so that nobody else sets it and no process notices (RLIMIT_LOCKS in getrlimit(2)). It is set from outside once the
 first process runs. What a tree has started by then is marked as well, unless its parent has gone already.
 """

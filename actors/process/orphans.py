@@ -1,6 +1,6 @@
-"""Processes that a host left behind when it was killed: found by what it had written down, and ended. Linux only.
+"""Processes that a host left behind when it was killed: found in its record, and ended. Linux only.
 
-Every process is written down when it is started, and struck out when nobody of its tree is left.
+Every process tree is recorded when it is started, and removed from the record when no process of it is left.
 """
 
 import os
@@ -20,7 +20,7 @@ _PATIENCE = 2.0
 """Seconds between SIGTERM and SIGKILL."""
 
 _LAST = 1.0
-"""Seconds that those who were killed get to vanish."""
+"""Seconds that killed processes get to vanish."""
 
 _POLL = 0.05
 
@@ -29,15 +29,15 @@ class Ledger(Protocol):
     """The record of every process tree that is started, by the value of its marker variable: the next host reads it."""
 
     async def starting(self, marker: str) -> None:
-        """A tree is about to be started; returns once that is written down, or cannot be."""
+        """Record a tree that is about to be started; returns once that is written, or cannot be."""
         ...
 
     def started(self, marker: str, leader: ProcessId) -> None:
-        """Its first process runs, and leads its session and group. Never waits."""
+        """Record its first process, which leads its session and group. Never waits."""
         ...
 
     def ended(self, marker: str) -> None:
-        """Nobody of it is left. Never waits."""
+        """Remove its record: no process of it is left. Never waits."""
         ...
 
 
@@ -60,10 +60,10 @@ LEDGER: ContextVar[Ledger] = ContextVar("mcp_nursery_ledger", default=NoLedger()
 
 @frozen
 class HostProcess:
-    """A process that starts servers, among all of all time."""
+    """A process that starts servers, identified for certain."""
 
     machine: str
-    """The machine's boot and its space of process numbers: elsewhere, numbers mean other processes."""
+    """The machine's boot and its PID namespace: elsewhere the same number is another process."""
     pid: int
     started: int
 
@@ -82,18 +82,18 @@ class Orphan:
     since: int
     """When its host was started, in clock ticks after the machine's boot: before any process of the tree."""
     leader: ProcessId | None
-    """Its first process; None if the host did not live to write it down."""
+    """Its first process; None if the host was killed before it recorded that."""
 
 
 def this_host() -> HostProcess | None:
-    """This process; None where the system does not tell processes for certain."""
+    """This process; None where the system cannot identify processes for certain."""
     machine, me = this_machine(), identify(os.getpid())
     return HostProcess(machine, me.pid, me.started) if machine and me.started else None
 
 
 @cache
 def this_machine() -> str:
-    """The machine since it was booted, and the space of process numbers; empty where that cannot be told."""
+    """The machine's boot and its PID namespace; empty where they are unknown."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             return f"{file.read().strip()} {os.readlink('/proc/self/ns/pid')}"
@@ -107,11 +107,11 @@ def own_marker() -> str | None:
 
 
 async def end_orphans(orphans: Sequence[Orphan], patience: trio.CancelScope) -> bool:
-    """End all that is left of these trees: SIGTERM, 2 s later SIGKILL, 1 s more to vanish; whether nobody is left.
+    """End all that is left of these trees: SIGTERM, 2 s later SIGKILL, 1 s more to vanish; whether none is left.
 
     Args:
         orphans: The trees.
-        patience: A new scope. Cancelling it has them killed at once; that last second is all it takes then.
+        patience: A new scope. If it is cancelled, they are killed at once, and only the last second is waited.
     """
     with patience:
         if await _drive_out(orphans, signal.SIGTERM, _PATIENCE):
@@ -122,10 +122,10 @@ async def end_orphans(orphans: Sequence[Orphan], patience: trio.CancelScope) -> 
 
 
 async def _drive_out(orphans: Sequence[Orphan], number: signal.Signals, seconds: float) -> bool:
-    """Signal each of them once, and whoever they start meanwhile, until a look at the process table finds nobody.
+    """Signal each process once, and those that they start meanwhile, until a look at the process table finds none.
 
     Returns:
-        Whether nobody is left `seconds` after the first were signalled.
+        Whether none is left `seconds` after the first were signalled.
     """
     since = min((orphan.since for orphan in orphans), default=0)
     signalled: set[ProcessId] = set()
@@ -146,9 +146,9 @@ def _all_left(orphans: Sequence[Orphan], table: Table) -> set[ProcessId]:
 
 
 def left_of(orphan: Orphan, table: Table) -> Sequence[ProcessId]:
-    """Who is left of a tree: those who bear its marks and, as long as its leader is there, its group and session.
+    """The processes left of a tree: those with its marks and, as long as its leader exists, its group and session.
 
-    Once the leader is gone, so that its number may be anybody's, only the marks prove who belongs to it.
+    Once the leader is gone, its number may be reused, and only the marks prove which processes belong to the tree.
     """
     leader = orphan.leader
     holder = None if leader is None else table.get(leader.pid)

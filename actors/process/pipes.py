@@ -26,7 +26,7 @@ def read_some(fd: int, size: int = CHUNK) -> bytes | None:
 
 
 async def pump(stream: trio.lowlevel.FdStream, take: Callable[[bytes], None]) -> None:
-    """Hand over all that is written until nothing more will be, so that no writer is ever held up."""
+    """Hand over all that is written until the pipe ends, so that no writer ever blocks."""
     while True:
         data = read_some(stream.fileno())
         if data == b"":
@@ -48,11 +48,11 @@ class Tail:
         self._cut = False
         """Whether what is kept is not all that was written."""
         self.ended: Final = trio.Event()
-        """Set once nobody can write any more."""
+        """Set once the pipe has ended."""
 
     @property
     def text(self) -> str:
-        """The last lines written so far, also those nobody has pumped yet, without the secrets."""
+        """The last lines written so far, including those not pumped yet, without the secrets."""
         self._sweep()
         text = self._kept[self._torn() :].decode(errors="replace")
         for secret in self._secrets:
@@ -69,7 +69,7 @@ class Tail:
         self._pipe.close()
 
     def _torn(self) -> int:
-        """How many bytes at the beginning may be what is left of a secret: nobody would find them."""
+        """How many bytes at the beginning may be the rest of a secret, which redaction would not find."""
         if not self._cut:
             return 0
         whole = [secret.encode(errors="surrogateescape") for secret in self._secrets]

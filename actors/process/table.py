@@ -1,4 +1,4 @@
-"""The processes of this machine: which is which, who belongs to a tree, and signals that reach nobody else."""
+"""The processes of this machine: their identity, which tree they belong to, and signals that reach no other process."""
 
 import math
 import os
@@ -20,7 +20,7 @@ _PROC = "/proc"
 
 @frozen
 class ProcessId:
-    """A process for certain: its number may be reused, the pair is not."""
+    """The identity of a process: its number may be reused, the pair is not."""
 
     pid: int
     started: int
@@ -48,7 +48,7 @@ class Stat:
 
 
 class Table:
-    """The processes of the machine, and for each sign of belonging together those living that bear it."""
+    """The processes of the machine; the living ones can be found by mark, group and session."""
 
     def __init__(self, stats: Mapping[int, Stat]) -> None:
         self._stats = stats
@@ -65,11 +65,11 @@ class Table:
         return self._stats.get(pid)
 
     def marked(self, marker: str) -> dict[int, Stat]:
-        """Those living that bear a mark of this tree."""
+        """The living processes with a mark of this tree."""
         return self._with(("marker", marker), ("tag", tag_of(marker)))
 
     def kin(self, leader: int) -> dict[int, Stat]:
-        """Those living of this group and session."""
+        """The living processes of this group and of this session."""
         return self._with(("group", leader), ("session", leader))
 
     def _with(self, *signs: tuple[str, object]) -> dict[int, Stat]:
@@ -102,11 +102,11 @@ async def read_aside(since: float) -> Table:
 async def look(since: int, after: int | None = None) -> Table:
     """The process table as it is some time after the call, with the markers of all processes started `since`.
 
-    One look serves all who asked before it began: many trees may be ended at once.
+    One look serves all callers that asked before it began: many trees may be ended at once.
 
     Args:
         since: Clock ticks after the machine's boot.
-        after: What `looks_begun` told, for a table as it was any time after that.
+        after: A result of `looks_begun`, for a table as it was at any time after that.
     """
     return await _looks().look(since, after)
 
@@ -133,7 +133,7 @@ class _Looks:
         self._lock = trio.Lock()
         self._since = math.inf
         self._last = 0, Table({})
-        """The latest that has come to an end, and what it found."""
+        """The latest finished look, and what it found."""
 
     async def look(self, since: int, after: int | None = None) -> Table:
         """See `look`."""
@@ -147,7 +147,7 @@ class _Looks:
             return self._last[1]
 
     def _read(self, number: int, since: float) -> None:
-        """In a thread. What is found counts also if the one who asked has given up: others may ask for the same."""
+        """Runs in a thread. The result counts even if its caller gave up: others may wait for it."""
         found = number, read_table(since)
         self._last = max(self._last, found, key=itemgetter(0))
 
@@ -156,7 +156,7 @@ _LOOKS: RunVar[_Looks] = RunVar("mcp_nursery_looks")
 
 
 def survivors(leader: ProcessId, marker: str, table: Table) -> Sequence[ProcessId]:
-    """All that live of the leader's group and session, and all that bear a mark of its tree."""
+    """The living processes of the leader's group and session, and those with a mark of its tree."""
     holder = table.get(leader.pid)
     is_there = holder is None or holder.started == leader.started
     found = table.marked(marker) | (table.kin(leader.pid) if is_there else {})
@@ -189,9 +189,9 @@ def is_alive(process: ProcessId) -> bool:
 
 
 def signal_group(leader: ProcessId, number: int, *, reaped: bool) -> bool:
-    """Signal the process group; False if it has no member that could get the signal. Signal 0 only asks."""
+    """Signal the process group; False if it has no member that could get the signal. Signal 0 only checks."""
     if reaped and _exists(leader.pid):
-        # The kernel keeps a number out of use while a group bears it: this is somebody else's process.
+        # The kernel does not reuse a number while a group has it: this is another process, and the group is gone.
         return False
     try:
         os.killpg(leader.pid, number)

@@ -1,4 +1,4 @@
-"""A process tree with an owner: started in a session of its own, heard on stderr, ended to the last member."""
+"""A process tree with an owner: started in a session of its own, read on stderr, ended to the last process."""
 
 import logging
 import math
@@ -21,22 +21,22 @@ from .table import ProcessId, identify, is_alive, look, looks_begun, now_in_tick
 logger: Final = logging.getLogger(__name__)
 
 _KILL_SLACK = 0.5
-"""Seconds that a killed tree gets to vanish, once it was looked for."""
+"""Seconds that a killed tree gets to vanish after a look at the process table."""
 _LAST_LOOKS = 2.0, 0.5
-"""Seconds that look gets. The second time is for a host whose loop stood still for all of the first."""
+"""Seconds that this look gets. It is tried twice, for a host whose loop stood still during the first."""
 _POLL_FIRST, _POLL_MOST = 0.005, 0.05
 
 
 @define(eq=False)
 class Leaving:
-    """Since when a host has been ending all its servers: told by the host, read by the trees.
+    """When a host began to end all its servers: written by the host, read by the trees.
 
-    A thousand trees cannot all be told in the same moment. If each of them had its grace periods from when its turn
-    came, the last would come to its end seconds late.
+    A host cannot begin to end a thousand trees at the same moment. If each tree counted its grace periods from its own
+    turn, the last would end seconds late.
     """
 
     since: float = math.inf
-    """When all were to end, on Trio's clock; infinite as long as nobody leaves."""
+    """When the host began to close, on Trio's clock; infinite before that."""
 
     def step_end(self, began: float, step: int, grace: float) -> float:
         """When a step of a close is over: `grace` seconds after it began, and no later than without a queue.
@@ -55,7 +55,7 @@ LEAVING: ContextVar[Leaving] = ContextVar("mcp_nursery_leaving", default=Leaving
 
 
 class ProcessTree:
-    """A process and all that descend from it. Whoever starts it runs `stderr.pump`, then calls `end`."""
+    """A process and all its descendants. Its owner runs `stderr.pump`, then calls `end`."""
 
     def __init__(self, process: trio.Process, marker: str, *, ledger: Ledger, secrets: Sequence[str]) -> None:
         self._process = process
@@ -64,7 +64,7 @@ class ProcessTree:
         self._leaving = LEAVING.get()
         self._ledger.started(marker, self._leader)
         self._left: Sequence[ProcessId] | None = None
-        """Who was there at the last look; None before the first."""
+        """The processes that the last look found; None before the first."""
         self.marker = marker
         """The value of its marker variable."""
         self.stdin: Final = cast("trio.lowlevel.FdStream", process.stdin)
@@ -142,7 +142,7 @@ class ProcessTree:
         return told_at
 
     async def _kill(self) -> bool | None:
-        """Whether nobody is left; None if that could not be looked up."""
+        """Kill what is left. Returns whether none is left; None if that could not be looked up."""
         looks = looks_begun()
         self._signal_group(signal.SIGKILL)  # does not depend on a look at the process table, nor do these
         for process in self._left or ():
@@ -164,15 +164,15 @@ class ProcessTree:
         return self._nobody_left()
 
     async def _drive_out(self, number: signal.Signals, left: Sequence[ProcessId], told_at: int | None = None) -> None:
-        """Signal those who are left until a look at the process table finds nobody, and the first process is reaped.
+        """Signal those that are left until a look at the process table finds none, and the first process is reaped.
 
         Args:
             number: The signal.
-            left: Whom the first look found.
+            left: The processes that the first look found.
             told_at: When the group got the signal, in clock ticks; None if it did not.
         """
-        # Each process gets one signal: to many servers a second SIGTERM means that there is no time to clean up. Who
-        # is forked after that, perhaps to clean up, gets its own in the next round, when those before it are gone.
+        # Each process gets one signal: to many servers a second SIGTERM means that there is no time to clean up. One
+        # forked after that, perhaps to clean up, gets its own in the next round, when those before it are gone.
         while left:
             here = left if told_at is None else [each for each in left if self._was_there(each, told_at)]
             for process in here:
@@ -199,7 +199,7 @@ class ProcessTree:
         return is_alive(process)
 
     def _nobody_left(self) -> bool | None:
-        """Whether all that the last look found are gone by now. A zombie is; this reaps the first process."""
+        """Whether all that the last look found are gone. A zombie counts as gone; this reaps the first process."""
         if self._left is None:
             return None
         return self.exit_code is not None and not any(map(self._lives, self._left))
@@ -214,7 +214,7 @@ class ProcessTree:
         return signal_group(self._leader, number, reaped=self.exit_code is not None)
 
     async def _survivors(self, after: int | None = None) -> Sequence[ProcessId]:
-        """Who is left, by a look that began after that many; after this call if None."""
+        """The processes left, by a look that began after `after` looks; after this call if None."""
         if self._leader.started:
             table = await look(self._leader.started, after)
             self._left = survivors(self._leader, self.marker, table)
