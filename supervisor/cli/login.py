@@ -38,6 +38,8 @@ from .runtime import Options, load, run_async
 
 _LONGEST = 16 << 10
 """Bytes of what is pasted."""
+_OPENING = 1.0
+"""Seconds that a browser's command is waited for."""
 
 
 @frozen
@@ -166,7 +168,7 @@ class _Ask:
     browser: bool
 
     async def __call__(self, request: AuthorizationRequest) -> str | None:
-        opened = self.browser and _has_browser() and await trio.to_thread.run_sync(webbrowser.open, request.url)
+        opened = self.browser and _has_browser() and await _opened(request.url)
         did = "A browser shows this page" if opened else "Open this page in a browser"
         sys.stderr.write(f"{did}, and agree there:\n\n  {request.url}\n\n")
         if not can_ask():
@@ -175,6 +177,13 @@ class _Ask:
         sys.stderr.write("If the browser cannot come back here, paste the address that it ends at: ")
         sys.stderr.flush()
         return await _pasted()
+
+
+async def _opened(url: str) -> bool:
+    """Whether a browser shows it. Some commands end only with the browser: one that goes on for a second does."""
+    with trio.move_on_after(_OPENING):
+        return await trio.to_thread.run_sync(webbrowser.open, url, abandon_on_cancel=True)
+    return True
 
 
 def _has_browser() -> bool:

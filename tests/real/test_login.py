@@ -4,8 +4,10 @@ import json
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
+import termios
 from pathlib import Path
 
 import httpx2
@@ -155,3 +157,32 @@ def test_a_project_s_entry_has_to_be_trusted_first(far, tmp_path, monkeypatch):
 def test_who_never_logged_in_is_not_authorised(config):
     code, out, _ = run("auth", "status", "--config", config)
     assert (code, out.splitlines()[1].split("\t")[:2]) == (0, ["far", "no"])
+
+
+def test_a_browser_that_stays_open_holds_nobody_up(config, far, tmp_path):
+    """Some commands end when the window is closed. The page's address is shown before that, and can be used."""
+    stays = tmp_path / "browser.py"
+    stays.write_text("import os, time\nparent = os.getppid()\nwhile os.getppid() == parent:\n    time.sleep(0.05)\n")
+    environment = {"BROWSER": shlex.join([sys.executable, str(stays)]) + " %s"}
+    with process("login", "far", "--config", str(config), env=environment) as started:
+        said = ""
+        while "authorize?" not in said:
+            said += started.stderr.readline()
+        assert httpx2.get(agree(re.search(r"https?://\S+", said)[0])).status_code == 200
+        assert started.wait(30) == 0
+
+
+def test_who_gives_up_leaves_a_terminal_as_it_was(config, far):
+    """Ctrl-C, in the middle of the consent."""
+    screen = Screen()
+    before = termios.tcgetattr(screen.slave)
+    command = [*COMMAND, "login", "far", "--config", str(config)]
+    streams = dict.fromkeys(("stdin", "stdout", "stderr"), screen.slave)
+    with subprocess.Popen(command, **streams, start_new_session=True) as started:
+        until(lambda: "paste the address" in screen.text)
+        until(lambda: termios.tcgetattr(screen.slave) != before)
+        os.kill(started.pid, signal.SIGINT)
+        assert started.wait(30) == 130
+    assert termios.tcgetattr(screen.slave) == before
+    assert "Traceback" not in screen.text
+    screen.close()
