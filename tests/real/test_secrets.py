@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import queue
 import subprocess
 import sys
 import threading
@@ -79,6 +80,10 @@ BROKEN = f'{{"jsonrpc": "2.0", "id": 1, "result": "{SECRET}", "error": 7}}'
 STREAM = f"event: message\ndata: {BROKEN}\n\n"
 
 
+def answering(call, said):
+    return said.replace('"id": 1', f'"id": {json.dumps(call)}')
+
+
 class Malformed(BaseHTTPRequestHandler):
     """Answers what it is told to, or all, with what is none of the protocol, and quotes a secret in it."""
 
@@ -92,16 +97,22 @@ class Malformed(BaseHTTPRequestHandler):
             self.reply("application/json", json.dumps({"jsonrpc": "2.0", "id": call, "result": sound[method]}))
         else:
             kind, body = self.server.answer
-            self.reply(kind, body.replace('"id": 1', f'"id": {json.dumps(call)}'))
+            self.server.asked.put(call)
+            self.reply(kind, answering(call, body))
 
     def do_GET(self):
-        self.reply("text/event-stream", f"event: endpoint\ndata: /messages\n\n{STREAM}")
+        self.begin("text/event-stream")
+        self.wfile.write(b"event: endpoint\ndata: /messages\n\n")
+        self.wfile.write(answering(self.server.asked.get(timeout=60), STREAM).encode())
+
+    def begin(self, kind, **more):
+        self.send_response(200)
+        for name, value in {"Content-Type": kind, **more}.items():
+            self.send_header(name, value)
+        self.end_headers()
 
     def reply(self, kind, body):
-        self.send_response(200)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
+        self.begin(kind, **{"Content-Length": str(len(body))})
         self.wfile.write(body.encode())
 
     def log_message(self, *_):
@@ -112,6 +123,7 @@ class Malformed(BaseHTTPRequestHandler):
 def malformed():
     """The URL of a server for a kind of answer."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), Malformed)
+    server.asked = queue.SimpleQueue()
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
 
