@@ -40,6 +40,10 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on
 Trust = Annotated[bool, typer.Option("--trust", help="Trust the project's files for this run, without being asked.")]
 NoProject = Annotated[bool, typer.Option("--no-project", help="Do not look for files of the project.")]
 Verbose = Annotated[bool, typer.Option("--verbose", help="Print the log on standard error.")]
+Timeout = Annotated[
+    float | None,
+    typer.Option("--timeout", min=0, metavar="S", help="Seconds to wait for the answer.", show_default=False),
+]
 
 # The base that typer's errors about usage share; it exports only this one of them.
 UsageError: type[Exception] = typer.BadParameter.__base__ or Exception
@@ -135,6 +139,102 @@ def tools(
 
 
 @app.command()
+def resources(
+    *,
+    config: ConfigFiles = None,
+    no_project: NoProject = False,
+    trust: Trust = False,
+    as_json: AsJson = False,
+    verbose: Verbose = False,
+) -> None:
+    """Start the servers, list what can be read of them, stop them."""
+    from .resources import show_resources
+
+    _execute(show_resources, _options(config, no_project=no_project, trust=trust, as_json=as_json, verbose=verbose))
+
+
+@app.command()
+def read(
+    uri: Annotated[
+        str,
+        typer.Argument(metavar="URI", help="One out of `resources`, or made from a template; with --server, any."),
+    ],
+    *,
+    server: Annotated[str | None, typer.Option("--server", help="The server to ask.", show_default=False)] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            metavar="FILE",
+            help="Write the content to this file, as it is, and do not print it.",
+            show_default=False,
+        ),
+    ] = None,
+    timeout: Timeout = None,
+    config: ConfigFiles = None,
+    no_project: NoProject = False,
+    trust: Trust = False,
+    as_json: AsJson = False,
+    verbose: Verbose = False,
+) -> None:
+    """Start the servers it takes, read one resource, print what it holds, stop the servers."""
+    from .resources import ReadOptions
+    from .resources import read as command
+
+    wanted = ReadOptions(uri=uri, server=server, timeout=timeout, output=output)
+    _execute(
+        lambda options: command(options, wanted),
+        _options(config, no_project=no_project, trust=trust, as_json=as_json, verbose=verbose),
+    )
+
+
+@app.command()
+def prompts(
+    *,
+    config: ConfigFiles = None,
+    no_project: NoProject = False,
+    trust: Trust = False,
+    as_json: AsJson = False,
+    verbose: Verbose = False,
+) -> None:
+    """Start the servers, list their prompts, stop them."""
+    from .prompts import show_prompts
+
+    _execute(show_prompts, _options(config, no_project=no_project, trust=trust, as_json=as_json, verbose=verbose))
+
+
+@app.command()
+def prompt(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME", help="A name out of `prompts`; with --server, the server's own name of the prompt."
+        ),
+    ],
+    *,
+    args: Annotated[str, typer.Option("--args", metavar="JSON", help="The arguments, a JSON object of texts.")] = "{}",
+    server: Annotated[
+        str | None, typer.Option("--server", help="The server that has the prompt.", show_default=False)
+    ] = None,
+    timeout: Timeout = None,
+    config: ConfigFiles = None,
+    no_project: NoProject = False,
+    trust: Trust = False,
+    as_json: AsJson = False,
+    verbose: Verbose = False,
+) -> None:
+    """Start the servers it takes, have one prompt filled in, print its messages, stop the servers."""
+    from .prompts import PromptOptions
+    from .prompts import prompt as command
+
+    wanted = PromptOptions(name=name, args=args, server=server, timeout=timeout)
+    _execute(
+        lambda options: command(options, wanted),
+        _options(config, no_project=no_project, trust=trust, as_json=as_json, verbose=verbose),
+    )
+
+
+@app.command()
 def call(
     name: Annotated[
         str,
@@ -145,10 +245,7 @@ def call(
     server: Annotated[
         str | None, typer.Option("--server", help="The server that has the tool.", show_default=False)
     ] = None,
-    timeout: Annotated[
-        float | None,
-        typer.Option("--timeout", min=0, metavar="S", help="Seconds to wait for the answer.", show_default=False),
-    ] = None,
+    timeout: Timeout = None,
     max_result_chars: Annotated[
         int | None,
         typer.Option(

@@ -9,16 +9,15 @@ from typing import Any
 from attrs import evolve, frozen
 
 from mcp_nursery.actors.enums import ServerState
-from mcp_nursery.actors.errors import NurseryError, ServerDown, UnknownServer, UnknownTool
+from mcp_nursery.actors.errors import NurseryError, ServerDown, UnknownTool
 from mcp_nursery.supervisor import Supervisor, Tool, ToolResult, open_supervisor
-from mcp_nursery.supervisor.config import Config
 from mcp_nursery.supervisor.status import ServerStatus
 from mcp_nursery.supervisor.tools.naming import DEFAULT_TEMPLATE, clean, possible_owners
 
-from .calling import approve, can_ask, parse_arguments, result_document
+from .calling import approve, can_ask, down, parse_arguments, result_document
 from .failures import OK, TOOL_ERROR
 from .output import safe_text, stdout_is_terminal, write_json, write_line
-from .runtime import Options, load, run_async
+from .runtime import Options, check_server, load, run_async
 from .trust import ask_for_trust
 
 
@@ -40,7 +39,7 @@ def call(options: Options, wanted: CallOptions) -> int:
     """Start the server that has it, ask, call, print the result, stop the servers."""
     arguments = parse_arguments(wanted.args)
     config = load(options)
-    _check_server(config, wanted.server)
+    check_server(config, wanted.server)
     # Lazy: a server that has nothing to do with this call is not even started.
     limit: dict[str, Any] = {} if wanted.max_result_chars is None else {"max_result_chars": wanted.max_result_chars}
     specs = [evolve(spec, lazy=True, **limit) for spec in config.servers]
@@ -57,12 +56,6 @@ def call(options: Options, wanted: CallOptions) -> int:
     else:
         write_line(safe_text(result.text) if stdout_is_terminal() else result.text)
     return TOOL_ERROR if result.is_error else OK
-
-
-def _check_server(config: Config, server: str | None) -> None:
-    names = [spec.name for spec in config.servers]
-    if server is not None and server not in names:
-        raise UnknownServer(server, get_close_matches(server, names))
 
 
 async def _find(supervisor: Supervisor, wanted: CallOptions) -> Tool:
@@ -95,14 +88,7 @@ def _why_missing(supervisor: Supervisor, wanted: CallOptions, owners: Sequence[s
     statuses = supervisor.status()
     for status in statuses:
         if status.state is not ServerState.CONNECTED and status.name in owners:
-            return ServerDown(
-                server=status.name,
-                tool=wanted.name,
-                state=status.state,
-                retry_in=status.retry_in,
-                error=status.error,
-                stderr_tail=status.stderr_tail or "",
-            )
+            return down(status, wanted.name)
     if wanted.server is not None:
         names = [tool.tool for tool in supervisor.tools if tool.server == wanted.server]
         return UnknownTool(wanted.name, server=wanted.server, near=get_close_matches(wanted.name, names))

@@ -1,4 +1,4 @@
-"""What `call` and `fan-out` share: arguments, the person's approval, and results as JSON."""
+"""What commands that ask servers for something share: arguments, the person's approval, and results as JSON."""
 
 import json
 import os
@@ -9,12 +9,15 @@ from typing import Any, NoReturn, cast
 
 import trio
 
-from mcp_nursery.actors.errors import InvalidArguments, NotApproved
-from mcp_nursery.supervisor import Tool, ToolResult
+from mcp_nursery.actors.errors import InvalidArguments, NotApproved, ServerDown
+from mcp_nursery.supervisor import Supervisor, Tool, ToolResult
 from mcp_nursery.supervisor.events import DefinitionChange
 from mcp_nursery.supervisor.security.untrusted_marks import visible
+from mcp_nursery.supervisor.status import ServerStatus
 
+from .failures import OK
 from .output import safe_line
+from .statuses import error_of, worked
 
 
 def parse_arguments(text: str) -> dict[str, Any]:
@@ -101,6 +104,30 @@ async def _answer() -> bytes:
     # Not input() in a thread: an abandoned one would still hold standard input when the interpreter ends.
     await trio.lowlevel.wait_readable(sys.stdin.fileno())
     return os.read(sys.stdin.fileno(), 1024)
+
+
+def down(status: ServerStatus, name: str) -> ServerDown:
+    """What is said of a request for this that the server cannot be asked."""
+    return ServerDown(
+        server=status.name,
+        tool=name,
+        state=status.state,
+        retry_in=status.retry_in,
+        error=status.error,
+        stderr_tail=status.stderr_tail or "",
+    )
+
+
+async def start_all(supervisor: Supervisor, name: str) -> None:
+    """Have every server started that may have what is asked for.
+
+    Raises:
+        ServerDown: Not one of them works: nobody can say who has it.
+    """
+    await supervisor.list_tools()
+    statuses = supervisor.status()
+    if worked(statuses) != OK:
+        raise down(next(status for status in statuses if error_of(status)), name)
 
 
 def result_document(result: ToolResult) -> dict[str, Any]:

@@ -5,7 +5,7 @@ import math
 import os
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from rich.box import SIMPLE_HEAD
@@ -95,13 +95,18 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
     return result
 
 
-def write_rows(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """A table on a terminal; piped, one line a row with tabs between the cells."""
+def write_rows(
+    headers: Sequence[str], rows: Iterable[Sequence[object]], errors: Mapping[str, str] | None = None
+) -> None:
+    """A table on a terminal; piped, one line a row with tabs between the cells. `errors`, of servers that have no rows,
+    follow on standard error."""
     if stdout_is_terminal():
         terminal().print(table(headers, rows))
-        return
-    for row in (headers, *rows):
-        write_line("\t".join(safe_line(cell) for cell in row))
+    else:
+        for row in (headers, *rows):
+            write_line("\t".join(safe_line(cell) for cell in row))
+    for server, error in (errors or {}).items():
+        warn(f"{server}: {error}")
 
 
 def _give_up_stdout() -> NoReturn:

@@ -5,16 +5,18 @@ import signal
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TypeVar
 
 import trio
 from attrs import evolve, frozen
 
-from mcp_nursery.actors.errors import ConfigError, NurseryError
+from mcp_nursery.actors.errors import ConfigError, NurseryError, UnknownServer
 from mcp_nursery.actors.nurseries import run_alongside
 from mcp_nursery.supervisor import Supervisor, discover_config, load_config, open_supervisor, transition_log
 from mcp_nursery.supervisor.config import Config, loader
+from mcp_nursery.supervisor.status import ServerStatus
 
 from .failures import SIGNAL_BASE, document_of, exit_code, message_of
 from .output import StdoutClosed, safe_text, warn, write_json
@@ -144,6 +146,23 @@ def found(options: Options) -> Config:
             "no configuration: there is no .mcp.json here; name a file with --config FILE, or see mcp-nursery import"
         )
     return config
+
+
+def check_server(config: Config, server: str | None) -> None:
+    """Refuse a server that is not configured.
+
+    Raises:
+        UnknownServer: There is none of that name.
+    """
+    names = [spec.name for spec in config.servers]
+    if server is not None and server not in names:
+        raise UnknownServer(server, get_close_matches(server, names))
+
+
+async def look(config: Config, take: Callable[[Supervisor], T]) -> tuple[T, Sequence[ServerStatus]]:
+    """What the configured servers have, and where each stands, every first attempt settled."""
+    async with servers_of(config) as supervisor:
+        return take(supervisor), supervisor.status()
 
 
 @asynccontextmanager

@@ -111,6 +111,11 @@ def error_of(status: ServerStatus) -> str | None:
     return safe_line(status.error or f"the server is {status.state}")
 
 
+def errors_of(statuses: Iterable[ServerStatus]) -> dict[str, str]:
+    """Why nothing of some servers can be used, by their names."""
+    return {status.name: error for status in statuses if (error := error_of(status))}
+
+
 def worked(statuses: Iterable[ServerStatus]) -> int:
     """The exit code of a command that started them all: 0 if one of them works, or none was to."""
     wanted = [status.state for status in statuses if status.state not in _OFF]
