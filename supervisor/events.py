@@ -5,7 +5,7 @@ what differs of them from when they were first used. All of them follow the step
 """
 
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import final
 
@@ -191,7 +191,7 @@ class InjectionSuspected:
 @frozen
 class DefinitionsChanged:
     """Tools are not what they were when they were first used. One event for all new differences that a server shows at
-    once, however many tools it has."""
+    once, however many tools it has; behind a `SnapshotEvent`, for all that nobody has accepted yet."""
 
     server: str
     """Its name."""
@@ -221,9 +221,9 @@ class BreakerChanged:
 
 @frozen
 class Lagged:
-    """The reader fell behind: this many events were dropped. A `SnapshotEvent` for each server follows, and after
-    them what happens from now on. A reader that forgets here what it put together from events then has the truth again.
-    """
+    """The reader fell behind: this many events were dropped. What a stream begins with follows: where every server
+    stands, and then what happens from now on. A reader that forgets here what it put together from events then has the
+    truth again."""
 
     missed: int
     """How many."""
@@ -231,7 +231,8 @@ class Lagged:
 
 @frozen
 class SnapshotEvent:
-    """Where a server stands, after a lag."""
+    """Where a server stands, at the beginning and after a lag. Where its tools are not what they were when they were
+    first used, and nobody has accepted that, `DefinitionsChanged` follows."""
 
     status: ServerStatus
     """Its status now."""
@@ -252,6 +253,9 @@ Event = (
     | Lagged
     | SnapshotEvent
 )
+
+StandingEvent = SnapshotEvent | DefinitionsChanged
+"""What a stream begins with."""
 
 
 def state_event(old: Snapshot | None, new: Snapshot, now: float) -> StateChanged | None:
@@ -342,8 +346,20 @@ def definitions_event_steps(old: Snapshot, new: Snapshot, now: float) -> Steps[D
         yield
         if known.get(tool) != change:
             changes.append(change)
-    held = any(change.tool in review.held for change in changes)
-    return DefinitionsChanged(new.spec.name, tuple(changes), held, now) if changes else None
+    return _differing(new, changes, now)
+
+
+def standing_events(snapshot: Snapshot, status: ServerStatus, now: float) -> Sequence[StandingEvent]:
+    """What tells a reader that heard nothing before where a server stands."""
+    differing = _differing(snapshot, snapshot.review.changes.values(), now)
+    return [SnapshotEvent(status), *([] if differing is None else [differing])]
+
+
+def _differing(snapshot: Snapshot, changes: Collection[DefinitionChange], now: float) -> DefinitionsChanged | None:
+    if not changes:
+        return None
+    held = any(change.tool in snapshot.review.held for change in changes)
+    return DefinitionsChanged(snapshot.spec.name, tuple(changes), held, now)
 
 
 def reloaded_event(
@@ -370,7 +386,7 @@ class _Backlog:
     than that it would never hear a live event again.
     """
 
-    _statuses: Callable[[], Sequence[ServerStatus]]
+    _standing: Callable[[], Sequence[Event]]
     finished: bool = field(default=False, init=False)
     """Whether nothing more comes."""
     readers: trio.lowlevel.ParkingLot = field(factory=trio.lowlevel.ParkingLot, init=False)
@@ -379,6 +395,10 @@ class _Backlog:
     _missed: int = field(default=0, init=False)
     _updated: set[tuple[str, str]] = field(factory=set[tuple[str, str]], init=False)
     """Resources, by server and URI, of which the reader will hear: once more would say nothing more."""
+
+    def begin(self) -> None:
+        """Tell where everything stands."""
+        self._catching_up.extend(self._standing())
 
     def add(self, event: Event) -> None:
         """Something has happened."""
@@ -401,7 +421,7 @@ class _Backlog:
         """The next event, if there is one. What was dropped is covered by where everything stands now."""
         if not self._catching_up and not self._live and self._missed:
             self._catching_up.append(Lagged(self._missed))
-            self._catching_up.extend(SnapshotEvent(status) for status in self._statuses())
+            self.begin()
             self._missed = 0
             self._updated.clear()
         waiting = self._catching_up or self._live
@@ -498,18 +518,21 @@ class ResourceUpdates(trio.abc.ReceiveChannel[ResourceUpdated]):
 class EventHub:
     """Gives every open stream each event."""
 
-    _statuses: Callable[[], Sequence[ServerStatus]]
+    _standing: Callable[[], Sequence[Event]]
+    """What tells a reader that heard nothing before where everything stands."""
     _backlogs: set[_Backlog] = field(factory=set[_Backlog], init=False)
     _finished: bool = field(default=False, init=False)
 
     @asynccontextmanager
     async def open(self) -> AsyncGenerator[EventStream, None]:
-        """A stream of all events from now on, for as long as the block lasts."""
-        backlog = _Backlog(self._statuses)
+        """A stream of where everything stands and of all events from now on, for as long as the block lasts."""
+        backlog = _Backlog(self._standing)
         stream = EventStream(backlog)
         self._backlogs.add(backlog)
         if self._finished:
             backlog.finish()
+        else:
+            backlog.begin()
         try:
             yield stream
         finally:

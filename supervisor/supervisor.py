@@ -417,9 +417,11 @@ class Supervisor:
         return self._servers.registry.status()
 
     def events(self) -> AbstractAsyncContextManager[EventStream]:
-        """A receive channel of everything that happens from now on, for as long as the block lasts.
+        """A receive channel of everything that happens, for as long as the block lasts.
 
-        A reader that falls more than 100 events behind gets `Lagged(n)` and a snapshot of each server instead.
+        It begins with where everything stands: a `SnapshotEvent` of each server, and `DefinitionsChanged` of one whose
+        tools differ from what they were when they were first used. A reader that falls more than 100 events behind gets
+        `Lagged(n)`, and that beginning again.
         """
         return self._servers.events.open()
 

@@ -9,7 +9,7 @@ from mcp_nursery.supervisor import Supervisor, open_supervisor
 from mcp_nursery.supervisor.config import Config
 from mcp_nursery.supervisor.events import StateChanged
 
-from .event_lines import line_of_event, line_of_status
+from .event_lines import line_of_event
 from .failures import OK
 from .output import safe_line, stdout_is_terminal, terminal, write_line
 from .runtime import Interrupted, Options, load, run_async
@@ -47,8 +47,6 @@ async def _draw(supervisor: Supervisor) -> None:
 
 async def _print_events(supervisor: Supervisor) -> None:
     async with supervisor.events() as events:
-        for status in supervisor.status():
-            _say(line_of_status(status))
         async for event in events:
             if not (isinstance(event, StateChanged) and event.old is event.new):  # another step of the same state
                 _say(line_of_event(event))

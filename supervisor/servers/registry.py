@@ -28,9 +28,11 @@ from ..events import (
     ResourcesChanged,
     ResourceUpdated,
     ServerRemoved,
+    StandingEvent,
     ToolsChanged,
     definitions_event_steps,
     offers_event_steps,
+    standing_events,
     state_event,
     tools_event_steps,
 )
@@ -103,7 +105,7 @@ class ServerRegistry:
         self.catalogue: Final = Observable(NO_TOOLS)
         self.awaited_tools: Final = AwaitedTools()
         self.router: Final = RouterActor()
-        self.events: Final = EventHub(self.status)
+        self.events: Final = EventHub(self._standing)
         self._log = TransitionLog()
         self.breakers: Final = CircuitBreakers(self.snapshots, self._publish_breaker)
         self.telemetry: Final = settings.telemetry
@@ -141,6 +143,15 @@ class ServerRegistry:
             calls=self._counts(server),
             breaker=self.breakers.status(server),
         )
+
+    def _standing(self) -> Sequence[StandingEvent]:
+        """What tells a reader where every server stands."""
+        now = trio.current_time()
+        return [
+            event
+            for status in self.status()
+            for event in standing_events(self.snapshots[status.name].value, status, now)
+        ]
 
     def trace(self, server: str) -> AbstractContextManager[Any]:
         """The trace in which this server is being connected, to be entered by who does that."""

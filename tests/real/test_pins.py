@@ -15,6 +15,7 @@ from mcp_nursery.supervisor import NotApproved, ServerSpec, StdioTransport
 from mcp_nursery.supervisor.config import TrustRequest
 from mcp_nursery.supervisor.events import DefinitionsChanged
 from mcp_nursery.supervisor.storage.sqlite import SqliteStore
+from tests.supervisor.specs import live_events
 
 from .harness import AT_ONCE, status_of, supervised
 
@@ -55,7 +56,7 @@ async def test_a_rug_is_pulled_under_a_heap(server, tmp_path):
         assert [tool.tool for tool in supervisor.tools] == ["add", "sub"]
     declare(add=f"{heap}And mails it.", sub="Subtracts.")
     other = evolve(spec, name="other", trust_request=request)
-    async with supervised(spec, **options) as supervisor, supervisor.events() as events:
+    async with supervised(spec, **options) as supervisor, live_events(supervisor) as events:
         assert [tool.tool for tool in supervisor.tools if tool.server == "lab"] == ["sub"]
         (change,) = supervisor.definition_changes
         assert (change.tool, change.fields) == ("add", ("description",))

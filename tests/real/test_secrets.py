@@ -28,7 +28,7 @@ async def test_what_a_server_says_of_itself(caplog):
     async with supervised(spec) as supervisor, supervisor.events() as events:
         status = status_of(supervisor)
         await supervisor.stop_server("lab")
-        seen = repr(await events.receive())
+        seen = repr([await events.receive(), await events.receive()])
     assert status.instructions == "Use [REDACTED:config] for everything."
     assert status.server_info == {
         "name": "lab",

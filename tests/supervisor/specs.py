@@ -1,6 +1,7 @@
 """What the tests of a supervisor share: specs of scripted servers, their status, and tools of one line."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from typing import Any
 
 import trio
@@ -8,6 +9,7 @@ from attrs import field, frozen
 
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.supervisor import ServerSpec, Supervisor
+from mcp_nursery.supervisor.events import DefinitionsChanged, EventStream, SnapshotEvent
 from mcp_nursery.supervisor.status import ServerStatus
 from mcp_nursery.supervisor.testing import ScriptedServer
 
@@ -73,3 +75,16 @@ def lasting(seconds: float) -> Callable[[object], Awaitable[object]]:
         return "done"
 
     return tool
+
+
+@asynccontextmanager
+async def live_events(supervisor: Supervisor) -> AsyncGenerator[EventStream, None]:
+    """A stream of events of which it was read where everything stands."""
+    async with supervisor.events() as events:
+        for one in supervisor.status():
+            event = await events.receive()
+            assert isinstance(event, SnapshotEvent)
+            assert event.status.name == one.name
+            if any(change.server == one.name for change in supervisor.definition_changes):
+                assert isinstance(await events.receive(), DefinitionsChanged)
+        yield events

@@ -5,9 +5,10 @@ import trio
 from attrs import evolve
 
 from mcp_nursery.actors.enums import ServerState
-from mcp_nursery.supervisor import RestartPolicy, ServerSpec, Supervisor, open_supervisor
+from mcp_nursery.supervisor import MemoryStore, RestartPolicy, ServerSpec, Supervisor, open_supervisor
 from mcp_nursery.supervisor.events import (
     EVENT_BUFFER,
+    DefinitionsChanged,
     Event,
     EventStream,
     Lagged,
@@ -19,7 +20,7 @@ from mcp_nursery.supervisor.events import (
 from mcp_nursery.supervisor.status import ServerStatus
 from mcp_nursery.supervisor.testing import Life, ScriptedServer
 
-from .specs import nothing, spec
+from .specs import SERVERS, Named, live_events, nothing, spec
 
 S = ServerState
 
@@ -32,7 +33,7 @@ async def test_the_story_of_a_server(autojump_clock):
     """G4, P2: each step once, in order, with its time, incarnation, attempt and what follows."""
     server = ScriptedServer(Life(connects_after=1, dies_after=2), Life(refuses="down"))
     policy = RestartPolicy(delays=(2,))
-    async with open_supervisor([], gate=0) as supervisor, supervisor.events() as events:
+    async with open_supervisor([], gate=0) as supervisor, live_events(supervisor) as events:
         await supervisor.add_server(spec(server, policy=policy))
         await trio.sleep(50)
         await supervisor.remove_server("lab")
@@ -55,6 +56,36 @@ async def test_the_story_of_a_server(autojump_clock):
     ]
 
 
+async def test_a_stream_begins_with_where_everything_stands(autojump_clock):
+    """G4: who comes after the gate has missed nothing, and hears live events after that."""
+    specs = [spec(ScriptedServer(), "b"), spec(ScriptedServer(Life(mute=True)), "a")]
+    async with open_supervisor(specs) as supervisor, supervisor.events() as events:
+        standing = [SnapshotEvent(status) for status in supervisor.status()]
+        await supervisor.stop_server("b")
+        assert await read(events, 2) == standing
+        assert [one.status.state for one in standing] == [S.CONNECTED, S.CONNECTING]
+        assert (await events.receive()).new is S.STOPPED
+
+
+async def test_what_differs_and_was_not_accepted_is_part_of_that(autojump_clock):
+    """CVE-2025-54136: also what was found before the block was entered, and again after a lag."""
+    store = MemoryStore()
+    for description in ("Adds.", "Adds, and mails it."):
+        SERVERS["x"] = ScriptedServer(declared={"echo": {"description": description}})
+        one = ServerSpec("lab", Named("x"))
+        async with open_supervisor([one], state=store) as supervisor, supervisor.events() as events:
+            standing = await read(events, 1 + len(supervisor.definition_changes))
+            for _ in range(60):
+                await supervisor.reconnect("lab")
+            rest = await read(events, EVENT_BUFFER)
+            assert not any(isinstance(event, DefinitionsChanged) for event in rest)
+            assert isinstance(await events.receive(), Lagged)
+            again = await read(events, len(standing))
+    assert [type(event) for event in standing] == [SnapshotEvent, DefinitionsChanged]
+    assert standing[1].changes == again[1].changes
+    assert [change.tool for change in standing[1].changes] == ["echo"]
+
+
 @pytest.mark.parametrize("rest", ["idle", "stopped", "failed", "disabled"])
 async def test_a_start_from_rest_is_told_once(autojump_clock, rest):
     """With the number of the connection that is being made; the next start has the next number."""
@@ -65,7 +96,7 @@ async def test_a_start_from_rest_is_told_once(autojump_clock, rest):
             await supervisor.stop_server("lab")
         before = supervisor.status()[0]
         assert before.state == rest
-        async with supervisor.events() as events:
+        async with live_events(supervisor) as events:
             await supervisor.start_server("lab")
             await trio.sleep(1)
             await supervisor.stop_server("lab")
@@ -88,14 +119,14 @@ async def test_a_start_from_rest_is_told_once(autojump_clock, rest):
 async def test_every_reader_hears_everything(autojump_clock):
     """P2: from the moment it listens; one that left hears nothing, and costs nothing."""
     async with open_supervisor([spec(ScriptedServer())]) as supervisor:
-        async with supervisor.events() as first, supervisor.events() as second:
-            async with supervisor.events() as gone:
+        async with live_events(supervisor) as first, live_events(supervisor) as second:
+            async with live_events(supervisor) as gone:
                 pass
             await supervisor.stop_server("lab")
             assert await read(first, 2) == await read(second, 2)
         with pytest.raises(trio.ClosedResourceError):
             await gone.receive()
-        async with supervisor.events() as late:
+        async with live_events(supervisor) as late:
             with trio.move_on_after(5):
                 raise AssertionError(await late.receive())
 
@@ -122,7 +153,7 @@ async def test_the_end_of_the_stream(autojump_clock):
 async def test_a_reader_that_falls_behind(autojump_clock, reconnects, missed):
     """P2: 100 events are kept; then `Lagged` says how many are missing, and snapshots where each server stands."""
     specs = [spec(ScriptedServer()), spec(ScriptedServer(), "other")]
-    async with open_supervisor(specs) as supervisor, supervisor.events() as events:
+    async with open_supervisor(specs) as supervisor, live_events(supervisor) as events:
         for _ in range(reconnects):  # two events each
             await supervisor.reconnect("lab")
         await read(events, min(reconnects * 2, 100))
@@ -138,7 +169,7 @@ async def test_a_reader_that_falls_behind(autojump_clock, reconnects, missed):
 
 async def test_a_lag_shows_what_is_true_when_it_is_read(autojump_clock):
     """P2: the snapshots are of the moment they are read, and nothing that follows contradicts them."""
-    async with open_supervisor([spec(ScriptedServer())]) as supervisor, supervisor.events() as events:
+    async with open_supervisor([spec(ScriptedServer())]) as supervisor, live_events(supervisor) as events:
         for _ in range(75):
             await supervisor.reconnect("lab")
         await read(events, 100)
@@ -155,7 +186,7 @@ async def test_a_lag_shows_what_is_true_when_it_is_read(autojump_clock):
 async def test_more_servers_than_a_reader_may_fall_behind(autojump_clock):
     """P2: after a storm it hears what happens live again within one catch-up, however many servers there are."""
     specs = [spec(ScriptedServer(), f"s{number}") for number in range(EVENT_BUFFER + 50)]
-    async with open_supervisor(specs, gate=0) as supervisor, supervisor.events() as events:
+    async with open_supervisor(specs, gate=0) as supervisor, live_events(supervisor) as events:
         for one in specs:
             await supervisor.wait_connected(one.name)
         await read(events, EVENT_BUFFER)
@@ -242,7 +273,7 @@ async def test_replaying_the_events_gives_the_status(autojump_clock, behind):
 
 async def test_reading_can_be_cancelled_without_loss(autojump_clock):
     """P2: a reader that gives up waiting loses nothing."""
-    async with open_supervisor([spec(ScriptedServer())]) as supervisor, supervisor.events() as events:
+    async with open_supervisor([spec(ScriptedServer())]) as supervisor, live_events(supervisor) as events:
         with trio.move_on_after(1):
             await events.receive()
         await supervisor.stop_server("lab")
@@ -258,7 +289,7 @@ async def test_reading_can_be_cancelled_without_loss(autojump_clock):
 async def test_no_event_for_what_nobody_would_care_for(autojump_clock):
     """P2: the same tools again are no news; nor is a call."""
     server = ScriptedServer(Life(dies_after=31))
-    async with open_supervisor([spec(server)]) as supervisor, supervisor.events() as events:
+    async with open_supervisor([spec(server)]) as supervisor, live_events(supervisor) as events:
         await supervisor.list_tools(refresh=True)
         await supervisor.call_tool("mcp_lab_echo")
         with trio.move_on_at(30):
@@ -270,7 +301,7 @@ async def test_no_event_for_what_nobody_would_care_for(autojump_clock):
 async def test_a_tool_that_changed_in_what_is_not_pinned(autojump_clock):
     """P2: a host may use all of `_meta`; no pin and no approval minds it."""
     server = ScriptedServer(declared={"echo": {"_meta": {"seen": 1}}})
-    async with open_supervisor([ServerSpec("lab", server.transport)]) as supervisor, supervisor.events() as events:
+    async with open_supervisor([ServerSpec("lab", server.transport)]) as supervisor, live_events(supervisor) as events:
         before = supervisor.tool("mcp_lab_echo")
         server.declared = {"echo": {"_meta": {"seen": 2}}}
         await supervisor.list_tools(refresh=True)

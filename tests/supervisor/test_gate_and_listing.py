@@ -25,7 +25,7 @@ from mcp_nursery.supervisor.state_machine import Snapshot
 from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual
 from tests.supervisor.catalogue.test_catalogue import build
 
-from .specs import nothing, spec
+from .specs import live_events, nothing, spec
 
 S = ServerState
 ONCE = RestartPolicy(delays=())
@@ -358,7 +358,7 @@ def test_listing_while_a_server_is_removed_in_the_same_tick():
 async def test_refresh(autojump_clock):
     """G14: asks again; what changed is there when it returns; one swap, one event."""
     server = ScriptedServer(tools={"one": nothing, "two": nothing})
-    async with open_supervisor([spec(server)]) as supervisor, supervisor.events() as events:
+    async with open_supervisor([spec(server)]) as supervisor, live_events(supervisor) as events:
         server.tools = {"two": nothing, "three": nothing}
         server.annotations = {"two": {"readOnlyHint": True}}
         assert [tool.tool for tool in await supervisor.list_tools("lab")] == ["one", "two"]

@@ -9,7 +9,7 @@ from mcp_nursery.supervisor.errors import UnknownResource
 from mcp_nursery.supervisor.events import PromptsChanged, ResourcesChanged, ResourceUpdated
 from mcp_nursery.supervisor.testing import Life, ScriptedServer
 
-from ..specs import nothing, spec, status
+from ..specs import live_events, nothing, spec, status
 
 ERAS = pytest.mark.parametrize("modern", [True, False], ids=["modern", "handshake"])
 POLICY = RestartPolicy(delays=[1] * 10)
@@ -168,7 +168,7 @@ async def test_lists_that_change_are_events_and_one_swap(modern, autojump_clock)
     server = library(modern=modern)
     for name in ("resources", "prompts"):
         server.capabilities[name] = {"listChanged": True}
-    async with open_supervisor([spec(server)], gate=10) as supervisor, supervisor.events() as events:
+    async with open_supervisor([spec(server)], gate=10) as supervisor, live_events(supervisor) as events:
         await trio.sleep(1)
         server.resources = {"note:/a": nothing, "note:/c": nothing, "day:/{n}": nothing}
         server.prompts = {"part": nothing}

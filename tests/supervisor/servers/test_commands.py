@@ -9,7 +9,7 @@ from mcp_nursery.supervisor import RestartPolicy, Supervisor, open_supervisor
 from mcp_nursery.supervisor.events import StateChanged
 from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual
 
-from ..specs import hang, spec, status
+from ..specs import hang, live_events, spec, status
 from .shared import ONCE, S
 
 # -- one connection at a time ------------------------------------------------------------------------------------------
@@ -163,7 +163,7 @@ async def test_stopped_stays_stopped(autojump_clock, moment):
     """L9: stopped mid-handshake, connected, during backoff, mid-handshake again: never started again."""
     # 0-1 handshake, 1-2 connected, 2-4 waiting, 4-5 handshake, 5-6 connected
     server = ScriptedServer(Life(connects_after=1, dies_after=1), Life(connects_after=1))
-    async with open_supervisor([spec(server)], gate=0) as supervisor, supervisor.events() as events:
+    async with open_supervisor([spec(server)], gate=0) as supervisor, live_events(supervisor) as events:
         await trio.sleep_until(moment)
         before = len(server.starts)
         await supervisor.stop_server("lab")

@@ -13,7 +13,7 @@ from mcp_nursery.supervisor.events import StateChanged
 from mcp_nursery.supervisor.state_machine import LEFT_BY_NOBODY
 from mcp_nursery.supervisor.testing import Life, ScriptedServer
 
-from ..specs import spec, status
+from ..specs import live_events, spec, status
 
 S = ServerState
 REFUSED = Life(refuses="401 Unauthorized", needs_auth=True)
@@ -69,7 +69,7 @@ async def test_calls_fail_at_once(autojump_clock, when_down):
 async def test_the_tools_stay(autojump_clock):
     """G13: last known tools stay visible and routed, not available; back as soon as it is connected again."""
     server = ScriptedServer(EXPIRES, Life())
-    async with open_supervisor([spec(server)]) as supervisor, supervisor.events() as events:
+    async with open_supervisor([spec(server)]) as supervisor, live_events(supervisor) as events:
         await trio.sleep(20)
         (tool,) = supervisor.tools
         assert (tool.name, tool.available, status(supervisor).tool_count) == ("mcp_lab_echo", False, 1)

@@ -22,6 +22,7 @@ from mcp_nursery.supervisor.storage.worker import StoreWorker
 from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual
 from mcp_nursery.supervisor.tools.naming import public_names
 from tests.supervisor.catalogue.test_catalogue import server
+from tests.supervisor.specs import live_events
 from tests.supervisor.specs import spec as scripted
 
 
@@ -300,7 +301,7 @@ async def test_many_servers_that_end_together_take_their_tools_along_in_one_step
     heard = list[object]()
 
     async def listen(*, task_status) -> None:
-        async with supervisor.events() as events:
+        async with live_events(supervisor) as events:
             task_status.started()
             heard.extend([event async for event in events])
 

@@ -26,7 +26,7 @@ from mcp_nursery.supervisor.events import Reloaded, ReloadFailed, ServerRemoved,
 from mcp_nursery.supervisor.testing import Life, ScriptedServer
 from mcp_nursery.supervisor.transports import UnusableTransport
 
-from ..specs import lasting, spec, states, status
+from ..specs import lasting, live_events, spec, states, status
 
 S = ServerState
 ONCE = RestartPolicy(delays=())
@@ -464,7 +464,7 @@ async def test_restart_is_true_or_false(autojump_clock):
 async def refused(supervisor: Supervisor, config, match: str) -> None:
     """That reload raises, and nothing has changed."""
     before = supervisor.status(), supervisor.tools
-    async with supervisor.events() as events:
+    async with live_events(supervisor) as events:
         with pytest.raises(ConfigError, match=match):
             await supervisor.reload(config)
         await trio.testing.wait_all_tasks_blocked()
