@@ -32,14 +32,14 @@ class Connection(Protocol):
 
     @property
     def heard_at(self) -> float:
-        """When the server was last heard of, on Trio's clock: any message counts, not only answers."""
+        """When the server last sent something, on Trio's clock: any message counts, not only answers."""
         ...
 
     async def handshake(self, era: "Era | None") -> "Handshake":
         """Open the conversation; `era` is what an earlier incarnation found.
 
         Raises:
-            HandshakeFailed: The server refused, vanished, or died of the probe.
+            HandshakeFailed: The server refused, disconnected, or exited on the probe.
         """
         ...
 
@@ -47,12 +47,12 @@ class Connection(Protocol):
         """Every page of `tools/list`; from then on these tools can be called.
 
         Raises:
-            HandshakeFailed: A page could not be had.
+            HandshakeFailed: A page could not be fetched.
         """
         ...
 
     async def list_others(self, kinds: "Collection[ListKind]") -> None:
-        """Every page of these lists, as far as the server has them. One that cannot be had stays as it was.
+        """Every page of these lists, if the server offers them. A list that cannot be fetched stays as it was.
 
         Raises:
             HandshakeFailed: The connection was lost.
@@ -61,7 +61,7 @@ class Connection(Protocol):
 
     @property
     def definitions(self) -> "Definitions":
-        """All that was listed, each list as it was had last."""
+        """All definitions, each list as it was last fetched."""
         ...
 
     def submit(self, requests: "Sequence[Request]") -> None:
@@ -69,7 +69,7 @@ class Connection(Protocol):
         ...
 
     async def answer(self, question: "Question") -> "Outcome":
-        """Have the host answer what the server asks. The caller's cancellation is the callback's."""
+        """Have the host answer a server's request for input. Cancelling the caller cancels the callback."""
         ...
 
     def send_round(self, again: "Round") -> None:
@@ -77,7 +77,7 @@ class Connection(Protocol):
         ...
 
     def cancel(self, *slots: "ReplySlot") -> None:
-        """Callers gave up: take their calls back, or tell the server with one write. Never waits."""
+        """Callers gave up: withdraw their calls, or tell the server with one write. Never waits."""
         ...
 
     async def room(self, limit: int) -> int:
@@ -85,7 +85,7 @@ class Connection(Protocol):
         ...
 
     def withdraw(self) -> None:
-        """Give up all that was not sent yet: its callers learn that it was not. Never waits."""
+        """Give up all calls that were not sent yet: their callers get `not_sent`. Never waits."""
         ...
 
     async def idle(self) -> None:
@@ -98,7 +98,7 @@ class Connection(Protocol):
         ...
 
     async def announce_roots(self) -> None:
-        """Tell the server that the host's roots are others, if it was told that there are any. Never raises."""
+        """Tell the server that the host's roots changed, if roots were advertised. Never raises."""
         ...
 
     def want(self, uris: frozenset[str]) -> None:
@@ -106,15 +106,15 @@ class Connection(Protocol):
         ...
 
     async def keep_subscribed(self, tell: Callable[[str, bool], None]) -> None:
-        """Subscribe to what is wanted until cancelled. `tell` is called with the URI of what has changed, and True; and
-        with False for what was just subscribed, or again after a gap. Never raises; may return."""
+        """Keep the wanted subscriptions until cancelled. `tell` is called with the URI of a changed resource and True;
+        and with False for one that was just subscribed, or again after a gap. Never raises; may return."""
         ...
 
     async def probe(self) -> None:
-        """Ask something that every server answers at once. Who asks looks at `heard_at` afterwards, not at the answer.
+        """Send what every server answers at once. The caller looks at `heard_at` afterwards, not at the answer.
 
         Raises:
-            HandshakeFailed: There was no answer, or one that is none of the protocol.
+            HandshakeFailed: There was no answer, or none that is valid.
         """
         ...
 
@@ -128,7 +128,7 @@ class Connection(Protocol):
 
 
 class HandshakeFailed(Exception):
-    """The connection opened, and the conversation did not."""
+    """The connection was opened, and the handshake failed."""
 
     def __init__(
         self, loss: "Loss", *, era: "Era | None" = None, probe_refused: bool = False, lost: bool = False

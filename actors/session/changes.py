@@ -43,14 +43,14 @@ from .handshake import BAD_ANSWER
 logger: Final = logging.getLogger(__name__)
 
 ACKNOWLEDGED_WITHIN = 10.0
-"""Seconds a server may take to acknowledge that we listen, or subscribe."""
+"""Seconds a server may take to acknowledge a subscription."""
 _PAUSES = (0.0, 1.0, 2.0, 5.0, 15.0, 30.0)
-"""Seconds until we listen again, the last for ever. A stream that held for the last of them begins anew."""
+"""Delays in seconds before listening again; the last repeats. A stream that lasted as long as that resets them."""
 
 Kinds = Collection[ListKind]
 Updated = Callable[[str, bool], None]
-"""Told of a resource, by the URI that was subscribed, and whether the server says so. If not, it was just subscribed,
-or subscribed anew: what happened before is not known."""
+"""Called with the URI of a subscribed resource, and whether the server reported a change. If not, it was just
+subscribed, or subscribed again: what changed before is unknown."""
 
 _TOOLS: Final = frozenset([ListKind.TOOLS])
 _RESOURCES: Final = frozenset([ListKind.RESOURCES, ListKind.TEMPLATES])
@@ -73,7 +73,7 @@ def _nobody(uri: str, certain: bool) -> None:  # noqa: FBT001
 
 @define(eq=False)
 class Changes:
-    """The message handler of one session, who listens on it, and who subscribes."""
+    """The changes of one session: its message handler, its listening and its subscriptions."""
 
     _server: str
     """Its name, for the log."""
@@ -94,14 +94,14 @@ class Changes:
     # -- lists ----------------------------------------------------------------------------------------------------
 
     def listed(self, kinds: Kinds) -> None:
-        """These are being listed: what was said of them before is settled by that."""
+        """These are being listed: that settles earlier notifications about them."""
         self._missed -= frozenset(kinds)
 
     async def watch(self, session: ClientSession, tell: Callable[[Kinds], None]) -> None:
         """Have `tell` called with the lists that changed or may have. Never raises for what a server does.
 
-        Returns at once where the server tells unasked; else it listens until cancelled, or until there is nothing more
-        to listen to.
+        Returns at once where the server notifies unasked; otherwise listens until cancelled, or until there is nothing
+        more to listen to.
         """
         self._notify = tell
         self._notice(self._missed)
@@ -144,7 +144,7 @@ class Changes:
         await (self._hold_streams(session) if modern else self._subscribe_each(session))
 
     def _hear_update(self, uri: str) -> None:
-        """Tell of a resource that is subscribed, or has this one under it."""
+        """Report the subscribed resource that is this one, or contains it."""
         while uri not in self._wanted:
             parent, slash, _ = uri.rstrip("/").rpartition("/")
             if not slash:
@@ -182,8 +182,8 @@ class Changes:
         return False
 
     async def _hold_streams(self, session: ClientSession) -> None:
-        """Since 2026-07-28: one stream for all of them. When others are wanted, the next one is there before this one
-        is given up, so that nothing is missed."""
+        """Since 2026-07-28: one stream for all of them. When the wanted ones change, the next stream is opened before
+        this one is closed, so that no change is missed."""
         held, known, wanted = trio.CancelScope(), frozenset[str](), frozenset[str]()
         async with trio.open_nursery() as nursery:
             while True:
@@ -217,10 +217,10 @@ class Changes:
     # -- streams --------------------------------------------------------------------------------------------------
 
     async def _listen(self, open_stream: Callable[[], Any], begun: Callable[..., None]) -> None:
-        """Listen, and again after each loss; return if the server has no such thing.
+        """Listen, and again after each loss; return if the server does not offer it.
 
         Args:
-            open_stream: Asks for it.
+            open_stream: Opens the stream.
             begun: Called with each stream that is acknowledged, and whether there was one before (`again`).
         """
         failures, acknowledged = 0, False

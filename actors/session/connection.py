@@ -32,7 +32,7 @@ from .tool_call import PreparedTools
 async def open_connection(
     carrier: Carrier, host: Host = NO_HOST, stderr_tail: Callable[[], str] = str
 ) -> AsyncGenerator[Connection, None]:
-    """Speak MCP on what carries its frames, until the block is left. The server may ask what `host` offers."""
+    """Speak MCP over a carrier until the block is left. The server may ask what `host` offers."""
     async with open_callbacks(host) as callbacks:
         offer = host.protocol if host.protocol in HANDSHAKE_PROTOCOL_VERSIONS else None
         endpoint = Endpoint(carrier, host.limits, server=host.server, offer=offer)
@@ -44,7 +44,7 @@ async def open_connection(
 
 
 class WiredConnection:
-    """A `Connection` on which requests of callers spawn no task and make no pass through the session."""
+    """A `Connection` on which requests of callers spawn no task and bypass the session."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class WiredConnection:
         self._era: Era | None = None
         self._tools = PreparedTools((), protocol_version="", stamp={})
         self._others: dict[str, PreparedRequest] = {}
-        """What is no tool call, by its method."""
+        """What writes requests other than tool calls, by method."""
 
     @property
     def pid(self) -> int | None:
@@ -162,14 +162,14 @@ class WiredConnection:
 
     def send_round(self, again: Round) -> None:
         """Start one more round of a call. See `Connection`."""
-        codec = again.slot.codec or self._codec(again.call)  # that of the round before, also if it is listed no more
+        codec = again.slot.codec or self._codec(again.call)  # of the round before, also if no longer listed
         if codec is None:
             again.slot.resolve(Unlisted())
         else:
             self._endpoint.post([_post(again.call, codec, round_params(again))])
 
     def cancel(self, *slots: ReplySlot) -> None:
-        """Take calls back, or tell the server. See `Connection`."""
+        """Withdraw calls, or tell the server. See `Connection`."""
         self._endpoint.cancel(*slots)
 
     async def room(self, limit: int) -> int:
@@ -193,7 +193,7 @@ class WiredConnection:
         await self._changes.watch(self._session, tell)
 
     async def announce_roots(self) -> None:
-        """Tell the server that the roots are others. See `Connection`."""
+        """Tell the server that the roots changed. See `Connection`."""
         if self._offers_roots:
             await announce_roots(self._session)
 
@@ -202,7 +202,7 @@ class WiredConnection:
         self._changes.want(uris)
 
     async def keep_subscribed(self, tell: Updated) -> None:
-        """Be subscribed to what is wanted. See `Connection`."""
+        """Keep the wanted subscriptions. See `Connection`."""
         await self._changes.keep_subscribed(self._session, tell)
 
     async def probe(self) -> None:

@@ -1,7 +1,7 @@
-"""Which era a server speaks. It is asked one question at a time, and `initialize` decides if it was asked both.
+"""Which era a server speaks. It gets one request at a time; if it gets both, the answer to `initialize` decides.
 
-A server that speaks both eras becomes one of the handshake when it answers `initialize`, whatever it answered before,
-so `initialize` is sent only if a probe that was read has no answer of any kind, and then its answer decides.
+A server that speaks both eras switches to the handshake era when it answers `initialize`, whatever it answered before.
+So `initialize` is sent only if the server has read the probe and not answered it, and then its answer decides.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -30,17 +30,17 @@ from ..messages import Handshake
 T = TypeVar("T")
 
 CLIENT_INFO = Implementation(name="mcp-nursery", version=version("mcp-nursery"))
-"""What servers are told of us."""
+"""How servers are told who connects."""
 
 PATIENCE = 1.0
-"""Seconds a server that has read the probe may stay mute before `initialize` is sent as well."""
+"""Seconds a server that has read the probe may stay silent before `initialize` is sent as well."""
 
 PRECEDENCE = 10.0
-"""Seconds that an answer to `initialize` is waited for although the probe has a good one. As long as a probe lives."""
+"""Seconds to wait for an answer to `initialize` although the probe has a good one: the timeout of a probe."""
 
 BAD_ANSWER = (MCPError, ValueError, RuntimeError)
-"""What the session raises for a refusal, an answer it cannot read (pydantic's `ValidationError` is a `ValueError`; what
-is nested too deep is another, or a `RecursionError`), and a version it does not share."""
+"""What the session raises for a refusal, for an answer it cannot read (pydantic's `ValidationError` is a `ValueError`;
+too deep nesting is another, or a `RecursionError`), and for a version it does not share."""
 
 
 async def _at_once() -> None:
@@ -54,19 +54,19 @@ async def negotiate(
     *,
     protocol: Protocol = "auto",
 ) -> Handshake:
-    """Open the conversation with as little traffic as what is remembered allows.
+    """Do the handshake with as few requests as the remembered facts allow.
 
     Args:
         session: Talks to the server.
         remembered: What an earlier conversation found.
-        taken: Returns once the server has read what it was sent, or if nobody can tell. A server may take long to
+        taken: Returns once the server has read what it was sent, or if that is unknown. A server may take long to
             start, and only one that has read a question can leave it unanswered.
         protocol: What is wanted. Unless it is `auto`, one question is asked, and what is remembered does not count.
 
     Raises:
         WrongProtocol: The server answers another version than the one that is wanted.
         MCPError: Refused, or the connection ended.
-        pydantic.ValidationError: An answer nobody can read.
+        pydantic.ValidationError: An answer is not valid.
         RuntimeError: No protocol version in common.
     """
     answered = False
@@ -94,11 +94,11 @@ def facts(session: ClientSession, *, era_answered: bool) -> Handshake:
 
 
 async def probe(session: ClientSession) -> None:
-    """Ask what every server answers at once: `ping` on older eras, `server/discover` on the modern one.
+    """Send what every server answers at once: `ping` on older eras, `server/discover` on the modern one.
 
     Raises:
         MCPError: Refused, or no answer.
-        pydantic.ValidationError: An answer nobody can read.
+        pydantic.ValidationError: An answer is not valid.
     """
     version = session.protocol_version
     assert version is not None  # the handshake came first
@@ -124,7 +124,7 @@ def check_protocol(protocol: Protocol, only: Era | None) -> None:
 
 
 async def _ask_for(session: ClientSession, protocol: Protocol) -> None:
-    """Open the conversation in the one way in which the server can answer what is wanted."""
+    """Do the handshake with the one request that can give the wanted version."""
     if protocol in MODERN_PROTOCOL_VERSIONS:
         await _discover(session, trio.Event(), trio.Event())
     else:
@@ -143,8 +143,8 @@ async def _handshake(session: ClientSession) -> None:
 
 
 async def _probe(session: ClientSession, taken: Callable[[], Awaitable[None]]) -> bool:
-    """Ask `server/discover`; when that is read and nothing comes of it, send `initialize` too, whose answer then
-    decides. Whether the server has answered the probe, and its era follows from that."""
+    """Send `server/discover`; if the server reads it and stays silent, send `initialize` too, whose answer then
+    decides. Returns whether the answer to the probe proves the era."""
     mute, answered = trio.Event(), trio.Event()
     probe, offer = _Attempt(partial(_discover, session, mute, answered)), _Attempt(session.initialize)
     async with trio.open_nursery() as nursery:
@@ -163,9 +163,9 @@ async def _probe(session: ClientSession, taken: Callable[[], Awaitable[None]]) -
 
 
 async def _discover(session: ClientSession, mute: trio.Event, answered: trio.Event) -> DiscoverResult:
-    """Ask `server/discover`, for longer than a probe lives unless it is known to be mute: it may not run yet.
+    """Send `server/discover`. Wait longer than for a probe unless the server is known to be silent: it may still start.
 
-    A refusal that names a version we share is asked about that one. `answered` is set with the first answer of all.
+    If a refusal names a shared version, ask again with that one. `answered` is set with the first answer.
     """
     version = LATEST_MODERN_VERSION
     while True:
@@ -196,7 +196,7 @@ async def _answered_or_mute(
     taken: Callable[[], Awaitable[None]],
     mute: trio.Event,
 ) -> None:
-    """Wait until the probe is over, or the server is mute: it has read it, and a second has gone by without a word."""
+    """Wait until the probe is over, or the server stays silent for a second after it has read it."""
     async with trio.open_nursery() as nursery:
 
         async def listen() -> None:
@@ -214,7 +214,7 @@ async def _answered_or_mute(
 
 
 async def _settled(probe: "_Attempt[DiscoverResult]", offer: "_Attempt[InitializeResult]") -> None:
-    """Wait until `initialize` has a good answer, or there is no use in waiting for one."""
+    """Wait until `initialize` has a good answer, or waiting for one cannot help."""
     async with trio.open_nursery() as nursery:
 
         async def hold_against(patience: trio.CancelScope) -> None:
@@ -233,7 +233,7 @@ async def _settled(probe: "_Attempt[DiscoverResult]", offer: "_Attempt[Initializ
 async def _settle_refused(
     session: ClientSession, probe: "_Attempt[DiscoverResult]", offer: "_Attempt[InitializeResult]"
 ) -> None:
-    """Go on where no question got a good answer."""
+    """Continue after no request got a good answer."""
     if offer.error is not None:
         if not _knows_no_handshake(offer.error):
             raise offer.error
@@ -257,7 +257,7 @@ def _is_modern_only(refusal: Exception) -> bool:
 
 
 def _versions_named(refusal: Exception) -> Sequence[str] | None:
-    """The versions that a refusal for the version's sake names; None if it is none, or cannot be read."""
+    """The versions that the error of an unsupported version names; None if it is another error, or cannot be read."""
     if not isinstance(refusal, MCPError) or refusal.code != UNSUPPORTED_PROTOCOL_VERSION:
         return None
     try:

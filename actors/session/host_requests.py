@@ -1,6 +1,6 @@
 """What a server asks of its host: the host's callbacks in the shape the SDK's session takes them.
 
-Since 2026-07-28 a server asks in the middle of a call: its question goes to the callbacks, and the call is sent again.
+Since 2026-07-28 a server answers a call with a request for input: it goes to the callbacks, and the call is sent again.
 """
 
 import logging
@@ -42,12 +42,12 @@ from ..roots import root_uris
 logger: Final = logging.getLogger(__name__)
 
 _BACKLOG = 1024
-"""Log messages a slow callback may fall behind."""
+"""Log messages that may wait for a slow callback."""
 
 
 @dataclass(kw_only=True)
 class CallContext(ClientRequestContext):
-    """Of a question that came as a result of a call."""
+    """The context of a request for input that came as the result of a call."""
 
     tool: str
     """The server's own name of the tool that asks, of the prompt, or the URI."""
@@ -66,7 +66,7 @@ class SessionCallbacks(TypedDict, total=False):
 
 @asynccontextmanager
 async def open_callbacks(host: Host) -> AsyncGenerator[SessionCallbacks, None]:
-    """What the session is given of this host, for as long as the block lasts."""
+    """The session's callbacks for this host, while the block lasts."""
     offered = _answering(host)
     if host.callbacks.log is None:
         if host.logger is not None:
@@ -104,7 +104,7 @@ async def _list_roots(roots: Roots, message: ServerMessage[None]) -> ListRootsRe
 
 
 async def announce_roots(session: ClientSession) -> None:
-    """Tell the server that the roots are others, if its protocol has such a thing: in the newest it asks each time."""
+    """Tell the server that the roots changed, if its protocol has that notification: in the newest servers ask anew."""
     if session.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS:
         await session.send_notification(RootsListChangedNotification())
 

@@ -37,19 +37,19 @@ from .handshake import BAD_ANSWER
 logger: Final = logging.getLogger(__name__)
 
 _PAGE_LIMIT = 1000
-"""Pages after which a listing ends: a server that invents a new cursor for ever must not hold its own start."""
+"""Pages after which a listing ends: a server that invents a new cursor for ever must not block its own start."""
 
 _MOST_LISTED = 10_000
-"""Tools, or resources, or others, after which a listing ends."""
+"""Entries after which a listing ends."""
 
 _NAME_LIMIT = 1024
 """Characters of a name; the protocol recommends at most 128."""
 
 _URI_LIMIT = 8192
-"""Characters of a URI, or of a template for some: what servers of HTTP usually take."""
+"""Characters of a URI or a URI template: what HTTP servers usually accept."""
 
 _AT_ONCE = 50
-"""Entries that are looked at in a row."""
+"""Entries that are checked in a row."""
 
 
 class TooLarge(MCPError):
@@ -65,17 +65,17 @@ class _Listing:
     field: str
     """Of `Definitions`."""
     name: str
-    """Which of an entry's fields tells it from the others."""
+    """The field that identifies an entry."""
     longest: int
-    """Characters of that."""
+    """The most characters of that field."""
     page: type[PaginatedResult]
     ask: Callable[[ClientSession, PaginatedRequestParams | None], Awaitable[PaginatedResult]]
 
     def entries(self, some: Sequence[object]) -> list[Any]:
-        """What these are.
+        """These entries, validated.
 
         Raises:
-            pydantic.ValidationError: One is none.
+            pydantic.ValidationError: An entry is not valid.
         """
         key = LISTED[self.method]
         page = self.page.model_validate({key: some}, by_name=False)
@@ -129,14 +129,14 @@ class Lists:
         self._server = server
         self._sizes = dict.fromkeys(ListKind, 0)
         self._failed: set[ListKind] = set()
-        """What could not be listed, and the log has it."""
+        """Lists whose failure was logged."""
 
     async def fetch(self, kind: ListKind) -> None:
-        """Every page of one list. What it had before stays if that fails.
+        """Fetch every page of one list. If that fails, the list stays as it was.
 
         Raises:
             MCPError: A page was refused, the lists are too large, or the connection ended.
-            pydantic.ValidationError: A page that is none.
+            pydantic.ValidationError: A page is not valid.
         """
         before, self._sizes[kind] = self._sizes[kind], 0
         try:
@@ -147,7 +147,7 @@ class Lists:
         self.definitions = evolve(self.definitions, **{_LISTINGS[kind].field: entries})
 
     async def try_fetch(self, kinds: Collection[ListKind]) -> None:
-        """The same of several at once, those that the server offers. What fails is logged, once for each kind."""
+        """Fetch several lists at once, if the server offers them. Failures are logged, once for each kind."""
         offered = _offered(self._session.server_capabilities, kinds)
         if offered:
             async with trio.open_nursery() as nursery:
@@ -169,7 +169,7 @@ class Lists:
 
     async def _every_page(self, kind: ListKind) -> tuple[Any, ...]:
         """All entries, in the server's order. A name that comes twice counts once; a cursor that comes twice ends the
-        list. What nobody could use or show is left out."""
+        list. Entries that cannot be used or shown are left out."""
         sieve = _Sieve(_LISTINGS[kind], modern=self._session.protocol_version in MODERN_PROTOCOL_VERSIONS)
         cursors: set[str] = set()
         cursor: str | None = None
@@ -206,7 +206,7 @@ class Lists:
 
 def definitions_steps(listed: Iterable[tuple[str, object]]) -> Steps[Definitions]:
     """What a server has listed some time ago: each entry as it was on its page, with the field of `Definitions` that it
-    belongs to. What nobody could use or show is left out.
+    belongs to. Entries that cannot be used or shown are left out.
 
     Raises:
         ValueError: One is no such entry.
@@ -220,7 +220,7 @@ def definitions_steps(listed: Iterable[tuple[str, object]]) -> Steps[Definitions
 
 
 def _offered(capabilities: ServerCapabilities | None, kinds: Collection[ListKind]) -> Sequence[ListKind]:
-    """Those that the server says it has."""
+    """Those that the server advertises."""
     if capabilities is None:
         return ()
     has = {
@@ -239,12 +239,12 @@ def _header_problem(entry: Any) -> str | None:
 
 @define(eq=False)
 class _Sieve:
-    """Keeps the entries of one list that can be used and shown. What was left out is told once for each reason, with
-    one of the names."""
+    """Keeps the entries of one list that can be used and shown. The others are logged, once for each reason, with one
+    of their names."""
 
     _listing: _Listing
     _modern: bool = field(alias="modern")
-    """Its era has arguments repeated in headers: a tool that has them so wrongly must not be called."""
+    """Its era repeats arguments in headers: a tool whose annotations for that are invalid must not be called."""
     kept: dict[str, Any] = field(factory=dict[str, Any], init=False)
     """By name."""
     _reasons: dict[str, tuple[str, int]] = field(factory=dict[str, tuple[str, int]], init=False)
@@ -253,7 +253,7 @@ class _Sieve:
         """Add the entries of one page.
 
         Raises:
-            pydantic.ValidationError: One is none.
+            pydantic.ValidationError: An entry is not valid.
         """
         for at in range(0, len(page), _AT_ONCE):
             for entry in self._listing.entries(page[at : at + _AT_ONCE]):
@@ -283,7 +283,7 @@ class _Sieve:
         return TOO_DEEP if nested_too_deep([[*schemas, entry.meta]]) else None
 
     def log(self) -> None:
-        """Tell what was left out."""
+        """Log what was left out."""
         for reason, (name, count) in self._reasons.items():
             more = f" and {count - 1} more" if count > 1 else ""
             hidden = HIDE_SECRETS.get()(name)

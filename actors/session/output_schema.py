@@ -13,13 +13,13 @@ from .schema_cost import LIMIT, SchemaCost, steps_for_a_character
 logger: Final = logging.getLogger(__name__)
 
 _TAME: Final = 64
-"""Steps for each value up to which nobody counts the values of a small result."""
+"""Steps for each value up to which the values of a small result are not counted."""
 _DESCRIBABLE: Final = 1000
 """Steps for each value up to which an error is described, which may take a thousand times as long as to find it."""
 _VALUES: Final = 20_000
 """Values in a schema up to which it is compiled: some hundredths of a second."""
 _PATTERN_SIZE: Final = 16 << 10
-"""Bytes of a compiled pattern: one of as many takes 1 us for each character of a text that is made for it."""
+"""Bytes of a compiled pattern: one of this size takes 1 us for each character of the worst text."""
 _MESSAGE: Final = 1000
 """Characters of an error: it quotes the content."""
 
@@ -51,7 +51,7 @@ class OutputSchema:
         self._validator = _compiled(schema) if compilable else None
 
     def check(self, content: object, *, small: bool = False) -> Steps[None]:
-        """Hold content against it; `small`: it came in a message that is seen to in one go.
+        """Check content against it; `small`: it came in a message that is processed in one go.
 
         Raises:
             SchemaViolation: It does not fit.
@@ -82,10 +82,10 @@ class OutputSchema:
 
 
 def _compiled(schema: dict[str, Any]) -> jsonschema_rs.Validator | None:
-    """None if a pattern in it is one that no linear engine takes.
+    """The compiled schema; None if a linear engine refuses a pattern in it.
 
     Raises:
-        SchemaViolation: It is no schema, or refers to what is elsewhere.
+        SchemaViolation: It is not a valid schema, or refers to another document.
     """
     linear, any_at_all = jsonschema_rs.RegexOptions(size_limit=_PATTERN_SIZE), jsonschema_rs.FancyRegexOptions()
     try:

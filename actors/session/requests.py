@@ -1,5 +1,5 @@
-"""Requests of callers, beside the session: written with what the era puts into each, their results judged once in the
-caller's task.
+"""Requests of callers, which bypass the session: written with the `_meta` of the era, their results validated once, in
+the caller's task.
 
 A tool knows more of its results than the protocol does: see `tool_call`.
 """
@@ -34,10 +34,10 @@ from ..pieces import Steps
 R = TypeVar("R", bound=BaseModel)
 
 MOST_BLOCKS: Final = 10_000
-"""Parts of a result: content blocks, contents of a resource, messages of a prompt. To find out what kind each of them
-is takes a hundredth of a millisecond, and so does showing one that is no text."""
+"""Parts of a result: content blocks, contents of a resource, messages of a prompt. To validate one takes a hundredth
+of a millisecond, and so does showing one that is not text."""
 _BLOCKS: Final = 250
-"""Parts of which that is found out in a row."""
+"""Parts that are validated in a row."""
 _ARRAY: Final = frozenset([list])
 
 _RESULTS: Final[Mapping[str, tuple[type[BaseModel], str]]] = {
@@ -74,12 +74,12 @@ class PreparedRequest:
         known: tuple[type[BaseModel] | None, str] = _RESULTS.get(method, (None, ""))
         self._model, self._parts = known
         self.promises: bool = False
-        """Whether results are held to more than the protocol: see `check_promise`."""
+        """Whether results are checked against more than the protocol: see `check_promise`."""
 
     def frame(
         self, request_id: int | str, params: bytes, meta: Mapping[str, Any], *, wants_progress: bool = False
     ) -> bytes:
-        """The whole request. The stamp of the era goes before what the caller has: it cannot be forged."""
+        """The whole request. The stamp of the era takes precedence over the caller's `_meta`: it cannot be forged."""
         if wants_progress:
             meta = {**meta, "progressToken": request_id}
         stamped = encode({**meta, **self._stamp}) if meta else self._encoded_stamp
@@ -92,12 +92,12 @@ class PreparedRequest:
         return b"".join(parts)
 
     def headers(self, params: bytes) -> dict[str, str]:
-        """What goes with a request where frames have headers."""
+        """The headers of a request, where frames have headers."""
         key = NAME_BEARING_METHODS.get(self._method) if self._modern else None
         return self.headers_about("" if key is None else str(decode(params).get(key, "")))
 
     def headers_about(self, name: str) -> dict[str, str]:
-        """The same, for what has this name."""
+        """The same, for the tool, prompt or URI of this name."""
         version = {MCP_PROTOCOL_VERSION_HEADER: self._version}
         if not self._modern:
             return version
@@ -105,11 +105,11 @@ class PreparedRequest:
         return version | routing | ({MCP_NAME_HEADER: encode_header_value(name)} if name else {})
 
     def result(self, raw: dict[str, Any], *, small: bool = False) -> Steps[Any]:
-        """The typed result, validated; `small`: it came in a message that is seen to in one go.
+        """The typed result, validated; `small`: it came in a message that is processed in one go.
 
         Raises:
             BadResult: It is no result of this protocol version.
-            InputWanted: It is a question.
+            InputWanted: It is a request for input.
         """
         key, model = self._parts, self._model
         parts = raw.get(key, ())
@@ -128,10 +128,10 @@ class PreparedRequest:
         return result
 
     def check_promise(self, result: Any, *, small: bool) -> Steps[None]:
-        """Hold a result to what the server has promised of it.
+        """Check a result against what the server declared.
 
         Raises:
-            BadResult: It is something else.
+            BadResult: It does not fit.
         """
         del result, small
         yield
@@ -148,7 +148,7 @@ class PreparedRequest:
             raise BadResult(f"unknown resultType {kind!r:.40}")
 
     def _typed_in_pieces(self, model: type[R], raw: dict[str, Any], parts: list[Any]) -> Steps[R]:
-        """What the SDK makes of it, some parts after the other.
+        """The result as a type of the SDK, some parts validated at a time.
 
         Raises:
             BadResult: It is no result.

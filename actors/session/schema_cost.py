@@ -2,7 +2,7 @@
 
 References multiply: a schema of a few lines can ask for more steps than there are atoms, twice as many for each of its
 definitions, or for each level of the value. So each subschema is looked at once, and what it may cost is counted from
-what it refers to, one level of the value after the other. Where nobody can tell, it costs more than `LIMIT`.
+what it refers to, one level of the value after the other. An unknown cost counts as more than `LIMIT`.
 """
 
 import math
@@ -17,18 +17,18 @@ from attrs import frozen
 Schema = Mapping[str, Any]
 
 LIMIT: Final = 2_000_000
-"""Steps beyond which nobody counts: 20 ms. A step takes about 10 ns, and of what takes longer more are counted."""
+"""Steps beyond which counting stops: 20 ms. A step takes about 10 ns; what takes longer counts as several."""
 
 _EDGES: Final = 5_000
 """References and subschemas up to which a schema is looked at. To compile as many references takes 40 ms."""
 _PATTERN: Final = 50
-"""What a pattern counts as among them."""
+"""How many of them a pattern counts as."""
 _COMPARED: Final = 12
 """Steps to compare a value with one of an `enum`."""
 _UNIQUE: Final = 30
 """Steps to know an item from all others."""
 _UNEVALUATED: Final = 4
-"""Steps to find out of a property or an item whether another keyword has seen to it."""
+"""Steps to find out whether another keyword has evaluated a property or an item."""
 _COUNTED: Final = re.compile(r"\{(\d*)(?:,(\d*))?\}")
 _ONE_WAY: Final = re.compile(r"\^[^*+?|]*")
 _ONE_WAY_STEPS: Final = 10
@@ -50,11 +50,11 @@ class _Part:
     own: int
     """Steps for its own keywords."""
     in_place: list[int]
-    """Those that hold for the same value."""
+    """Subschemas that apply to the same value."""
     named: list[int]
-    """Those that hold for the value of one property each: of them at most one holds for a value."""
+    """Subschemas that each apply to the value of one property: at most one of them applies to a value."""
     inside: list[int]
-    """Those that may hold for any value inside."""
+    """Subschemas that may apply to any value inside."""
 
 
 class SchemaCost:
@@ -68,12 +68,12 @@ class SchemaCost:
 
     def __init__(self, schema: Schema, own: Callable[[Schema], int] | None = None) -> None:
         self.most: int = 0
-        """Steps for a value on the levels counted so far; more than `LIMIT` if nobody can tell."""
+        """Steps for a value on the levels counted so far; more than `LIMIT` if unknown."""
         self.over: bool = False
         """Whether what lies deeper costs nothing more."""
         self._parts = _parts(schema, own or steps_for_a_value)
         self.is_small: Final = bool(self._parts)
-        """Whether it has so few parts, and patterns, that it is compiled in no time."""
+        """Whether it has few enough parts and patterns to be compiled quickly."""
         self._whole = id(schema)
         self._levels = 0
         self._steps: dict[int, int] = {}  # of each part, for one value as many levels down as were counted last
@@ -123,7 +123,7 @@ def _parts(whole: Schema, own: Callable[[Schema], int]) -> dict[int, _Part]:
 
 
 def _target(whole: Schema, reference: object) -> Schema:
-    """What is referred to; the whole schema, of which it is a part, where that is not easily told."""
+    """The schema that is referred to; where that is not easily found, the whole schema, which contains it."""
     found: Any = whole
     if isinstance(reference, str) and reference.startswith("#/"):
         for part in reference[2:].split("/"):

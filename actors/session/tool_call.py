@@ -29,7 +29,7 @@ class PreparedTool(PreparedRequest):
         self._headers: tuple[dict[str, str], HeaderMap] | None = None
 
     def headers(self, params: bytes) -> dict[str, str]:
-        """What goes with a request where frames have headers, repeated arguments among it."""
+        """The headers of a request, where frames have headers, including repeated arguments."""
         if self._headers is None:
             self._headers = self.headers_about(self.name), x_mcp_header_map(self._schema) if self._modern else {}
         fixed, mirrored = self._headers
@@ -38,7 +38,7 @@ class PreparedTool(PreparedRequest):
         return fixed | mcp_param_headers(mirrored, decode(params).get("arguments") or {})
 
     def check_promise(self, result: CallToolResult, *, small: bool) -> Steps[None]:
-        """Structured content is what the output schema says. See `PreparedRequest`."""
+        """Check structured content against the output schema. See `PreparedRequest`."""
         schema = self._output_schema
         if schema is None or result.is_error:
             return

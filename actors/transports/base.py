@@ -1,4 +1,4 @@
-"""What transports with a stream of frames each way have in common: MCP is talked on it in the same way."""
+"""The base of transports with a stream of frames each way."""
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator
@@ -19,7 +19,7 @@ class StreamConnector(ABC):
 
     @abstractmethod
     def open(self) -> AbstractAsyncContextManager[FrameStream]:
-        """Open a stream; it is closed with the block, however that is left. The block's exception comes out as it is.
+        """Open a stream; leaving the block closes it. The block's exception is not wrapped.
 
         Raises:
             StartFailed: On entering: it could not be opened.
@@ -28,7 +28,7 @@ class StreamConnector(ABC):
 
     @asynccontextmanager
     async def connect(self, host: Host = NO_HOST) -> "AsyncGenerator[Connection, None]":
-        """Open a stream and talk MCP on it; it is closed with the block. The server may ask what `host` offers.
+        """Open a stream and speak MCP on it; leaving the block closes it. The server may ask what `host` offers.
 
         Raises:
             StartFailed: On entering: it could not be opened.

@@ -23,21 +23,21 @@ NAME = "mcp-nursery-"
 """What the names of all our containers begin with."""
 
 _SHARE = 2 / 3
-"""What each step of the close gets of the grace period: there are three, where other processes have two."""
+"""The share of the grace period that each step of the close gets: there are three, where other processes have two."""
 
 _NOT_RUN = 125
 """The exit code of a client that could not run the container."""
 
 _GONE = ("no such container", "is already in progress")
-"""What the client says of a container that is not there, and of one that is just being removed."""
+"""What the client says if the container does not exist, and if it is just being removed."""
 
 
 @frozen
 class DockerConnector(StreamConnector):
     """Runs a container of its own for every `open` or `connect`.
 
-    The end of its input ends a container, as does SIGTERM, which the client passes on. Not so the end of the client
-    itself: after every close the container is removed by its name, by force if it still runs.
+    The end of its input ends a container, and so does SIGTERM, which the client forwards. The end of the client does
+    not: so after every close the container is removed by its name, by force if it still runs.
     """
 
     client: StdioConnector
@@ -45,9 +45,9 @@ class DockerConnector(StreamConnector):
 
     @asynccontextmanager
     async def open(self) -> AsyncGenerator[FrameStream, None]:
-        """Run the container; it is ended with the block, however that is left.
+        """Run the container; leaving the block ends it.
 
-        Leaving takes at most 2 * `close_grace` + 0.5 s, also when cancelled. The block's exception comes out as it is.
+        Leaving takes at most 2 * `close_grace` + 0.5 s, also when cancelled. The block's exception is not wrapped.
 
         Raises:
             StartFailed: On entering: the client could not be started.
@@ -81,7 +81,7 @@ class DockerConnector(StreamConnector):
                 capture_stdout=True,
                 capture_stderr=True,
                 check=False,
-                start_new_session=True,  # a Ctrl-C at the terminal is not meant for it
+                start_new_session=True,  # a Ctrl-C at the terminal must not reach it
                 deliver_cancel=_kill,
             )
         except OSError as error:

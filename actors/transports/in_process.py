@@ -68,7 +68,7 @@ _TRANSPORT = TransportContext(kind="direct", can_send_request=False)
 
 @define
 class _Request:
-    """What a handler is given of its request: the SDK's `DispatchContext`."""
+    """The context of a request for its handler: the SDK's `DispatchContext`."""
 
     request_id: RequestId
     _notify: Callable[[str, Mapping[str, Any] | None], Awaitable[None]]
@@ -98,7 +98,7 @@ class _Request:
 
 
 class ObjectCarrier:
-    """Calls the handlers of one server object, whose lifespan is open as long as `live` is."""
+    """Calls the handlers of one server object, whose lifespan is open as long as `live` runs."""
 
     only_era: Era | None = Era.MODERN
     dies_of_a_probe = False
@@ -120,7 +120,7 @@ class ObjectCarrier:
     # -- its life -------------------------------------------------------------------------------------------------
 
     async def live(self) -> None:
-        """Enter the server's lifespan and leave it when that is asked for. What it raises is its end alone."""
+        """Enter the server's lifespan, and leave it on `release`. An exception ends this server alone."""
         try:
             async with self._server.lifespan(self._server) as state:
                 self._serve = modern_on_request(self._server, state)
@@ -138,7 +138,7 @@ class ObjectCarrier:
             self._ended.set()
 
     def release(self) -> None:
-        """The lifespan is to be left."""
+        """Have `live` leave the lifespan."""
         self._released.set()
 
     def _end(self, error: BaseException) -> None:
@@ -167,7 +167,7 @@ class ObjectCarrier:
         await self._began.wait()
 
     def drop(self, slots: Sequence[ReplySlot], reason: str | None) -> None:
-        """Cancel the tasks of requests: that is how their handlers hear of it."""
+        """Cancel the tasks of requests: that tells their handlers."""
         del reason
         for slot in slots:
             if slot in self._scopes:
@@ -201,7 +201,7 @@ class ObjectCarrier:
 
     async def _outcome(self, request: dict[str, Any], slot: ReplySlot, hub: Hub) -> Outcome:
         serve = self._serve
-        if slot.decided or serve is None:  # whoever waited for it was told that it was not sent
+        if slot.decided or serve is None:  # its caller was told that it was not sent
             return self._loss
         slot.mark_sent()
 
@@ -242,7 +242,7 @@ class ObjectCarrier:
 
 
 def _is_of_the_server(error: BaseException) -> bool:
-    """Whatever a server object of the host's raises is that server's end; cancellation and Ctrl-C are not."""
+    """Whether an exception ends the server: every one does but cancellation and Ctrl-C."""
     return all(isinstance(leaf, (Exception, SystemExit)) for leaf in leaves(error))
 
 
@@ -263,7 +263,7 @@ def served(server: "Server[Any] | MCPServer[Any]") -> Server[Any]:
 
 @asynccontextmanager
 async def open_object(server: Server[Any], *, close_grace: float) -> AsyncGenerator[ObjectCarrier, None]:
-    """Have a server object live for as long as the block lasts. The block's exception comes out as it is.
+    """Run a server object while the block lasts. The block's exception is not wrapped.
 
     Args:
         server: It may live any number of times, also at once.

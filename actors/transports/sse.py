@@ -25,9 +25,9 @@ class SseConnector:
     url: str = field(repr=False)
     headers: Headers = field(repr=False)
     close_grace: float
-    """Seconds its end may take: it takes none, unless a token is being renewed."""
+    """Seconds the close may take: only a token that is being renewed takes any."""
     auth: httpx2.Auth | OAuth | None = field(default=None, repr=False)
-    """What authorises requests, over the user and password in the URL and under the headers."""
+    """Authorises requests, instead of the user and password in the URL; the headers override it."""
     frame_limit: int = FRAME_LIMIT
     """Bytes of one event before its call fails."""
 
@@ -36,7 +36,7 @@ class SseConnector:
         """Open one connection. The server may ask what `host` offers.
 
         Raises:
-            StartFailed: On entering: the URL or the headers are none, or nobody knows which tokens there are.
+            StartFailed: On entering: the URL or the headers are not valid, or the tokens cannot be read.
         """
         bare = Address.of(self.url).bare
         async with (

@@ -35,9 +35,9 @@ class StdioConnector(StreamConnector):
 
     @asynccontextmanager
     async def open(self) -> AsyncGenerator[FrameStream, None]:
-        """Start the process; its whole tree is ended with the block, however it is left.
+        """Start the process; leaving the block ends its whole tree.
 
-        Leaving takes as long as `ProcessTree.end`, also when cancelled. The block's exception comes out as it is.
+        Leaving takes as long as `ProcessTree.end`, also when cancelled. The block's exception is not wrapped.
 
         Raises:
             StartFailed: On entering: the process could not be started.

@@ -122,10 +122,10 @@ class StdioStream:
         return written
 
     async def taken(self) -> None:
-        """Wait until something was written and somebody has read all of it, or nobody can. See `FrameStream`."""
+        """Wait until something was written and all of it was read, or cannot be any more. See `FrameStream`."""
         pause = _LOOK_FIRST
         while not self._retired and self._has_reader() and not (self._written and not self._unread()):
-            await trio.sleep(pause)  # nobody is woken by the reading of a pipe
+            await trio.sleep(pause)  # there is no event for the reading of a pipe
             pause = min(2 * pause, _LOOK_MOST)
         await trio.lowlevel.checkpoint()
 
@@ -149,7 +149,7 @@ class StdioStream:
         if not self._ending:
             try:
                 await trio.lowlevel.wait_readable(self._tree.stdout.fileno())
-            except trio.ClosedResourceError:  # told so by `end_reading`
+            except trio.ClosedResourceError:  # by `end_reading`
                 self._ending = True
 
     def _take(self) -> bytes:

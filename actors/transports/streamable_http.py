@@ -28,7 +28,7 @@ class StreamableHttpConnector:
     close_grace: float
     """Seconds the end of the session may take."""
     auth: httpx2.Auth | OAuth | None = field(default=None, repr=False)
-    """What authorises requests, over the user and password in the URL and under the headers."""
+    """Authorises requests, instead of the user and password in the URL; the headers override it."""
     frame_limit: int = FRAME_LIMIT
     """Bytes of one answer, and of one event, before its call fails."""
 
@@ -37,7 +37,7 @@ class StreamableHttpConnector:
         """Open one connection. The server may ask what `host` offers.
 
         Raises:
-            StartFailed: On entering: the URL or the headers are none, or nobody knows which tokens there are.
+            StartFailed: On entering: the URL or the headers are not valid, or the tokens cannot be read.
         """
         bare = Address.of(self.url).bare
         async with (

@@ -1,6 +1,6 @@
 """The certificate authorities: loaded once for the process, in a thread, when the first connection over TLS needs them.
 
-To load them takes tens of milliseconds, in which no other server's call would get on.
+To load them takes tens of milliseconds, in which no other call would make progress.
 """
 
 import ssl
@@ -15,12 +15,12 @@ _LOADING = threading.Lock()
 
 
 async def authorities() -> ssl.SSLContext:
-    """What TLS is checked against: the system's authorities, or those that `SSL_CERT_FILE` or `SSL_CERT_DIR` names."""
+    """The context with the system's authorities, or with those that `SSL_CERT_FILE` or `SSL_CERT_DIR` names."""
     return await trio.to_thread.run_sync(_authorities)
 
 
 async def context_for(url: httpx2.URL) -> ssl.SSLContext:
-    """What a client needs for HTTP with this server; without TLS one that trusts nobody, and costs nothing."""
+    """The context for requests to this server; without TLS one that trusts nobody, and costs nothing."""
     return await authorities() if url.scheme == "https" or _has_proxy_with_tls() else _nobody()
 
 

@@ -52,12 +52,12 @@ class WebSocketConnector(StreamConnector):
 
     @asynccontextmanager
     async def open(self) -> AsyncGenerator[FrameStream, None]:
-        """Open the WebSocket; it is closed with the block, however it is left.
+        """Open the WebSocket; leaving the block closes it.
 
-        Leaving takes at most `close_grace` seconds, also when cancelled. The block's exception comes out as it is.
+        Leaving takes at most `close_grace` seconds, also when cancelled. The block's exception is not wrapped.
 
         Raises:
-            StartFailed: On entering: there is no WebSocket to be had.
+            StartFailed: On entering: no WebSocket could be opened.
         """
         try:
             target = _target_of(self.url, self.headers)

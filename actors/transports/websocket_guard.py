@@ -10,7 +10,7 @@ from .websocket_handshake import Refusal, is_decidable, refusal_of
 from .websocket_pace import MOST_FRAGMENTS, Pace
 
 WRITE_MOST = 64 << 10
-"""Bytes handed over for one write, one larger frame excepted: what was handed over can be withdrawn no more."""
+"""Bytes handed over for one write, except for one larger frame: what was handed over cannot be withdrawn."""
 
 READ_MOST = 64 << 10
 """Bytes asked of the stream at once."""
@@ -18,7 +18,7 @@ _END = b"\r\n\r\n"
 
 
 class Line:
-    """One stream. Who has it runs `pump`."""
+    """One stream. Its owner runs `pump`."""
 
     def __init__(self, stream: trio.abc.Stream) -> None:
         self.settled: Final = trio.Event()
@@ -70,7 +70,7 @@ class Line:
             self._filled.set()
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
-        """What comes from the peer; nothing once it is gone, however it went."""
+        """Bytes from the peer; none once it is gone."""
         try:
             data = await self._frames(max_bytes) if self._answered else await self._answer()
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
@@ -80,7 +80,7 @@ class Line:
         return data or self._end("the connection ended without a close frame")
 
     async def _frames(self, max_bytes: int | None) -> bytes:
-        """Some of what came; others have had their turn since."""
+        """Some of the bytes that came, after a turn of other tasks."""
         if data := self._pace.take():
             await trio.lowlevel.checkpoint()
             return data
@@ -91,7 +91,7 @@ class Line:
         return b""
 
     async def _answer(self) -> bytes:
-        """The answer to the handshake, if there is nothing against it, with whatever followed it at once."""
+        """The answer to the handshake if it is acceptable, with the bytes that followed it at once."""
         head = b""
         while not is_decidable(head):
             data = await self._stream.receive_some(READ_MOST)
@@ -113,7 +113,7 @@ class Line:
         return b""
 
     async def aclose(self) -> None:
-        """Nothing: the stream belongs to who opened it."""
+        """Do nothing: the stream belongs to its opener."""
         await trio.lowlevel.checkpoint()
 
 

@@ -1,4 +1,4 @@
-"""What a server answered to the request for a WebSocket, judged before anything else reads it. No I/O and no state."""
+"""The answer to the request for a WebSocket, judged before trio-websocket reads it. No I/O and no state."""
 
 import re
 from http import HTTPStatus
@@ -10,17 +10,17 @@ from ..errors import StartFailed
 from ..secrets import shown_url
 
 SUBPROTOCOL = "mcp"
-"""What is offered. A server that chooses none is taken: older ones know of none."""
+"""The subprotocol offered. A server that chooses none is accepted: older ones know of none."""
 
 HEAD_LIMIT = 64 << 10
-"""Bytes of an answer's head; whoever sends more does not mean to answer."""
+"""Bytes of an answer's head; a longer one is refused."""
 
 _START = b"HTTP/1."
 _STATUS_LINE = re.compile(rb"HTTP/1\.[01] (\d{3})\b")
 _BLANK_LINE = re.compile(rb"\r?\n\r?\n")
 
 _PASSING = frozenset({404, 408, 425, 429})
-"""Refusals that the next try may not meet. 404 is what many a proxy says while the server behind it restarts."""
+"""Statuses that may pass by themselves. Many proxies answer 404 while the server behind them restarts."""
 
 
 @frozen
@@ -28,9 +28,9 @@ class Refusal:
     """Why there is no WebSocket."""
 
     problem: str
-    """What to say after the URL."""
+    """The problem, shown after the URL."""
     retriable: bool = True
-    """Whether the next try may fare better."""
+    """Whether another try may succeed."""
     status: int | None = None
     """The HTTP status, where there was one."""
 
@@ -46,7 +46,7 @@ def is_decidable(head: bytes) -> bool:
 
 
 def refusal_of(head: bytes) -> Refusal | None:
-    """What speaks against a WebSocket in the head of an answer; None if nothing does."""
+    """Why the head of an answer opens no WebSocket; None if it does."""
     line = _STATUS_LINE.match(head)
     if line is None:
         return Refusal("does not speak HTTP", retriable=False)

@@ -1,7 +1,7 @@
 """What comes on a WebSocket, handed on some frames at a time.
 
-trio-websocket sees to all that one read brings in one go, and a frame of nothing has two bytes: 64 KiB of them stopped
-the loop for half a second. It also keeps the fragments of a message until the last, however many there are.
+trio-websocket processes all that one read brings in one go, and an empty frame has two bytes: 64 KiB of them block the
+loop for half a second. It also keeps the fragments of a message until the last, however many there are.
 """
 
 from typing import Final
@@ -9,7 +9,7 @@ from typing import Final
 _AT_ONCE: Final = 64
 """Frames that are handed on at once: a millisecond."""
 MOST_FRAGMENTS: Final = 100_000
-"""Fragments of one message: of 64 MiB, each may be of 670 bytes, and servers send thousands."""
+"""Fragments of one message: those of 64 MiB may have 670 bytes each, and servers send thousands."""
 _FINAL: Final = 0x80
 _CONTROL: Final = 0x08
 _SHORT: Final = 0x7F
@@ -29,11 +29,11 @@ class Pace:
         """Bytes still to come of the frame that was begun."""
 
     def add(self, data: bytes) -> None:
-        """More has come."""
+        """Add bytes that came."""
         self._held = self._held + data if self._held else data
 
     def take(self) -> bytes:
-        """What is to be handed on now; nothing if all has been, but for the beginning of a frame's head."""
+        """The bytes to hand on now; none if all were handed on but the beginning of a frame's head."""
         held = self._held
         end = self._skip(0)
         for _ in range(_AT_ONCE):
@@ -58,7 +58,7 @@ class Pace:
 
 
 def _head_size(data: bytes, at: int) -> int:
-    """The size of a frame's head, or more than there is if nobody can tell yet."""
+    """The size of a frame's head, or more than has come if it is not known yet."""
     if at + 2 > len(data):
         return 2
     second = data[at + 1]

@@ -26,7 +26,7 @@ _NO_STATUS, _ABNORMAL = 1005, 1006
 
 @frozen
 class UpgradeRequest:
-    """What is asked of the server."""
+    """The request for a WebSocket."""
 
     host: str
     """For the `Host` header: the port included unless it is the scheme's own."""
@@ -48,9 +48,9 @@ class NoWebSocket(Exception):
 async def open_stream(
     stream: trio.abc.Stream, request: UpgradeRequest, *, close_grace: float, frame_limit: int
 ) -> "AsyncGenerator[WebSocketStream, None]":
-    """Open a WebSocket on a stream, and close it with the block. The stream itself stays open.
+    """Open a WebSocket on a stream; leaving the block closes it. The stream itself stays open.
 
-    Leaving takes at most `close_grace` seconds, also when cancelled. The block's exception comes out as it is.
+    Leaving takes at most `close_grace` seconds, also when cancelled. The block's exception is not wrapped.
 
     Raises:
         NoWebSocket: On entering.
@@ -74,7 +74,7 @@ class WebSocketStream:
     """
 
     pid = None
-    """The process behind it is not ours to see."""
+    """The process behind it is not known."""
 
     def __init__(self, line: Line, connection: WebSocketConnection) -> None:
         self._line = line
@@ -121,7 +121,7 @@ class WebSocketStream:
             raise trio.BrokenResourceError("the WebSocket is closed")
 
     async def taken(self) -> None:
-        """Return: nobody can tell, and who accepted the connection has started."""
+        """Return at once: what was read is unknown, and a server that accepted the connection has started."""
         await trio.lowlevel.checkpoint()
 
     async def read(self) -> list[bytes]:
@@ -202,7 +202,7 @@ def _one_write(frames: Sequence[bytes]) -> Sequence[bytes]:
 
 
 def _breach(group: BaseExceptionGroup[Exception]) -> BaseException:
-    """What the peer did: trio-websocket crashes of its attempt to tell the peer."""
+    """What the peer did wrong: trio-websocket raises when it tries to tell the peer."""
     first = error = next(leaves(group))
     while not isinstance(error, wsproto.utilities.RemoteProtocolError):
         if error.__context__ is None:
