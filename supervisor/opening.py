@@ -86,6 +86,7 @@ async def open_supervisor(
     override: bool | Collection[str] = False,
     pins: PinMode = "report",
     drop_placeholders: bool = False,
+    control: bool = False,
     gate: float = GATE,
     wait_for: WaitFor = "all",
     drain: float = 0.0,
@@ -122,6 +123,8 @@ async def open_supervisor(
             held back as well, until `accept_change` or `mcp-nursery pins`; so is everything while the state file cannot
             be read or written.
         drop_placeholders: Whether empty optional arguments of a model's call (`null`, `""`, `[]`, `{}`) are left out.
+        control: Whether `mcp-nursery status --attach`, `reconnect`, `logs` and so on can talk to this process, by a
+            socket in the user's state folder that is this user's alone.
         gate: Seconds after which the block is entered, whatever first attempts are still under way. Servers that are
             not connected by then offer what they had when they were listed last, in this run or an earlier one; a call
             of that waits for its server.
@@ -154,6 +157,7 @@ async def open_supervisor(
     check_setting("wait_for", wait_for, one_of(WaitFor))
     check_setting("pins", pins, one_of(PinMode))
     check_setting("drop_placeholders", drop_placeholders, true_or_false)
+    check_setting("control", control, true_or_false)
     rules = approval_rules or ApprovalRules()
     given_up = reserved if override is True else override or ()
     kept_names = frozenset(several(reserved)) - frozenset(several(given_up))
@@ -193,6 +197,7 @@ async def open_supervisor(
                     config_or_specs,
                     specs,
                     reserved=kept_names,
+                    control=control,
                     gate=gate,
                     wait_for=wait_for,
                     drain=drain,
@@ -222,6 +227,7 @@ async def _running(
     specs: Iterable[ServerSpec],
     *,
     reserved: Collection[str],
+    control: bool,
     gate: float,
     wait_for: WaitFor,
     drain: float,
@@ -251,6 +257,10 @@ async def _running(
     resource_tools = ResourceTools(servers, approvals, reserved)
     search_tools = SearchTools(servers, resource_tools, reserved)
     supervisor = Supervisor(servers, resource_tools, search_tools, given)
+    if control:  # before anything is started: nothing is to be ended if there can be no socket
+        from .control.server import serve_control
+
+        await nursery.start(serve_control, supervisor)
     try:
         servers.start(specs)
         with trio.move_on_after(gate):

@@ -32,6 +32,7 @@ from .servers.servers import Servers
 from .spec import ServerSpec
 from .state_machine import LEFT_BY_NOBODY, Snapshot
 from .status import CallCounts, ServerStatus, SupervisorStatistics, server_down
+from .stderr import StderrLines
 from .tools.pins import DefinitionChange
 from .tools.results import ToolResult
 from .tools.tool import Tool
@@ -424,6 +425,24 @@ class Supervisor:
         `Lagged(n)`, and that beginning again.
         """
         return self._servers.events.open()
+
+    @asynccontextmanager
+    async def stderr(self, server: str) -> AsyncGenerator[StderrLines, None]:
+        """A receive channel of what a server's process writes to standard error, for as long as the block lasts: the
+        last 20 lines of its latest process, then each line that it writes, and what the next process writes after a
+        restart. Secrets are taken out. A server without a process says nothing.
+
+        Raises:
+            UnknownServer: On entering: no server of that name.
+            SupervisorClosed: On entering: the block was left.
+        """
+        self._servers.snapshot(server)
+        with self._servers.stderr.open(server, lambda text: self._servers.redactor(server).said(text)) as lines:
+            try:
+                yield lines
+            finally:
+                with trio.CancelScope(shield=True):  # bounded: closing is one checkpoint
+                    await lines.aclose()
 
     async def wait_connected(self, server: str) -> ServerStatus:
         """Wait until the server is `connected`.

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from typing import Final
 
 import trio
@@ -13,6 +14,8 @@ KEPT = 64 << 10
 """Bytes that are remembered."""
 
 _TAIL_LINES = 20
+
+_TOO_LONG = f"[a line of more than {KEPT >> 10} KiB]"
 
 
 def read_some(fd: int, size: int = CHUNK) -> bytes | None:
@@ -38,6 +41,14 @@ async def pump(stream: trio.lowlevel.FdStream, take: Callable[[bytes], None]) ->
             await trio.lowlevel.checkpoint()
 
 
+def _forget(_tail: "Tail") -> None:
+    """Nobody follows it."""
+
+
+TELL_TAIL: ContextVar[Callable[["Tail"], None]] = ContextVar("mcp_nursery_tail", default=_forget)
+"""Called with the tail of each process that the current task and its children start."""
+
+
 class Tail:
     """The last of what is written to a pipe. Its owner runs `pump`."""
 
@@ -47,22 +58,52 @@ class Tail:
         self._kept = bytearray()
         self._cut = False
         """Whether what is kept is not all that was written."""
+        self._hear: Callable[[str], None] | None = None
+        """Told each line when it is whole; None while nobody follows."""
+        self._line = bytearray()
+        """Of the last line what is there so far, while somebody follows."""
+        self._skips = False
+        """The line is too long, and what is still to come of it is passed over."""
         self.ended: Final = trio.Event()
         """Set once the pipe has ended."""
+        TELL_TAIL.get()(self)
 
     @property
     def text(self) -> str:
         """The last lines written so far, including those not pumped yet, without the secrets."""
         self._sweep()
-        text = self._kept[self._torn() :].decode(errors="replace")
+        text = self._shown(self._kept[self._torn() :])
+        return "\n".join(text.splitlines()[-_TAIL_LINES:])
+
+    def _shown(self, data: bytes | bytearray) -> str:
+        text = data.decode(errors="replace")
         for secret in self._secrets:
             text = text.replace(secret, "[REDACTED]")
-        return "\n".join(text.splitlines()[-_TAIL_LINES:])
+        return text
+
+    def follow(self, hear: Callable[[str], None]) -> list[str]:
+        """The last lines written so far. Those that follow are given to `hear`, and to nobody who followed before."""
+        lines = self.text.splitlines()
+        if self._hear is None:
+            whole, _, unfinished = self._kept.rpartition(b"\n")
+            self._line = unfinished
+            self._skips = self._cut and not whole
+        if self._line and not self.ended.is_set():
+            del lines[-1:]
+        self._hear = hear
+        return lines
+
+    def unfollow(self) -> None:
+        """Give no lines to anybody."""
+        self._hear = None
 
     async def pump(self) -> None:
         """Take all that is written, keeping the last of it."""
         await pump(self._pipe, self._keep)
-        self.ended.set()
+        if not self.ended.is_set():
+            self.ended.set()
+            if self._line and self._hear is not None:
+                self._tell(b"\n")
 
     def close(self) -> None:
         """Close the pipe; what is kept stays."""
@@ -80,6 +121,21 @@ class Tail:
         self._kept += data
         self._cut = self._cut or len(self._kept) > KEPT
         del self._kept[:-KEPT]
+        if self._hear is not None:
+            self._tell(data)
+
+    def _tell(self, data: bytes) -> None:
+        """Hand over the lines that are whole. Of one that is too long nothing is: half a secret is found by nobody."""
+        assert self._hear is not None  # or nobody is told
+        first, *others = data.split(b"\n")
+        self._line += first
+        for part in others:
+            self._hear(_TOO_LONG if self._skips else self._shown(self._line))
+            self._line = bytearray(part)
+            self._skips = False
+        if len(self._line) > KEPT:
+            self._line = bytearray(b"?")
+            self._skips = True
 
     def _sweep(self) -> None:
         for _ in range(KEPT // CHUNK + 1):

@@ -2,13 +2,15 @@
 
 import io
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 if TYPE_CHECKING:
+    from mcp_nursery.supervisor.control.client import ControlClient
+
     from .runtime import Options
 
 PROGRAM = "mcp-nursery"
@@ -36,6 +38,17 @@ ConfigFiles = Annotated[
         show_default=False,
     ),
 ]
+ServerName = Annotated[str, typer.Argument(metavar="NAME", help="The server's name.")]
+Host = Annotated[
+    str | None,
+    typer.Option(
+        "--host",
+        metavar="PID",
+        help="The host's process. Without it: the only one that runs, or the only one with that server.",
+        show_default=False,
+    ),
+]
+AsJsonLines = Annotated[bool, typer.Option("--json", help="Print what happens, one JSON document a line.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]
 Trust = Annotated[bool, typer.Option("--trust", help="Trust the project's files for this run, without being asked.")]
 NoProject = Annotated[bool, typer.Option("--no-project", help="Do not look for files of the project.")]
@@ -81,44 +94,114 @@ def demo(*, as_json: AsJson = False, verbose: Verbose = False) -> None:
 
 @app.command()
 def run(
-    *, config: ConfigFiles = None, no_project: NoProject = False, trust: Trust = False, verbose: Verbose = False
+    *,
+    config: ConfigFiles = None,
+    no_project: NoProject = False,
+    trust: Trust = False,
+    as_json: AsJsonLines = False,
+    verbose: Verbose = False,
 ) -> None:
     """Keep the servers running and show how they do, until Ctrl-C."""
     from .run import run as command
 
-    _execute(command, _options(config, no_project=no_project, trust=trust, verbose=verbose))
+    _execute(command, _options(config, no_project=no_project, trust=trust, as_json=as_json, verbose=verbose))
+
+
+@app.command()
+def top(*, host: Host = None, as_json: AsJsonLines = False, verbose: Verbose = False) -> None:
+    """Show how the servers of a running host do, until Ctrl-C."""
+    from .attached import HostOptions
+    from .attached import top as command
+
+    _execute(lambda options: command(options, HostOptions(host)), _options(None, as_json=as_json, verbose=verbose))
+
+
+@app.command()
+def reconnect(name: ServerName, *, host: Host = None, as_json: AsJson = False, verbose: Verbose = False) -> None:
+    """Have a running host start a server afresh now, and wait for the outcome."""
+    _tell(lambda client: client.reconnect(name), name, host, _options(None, as_json=as_json, verbose=verbose))
+
+
+@app.command()
+def stop(name: ServerName, *, host: Host = None, as_json: AsJson = False, verbose: Verbose = False) -> None:
+    """Have a running host end a server, and leave it stopped."""
+    _tell(lambda client: client.stop(name), name, host, _options(None, as_json=as_json, verbose=verbose))
+
+
+@app.command()
+def start(name: ServerName, *, host: Host = None, as_json: AsJson = False, verbose: Verbose = False) -> None:
+    """Have a running host start a server that does not run."""
+    _tell(lambda client: client.start(name), name, host, _options(None, as_json=as_json, verbose=verbose))
+
+
+def _tell(act: "Callable[[ControlClient], Awaitable[None]]", name: str, host: str | None, options: "Options") -> None:
+    from .attached import HostOptions, command
+
+    _execute(lambda options: command(options, HostOptions(host), name, act), options)
+
+
+@app.command()
+def reload(
+    *,
+    restart: Annotated[bool, typer.Option("--restart", help="Have every server begin again.")] = False,
+    host: Host = None,
+    as_json: AsJson = False,
+    verbose: Verbose = False,
+) -> None:
+    """Have a running host read its files again."""
+    from .attached import HostOptions
+    from .attached import reload as command
+
+    _execute(
+        lambda options: command(options, HostOptions(host), restart=restart),
+        _options(None, as_json=as_json, verbose=verbose),
+    )
 
 
 @app.command()
 def status(
     *,
+    attach: Annotated[
+        bool, typer.Option("--attach", help="Show those of a running host, and start and stop nothing.")
+    ] = False,
+    host: Host = None,
     config: ConfigFiles = None,
     no_project: NoProject = False,
     trust: Trust = False,
     as_json: AsJson = False,
     verbose: Verbose = False,
 ) -> None:
-    """Start the servers, show where each stands, stop them."""
+    """Start the servers, show where each stands, stop them. With --attach or --host: show those of a running host."""
+    options = _options(config, no_project=no_project, trust=trust, as_json=as_json, verbose=verbose)
+    if attach or host is not None:
+        from .attached import HostOptions, attached_status
+
+        _execute(lambda options: attached_status(options, HostOptions(host)), options)
     from .status import show_status
 
-    _execute(show_status, _options(config, no_project=no_project, trust=trust, as_json=as_json, verbose=verbose))
+    _execute(show_status, options)
 
 
 @app.command()
 def logs(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The server's name.")],
+    name: ServerName,
     *,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on with what it writes, until Ctrl-C. Of a running host.")
+    ] = False,
+    host: Host = None,
     config: ConfigFiles = None,
     no_project: NoProject = False,
     trust: Trust = False,
     as_json: AsJson = False,
     verbose: Verbose = False,
 ) -> None:
-    """Start one server, print the last lines that it wrote to standard error, stop it."""
-    from .logs import show_log
+    """Print the last lines that a server of a running host wrote to standard error. Where none has it, or a file is
+    named, start it and stop it."""
+    from .logs import log
 
     _execute(
-        lambda options: show_log(options, name),
+        lambda options: log(options, name, host=host, follow=follow),
         _options(config, no_project=no_project, trust=trust, as_json=as_json, verbose=verbose),
     )
 

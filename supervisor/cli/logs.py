@@ -1,4 +1,5 @@
-"""`mcp-nursery logs`: what a server's process writes to standard error on its way to `connected`, or to failure."""
+"""`mcp-nursery logs` where no host runs: what a server's process writes to standard error on its way to `connected`, or
+to failure."""
 
 from attrs import evolve
 
@@ -10,6 +11,19 @@ from mcp_nursery.supervisor.status import ServerStatus
 from .output import safe_text, warn, write_json, write_line
 from .runtime import Options, load, run_async, servers_of
 from .statuses import documents, error_of, worked
+
+
+def log(options: Options, name: str, *, host: str | None, follow: bool) -> int:
+    """The log of a server of a running host, or else of one that is started for it."""
+    from .attached import HostOptions, attached_log, has_server
+
+    async def runs() -> bool:
+        return await has_server(name)
+
+    named = options.config or options.trust or not options.project
+    if follow or host is not None or (not named and run_async(runs)):
+        return attached_log(options, HostOptions(host), name, follow=follow)
+    return show_log(options, name)
 
 
 def show_log(options: Options, name: str) -> int:

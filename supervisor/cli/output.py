@@ -58,11 +58,19 @@ def write_line(text: str) -> None:
 def write_json(document: Any) -> None:
     """Print one JSON document. Non-ASCII is escaped: with it, every character a terminal could obey. Numbers that JSON
     does not know become null: servers send them all the same."""
+    write_line(_json(document, indent=2))
+
+
+def write_json_line(document: Any) -> None:
+    """Print one JSON document on one line, of several."""
+    write_line(_json(document))
+
+
+def _json(document: Any, indent: int | None = None) -> str:
     try:
-        text = json.dumps(document, indent=2, ensure_ascii=True, allow_nan=False)
+        return json.dumps(document, indent=indent, ensure_ascii=True, allow_nan=False)
     except ValueError:
-        text = json.dumps(with_each(document, _finite), indent=2, ensure_ascii=True, allow_nan=False)
-    write_line(text)
+        return json.dumps(with_each(document, _finite), indent=indent, ensure_ascii=True, allow_nan=False)
 
 
 def _finite(value: Any) -> Any:

@@ -1,22 +1,17 @@
 """`mcp-nursery run`: supervise until Ctrl-C."""
 
-import time
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 
-import trio
-from rich.live import Live
-
+from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.supervisor import Supervisor, open_supervisor
 from mcp_nursery.supervisor.config import Config
-from mcp_nursery.supervisor.events import StateChanged
+from mcp_nursery.supervisor.status import ServerStatus
 
-from .event_lines import line_of_event
 from .failures import OK
-from .output import safe_line, stdout_is_terminal, terminal, write_line
+from .output import stdout_is_terminal, warn
 from .runtime import Interrupted, Options, load, run_async
-from .statuses import StatusTable
-
-REDRAW = 0.25
-"""Seconds between two drawings of the live table: a countdown in tenths stays readable."""
+from .watching import draw, print_events
 
 
 def run(options: Options) -> int:
@@ -24,7 +19,7 @@ def run(options: Options) -> int:
     config = load(options)
 
     async def supervise() -> None:
-        await _supervise(config)
+        await _supervise(config, as_json=options.as_json)
 
     try:
         run_async(supervise)
@@ -33,24 +28,28 @@ def run(options: Options) -> int:
     return OK
 
 
-async def _supervise(config: Config) -> None:
-    async with open_supervisor(config, gate=0.0) as supervisor:
-        await (_draw(supervisor) if stdout_is_terminal() else _print_events(supervisor))
+async def _supervise(config: Config, *, as_json: bool) -> None:
+    async with _opened(config) as supervisor:
+
+        async def look() -> Sequence[ServerStatus]:
+            return supervisor.status()
+
+        if stdout_is_terminal() and not as_json:
+            await draw(look)
+        else:
+            async with supervisor.events() as events:
+                await print_events(events, as_json=as_json)
 
 
-async def _draw(supervisor: Supervisor) -> None:
-    with Live(console=terminal(), auto_refresh=False) as live:
-        while True:
-            live.update(StatusTable(supervisor.status()), refresh=True)
-            await trio.sleep(REDRAW)
-
-
-async def _print_events(supervisor: Supervisor) -> None:
-    async with supervisor.events() as events:
-        async for event in events:
-            if not (isinstance(event, StateChanged) and event.old is event.new):  # another step of the same state
-                _say(line_of_event(event))
-
-
-def _say(line: str) -> None:
-    write_line(f"{time.strftime('%H:%M:%S')} {safe_line(line)}")
+@asynccontextmanager
+async def _opened(config: Config) -> AsyncGenerator[Supervisor]:
+    """The servers, with a control socket if there can be one."""
+    async with AsyncExitStack() as stack:
+        try:
+            supervisor = await stack.enter_async_context(open_supervisor(config, gate=0.0, control=True))
+        except ConfigError as error:
+            if error.field != "control":
+                raise
+            warn(f"warning: {error}")
+            supervisor = await stack.enter_async_context(open_supervisor(config, gate=0.0))
+        yield supervisor

@@ -6,6 +6,7 @@ import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -127,17 +128,24 @@ def load(options: Options) -> Config:
         warn(problem)
     for warning in config.warnings:
         warn(f"warning: {warning}")
-    if options.trust:
-        return evolve(config, servers=tuple(evolve(spec, trust_request=None) for spec in config.servers))
     return config
 
 
 def found(options: Options) -> Config:
-    """What the files say that were named, or else those of the project and of the user.
+    """What the files say that were named, or else those of the project and of the user. With `--trust` without anything
+    that would have to be agreed to; it is read again in the same way.
 
     Raises:
         ConfigError: A file that was named is unusable, or there is no file.
     """
+    config = _read(options)
+    if not options.trust:
+        return config
+    trusted = evolve(config, servers=tuple(evolve(spec, trust_request=None) for spec in config.servers))
+    return trusted.read_by(partial(found, options))
+
+
+def _read(options: Options) -> Config:
     if options.config:
         return load_config(*options.config)
     config = discover_config(project=options.project)

@@ -1,5 +1,7 @@
 """`mcp-nursery status`: where each server stands."""
 
+from collections.abc import Sequence
+
 from mcp_nursery.supervisor.status import ServerStatus
 
 from .output import safe_line, stdout_is_terminal, terminal, write_json, write_line, write_rows
@@ -15,8 +17,12 @@ def show_status(options: Options) -> int:
         async with servers_of(config) as supervisor:
             return supervisor.status()
 
-    statuses = run_async(look)
-    if options.as_json:
+    return print_statuses(run_async(look), as_json=options.as_json)
+
+
+def print_statuses(statuses: Sequence[ServerStatus], *, as_json: bool) -> int:
+    """Show them; the exit code of a command that wants them to work."""
+    if as_json:
         write_json({"servers": documents(statuses)})
     elif stdout_is_terminal():
         terminal().print(StatusTable(statuses, whole=True))

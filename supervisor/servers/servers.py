@@ -13,6 +13,7 @@ from mcp_nursery.actors.deadlines import Timer
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import ConfigError, SupervisorClosed, UnknownServer
 from mcp_nursery.actors.process.orphans import LEDGER
+from mcp_nursery.actors.process.pipes import TELL_TAIL
 from mcp_nursery.actors.process.tree import LEAVING, Leaving
 from mcp_nursery.actors.secrets import HIDE_SECRETS, TELL_SECRETS
 from mcp_nursery.actors.transports.http.tokens import VAULT
@@ -24,6 +25,7 @@ from ..security.redaction import PLAIN, Redactor
 from ..security.untrusted_marks import clean_name
 from ..spec import ServerSpec
 from ..state_machine import Snapshot, StateMachine
+from ..stderr import StderrLogs
 from ..storage.store import StoreUnreadable
 from ..tools.naming import possible_owners
 from ..tools.pins import DefinitionChange
@@ -67,6 +69,7 @@ class Servers:
         self._keepers: dict[str, Keeper] = {}
         self.usage: Final = Usage(self._forget_secrets)
         self.subscriptions: Final = Subscriptions(self._subscribe)
+        self.stderr: Final = StderrLogs()
         self.registry: Final = ServerRegistry(settings, invoke, self.usage.counts, self.subscriptions)
         self.snapshots: Final = self.registry.snapshots
         self.catalogue: Final = self.registry.catalogue
@@ -362,6 +365,7 @@ class Servers:
             context.run(TELL_SECRETS.set, partial(self._learn_secrets, name))
             context.run(VAULT.set, self._vaults[name])
             context.run(HIDE_SECRETS.set, partial(self._redact, name))
+            context.run(TELL_TAIL.set, partial(self.stderr.begin, name))
             context.run(partial(self._nursery.start_soon, self._keepers[name].run, name=f"keeper of {name}"))
 
     def _settings_of(self, specs: Iterable[ServerSpec]) -> dict[str, KeeperSettings]:
@@ -415,6 +419,7 @@ class Servers:
         await self._settings.store_worker.finish()
         self.events.finish()
         self.subscriptions.end_all()
+        self.stderr.end_all()
         if self.telemetry is not None:
             self.telemetry.close()
 
@@ -433,3 +438,4 @@ class Servers:
             del self._vaults[server]
             self.registry.forget(server)
             self.usage.forget(server)
+            self.stderr.end(server)

@@ -35,7 +35,7 @@ PUBLIC_MODULES = [
         f"mcp_nursery.supervisor.{name}"
         for name in (
             *("approval", "callbacks", "calls.fan_out", "config", "errors", "events", "resources"),
-            *("security.redaction", "spec", "status", "testing", "toolset"),
+            *("security.redaction", "spec", "status", "stderr", "testing", "toolset"),
         )
     ),
 ]

@@ -107,7 +107,7 @@ def test_completion(shell, tmp_path):
 
 
 def test_completion_of_a_command():
-    environment = {"_MCP_NURSERY_COMPLETE": "complete_bash", "COMP_WORDS": "mcp-nursery st", "COMP_CWORD": "1"}
+    environment = {"_MCP_NURSERY_COMPLETE": "complete_bash", "COMP_WORDS": "mcp-nursery stat", "COMP_CWORD": "1"}
     ran = process(env=environment)
     out, err = ran.communicate(timeout=60)
     assert out.split() == ["status"]

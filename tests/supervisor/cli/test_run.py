@@ -52,7 +52,7 @@ def test_nohup_survives_its_terminal(config):
 
 
 def test_in_this_process(cli, config, monkeypatch):
-    from mcp_nursery.supervisor.cli import run
+    from mcp_nursery.supervisor.cli import watching
 
     def say(line):
         said.append(line)
@@ -60,7 +60,7 @@ def test_in_this_process(cli, config, monkeypatch):
             os.kill(os.getpid(), signal.SIGINT)
 
     said = []
-    monkeypatch.setattr(run, "write_line", say)
+    monkeypatch.setattr(watching, "write_line", say)
     assert cli("run", "--config", config(lab=LAB, broken=BROKEN)).code == 0
     assert any("broken: " in line for line in said)
     assert [line.split(" ", 1)[1] for line in said].count("lab: connecting") == 1
