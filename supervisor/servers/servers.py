@@ -30,7 +30,7 @@ from ..storage.store import StoreUnreadable
 from ..tools.naming import possible_owners
 from ..tools.pins import DefinitionChange
 from ..tools.tool import Invoke
-from .commands import AcceptChange, AnnounceRoots, Command, Reconfigure, Refresh, Remove, Subscribe, Wake
+from .commands import AcceptChange, AnnounceRoots, Command, Hasten, Reconfigure, Refresh, Remove, Subscribe, Wake
 from .keeper import Keeper
 from .observable import Observable
 from .registry import Publications, ServerRegistry
@@ -255,6 +255,11 @@ class Servers:
         observable = self.snapshots.get(server)
         if observable is not None and observable.value.revives_on_call:
             self._send(server, Wake())
+
+    def hasten(self, server: str) -> None:
+        """Have the start that is due begun now, for a call. Never waits; many callers share one start."""
+        if server in self._keepers:
+            self._send(server, Hasten())
 
     # -- which servers there are ----------------------------------------------------------------------------------
 
