@@ -82,6 +82,8 @@ class Changes:
     _updated: Updated = field(default=_nobody, init=False)
     _wanted: frozenset[str] = field(default=frozenset(), init=False)
     """URIs that are to be subscribed."""
+    _lengths: frozenset[int] = field(default=frozenset(), init=False)
+    """How many characters they have."""
     _others_wanted: trio.Event = field(factory=trio.Event, init=False)
 
     async def __call__(self, message: IncomingMessage) -> None:
@@ -133,7 +135,7 @@ class Changes:
     def want(self, uris: frozenset[str]) -> None:
         """Subscribe to these, and to no others."""
         if uris != self._wanted:
-            self._wanted = uris
+            self._wanted, self._lengths = uris, frozenset(map(len, uris))
             self._others_wanted.set()
 
     async def keep_subscribed(self, session: ClientSession, tell: Updated) -> None:
@@ -144,13 +146,18 @@ class Changes:
         await (self._hold_streams(session) if modern else self._subscribe_each(session))
 
     def _hear_update(self, uri: str) -> None:
-        """Report the subscribed resource that is this one, or contains it."""
-        while uri not in self._wanted:
-            parent, slash, _ = uri.rstrip("/").rpartition("/")
-            if not slash:
-                return
-            uri = f"{parent}/" if f"{parent}/" in self._wanted else parent
-        self._updated(uri, True)  # noqa: FBT003
+        """Report the subscribed resource that is this one, or else the nearest that contains it. What is longer than all
+        that is subscribed is not looked at: a server may name what it likes."""
+        if uri in self._wanted:
+            self._updated(uri, True)  # noqa: FBT003
+            return
+        at = uri.rfind("/", 0, max(self._lengths, default=0) + 1)
+        while at >= 0:
+            for length in (at + 1, at):
+                if length in self._lengths and (above := uri[:length]) in self._wanted:
+                    self._updated(above, True)  # noqa: FBT003
+                    return
+            at = uri.rfind("/", 0, at)
 
     async def _subscribe_each(self, session: ClientSession) -> None:
         """Before 2026-07-28: a request for each of them."""

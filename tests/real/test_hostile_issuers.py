@@ -10,6 +10,7 @@ import httpx2
 import pytest
 import trio
 import trio.testing
+from attrs import evolve
 from mcp.shared.auth import AuthorizationCodeResult
 
 from mcp_nursery.actors.enums import ServerState
@@ -460,3 +461,52 @@ async def test_a_server_that_leads_through_slow_answers_is_left(far, monkeypatch
             event = await next_state(events, ServerState.WAITING, "far")
     assert "there was no token within 0.3 s" in str(event)
     assert far.count("/token") == 0
+
+
+@pytest.mark.parametrize(
+    ("said", "renewable"),
+    [
+        (answer(400, {"error": "invalid_grant"}), False),
+        (answer(400, {"error": "invalid_client"}), True),
+        (answer(401, {"error": "invalid_client"}), True),
+        (answer(404, {}), True),
+        (answer(403, body=b"<html>"), True),
+        (answer(200, {"error": "invalid_request"}), True),
+        (answer(302, {}, more="location: https://portal.example/\r\n"), True),
+    ],
+)
+async def test_no_refusal_but_that_of_the_token_itself_deletes_it(far, monkeypatch, said, renewable):
+    """Q29: what is refused once is asked for again later, unless it is sure that it comes to nothing."""
+    monkeypatch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.null.Keyring")
+    spec, store = far.spec(), vault_of(SqliteStore()).store(TokenKey.of(far.url, OAuth()))
+    await log_in(spec, vault_of(SqliteStore()), agree)
+    before = await store.read()
+    far.says["/token"] = said
+    for _ in range(2):
+        asked = far.count("/token")
+        async with open_supervisor([spec]) as supervisor:
+            with trio.fail_after(30), pytest.raises(ServerDown):
+                await supervisor.wait_connected("far")
+            assert status_of(supervisor, "far").state is ServerState.NEEDS_AUTH
+        after = await store.read()
+        assert after == (before if renewable else evolve(before, refresh=None))
+    assert far.count("/token") - asked == renewable
+
+
+async def test_what_is_being_renewed_at_the_end_is_kept(far, monkeypatch):
+    """The issuer has spent the old one: whoever comes next would have none."""
+    monkeypatch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.null.Keyring")
+    spec, asked = far.spec(), trio.Event()
+    await log_in(spec, vault_of(SqliteStore()), agree)
+
+    async def slowly(_asked):
+        asked.set()
+        await trio.sleep(0.3)
+        return answer(200, far.token(access_token="access-5ecret-2", refresh_token="refresh-5ecret-2"))
+
+    far.says["/token"] = slowly
+    with trio.fail_after(60):
+        async with open_supervisor([spec]):
+            await asked.wait()
+    kept = await vault_of(SqliteStore()).store(TokenKey.of(far.url, OAuth())).read()
+    assert (kept.access, kept.refresh, far.count("/token")) == ("access-5ecret-2", "refresh-5ecret-2", 2)

@@ -1,9 +1,12 @@
 """P2: who subscribes to a resource hears of its changes, also of those that nobody told of. Virtual time."""
 
+import time
+
 import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
+from mcp_nursery.actors.session.changes import Changes
 from mcp_nursery.supervisor import RestartPolicy, open_supervisor
 from mcp_nursery.supervisor.errors import UnknownResource
 from mcp_nursery.supervisor.events import PromptsChanged, ResourcesChanged, ResourceUpdated
@@ -90,6 +93,33 @@ async def test_what_is_under_a_resource_counts_as_that(modern, autojump_clock):
         await updated(server, "note:/a")
         await updated(server, "log:/2026/11/22")
         assert (await updates.receive()).uri == "log:/"
+
+
+@pytest.mark.parametrize(
+    ("uri", "heard"),
+    [
+        ("log:/a/b/c", "log:/a/b"),
+        ("log:/a/b", "log:/a/b"),
+        ("log:/a/bc", "log:/a/"),
+        ("log:/a/", "log:/a/"),
+        ("log:/a/x/y/z", "log:/a/"),
+        ("log:/z", None),
+        ("", None),
+        ("/", None),
+        ("log:/z/" + "a/" * 200_000, None),
+        ("log:/a/" + "a/" * 200_000, "log:/a/"),
+        ("/" * 400_000, None),
+    ],
+)
+def test_the_nearest_that_is_subscribed_hears_of_it(uri, heard):
+    """However long what a server names: it must not hold up the others."""
+    told, began = [], time.process_time()
+    changes = Changes("lab")
+    changes._updated = lambda *said: told.append(said)
+    changes.want(frozenset({"log:/a/", "log:/a/b", "note:/a"}))
+    changes._hear_update(uri)
+    assert told == ([] if heard is None else [(heard, True)])
+    assert time.process_time() - began < 0.5
 
 
 @ERAS
