@@ -53,6 +53,8 @@ class _Renewal:
     steps_up: bool
     """It is good, and not for everything."""
     done: trio.Event = field(factory=trio.Event)
+    scope: trio.CancelScope = field(factory=lambda: trio.CancelScope(shield=True))
+    """Ends it. The connection's own end does not: what an issuer has answered must be kept."""
     problem: str | None = None
     """Why it cannot be told whether there is one."""
 
@@ -109,9 +111,10 @@ class Authorisation(httpx2.Auth):
             _authorise(request, fresh)
             yield request
 
-    async def settled(self) -> None:
-        """Wait until no token is being renewed."""
+    async def settle(self, grace: float) -> None:
+        """Wait until no token is being renewed, or so many seconds: what is under way then is given up."""
         while self._renewal is not None:
+            self._renewal.scope.deadline = min(self._renewal.scope.deadline, trio.current_time() + grace)
             await self._renewal.done.wait()
 
     @property
@@ -134,12 +137,8 @@ class Authorisation(httpx2.Auth):
 
     async def _renew(self, renewal: _Renewal) -> None:
         try:
-            async with self._store.locked():
-                stored = await self._store.read()
-                if stored is None or stored.access == renewal.used:
-                    stored = await self._obtain(stored, renewal)
-                if stored is not None:
-                    self._take(stored)
+            with renewal.scope:
+                await self._renew_alone(renewal)
         except (Passing, TokensUnreadable) as error:
             renewal.problem = str(error)
         except Refused as refusal:
@@ -150,6 +149,14 @@ class Authorisation(httpx2.Auth):
         finally:
             self._renewal = None
             renewal.done.set()
+
+    async def _renew_alone(self, renewal: _Renewal) -> None:
+        async with self._store.locked():
+            stored = await self._store.read()
+            if stored is None or stored.access == renewal.used:
+                stored = await self._obtain(stored, renewal)
+            if stored is not None:
+                self._take(stored)
 
     def _take(self, tokens: Tokens) -> None:
         TELL_SECRETS.get()(tokens.secrets)
@@ -257,8 +264,8 @@ async def open_authorisation(
         try:
             yield authorisation
         finally:
-            with trio.move_on_after(grace, shield=True):
-                await authorisation.settled()
+            with trio.CancelScope(shield=True):  # bounded by `grace`
+                await authorisation.settle(grace)
             nursery.cancel_scope.cancel()
 
 
