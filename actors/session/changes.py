@@ -146,8 +146,8 @@ class Changes:
         await (self._hold_streams(session) if modern else self._subscribe_each(session))
 
     def _hear_update(self, uri: str) -> None:
-        """Report the subscribed resource that is this one, or else the nearest that contains it. What is longer than all
-        that is subscribed is not looked at: a server may name what it likes."""
+        """Report the subscribed resource that is this one, or else the nearest that contains it. What is longer than
+        all that is subscribed is not looked at: a server may name what it likes."""
         if uri in self._wanted:
             self._updated(uri, True)  # noqa: FBT003
             return
