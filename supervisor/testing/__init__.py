@@ -1,4 +1,4 @@
-"""For tests of applications that embed mcp-nursery: servers that fail as told, and time that passes at once."""
+"""For tests of applications that embed mcp-nursery: servers that fail on demand, and time that passes at once."""
 
 from .life import Ask, Life, Refusal, ToolFunction, report_progress
 from .scripted import ScriptedServer

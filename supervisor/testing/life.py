@@ -42,8 +42,8 @@ async def report_progress(progress: float, total: float | None = None, message: 
     Raises:
         LookupError: No scripted tool is being called in this task.
     """
-    told = {"progress": progress, "total": total, "message": message}
-    tell_progress.get()({key: value for key, value in told.items() if value is not None})
+    report = {"progress": progress, "total": total, "message": message}
+    tell_progress.get()({key: value for key, value in report.items() if value is not None})
     await trio.lowlevel.checkpoint()
 
 

@@ -1,4 +1,4 @@
-"""Servers in memory that fail as told. They speak the protocol frame by frame, so all of the wire is under test.
+"""Servers in memory that fail on demand. They speak the protocol frame by frame, so all of the wire is under test.
 
 A `ScriptedServer` opens one `Incarnation` after another, each with the next `Life`: a stream on our side, a server's
 loop on the other. Whatever a test asks about afterwards is noted in the server.
@@ -337,9 +337,9 @@ class Incarnation:
             case "subscriptions/listen" if self._server.capabilities.get("resources"):
                 self._server.requests.append((self._number, method, params))
                 self._listening.add(request_id)
-                told = {"notifications": params["notifications"], "_meta": {_SUBSCRIPTION: request_id}}
+                accepted = {"notifications": params["notifications"], "_meta": {_SUBSCRIPTION: request_id}}
                 acknowledged = "notifications/subscriptions/acknowledged"
-                self.send({"jsonrpc": "2.0", "method": acknowledged, "params": told})
+                self.send({"jsonrpc": "2.0", "method": acknowledged, "params": accepted})
             case "ping":
                 self._probed()
                 self._result(request_id, {})
@@ -364,7 +364,7 @@ class Incarnation:
         self.die(self._life.exit_code)
 
     async def _call(self, request_id: int | str, method: str, params: dict[str, Any]) -> None:
-        tell_progress.set(lambda told: self._progress(params, told))
+        tell_progress.set(lambda report: self._progress(params, report))
         with trio.CancelScope() as self._running[request_id]:
             try:
                 complete = {"resultType": "complete"} if self._modern_session else {}
@@ -373,11 +373,11 @@ class Incarnation:
                 self.send({"jsonrpc": "2.0", "id": request_id, "error": refusal.error})
         del self._running[request_id]
 
-    def _progress(self, params: dict[str, Any], told: dict[str, Any]) -> None:
+    def _progress(self, params: dict[str, Any], report: dict[str, Any]) -> None:
         token = params.get("_meta", {}).get("progressToken")
         if token is not None:
-            told = {"progressToken": token, **told}
-            self.send({"jsonrpc": "2.0", "method": "notifications/progress", "params": told})
+            report = {"progressToken": token, **report}
+            self.send({"jsonrpc": "2.0", "method": "notifications/progress", "params": report})
 
     async def _outcome(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         if method not in _ANSWERS:

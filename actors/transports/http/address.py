@@ -1,4 +1,4 @@
-"""Where an HTTP server is, with its secrets out of sight; and what it means when it cannot be reached."""
+"""The address of an HTTP server, without secrets in logs; and what a failure to reach it means."""
 
 import socket
 import ssl
@@ -31,14 +31,14 @@ class Address:
     """Its URL without user, password and query: what the SDK and logs are told."""
     _whole: httpx2.URL = field(repr=False)
     auth: httpx2.Auth | None = field(repr=False)
-    """What authorises requests: by default the user and password in the URL."""
+    """Authorises requests: by default with the user and password in the URL."""
 
     @classmethod
     def of(cls, url: str, auth: httpx2.Auth | None = None) -> "Address":
-        """Take a URL apart; `auth` goes before its user and password.
+        """Parse a URL; `auth` takes precedence over its user and password.
 
         Raises:
-            StartFailed: It is none.
+            StartFailed: It is not valid.
         """
         try:
             whole = httpx2.URL(url)
@@ -50,7 +50,7 @@ class Address:
 
     @property
     def url(self) -> httpx2.URL:
-        """What requests name; `complete` makes it whole."""
+        """The URL that requests are built with; `complete` makes it whole."""
         return httpx2.URL(self.bare)
 
     @property
@@ -69,7 +69,7 @@ class Address:
 
 
 def evidence_of(error: httpx2.RequestError, address: Address) -> Evidence:
-    """What a failed request shows. The errors' own texts may hold a URL."""
+    """The evidence in a failed request. The errors' own texts may hold a URL."""
     host = address.host
     for cause in _causes(error):
         match cause:
@@ -96,7 +96,7 @@ def _described(error: httpx2.RequestError, host: str, words: str) -> tuple[str, 
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """What led to an error, groups opened."""
+    """The causes of an error, those in groups included."""
     seen: set[int] = set()
     waiting = [error]
     while waiting:

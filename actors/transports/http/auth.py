@@ -1,4 +1,4 @@
-"""Whose headers a request carries, and which go before which."""
+"""The headers of a request, and which of them take precedence."""
 
 from collections.abc import AsyncGenerator, Mapping
 
@@ -22,22 +22,22 @@ _OF_THE_PROTOCOL = frozenset(
 
 
 class AuthFailed(Exception):
-    """What authorises requests has failed."""
+    """The authorisation itself has failed."""
 
 
 class AuthUnavailable(Exception):
-    """There is no telling just now whether a request is authorised. It was refused without; the text is for people."""
+    """A request was refused for lack of a token, and no token can be got just now. The text is for people."""
 
 
 def unavailable(error: AuthUnavailable) -> Evidence:
-    """What it shows of a request that it was not taken, and that this may pass."""
+    """The evidence: the request was refused, and this may pass."""
     return Evidence(str(error), Fault.UNREACHED, status=401)
 
 
 class Layers(httpx2.Auth):
-    """Puts headers on a request, the later over the earlier: the client's own, those of authorisation, the user's.
+    """Adds headers to a request; later ones replace earlier ones: the client's own, those of authorisation, the user's.
 
-    What the protocol put there stays. Nothing goes to another origin.
+    The protocol's own headers stay. Nothing is sent to another origin.
     """
 
     def __init__(self, address: Address, headers: Mapping[str, str]) -> None:
@@ -51,7 +51,7 @@ class Layers(httpx2.Auth):
         """See `httpx2.Auth`: what it yields is sent.
 
         Raises:
-            AuthFailed: The authorisation itself did.
+            AuthFailed: The authorisation failed.
         """
         if not self._address.has_same_origin(request.url):
             yield request
@@ -75,7 +75,7 @@ class Layers(httpx2.Auth):
 async def _next(
     flow: AsyncGenerator[httpx2.Request, httpx2.Response], response: httpx2.Response | None
 ) -> httpx2.Request | None:
-    """What is to be sent next; None for nothing more."""
+    """The next request to send; None if there is none."""
     try:
         return await (anext(flow) if response is None else flow.asend(response))
     except StopAsyncIteration:
@@ -87,5 +87,5 @@ async def _next(
 
 
 def _is_taken(name: str, request: httpx2.Request) -> bool:
-    """Whether the protocol itself speaks by this header."""
+    """Whether the protocol itself uses this header."""
     return name in _OF_THE_PROTOCOL or (name.startswith("mcp-param-") and name in request.headers)

@@ -1,9 +1,9 @@
-"""Requests with a token, renewed once for all who find that it has ended.
+"""Requests with a token, which is renewed once for all requests that find it expired.
 
-Whoever meets a 401 asks for another token; the first of them has one task get it, and all wait for that. The task lives
-on when who asked is cancelled: an issuer may have spent the refresh token by then, and what it answered must be kept.
-It is alone with the tokens, of all processes, and reads them again before it does anything: somebody may have been
-quicker. Nothing is deleted but a refresh token that its issuer refuses as such.
+A request that gets a 401 asks for another token. The first of them starts a task that gets it, and all wait for that.
+The task goes on when the request is cancelled: the issuer may have used up the refresh token, and its answer must be
+kept. The task holds the lock of the tokens, among all processes, and reads them again first: another process may have
+renewed them. Nothing is deleted but a refresh token that its issuer refuses as such.
 """
 
 import logging
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 logger: Final = logging.getLogger(__name__)
 
 _PAUSES = (1.0, 2.0, 4.0)
-"""Seconds between tries to renew a token while its issuer is not there. All who need one wait meanwhile."""
+"""Seconds between tries to renew a token while its issuer cannot be reached. All requests that need it wait."""
 _EXCHANGE = 10.0
 """Seconds from the server's own words to a token: with all tries less than others wait who want to renew it."""
 _ASKED = 10
@@ -45,25 +45,25 @@ _UNAUTHORISED = 401
 
 @define(eq=False)
 class _Renewal:
-    """One attempt to get another token, and all who wait for it."""
+    """One attempt to get another token, for all requests that wait."""
 
     used: str | None = field(repr=False)
     """The token that was refused."""
     challenge: Challenge
     steps_up: bool
-    """It is good, and not for everything."""
+    """It is valid, but lacks a scope."""
     done: trio.Event = field(factory=trio.Event)
     scope: trio.CancelScope = field(factory=lambda: trio.CancelScope(shield=True))
     """Ends it. The connection's own end does not: what an issuer has answered must be kept."""
     problem: str | None = None
-    """Why it cannot be told whether there is one."""
+    """Why it is unknown whether there is another."""
 
 
 class Authorisation(httpx2.Auth):
-    """What authorises the requests of one connection.
+    """Authorises the requests of one connection.
 
     Args:
-        words: How.
+        words: The settings of the authorisation.
         url: The server, without user, password and query.
         store: Where its tokens are kept.
         tokens: What was kept there.
@@ -94,10 +94,10 @@ class Authorisation(httpx2.Auth):
         """A person is being asked."""
 
     async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
-        """See `httpx2.Auth`. A refusal that nothing here can mend is left to who asked.
+        """See `httpx2.Auth`. A refusal that no token can mend is returned to the caller.
 
         Raises:
-            AuthUnavailable: Whether it can be mended is not known now.
+            AuthUnavailable: It is not known now whether a token can mend it.
         """
         used = self._access
         _authorise(request, used)
@@ -201,7 +201,7 @@ class Authorisation(httpx2.Auth):
             self._asks = False
 
     async def _exchange(self, stored: Tokens | None, renewal: _Renewal) -> Tokens:
-        """A token for what the client can show itself."""
+        """A token for the client's own credentials."""
         granted = stored.scope if stored is not None and renewal.steps_up else None
         challenge = evolve(renewal.challenge, scope=joined(granted, renewal.challenge.scope))
         with trio.move_on_after(_EXCHANGE):
@@ -209,7 +209,7 @@ class Authorisation(httpx2.Auth):
         raise Passing(f"there was no token within {_EXCHANGE:g} s")
 
     async def _kept(self, tokens: Tokens) -> Tokens:
-        """The tokens, once they are kept. They hold here even where that is not possible."""
+        """The tokens, once they are stored. They are used even if that fails."""
         self._take(tokens)
         try:
             await self._store.write(tokens)
@@ -228,7 +228,7 @@ async def authorise(
 
 
 async def _patiently(attempt: Callable[[], Awaitable[Tokens]]) -> Tokens:
-    """Try again for some seconds while the issuer is not there."""
+    """Try again for some seconds while the issuer cannot be reached."""
     for pause in _PAUSES:
         try:
             return await attempt()
@@ -242,11 +242,11 @@ async def _patiently(attempt: Callable[[], Awaitable[Tokens]]) -> Tokens:
 async def open_authorisation(
     auth: httpx2.Auth | OAuth | None, url: str, grace: float
 ) -> AsyncGenerator[httpx2.Auth | None, None]:
-    """What authorises the requests of a connection to `url` while the block lasts. A renewal that is under way when it
-    is left has `grace` seconds to be kept.
+    """Authorises the requests of a connection to `url` while the block lasts. A renewal that is under way when it is
+    left has `grace` seconds to be stored.
 
     Raises:
-        StartFailed: On entering: it is not known which tokens there are.
+        StartFailed: On entering: the tokens cannot be read.
     """
     if not isinstance(auth, OAuth):
         yield auth

@@ -33,7 +33,7 @@ CLOSED: Final = Loss("the connection was closed")
 
 @frozen
 class Failed(Rejected):
-    """An error, and what is known of it: the session's requests are judged by that."""
+    """An error, and the evidence by which the session's requests are judged."""
 
     evidence: Evidence = field(kw_only=True)
 
@@ -50,7 +50,7 @@ class HttpCarrier:
     dies_of_a_probe = False
     pid = None
     always_in_session = False
-    """Whether any request can be told that the session has expired."""
+    """Whether the server may tell any request that the session has expired."""
 
     def __init__(self, client: HttpClient, *, frame_limit: int) -> None:
         self.client = client
@@ -58,17 +58,17 @@ class HttpCarrier:
         self.url: httpx2.URL = client.address.url
         """Where frames go: the server may say that it is elsewhere."""
         self.moved: httpx2.URL | None = None
-        """Where a redirect has led: frames go there instead, until it leads a call on."""
+        """Where a redirect led to: frames go there instead, until it redirects a call again."""
         self.phase: Phase = Phase.OPENING
-        """What is under way."""
+        """Exchanges under way."""
         self.is_gone: bool = False
-        """It was lost: nobody is there to be told of the end."""
+        """The connection was lost: the server cannot be told of the end."""
         self._hub: Hub | None = None
         self._nursery: trio.Nursery | None = None
         self._early: list[Exchange] = []
-        """What was begun before there was a nursery for it."""
+        """Exchanges that were begun before there was a nursery."""
         self._exchanges: dict[ReplySlot, Exchange] = {}
-        """Those that somebody waits for."""
+        """Exchanges that somebody waits for."""
 
     # -- out ------------------------------------------------------------------------------------------------------
 
@@ -86,7 +86,7 @@ class HttpCarrier:
             await exchange.done.wait()
 
     async def taken(self) -> None:
-        """See `Carrier`: how much of it a server has read shows in its answer alone."""
+        """See `Carrier`: only its answer shows how much of it a server has read."""
         await trio.lowlevel.checkpoint()
 
     def begin(self, exchange: Exchange) -> None:
@@ -106,7 +106,7 @@ class HttpCarrier:
             self._exchanges.pop(exchange.slot, None)
 
     def drop(self, slots: Sequence[ReplySlot], reason: str | None) -> None:
-        """Close the exchanges of requests, and tell the server where that is not the sign."""
+        """Close the exchanges of requests, and notify the server where closing does not cancel them."""
         for slot in slots:
             self._drop(slot, reason)
 
@@ -126,14 +126,14 @@ class HttpCarrier:
         raise NotImplementedError
 
     def headers(self, outgoing: Outgoing) -> dict[str, str]:
-        """What goes with a frame."""
+        """The headers of a frame."""
         del outgoing
         return {"accept": f"application/json, {EVENTS}", "content-type": "application/json"}
 
     # -- in -------------------------------------------------------------------------------------------------------
 
     def hear(self) -> None:
-        """The server gave a sign of life."""
+        """The server sent something."""
         if self._hub is not None:
             self._hub.hear()
 
@@ -149,15 +149,15 @@ class HttpCarrier:
         return await self._carry(hub)
 
     async def _carry(self, hub: Hub) -> Loss:
-        """Until it is lost, which exchanges find out."""
+        """Wait until the connection is lost, which exchanges find out."""
         try:
             await hub.lost.wait()
         finally:
             self.is_gone = hub.lost.is_set()
-        return CLOSED  # too late to count: it was said how it was lost
+        return CLOSED  # ignored: the loss was reported before
 
     async def take_in(self, frame: bytes, origin: Origin) -> None:
-        """See to a frame of the server's."""
+        """Process a frame of the server."""
         if self._hub is not None:
             await self._hub.take_in([frame], origin)
 
@@ -176,7 +176,7 @@ class HttpCarrier:
         return loss_of(classify(self.phase, evidence), problem, evidence.challenge)
 
     def fail(self, exchange: Exchange, evidence: Evidence) -> None:
-        """An exchange has failed: end the connection if that is what it means, else decide who still waits."""
+        """An exchange has failed: end the connection if that is what it means, else decide the request that waits."""
         hub, slot = self._hub, exchange.slot
         if hub is None:
             return
@@ -191,7 +191,7 @@ class HttpCarrier:
             exchange.failed(evidence)
 
     def judge_refusal(self, refusal: Rejected, *, in_session: bool) -> Outcome:
-        """What an error means that came as an answer to a request."""
+        """What an error in the answer to a request means."""
         shown = Evidence(folded(refusal.message), code=refusal.code, in_session=in_session)
         failure = classify(self.phase, shown)
         if failure.ends and self._hub is not None:
@@ -203,11 +203,11 @@ class HttpCarrier:
     def _end(self, exchange: Exchange, evidence: Evidence, failure: Failure, hub: Hub) -> None:
         loss = loss_of(failure, evidence.problem, evidence.challenge)
         if exchange.slot is not None and evidence.status == HTTPStatus.UNAUTHORIZED and not exchange.is_resumption:
-            hub.conclude(exchange.slot, evolve(loss, refused=True))  # of this call it is known that it was not begun
+            hub.conclude(exchange.slot, evolve(loss, refused=True))  # this call was certainly not begun
         hub.lose(loss)
 
     def respond_unasked(self, frame: bytes) -> None:
-        """Answer what the server asked without saying for which call. If that fails, any of them may wait for ever."""
+        """Answer a request of the server that names no call. If that fails, any call may wait for ever."""
         self.begin(Exchange(self, Outgoing(frame), self._response_failed))
 
     def _response_failed(self, evidence: Evidence) -> None:
@@ -216,7 +216,7 @@ class HttpCarrier:
 
 
 def _outcome(exchange: Exchange, evidence: Evidence, failure: Failure) -> Outcome:
-    """What a request gets whose exchange has failed, and the connection not with it."""
+    """The outcome of a request whose exchange failed while the connection goes on."""
     error = exchange.error
     if failure.reason is Reason.UNKNOWN_OUTCOME:
         status = evidence.status if evidence.status is not None and evidence.status >= HTTPStatus.BAD_REQUEST else None
@@ -232,13 +232,13 @@ def _outcome(exchange: Exchange, evidence: Evidence, failure: Failure) -> Outcom
 
 
 class StreamableCarrier(HttpCarrier):
-    """Streamable HTTP: what is asked is answered in its own exchange; in the older eras there is a session."""
+    """Streamable HTTP: each request is answered in its own exchange; in the older eras there is a session."""
 
     def __init__(self, client: HttpClient, *, frame_limit: int) -> None:
         super().__init__(client, frame_limit=frame_limit)
         self._session: str | None = None
         self._version: str | None = None
-        """What frames say that bring no headers of their own."""
+        """The headers of frames that bring none of their own."""
 
     def enter_session(self, session: str) -> None:
         """The server has opened a session."""
@@ -246,7 +246,7 @@ class StreamableCarrier(HttpCarrier):
             self._session = session
 
     def headers(self, outgoing: Outgoing) -> dict[str, str]:
-        """See `HttpCarrier`: `initialize` is the negotiation, and says nothing of what it will agree on."""
+        """See `HttpCarrier`: `initialize` negotiates the version, so its headers do not name one."""
         given = super().headers(outgoing)
         if outgoing.method == "initialize":
             self._version = None
@@ -295,7 +295,7 @@ class StreamableCarrier(HttpCarrier):
             self._nursery.start_soon(self._delete, session)
 
     def of_a_resumption(self, evidence: Evidence) -> Evidence:
-        """What it shows that a stream was not taken up again: of the request nothing, if the conversation goes on."""
+        """The evidence in a failed resumption: nothing about the request itself, if the conversation goes on."""
         if classify(Phase.CALL, evidence).ends:
             return evidence
         problem = f"{self.client.address.host} closed the stream, and resuming it failed: {evidence.problem}"

@@ -1,4 +1,4 @@
-"""What a server says of the authorisation that it misses: the header `WWW-Authenticate` (RFC 6750, RFC 9728)."""
+"""What a server says about missing authorisation: the header `WWW-Authenticate` (RFC 6750, RFC 9728)."""
 
 import re
 
@@ -13,7 +13,7 @@ _LONGEST = 1000
 _REFUSED = (401, 403)
 
 INSUFFICIENT_SCOPE = "insufficient_scope"
-"""The error of a token that is good, but not for this."""
+"""The error for a valid token that lacks a scope."""
 
 
 def challenge_of(response: httpx2.Response) -> Challenge | None:

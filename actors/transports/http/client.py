@@ -20,7 +20,7 @@ _BECOME_GET = (302, 303)
 
 @frozen
 class Redirection:
-    """Where a server says that what was asked for is."""
+    """A redirect to where the server says that the resource is."""
 
     problem: str
     """In one line for people."""
@@ -39,12 +39,12 @@ class HttpClient:
     async def send(
         self, method: str, url: httpx2.URL, headers: Mapping[str, str], body: AsyncIterable[bytes] | None = None
     ) -> httpx2.Response:
-        """Send a request; its answer's head. Who asked closes it.
+        """Send a request and return the head of its answer, which the caller closes.
 
         Raises:
-            httpx2.RequestError: There is none.
+            httpx2.RequestError: There is no answer.
             TooLarge: Its head is over the limit.
-            AuthFailed: What authorises requests has failed.
+            AuthFailed: The authorisation itself has failed.
         """
         encoded = httpx2.Headers(dict(headers), encoding="utf-8")  # ids of events may be of any letters
         extensions = {"trace": check_head}
@@ -53,7 +53,7 @@ class HttpClient:
         return await self._client.send(request, stream=True, follow_redirects=False)
 
     def redirection(self, response: httpx2.Response) -> Redirection | None:
-        """Where it leads, within the origin and with the same method; None if it is none."""
+        """The redirect in an answer, to be followed within the origin and with the same method; None if it is none."""
         follow = response.next_request
         if follow is None:
             return None
@@ -80,7 +80,7 @@ def origin_of(url: httpx2.URL) -> str:
 
 @asynccontextmanager
 async def open_client(address: Address, headers: Mapping[str, str]) -> AsyncGenerator[HttpClient, None]:
-    """A client until the block is left; its connections are closed then."""
+    """A client for the block; leaving it closes the connections."""
     client = httpx2.AsyncClient(
         auth=Layers(address, headers),
         headers={"user-agent": _USER_AGENT},

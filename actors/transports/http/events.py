@@ -1,6 +1,6 @@
 """Server-sent events, parsed as they come, within a limit: an event that is too large is skipped and reported.
 
-In this way the stream goes on after it, and whose answer it was can still be seen at its ends.
+So the stream goes on after it, and its beginning and end still show which request it answers.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterable, Iterator
@@ -9,11 +9,11 @@ import trio
 from attrs import frozen
 
 _SLICE = 1 << 16
-"""Bytes seen to in one turn of the loop: decoding can make very much of a few."""
+"""Bytes processed in one turn of the loop: a few compressed bytes can become very many."""
 _ENDS = 1024
 """Bytes kept of either end of an event that is too large."""
 _LONGEST_ID = 8 << 10
-"""Bytes of an id: in a header servers take no longer ones."""
+"""Bytes of an id: servers accept no longer ones in a header."""
 
 
 @frozen
@@ -25,12 +25,12 @@ class Event:
     id: str
     """The latest id that was given, with this event or before."""
     retry: float | None
-    """Seconds until the stream is to be taken up again, if it said so."""
+    """Seconds to wait before the stream is resumed, if the server said so."""
 
 
 @frozen
 class Oversized:
-    """An event that is over the limit: said once when that is found, and again at its end."""
+    """An event over the limit: reported once when that is found, and again at its end."""
 
     size: int
     """Bytes so far."""
@@ -54,7 +54,7 @@ async def events_of(parts: AsyncIterable[bytes], limit: int) -> AsyncGenerator[E
 
 
 class EventParser:
-    """Makes events of bytes, however they are cut.
+    """Parses events from bytes, however these are split.
 
     Args:
         limit: Bytes of one event that are kept.
@@ -85,7 +85,7 @@ class EventParser:
             yield from self._take(piece.rstrip(b"\r\n") if ends else piece, ends=ends)
 
     def _take(self, piece: bytes, *, ends: bool) -> Iterator[Event | Oversized]:
-        """A line, or what there is of it."""
+        """Take a line, or the part of it that came."""
         if self._over is not None:
             yield from self._pass_over(piece, ends=ends)
             return
@@ -112,7 +112,7 @@ class EventParser:
 
     def _pass_over(self, piece: bytes, *, ends: bool) -> Iterator[Oversized]:
         over = self._over
-        assert over is not None  # who calls has looked
+        assert over is not None  # the caller has checked
         over.size += len(piece)
         over.tail = (over.tail + piece)[-_ENDS:]
         if not (ends and over.blank and not piece):
@@ -148,7 +148,7 @@ class EventParser:
 
 
 class _Over:
-    """What is known of an event that is being passed over."""
+    """What is known of an event that is being skipped."""
 
     def __init__(self, size: int, head: bytes, tail: bytes, *, blank: bool) -> None:
         self.size = size

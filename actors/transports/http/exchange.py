@@ -1,8 +1,8 @@
 """One frame of ours over HTTP: one task owns it from its first byte to its outcome, and its end closes it.
 
-The sender knows here which call waits. So `sent` is true from the moment in which the frame leaves and for good, a call
-that is decided is not sent any more, an answer counts for the request it answers and for no other, and an exchange that
-ends without an answer decides the call that waits for one.
+The sender knows which call waits. So `sent` is true from the moment in which the frame leaves, a decided call is no
+longer sent, an answer counts only for the request it answers, and an exchange that ends without an answer decides the
+call that waits for one.
 """
 
 import contextlib
@@ -42,9 +42,9 @@ class Conversation(Protocol):
     url: httpx2.URL
     """Where frames go."""
     moved: httpx2.URL | None
-    """Where a redirect has led: frames go there instead, until it leads a call on."""
+    """Where a redirect led to: frames go there instead, until it redirects a call again."""
     always_in_session: bool
-    """Whether any request can be told that the session has expired."""
+    """Whether the server may tell any request that the session has expired."""
 
     def headers(self, outgoing: Outgoing) -> dict[str, str]:
         """The headers that this frame is sent with."""
@@ -59,11 +59,11 @@ class Conversation(Protocol):
         ...
 
     def fail(self, exchange: "Exchange", evidence: Evidence) -> None:
-        """An exchange has failed: end the connection if that is what it means, else decide who waits."""
+        """An exchange has failed: end the connection if that is what it means, else decide the request that waits."""
         ...
 
     def hear(self) -> None:
-        """The server has said something."""
+        """The server sent something."""
         ...
 
     async def take_in(self, frame: bytes, origin: Origin) -> None:
@@ -72,7 +72,7 @@ class Conversation(Protocol):
 
 
 class _Anew:
-    """A body that can be sent again: what authorises requests does so when a token has ended."""
+    """A body that can be sent again: authorisation does so when a token has expired."""
 
     def __init__(self, body: Callable[[], AsyncIterator[bytes]]) -> None:
         self._body = body
@@ -82,16 +82,16 @@ class _Anew:
 
 
 class Exchange:
-    """A frame that wants nothing but to be taken: a notification, or an answer of ours.
+    """A frame that needs no answer: a notification, or a response of ours.
 
     Args:
-        carrier: Whose it is.
+        carrier: The carrier that it is part of.
         outgoing: What is sent.
-        failed: Told if it failed, and not if the connection is lost with it.
+        failed: Called if it fails and the connection is not lost with it.
     """
 
     phase: Phase | None = None
-    """What it counts as; None: what the whole conversation is at."""
+    """The phase that it counts as; None: the phase of the conversation."""
 
     def __init__(
         self, carrier: Conversation, outgoing: Outgoing, failed: Callable[[Evidence], None] | None = None
@@ -109,7 +109,7 @@ class Exchange:
 
     @property
     def slot(self) -> ReplySlot | None:
-        """Who waits for the answer, if anyone does."""
+        """The slot that waits for the answer, if there is one."""
         return self.outgoing.slot
 
     @property
@@ -119,12 +119,12 @@ class Exchange:
 
     @property
     def is_modern(self) -> bool:
-        """Whether its end is the server's sign that nobody waits."""
+        """Whether closing it tells the server that nobody waits."""
         return self.headers.get(MCP_PROTOCOL_VERSION_HEADER) in MODERN_PROTOCOL_VERSIONS
 
     @property
     def in_session(self) -> bool:
-        """Whether it can be told that the session has expired."""
+        """Whether the server may tell it that the session has expired."""
         return self.carrier.always_in_session or SESSION in self.headers
 
     @property
@@ -134,12 +134,12 @@ class Exchange:
 
     @property
     def _is_abandoned(self) -> bool:
-        """Whether its answer, and its failure too, are nobody's."""
+        """Whether nobody waits for its answer or its failure."""
         return self.slot is not None and self.slot.abandoned
 
     @property
     def is_resumption(self) -> bool:
-        """Whether what is said now is said to something that was taken before."""
+        """Whether the server has already accepted what it sends."""
         return False
 
     async def run(self) -> None:
@@ -162,11 +162,11 @@ class Exchange:
             self.done.set()
 
     async def _converse(self) -> Evidence | None:
-        """All of it; what went wrong, if anything."""
+        """The whole exchange; what went wrong, if anything."""
         return await self._once()
 
     async def _once(self) -> Evidence | None:
-        """One request and what is said to it."""
+        """One request and its answer."""
         if self.is_over:
             return None
         limit = trio.CancelScope()
@@ -194,7 +194,7 @@ class Exchange:
     # -- out ------------------------------------------------------------------------------------------------------
 
     async def _send(self) -> httpx2.Response:
-        """Send it, along redirects unless it is a call: to send that again is not for us to decide."""
+        """Send it, along redirects unless it is a call: whether to send that again is decided elsewhere."""
         for _ in range(limits.REDIRECTS):
             response = await self._request()
             moved = self.carrier.client.redirection(response)
@@ -212,7 +212,7 @@ class Exchange:
         return self.carrier.moved or self.carrier.url
 
     def _move(self, target: httpx2.URL) -> None:
-        """The server says that it is elsewhere: what follows is sent there."""
+        """The server redirects: send what follows to the target."""
         leads_on = self.is_call and self.carrier.moved is not None  # perhaps in a circle: the next begins anew
         self.carrier.moved = None if leads_on else target
 
@@ -221,7 +221,7 @@ class Exchange:
         return await self.carrier.client.send("POST", self._url, headers, _Anew(self._body))
 
     async def _body(self) -> AsyncIterator[bytes]:
-        """The frame: it is asked for when the head has been written, and leaves then, and not before."""
+        """The frame: the client asks for it when the head has been written, and it leaves then, and not before."""
         if self.is_over:
             self.scope.cancel()
             await trio.lowlevel.checkpoint()
@@ -235,7 +235,7 @@ class Exchange:
     async def _receive(self, response: httpx2.Response, limit: trio.CancelScope) -> Evidence | None:
         status = response.status_code
         if status < HTTPStatus.INTERNAL_SERVER_ERROR:
-            self.carrier.hear()  # a gateway's word is none of the server's
+            self.carrier.hear()  # a gateway's answer is no sign of the server
         if status >= HTTPStatus.BAD_REQUEST:
             self.error = await read_refusal(response, limit)
             return refused(status, self.error, in_session=self.in_session, challenge=challenge_of(response))
@@ -254,8 +254,8 @@ class Exchange:
         return Evidence(problem, status=status, moved=followed)
 
     async def _take(self, response: httpx2.Response, limit: trio.CancelScope) -> Evidence | None:
-        """What came of a request that was not refused."""
+        """Read the answer to a request that was not refused."""
         if media_type(response) != EVENTS:
-            with contextlib.suppress(TooLarge):  # nobody wants to know what is said
+            with contextlib.suppress(TooLarge):  # the body does not matter
                 await read_body(response, limit, limits.REFUSAL_LIMIT)
         return None

@@ -12,11 +12,11 @@ _CLOSED = -32000
 _SESSION_CODES = (-32600, -32001)
 """JSON-RPC codes with which servers refuse a session. Both have other meanings too."""
 _SIGNS_OF_AN_END = ("connection closed", "stream ended", "stream failed")
-"""What the SDK and servers say with `_CLOSED` when it means that."""
+"""Messages of the SDK and of servers where `_CLOSED` has its own meaning."""
 REDIRECTS = range(300, 400)
 _GATEWAY_FAILED = (HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE)
 _PASSING = (404, 408, 409, 425, 429)
-"""Refusals of the 400s that may pass by themselves; 404 is what some proxies say while a server restarts."""
+"""Statuses of the 400s that may pass by themselves; some proxies answer 404 while a server restarts."""
 
 
 class Phase(StrEnum):
@@ -27,7 +27,7 @@ class Phase(StrEnum):
     CALL = "call"
     """A request or a notification, on an open conversation."""
     STREAM = "stream"
-    """The stream the server speaks on unasked, on an open conversation: an extra that it need not offer."""
+    """The stream for the server's own messages, on an open conversation: an extra that it need not offer."""
 
 
 class Fault(StrEnum):
@@ -42,7 +42,7 @@ class Fault(StrEnum):
     MUTE = "mute"
     """No answer within the time limit of the exchange."""
     OVERSIZED = "oversized"
-    """There was one, over our limit."""
+    """The answer was over the limit."""
     ENDED = "ended"
     """The server closed the stream."""
 
@@ -62,13 +62,13 @@ class Evidence:
     in_session: bool = False
     """The request carried our session id."""
     challenge: Challenge | None = None
-    """What the server says of the authorisation that it misses."""
+    """What the server says about missing authorisation."""
     moved: bool = False
-    """The server says where it is instead, within its origin: what is sent from now on goes there."""
+    """The server redirects within its origin: later frames go there."""
 
     @property
     def wants_scope(self) -> bool:
-        """The token is good, and not for this."""
+        """The token is valid, but lacks a scope."""
         return self.status == 403 and self.challenge is not None and self.challenge.error == "insufficient_scope"  # noqa: PLR2004
 
     @property
@@ -87,9 +87,9 @@ class Reason(StrEnum):
     SESSION_EXPIRED = "session_expired"
     """The server has forgotten our session; a new one helps."""
     NOT_WORTH_RETRYING = "not_worth_retrying"
-    """Another start would end the same."""
+    """Another start would fail in the same way."""
     UNKNOWN_OUTCOME = "unknown_outcome"
-    """What became of this one request is not known."""
+    """Whether the server acted on this request is unknown."""
     ANSWERED = "answered"
     """The server's answer, and nothing more."""
 
@@ -145,7 +145,7 @@ def loss_of(failure: Failure, problem: str, challenge: Challenge | None = None) 
 
 
 def _classify_opening(evidence: Evidence) -> Failure:
-    """Not an end at once: a server may refuse the probe of its era and take `initialize`."""
+    """The connection goes on: a server may refuse the probe of its era and accept `initialize`."""
     status = evidence.status
     if status is None or status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in _PASSING:
         return _RETRIABLE

@@ -1,4 +1,4 @@
-"""How a server's user is authorised, in words: what becomes of them is `authorisation`'s affair. Light to import."""
+"""The settings for the authorisation of a server's user; `authorisation` uses them. Light to import."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Literal
@@ -46,36 +46,36 @@ def is_loopback(url: str) -> bool:
 
 @frozen(kw_only=True)
 class OAuth:
-    """OAuth 2.1 as MCP has it: where to go for a token is found out from the server that refuses without one.
+    """OAuth 2.1 as MCP has it: the server that refuses a request without a token names its issuer.
 
-    Tokens are kept for later runs. What is secret here is shown nowhere.
+    Tokens are kept for later runs. Secrets in here are shown nowhere.
 
     Raises:
         ConfigError: A value that cannot work, or one that the grant needs is missing.
     """
 
     grant: Grant = field(default="authorization_code", validator=_of_grants)
-    """How a token is got."""
+    """How the client gets a token."""
     scopes: Sequence[str] = field(default=(), converter=several)
-    """What is asked for; by default what the server says that it wants."""
+    """The scopes to ask for; by default those that the server names."""
     client_id: str | None = None
-    """The client that is registered; by default one registers itself, where the issuer lets it."""
+    """The registered client; by default the client registers itself, where the issuer allows it."""
     client_secret: str | None = field(default=None, repr=_hidden)
     """Its secret, if it has one."""
     private_key: str | None = field(default=None, repr=_hidden)
-    """For `client_credentials` instead of a secret: the key in PEM format that signs who the client is."""
+    """For `client_credentials` instead of a secret: the key in PEM format that signs the client's assertion."""
     signing_algorithm: str = "RS256"
-    """What `private_key` signs with."""
+    """The algorithm that `private_key` signs with."""
     assertion: Assertion | str | None = field(default=None, repr=_hidden)
-    """For `enterprise`: what gets an assertion, or the assertion itself."""
+    """For `enterprise`: a function that gets an assertion, or the assertion itself."""
     issuer: str | None = None
     """The issuer that the client is registered with: its secret is sent nowhere else. `enterprise` needs it."""
     client_metadata_url: str | None = None
-    """Where an issuer can read of the client, which then needs no registration."""
+    """The URL of the client's metadata, with which it needs no registration."""
     redirect_port: int | None = field(default=None, validator=_port)
     """The port of this machine to which the browser comes back; by default one that is free."""
     redirect_uri: str | None = field(default=None, validator=_loopback)
-    """All of the URL to which it comes back; default `http://127.0.0.1:PORT/callback`."""
+    """The whole URL to which it comes back; default `http://127.0.0.1:PORT/callback`."""
 
     def __attrs_post_init__(self) -> None:
         for name in self._missing():
@@ -97,6 +97,6 @@ class OAuth:
 
     @property
     def secrets(self) -> set[str]:
-        """What nobody may be shown."""
+        """The values that may not be shown."""
         assertion = self.assertion if isinstance(self.assertion, str) else None
         return {text for text in (self.client_secret, self.private_key, assertion) if text}

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ...server import Connector
 
 Headers = Mapping[str, str] | Callable[[], Mapping[str, str] | Awaitable[Mapping[str, str]]]
-"""Fixed headers, or what computes them at each connect."""
+"""Fixed headers, or a function that computes them at each connect."""
 
 _NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*")
@@ -38,7 +38,7 @@ async def resolve(headers: Headers) -> Mapping[str, str]:
     """The headers for one connection.
 
     Raises:
-        StartFailed: They could not be computed, or are none.
+        StartFailed: They could not be computed, or are not valid.
     """
     found = _checked(await _compute(headers) if callable(headers) else headers)
     TELL_SECRETS.get()(found.values())
@@ -52,7 +52,7 @@ async def _compute(headers: Callable[[], Mapping[str, str] | Awaitable[Mapping[s
     except NurseryError as error:
         raise StartFailed(f"the headers could not be computed: {error}", retriable=True) from error
     except Exception as error:
-        # Only its kind: the text may hold what was to become a header.
+        # Only its type: the text may hold what was to become a header.
         raise StartFailed(f"the headers could not be computed: {type(error).__name__}", retriable=True) from None
 
 
@@ -69,7 +69,7 @@ def _checked(found: object) -> Mapping[str, str]:
 
 @frozen
 class WithHeaders:
-    """A connector that is made anew at each connect, of that moment's headers."""
+    """A connector that is made at each connect, with the headers of that moment."""
 
     headers: Headers = field(repr=False)
     make: Callable[[Mapping[str, str]], "Connector"] = field(repr=False)

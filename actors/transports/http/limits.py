@@ -1,15 +1,14 @@
 """How long and how large an exchange over HTTP may be."""
 
 POST_LIMIT = 60.0
-"""Seconds until a POST is answered, and between parts of an answer that is no event stream. A call's own limit goes
-before it."""
+"""Seconds until a POST is answered, and between parts of an answer that is no event stream. A call's own limit
+replaces it."""
 
 REFUSAL_LIMIT = 64 << 10
 """Bytes read of an error page."""
 
 HEADERS = 1000
-"""Headers of an answer: 30,000 fit into what is read at most before there is a head, and each is made anew by every
-layer."""
+"""Headers of an answer: 30,000 fit into the largest head that is read, and every layer copies each of them."""
 
 REDIRECTS = 5
 """Redirects in a row that a request is sent along; a call is sent along none."""

@@ -1,8 +1,8 @@
-"""The SDK's providers of OAuth, driven: they say which request comes next, and here it is sent and looked at.
+"""Drives the SDK's OAuth providers: they say which request comes next; here it is sent, and its answer is checked.
 
-A provider as it is would hold up all requests of a connection for the time of each, would be given answers whose text
-it quotes in its log, and would ask a person in the middle of a request. So it is used for what it knows, the way from a
-refusal to a token; the refusal is one that has come already, or a bare one.
+Used directly, a provider would delay all requests of a connection for the time of each, would quote answers in its log,
+and would ask a person in the middle of a request. So it is used only for the way from a refusal to a token; the refusal
+is one that has come already, or an empty one.
 """
 
 import warnings
@@ -35,9 +35,9 @@ _FORM = "application/x-www-form-urlencoded"
 _UNWELL = (429, *range(500, 600))
 _ERRORS = (OAuthFlowError, OAuthRegistrationError, OAuthTokenError, ValidationError, ValueError)
 _BASIC: Final = "client_secret_basic"
-"""How a secret is sent of which nobody says how: every issuer has to take that (RFC 6749, 2.3.1)."""
+"""How a secret is sent by default: every issuer has to accept that (RFC 6749, 2.3.1)."""
 _NAME = "mcp-nursery"
-"""What issuers and the people they ask are told of us."""
+"""How issuers, and the people they ask, are told who asks."""
 
 
 class Consent(Protocol):
@@ -49,7 +49,7 @@ class Consent(Protocol):
         ...
 
     async def ask(self, url: str) -> AuthorizationCodeResult:
-        """Have them visit this; what the browser comes back with.
+        """Have the person visit this URL; returns what the browser comes back with.
 
         Raises:
             Refused: They do not agree.
@@ -59,7 +59,7 @@ class Consent(Protocol):
 
 @define
 class _Kept:
-    """What a provider finds, and what it leaves behind: its `TokenStorage`."""
+    """The `TokenStorage` of a provider: what it finds, and what it stores."""
 
     near: bool
     """Whether the server, or its issuer, is on this machine."""
@@ -80,7 +80,7 @@ class _Kept:
             raise Refused(f"{url.host} is not asked: a server elsewhere may lead to https alone")
 
     async def get_tokens(self) -> OAuthToken | None:
-        """None: those there are were refused."""
+        """None: the stored ones were refused."""
         return None
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
@@ -102,15 +102,15 @@ async def authorise(
     """Get tokens.
 
     Args:
-        words: How.
+        words: The settings of the authorisation.
         url: The server, without user, password and query.
         challenge: What it said when it refused. `words.scopes` goes before the scopes in it.
         consent: The person, if the grant needs one.
         known: What an earlier consent left: the client is registered already.
 
     Raises:
-        Passing: It cannot be done now.
-        Refused: It is not done.
+        Passing: It is not possible now.
+        Refused: The issuer or the person refuses.
     """
     scopes = " ".join(words.scopes) or challenge.scope
     near = is_loopback(url) or is_loopback(words.issuer or "")
@@ -161,14 +161,14 @@ async def _drive(provider: httpx2.Auth, request: httpx2.Request, refusal: httpx2
         raise
     except _ERRORS as error:
         raise (kept.unwell or Refused(one_line(error))) from None
-    except Exception as error:  # of what a peer says a provider may raise anything, and it has logged that
+    except Exception as error:  # a provider may raise anything about a peer's answer, and it has logged that
         raise Refused(f"what was said on the way to a token makes no sense: {type(error).__name__}") from None
     finally:
         await flow.aclose()
 
 
 async def _answer(outgoing: httpx2.Request, kept: _Kept) -> httpx2.Response:
-    """What is said to a request of the provider's. What grants nothing it does not get to see: it would quote it."""
+    """The answer to a request of the provider. It does not get an answer that grants nothing: it would quote it."""
     kept.check_place(outgoing.url)
     form = outgoing.headers.get("content-type") == _FORM
     if outgoing.method == "POST" and kept.unwell is not None:

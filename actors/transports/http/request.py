@@ -1,7 +1,7 @@
-"""Frames over HTTP that somebody waits for: their answers come in the exchange, at once or on a stream of events.
+"""Requests over HTTP: their answers come in the exchange, at once or on a stream of events.
 
-A stream that ends before the answer is taken up again where it ended. The stream that a server speaks on unasked is an
-exchange of the same kind, without a question.
+A stream that ends before the answer is resumed where it ended. The stream for the server's own messages is an exchange
+of the same kind, without a request.
 """
 
 import contextlib
@@ -33,19 +33,19 @@ logger: Final = logging.getLogger(__name__)
 
 _LAST_ID: Final = "last-event-id"
 _RESUMPTIONS: Final = 2
-"""Times in a row that a stream without an answer is taken up again in vain."""
+"""Failed resumptions in a row after which a stream without an answer is given up."""
 _RETRY: Final = 1.0
-"""Seconds until then, unless the server says."""
+"""Seconds before a resumption, unless the server says."""
 _SOONEST: Final = 0.1
-"""Seconds until then at least, whatever the server says."""
+"""Seconds before a resumption at least, whatever the server says."""
 _LATEST: Final = 30.0
-"""Seconds until the stream that servers speak on unasked is opened again, after many failures."""
+"""Seconds until the stream for the server's own messages is opened again, after many failures."""
 _LINGER: Final = 0.1
 """Seconds a stream of events may take to end after its answer: only then its connection can be used again."""
 
 
 class SessionConversation(Conversation, Protocol):
-    """What a request needs besides."""
+    """What a request needs in addition."""
 
     def enter_session(self, session: str) -> None:
         """The server has opened a session."""
@@ -56,19 +56,19 @@ class SessionConversation(Conversation, Protocol):
         ...
 
     def drop(self, slots: Sequence[ReplySlot], reason: str | None) -> None:
-        """Close the exchanges of requests; of no reason the server is told nothing."""
+        """Close the exchanges of requests; without a reason the server is told nothing."""
         ...
 
     def judge_refusal(self, refusal: Rejected, *, in_session: bool) -> Outcome:
-        """What an error that the server answered with means for who waits."""
+        """What an error in the server's answer means for the request."""
         ...
 
     def of_a_resumption(self, evidence: Evidence) -> Evidence:
-        """What it shows that a stream was not taken up again."""
+        """The evidence in a failed resumption."""
         ...
 
     def respond_unasked(self, frame: bytes) -> None:
-        """Answer what the server asked unasked."""
+        """Answer a request of the server that names no call."""
         ...
 
 
@@ -94,7 +94,7 @@ class RequestExchange(Exchange, Origin):
         return self._resuming
 
     async def _converse(self) -> Evidence | None:
-        """Send, and take a stream up again that ended without the answer."""
+        """Send, and resume a stream that ended without the answer."""
         evidence = await self._once()
         tries = 0
         while evidence is not None and self._can_be_resumed(evidence) and tries < _RESUMPTIONS:
@@ -187,11 +187,11 @@ class RequestExchange(Exchange, Origin):
     # -- as the origin of what comes ------------------------------------------------------------------------------
 
     def may_answer(self, slot: ReplySlot) -> bool:
-        """Only the answer to its own request is any here: see `Origin`."""
+        """Only the answer to its own request counts here: see `Origin`."""
         return slot is self.slot
 
     def stray(self, message: Mapping[str, Any]) -> None:
-        """An answer without an id is this request's, if it is an error: its server could not read it."""
+        """An error without an id belongs to this request: its server could not read the id."""
         logger.debug("dropped an answer to something else")
         outcome = outcome_of(message)
         if message.get("id") is None and isinstance(outcome, Rejected) and not self.is_over:
@@ -217,7 +217,7 @@ class RequestExchange(Exchange, Origin):
         return outcome
 
     def respond(self, frame: bytes) -> None:
-        """Answer what the server asked here. If that failed, it would wait for ever, and so would the call here."""
+        """Answer a request that came here. If that failed, the server would wait for ever, and so would this call."""
         self.carrier.begin(Exchange(self.carrier, Outgoing(frame), self._response_failed))
 
     def _response_failed(self, evidence: Evidence) -> None:
@@ -227,12 +227,12 @@ class RequestExchange(Exchange, Origin):
 
 
 class Listening(RequestExchange):
-    """The stream that a server speaks on unasked, held open for as long as it offers it."""
+    """The stream for the server's own messages, held open for as long as the server offers it."""
 
     phase: Phase | None = Phase.STREAM
     _was_open = False
     _elsewhere: httpx2.URL | None = None
-    """Where the server says that this stream is; what is posted stays where it was."""
+    """Where a redirect moved this stream to; POSTs stay where they were."""
 
     @property
     def _url(self) -> httpx2.URL:
@@ -248,7 +248,7 @@ class Listening(RequestExchange):
             events = self._events
             evidence = await self._once()
             if self._was_open and evidence is not None and evidence.status == HTTPStatus.NOT_FOUND:
-                self.phase = None  # it was offered in this session: that is what is not found any more
+                self.phase = None  # it was offered in this session: the session is what is not found
             if evidence is None or evidence.unsent or evidence.status is not None:
                 return evidence  # it is not offered, or its server is gone
             tries = 0 if evidence.fault is Fault.ENDED or self._events > events else tries + 1
@@ -270,7 +270,7 @@ class Listening(RequestExchange):
         return slot.sent
 
     def judge(self, outcome: Outcome, slot: ReplySlot) -> Outcome:
-        """See `Origin`: nothing more is waited for where the answer should have come."""
+        """See `Origin`: the exchange that should have brought the answer is closed."""
         self.carrier.drop((slot,), None)
         return super().judge(outcome, slot)
 

@@ -1,4 +1,4 @@
-"""Answers over HTTP: read whole within bounds, or as the refusals they are."""
+"""Answers over HTTP, read whole within bounds; and what a refusal shows."""
 
 import math
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -29,7 +29,7 @@ class TooLarge(Exception):
 
     @property
     def evidence(self) -> Evidence:
-        """What it shows."""
+        """The evidence in it."""
         return Evidence(str(self), Fault.OVERSIZED)
 
 
@@ -41,7 +41,7 @@ class TooManyHeaders(TooLarge):
 
 
 async def check_head(event: str, info: Mapping[str, Any]) -> None:
-    """For httpcore, as the `trace` of a request: refuse a head before more is made of it than its lines.
+    """For httpcore, as the `trace` of a request: refuse a head before more than its lines are parsed.
 
     Raises:
         TooManyHeaders: It has more than 1,000.
@@ -53,17 +53,17 @@ async def check_head(event: str, info: Mapping[str, Any]) -> None:
 
 
 def media_type(response: httpx2.Response) -> str:
-    """Of the body, without parameters."""
+    """The type of the body, without parameters."""
     return response.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 async def parts_of(response: httpx2.Response, hear: Callable[[], None]) -> AsyncGenerator[bytes, None]:
-    """The body, decoded, as it comes; `hear` is told of each part. What was received in one go may be thousands of
-    them: others have their turn between.
+    """The decoded body as it comes; `hear` is called for each part. One read may bring thousands of parts: other tasks
+    get their turn between them.
 
     Raises:
-        httpx2.RequestError: It broke off, or is encoded more than once: a few bytes may then be terabytes that come to
-            nothing, and nobody could look at a clock before they have.
+        httpx2.RequestError: It broke off, or is encoded more than once: a few bytes may then decode to terabytes, which
+            no time limit could end.
     """
     if len(response.headers.get_list("content-encoding", split_commas=True)) > 1:
         raise httpx2.DecodingError("encoded more than once")
@@ -77,7 +77,7 @@ async def parts_of(response: httpx2.Response, hear: Callable[[], None]) -> Async
 
 
 async def read_body(response: httpx2.Response, limit: trio.CancelScope, at_most: int) -> bytes:
-    """The body, however long it takes as long as it goes on.
+    """The body. It may take any time as long as parts keep coming.
 
     Raises:
         TooLarge: It is longer than `at_most` bytes.
@@ -111,7 +111,7 @@ async def read_refusal(response: httpx2.Response, limit: trio.CancelScope) -> di
 
 
 def error_in(body: bytes) -> dict[str, Any] | None:
-    """The JSON-RPC error in a body, whatever else of a message is missing there; None if there is none."""
+    """The JSON-RPC error in a body, even if the rest of a message is missing; None if there is none."""
     try:
         error = orjson.loads(body)["error"]
         return error if isinstance(error["code"], int) and isinstance(error["message"], str) else None
@@ -126,7 +126,7 @@ def refused(
     in_session: bool = False,
     challenge: Challenge | None = None,
 ) -> Evidence:
-    """What an answer of 400 or more shows."""
+    """The evidence in an answer of 400 or more."""
     problem = f"HTTP {status} {_phrase(status)}".rstrip()
     code = None
     if error is not None:

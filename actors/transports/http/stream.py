@@ -32,7 +32,7 @@ _MOST_PASSED_OVER: Final = 16
 
 
 class _Post(Exchange):
-    """A request: it can be sent once the stream has said where to, and is answered there."""
+    """A request: it can be sent once the stream has named the endpoint, and is answered on the stream."""
 
     carrier: "SseCarrier"
 
@@ -62,7 +62,7 @@ class SseCarrier(HttpCarrier, SharedOrigin):
         return loss_of(classify(Phase.OPENING, evidence), evidence.problem, evidence.challenge)
 
     async def _listen(self, hub: Hub) -> Evidence:
-        """Take what comes on the stream; how it ended."""
+        """Read the stream; returns how it ended."""
         try:
             response = await self._open()
             try:
@@ -118,7 +118,7 @@ class SseCarrier(HttpCarrier, SharedOrigin):
         return Evidence(f"{self.client.address.host} closed the stream", Fault.ENDED)
 
     def _point(self, event: Event) -> Evidence | None:
-        """The server says where frames go; what is wrong with it, if anything."""
+        """Take the endpoint that the server names; what is wrong with it, if anything."""
         try:
             url = self.client.address.url.join(event.data.decode())
         except (httpx2.InvalidURL, UnicodeDecodeError):
@@ -130,7 +130,7 @@ class SseCarrier(HttpCarrier, SharedOrigin):
         return None
 
     def _pass_over(self, event: Oversized, hub: Hub) -> None:
-        """An event is not read: whose answer it was learns so at its end."""
+        """Skip an event: at its end the request that it answers is decided."""
         if event.whole:
             problem = str(TooLarge(event.size, self.frame_limit, whole=True))
             hub.refuse(event.head + b"\0" + event.tail, problem, self)

@@ -1,5 +1,5 @@
-"""Requests to who issues tokens: each on its own, bounded, to https or this machine. What is said is quoted nowhere:
-where a token is expected, anything may be one."""
+"""Requests to issuers of tokens: each on its own, bounded, to https or this machine. Answers are quoted nowhere: where
+a token is expected, any text may be one."""
 
 import base64
 import re
@@ -25,11 +25,11 @@ from .tokens import Tokens
 LIMIT = 10.0
 """Seconds that one answer may take."""
 _LARGEST = 1 << 18
-"""Bytes of an answer: of more, a turn of the loop would be made."""
+"""Bytes of an answer: a larger one would take a whole turn of the loop."""
 _TOKEN = re.compile(r"[\x21-\x7e]{1,16384}")
-"""What fits into a header, and into what servers read of one."""
+"""A token: what fits into a header, and into what servers read of one."""
 _LATEST = 10 * 365 * 86400
-"""Seconds that a token may say that it is good for."""
+"""The longest lifetime in seconds that a token may claim."""
 _BUSY = (408, 425, 429)
 _FAILED = 500
 _DONE = (200, 201)
@@ -38,11 +38,11 @@ _FOR_BODIES = (b"content-encoding", b"content-length", b"transfer-encoding")
 
 
 class Passing(Exception):
-    """Who issues tokens is not there, or not well. Nothing follows from it for any token."""
+    """The issuer cannot be reached, or has failed. That says nothing about any token."""
 
 
 class Refused(Exception):
-    """Who issues tokens says no."""
+    """The issuer refuses."""
 
     def __init__(self, problem: str, code: str | None = None) -> None:
         self.code = code
@@ -51,10 +51,10 @@ class Refused(Exception):
 
 
 async def send(request: httpx2.Request) -> httpx2.Response:
-    """The answer, whole; redirects are left to who asks, and nothing else of them.
+    """The whole answer. Redirects are left to the caller.
 
     Raises:
-        Passing: There is none.
+        Passing: There is no answer.
         Refused: It would go in clear text to another machine.
     """
     try:
@@ -87,11 +87,11 @@ async def _send(request: httpx2.Request) -> httpx2.Response:
 
 
 def check_answer(response: httpx2.Response) -> None:
-    """Whether an answer to a POST is one that grants something.
+    """Check that an answer to a POST grants something.
 
     Raises:
-        Passing: It says nothing.
-        Refused: It is a no.
+        Passing: It decides nothing.
+        Refused: The issuer refuses.
     """
     where, status = f"{response.request.url.host}", response.status_code
     if status >= _FAILED or status in _BUSY:
@@ -107,8 +107,8 @@ def token_in(response: httpx2.Response) -> OAuthToken:
     """The token in an answer.
 
     Raises:
-        Passing: It says nothing.
-        Refused: It is a no.
+        Passing: It decides nothing.
+        Refused: The issuer refuses.
     """
     check_answer(response)
     said = dict(_document(response))
@@ -123,7 +123,7 @@ def token_in(response: httpx2.Response) -> OAuthToken:
 
 
 def _seconds(said: object) -> int | None:
-    """How long a token is good for, where that is a number: some say it in text. It is granted in any case."""
+    """The lifetime of a token, if it is a number: some issuers send it as text. The token counts in any case."""
     try:
         seconds = float(cast("Any", said))
     except (TypeError, ValueError, OverflowError):
@@ -140,11 +140,11 @@ def _document(response: httpx2.Response) -> Mapping[str, Any]:
 
 
 async def refresh(tokens: Tokens, words: OAuth) -> Tokens:
-    """Renew them.
+    """Renew the tokens.
 
     Raises:
-        Passing: It could not be done now.
-        Refused: It is not done.
+        Passing: It is not possible now.
+        Refused: The issuer refuses.
     """
     client = dict(tokens.client)
     if words.client_id is not None:
@@ -167,7 +167,7 @@ async def refresh(tokens: Tokens, words: OAuth) -> Tokens:
 
 
 def end_of(token: OAuthToken) -> float | None:
-    """When it ends, in seconds since 1970."""
+    """When it expires, in seconds since 1970."""
     return None if token.expires_in is None else time.time() + token.expires_in
 
 

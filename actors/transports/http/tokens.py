@@ -1,4 +1,4 @@
-"""Tokens, and where they are kept: the upper floor has the stores, and connections find theirs in `VAULT`."""
+"""Tokens, and where they are kept: the supervisor has the stores, and connections find theirs in `VAULT`."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -32,7 +32,7 @@ class Tokens:
     access: str = field(repr=False, validator=_TEXT)
     refresh: str | None = field(default=None, repr=False, validator=optional(_TEXT))
     expires_at: float | None = field(default=None, validator=optional(instance_of((int, float))))
-    """When `access` ends, in seconds since 1970; None if nobody said."""
+    """When `access` expires, in seconds since 1970; None if unknown."""
     scope: str | None = field(default=None, validator=optional(_TEXT))
     """What was granted."""
     issuer: str | None = field(default=None, validator=optional(_TEXT))
@@ -44,13 +44,13 @@ class Tokens:
     client: Mapping[str, Any] = field(factory=dict[str, Any], repr=False, validator=[instance_of(dict), _of_client])
     """The client that it was granted to, as it was registered."""
     wanted: str | None = field(default=None, validator=optional(_TEXT))
-    """What a server has found missing in `scope`: it is asked for at the next consent."""
+    """Scopes that a server found missing: the next consent asks for them."""
     login: str = field(default="", validator=_TEXT)
     """Which login they come from; what is renewed has the same."""
 
     @property
     def secrets(self) -> set[str]:
-        """What nobody may be shown."""
+        """The values that may not be shown."""
         return {text for text in (self.access, self.refresh, self.client.get("client_secret")) if text}
 
 
@@ -61,7 +61,7 @@ def joined(some: str | None, others: str | None) -> str | None:
 
 @frozen
 class TokenKey:
-    """Whose tokens: those of one client, for one resource, by one issuer where that was configured."""
+    """The key of tokens: a client, a resource, and an issuer if one was configured."""
 
     resource: str
     """The server's URL without user, password and query."""
@@ -75,38 +75,38 @@ class TokenKey:
 
     @property
     def digest(self) -> str:
-        """A name for it that is good for files."""
+        """A name for it that is valid for files."""
         return sha256("\0".join((self.resource, self.client, self.issuer)).encode()).hexdigest()[:32]
 
 
 class TokensUnreadable(Exception):
-    """What is kept cannot be read, or not be written. Nothing is known of it, and nothing of it was deleted."""
+    """The stored tokens cannot be read or written. Nothing was deleted."""
 
 
 class TokenStore(Protocol):
     """Keeps the tokens of one key."""
 
     async def read(self) -> Tokens | None:
-        """What is kept.
+        """The stored tokens.
 
         Raises:
-            TokensUnreadable: That cannot be told.
+            TokensUnreadable: They cannot be read.
         """
         ...
 
     async def write(self, tokens: Tokens) -> None:
-        """Keep these instead.
+        """Replace the stored tokens.
 
         Raises:
-            TokensUnreadable: It is not possible.
+            TokensUnreadable: They cannot be written.
         """
         ...
 
     def locked(self) -> AbstractAsyncContextManager[None]:
-        """Alone with them, of all processes of this user.
+        """Hold their lock, among all processes of this user.
 
         Raises:
-            TokensUnreadable: On entering: somebody else has been for too long, or nobody can be.
+            TokensUnreadable: On entering: another process holds it for too long, or there can be no lock.
         """
         ...
 
