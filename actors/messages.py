@@ -57,6 +57,8 @@ class Handshake:
     instructions: str | None
     era_answered: bool = True
     """Whether the server's answer to the probe proves its era: False if it was silent for long, or was not probed."""
+    hello: dict[str, Any] | None = field(default=None, repr=False)
+    """All that it said of itself, as it came."""
 
 
 @frozen

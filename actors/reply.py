@@ -2,11 +2,11 @@
 
 import math
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Mapping
 from typing import Any, Final, Protocol
 
 import trio
-from attrs import define, field
+from attrs import define, field, frozen
 
 from .enums import Delivery
 from .mailbox import Mailbox, logger
@@ -15,6 +15,11 @@ from .pieces import Steps
 
 ProgressCallback = Callable[[float, float | None, str | None], Awaitable[None]]
 """Called in the caller's task with (progress, total, message), in the order the server sent them."""
+
+NoticeCallback = Callable[[str, Mapping[str, Any]], Awaitable[None]]
+"""Called in the caller's task with (method, params) of a notification about a relayed request."""
+
+PROGRESS: Final = "notifications/progress"
 
 _PROGRESS_BACKLOG = 1024
 """Progress reports that may wait for a slow callback; beyond that the oldest are dropped."""
@@ -55,6 +60,21 @@ class Codec(Protocol):
         ...
 
 
+Ask = Callable[[str, str, Mapping[str, Any] | None], Awaitable[Mapping[str, Any]]]
+"""Answers a question of the server's: `(key, method, params)`, where the key names the question. What it raises as
+`MCPError` is the server's answer."""
+
+
+@frozen(eq=False)
+class Relay:
+    """For whom a request is made."""
+
+    principal: Hashable
+    """Whose it is: what is said to one principal is no other's business."""
+    ask: Ask | None = None
+    """Answers what the server asks; None: it is refused."""
+
+
 @define(eq=False, repr=False, kw_only=True)
 class ReplySlot:
     """Where one caller waits. Decided once: by the outcome, by its time being over, or by the caller giving up.
@@ -67,6 +87,8 @@ class ReplySlot:
 
     wants_progress: bool = False
     """Whether the caller listens for progress."""
+    relay: Relay | None = None
+    """For whom it is, if it is made for somebody else: then all that is said of it is kept as it came."""
     _idle: IdleLimit | None = field(default=None, alias="idle")
     _listener: Callable[[], None] | None = field(default=None, alias="listener")
     decided: bool = field(default=False, init=False)
@@ -85,7 +107,8 @@ class ReplySlot:
     """What reads the result. Written by `begin` and `follow`."""
     owner: Mailbox[Any] | None = field(default=None, init=False)
     """The owner's mailbox for abandoned slots. Written by `route`."""
-    _progress: deque[tuple[float, float | None, str | None]] | None = field(default=None, init=False)
+    _said: deque[tuple[Any, ...]] | None = field(default=None, init=False)
+    """What the server has said of it, as its caller is told: arguments of `wait`'s callback."""
     _task: trio.lowlevel.Task | None = field(default=None, init=False)
 
     def route(self, incarnation: int, owner: Mailbox[Any]) -> None:
@@ -134,26 +157,45 @@ class ReplySlot:
 
     def report(self, progress: float, total: float | None, message: str | None) -> None:
         """Queue a progress report, ahead of any later outcome."""
-        if self.wants_progress and not self.decided:
-            if self._progress is None:
-                self._progress = deque(maxlen=_PROGRESS_BACKLOG)
-            self._progress.append((progress, total, message))
-            if self._idle is not None:
-                self._idle.restart()
-            self._wake()
+        if self.relay is not None:
+            said = {"progress": progress, "total": total, "message": message}
+            self.note(PROGRESS, {key: value for key, value in said.items() if value is not None})
+        elif self.wants_progress:
+            self._tell(progress, total, message)
+            self._restart()
 
-    async def wait(self, on_progress: ProgressCallback | None = None) -> Outcome:
-        """Run the callback for each report in order, then return the outcome. The caller's deadline is the call's.
+    def note(self, method: str, params: Mapping[str, Any]) -> None:
+        """Queue a notification about a relayed request, ahead of any later outcome."""
+        if self.relay is not None:
+            self._tell(method, params)
+            if method == PROGRESS:
+                self._restart()
+
+    def _tell(self, *said: Any) -> None:
+        if self.decided:
+            return
+        if self._said is None:
+            self._said = deque(maxlen=_PROGRESS_BACKLOG)
+        self._said.append(said)
+        self._wake()
+
+    def _restart(self) -> None:
+        if self._idle is not None and not self.decided:
+            self._idle.restart()
+
+    async def wait(self, on_said: ProgressCallback | NoticeCallback | None = None) -> Outcome:
+        """Run the callback for all that is said, in order, then return the outcome. The caller's deadline is the
+        call's.
 
         However it is left without an outcome, the owner is told: before the frame's write begins the call is taken
         back, afterwards the server gets `notifications/cancelled`.
         """
         try:
             while True:
-                while self._progress:
-                    report = self._progress.popleft()
-                    if on_progress is not None:
-                        await _report(on_progress, *report)
+                while self._said:
+                    said = self._said.popleft()
+                    if on_said is not None:
+                        await _report(on_said, *said)
                 if self.outcome is not None:
                     return self.outcome
                 self._task = trio.lowlevel.current_task()
@@ -184,8 +226,8 @@ class ReplySlot:
         return trio.lowlevel.Abort.SUCCEEDED
 
 
-async def _report(on_progress: ProgressCallback, progress: float, total: float | None, message: str | None) -> None:
+async def _report(on_said: Callable[..., Awaitable[None]], *said: Any) -> None:
     try:
-        await on_progress(progress, total, message)
+        await on_said(*said)
     except Exception:
         logger.exception("a progress callback raised; the call goes on")

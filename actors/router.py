@@ -83,7 +83,7 @@ class RouterActor:
             slot, route = call.slot, self._routes.get(call.server)
             if slot.decided:
                 continue
-            if route is None or route.owner is None or (call.method == CALL_TOOL and call.name not in route.own):
+            if route is None or route.owner is None or (_needs_tool(call) and call.name not in route.own):
                 slot.resolve(Unrouted())
                 continue
             slot.route(route.owner.incarnation, route.owner.control)
@@ -93,3 +93,8 @@ class RouterActor:
                 slot.resolve(Busy())
             except trio.BrokenResourceError:
                 slot.resolve(Unrouted())
+
+
+def _needs_tool(call: Request) -> bool:
+    """Whether its server must list what it calls. Of a relayed call the server says so itself."""
+    return call.method == CALL_TOOL and call.slot.relay is None

@@ -21,6 +21,12 @@ class Introduction:
     instructions: str | None
     capabilities: dict[str, Any] | None = None
     """JSON."""
+    hello: dict[str, Any] | None = None
+    """All of it, as it came."""
+
+    def own_hello(self) -> dict[str, Any] | None:
+        """A copy of all of it, for somebody who may change it."""
+        return None if self.hello is None else _copied(self.hello)
 
     def own_info(self) -> dict[str, Any] | None:
         """A copy of it, for somebody who may change it."""
@@ -39,6 +45,7 @@ def introduction_of(handshake: Handshake, redact: Callable[[str], str]) -> Intro
         _shown(handshake.server_info, redact),
         None if instructions is None else redact(instructions),
         _shown(handshake.capabilities, redact),
+        None if handshake.hello is None else _each_text(handshake.hello, redact),
     )
 
 

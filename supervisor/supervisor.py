@@ -1,6 +1,6 @@
 """The supervisor as its host uses it: tools, calls, servers, events."""
 
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Hashable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, final
 
@@ -10,13 +10,14 @@ from mcp_nursery.actors.argument_checks import check_argument, true_or_false
 from mcp_nursery.actors.callbacks import Roots
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import ConfigError, NurseryError, UnknownTool
-from mcp_nursery.actors.reply import ProgressCallback
+from mcp_nursery.actors.reply import Ask, NoticeCallback, ProgressCallback
 from mcp_nursery.actors.roots import are_roots
 
 from .calls.attempts import Attempts
 from .calls.call import Call, Resend, WhenDown
 from .calls.fan_out import FanOut, Until, open_fan_out
 from .calls.others import Completing, PromptGet, ResourceRead
+from .calls.relayed import RelayedCall, RelayedResult, name_in
 from .calls.resource_tools import ResourceTools
 from .calls.search_tools import SearchTools
 from .calls.target import Target
@@ -146,9 +147,7 @@ class Supervisor:
                 then `MCP_TOOL_TIMEOUT` (ms) in the environment, then none.
             idle_timeout: Seconds without progress, from the moment it is handed on. Default: none.
             when_down: `"wait"` waits for the server, unless it is in a state that only a person ends; `"fail"` does not
-                wait. `"reconnect"` has the restart that is due begun now if the server is `waiting`, waits for that
-                attempt, and fails if it does. Default: wait while it is `connecting` or `idle`, fail while it is
-                `waiting`.
+                wait. Default: wait while it is `connecting` or `idle`, fail while it is `waiting`.
             resend: Whether a call whose connection was lost is sent once more: `"safe"` if it was not sent, or the tool
                 is read-only or idempotent by hints that are trusted; `"always"`; `"never"`. A timeout never is.
             on_progress: `async (progress, total, message)`, called in order, before the result.
@@ -391,6 +390,92 @@ class Supervisor:
         name = ref.name if isinstance(ref, Prompt) else ref.uri_template
         call = Call(name, server=ref.server, timeout=timeout, when_down=when_down, resend=resend, meta=meta)
         return await Attempts(Completing(call, self._servers, ref, argument, value, context)).run()
+
+    # -- for somebody else ----------------------------------------------------------------------------------------
+
+    async def request(
+        self,
+        server: str,
+        method: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        timeout: float | None = None,
+        idle_timeout: float | None = None,
+        when_down: WhenDown | None = None,
+        resend: Resend = "safe",
+        meta: Mapping[str, Any] | None = None,
+        on_notice: NoticeCallback | None = None,
+        on_question: Ask | None = None,
+        principal: Hashable = None,
+    ) -> RelayedResult:
+        """Make a request on behalf of a client of the host's: any method, raw in both directions.
+
+        Nothing of it is validated, named, marked or asked about, as a host's own call is; it has the delivery and the
+        errors of one. A gateway is built on this. What servers ask of the host reaches `on_question` only if the
+        supervisor has callbacks for it: without those it is never offered.
+
+        Args:
+            server: Whom to ask.
+            method: Of the protocol, or any other.
+            params: Without `_meta`.
+            timeout: As for `call_tool`.
+            idle_timeout: As for `call_tool`.
+            when_down: As for `call_tool`.
+            resend: As for `call_tool`. `"safe"`: what only reads, and tools that are read-only or idempotent by hints
+                that are trusted.
+            meta: The request's `_meta`, before what we put there ourselves, but for the version of the protocol. With a
+                `progressToken` progress is asked for, with a token of ours.
+            on_notice: `async (method, params)`, called in order, before the result, with what the server says of this
+                request: its progress; where one request comes on one stream (HTTP), all that comes there; elsewhere
+                logs and the like, while this is the only request of this kind at its server.
+            on_question: `async (key, method, params) -> result`, called when a server of the handshake era asks for
+                elicitation, sampling or roots in the middle of this request. It may raise `MCPError`.
+            principal: Whose request this is. Over a single stream a server does not say for which request it asks: its
+                question goes to the latest, and is refused while those of several principals are under way.
+
+        Raises:
+            ValueError: An option has a value that is not allowed.
+            InvalidArguments: `params` has no JSON form.
+            UnknownServer: No server of that name.
+            NurseryError: As for `call_tool`.
+        """
+        call = Call(
+            name_in(method, params or {}),
+            server=server,
+            timeout=timeout,
+            idle_timeout=idle_timeout,
+            when_down=when_down,
+            resend=resend,
+            meta=meta,
+        )
+        relayed = RelayedCall(
+            call,
+            self._servers,
+            method,
+            params or {},
+            on_notice=on_notice,
+            on_question=on_question,
+            principal=principal,
+        )
+        return await Attempts(relayed).run()
+
+    def offers(self, server: str, tool: str) -> bool:
+        """Whether the filters of a server, and pins, let this tool of it be used, by the server's own name.
+
+        Raises:
+            UnknownServer: No server of that name.
+        """
+        return self._servers.offers(server, tool)
+
+    def hello(self, server: str) -> dict[str, Any] | None:
+        """What a server said when it was last connected, raw but for secrets: its result of `initialize` or
+        `server/discover`. None if it never was.
+
+        Raises:
+            UnknownServer: No server of that name.
+        """
+        introduction = self._servers.snapshot(server).value.introduction
+        return None if introduction is None else introduction.own_hello()
 
     # -- pinned definitions ---------------------------------------------------------------------------------------
 

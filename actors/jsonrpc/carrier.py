@@ -40,6 +40,11 @@ class Outgoing:
 class Origin:
     """Where a frame came from. This base class fits a source of nothing but notifications."""
 
+    @property
+    def slot(self) -> ReplySlot | None:
+        """Whose request all that comes here is about; None if nobody can tell."""
+        return None
+
     def may_answer(self, slot: ReplySlot) -> bool:
         """Whether the answer to this request may come here."""
         del slot

@@ -20,6 +20,7 @@ from mcp.shared.dispatcher import (
     run_notify_intercept,
 )
 from mcp.shared.exceptions import MCPError
+from mcp.shared.subscriptions import LISTEN_STREAM_METHODS
 from mcp_types import (
     CONNECTION_CLOSED,
     INTERNAL_ERROR,
@@ -34,12 +35,13 @@ from ..fairness import Pace, by_turns
 from ..limits import USUAL, Limits
 from ..outcomes import Answered, Dropped, Malformed, Outcome, Rejected
 from ..pieces import SMALL
-from ..reply import ReplySlot
+from ..reply import PROGRESS, ReplySlot
 from ..secrets import HIDE_SECRETS
 from . import codec, large_messages
 from .carrier import Carrier, Origin, Outgoing, no_headers
 from .incoming import Inbound, Notices, PeerRequest, PeerRequests
 from .pending import CLOSED, Requests, outcome_of
+from .relays import ASKED
 
 logger: Final = logging.getLogger(__name__)
 
@@ -52,6 +54,9 @@ LISTED: Final[Mapping[str, str]] = {
     "prompts/list": "prompts",
 }
 """List methods, and the field of their results that has the entries."""
+
+
+_OPENING: Final = frozenset(["initialize", "server/discover"])
 
 
 class ConnectionClosed(MCPError):
@@ -95,6 +100,8 @@ class Endpoint(Requests):
         self.pages: dict[str, Page] = {}
         """By method of `LISTED`: where its result leaves its entries, unparsed. The session gets the rest: it would
         validate all entries in one go."""
+        self.hello: dict[str, Any] | None = None
+        """The last answer that opened the conversation, as it came."""
         self._limits = limits
         self._pace = Pace()
         self._notices: Notices | None = None
@@ -162,6 +169,8 @@ class Endpoint(Requests):
         if outcome is None:
             raise RequestTimedOut(REQUEST_TIMEOUT, f"{method} timed out after {timeout:g} s")
         raw = self._raw(outcome)
+        if method in _OPENING:
+            self.hello = raw
         return self._without_entries(method, raw, outcome) if method in self.pages else raw
 
     def _without_entries(self, method: str, raw: dict[str, Any], outcome: Outcome) -> dict[str, Any]:
@@ -250,9 +259,14 @@ class Endpoint(Requests):
             raise ValueError("a method that is not a string")  # like any other broken frame
         elif (request_id := as_request_id(message.get("id"))) is not None:
             asked = PeerRequest(request_id, method, _object(message.get("params")), origin.respond, size)
-            self._requests.begin(session.nursery, session.on_request, asked)
+            self._requests.begin(session.nursery, self._handler(method, origin, session), asked)
         elif "id" not in message:
-            self._notice(method, _object(message.get("params")), size, session)
+            self._notice(method, _object(message.get("params")), size, origin, session)
+
+    def _handler(self, method: str, origin: Origin, session: "_Session") -> OnRequest:
+        if method in ASKED and self._relays:
+            return self._relays.handler(origin.slot, others=len(self._calls) > len(self._relays))
+        return session.on_request
 
     def _answer(self, message: dict[str, Any], size: int, origin: Origin) -> None:
         slot = self._table.find(message)
@@ -276,11 +290,15 @@ class Endpoint(Requests):
         elif len(self._table) and frame.lstrip()[:1] in (b"{", b"["):  # not if it is no message at all
             origin.unread(problem)
 
-    def _notice(self, method: str, params: dict[str, Any] | None, size: int, session: "_Session") -> None:
-        if method == "notifications/progress" and params is not None:
-            self._table.report(params)
+    def _notice(
+        self, method: str, params: dict[str, Any] | None, size: int, origin: Origin, session: "_Session"
+    ) -> None:
+        if method == PROGRESS and params is not None:
+            self._table.report(params, size)
         elif method == "notifications/cancelled":
             self._requests.cancel(params)
+        elif method not in LISTEN_STREAM_METHODS and self._relays.note(method, params, size, origin.slot):
+            return
         if run_notify_intercept(session.intercept, method, params):
             return
         if self._notices is None:

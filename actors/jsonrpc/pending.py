@@ -12,8 +12,10 @@ from mcp_types import INTERNAL_ERROR, RequestId
 
 from ..messages import CALL_TOOL
 from ..outcomes import Answered, Busy, Loss, Outcome, Rejected, Unsendable
-from ..reply import Codec, ReplySlot
+from ..pieces import SMALL
+from ..reply import PROGRESS, Codec, ReplySlot
 from .carrier import Carrier, Outgoing, no_headers
+from .relays import Relays
 
 CLOSED: Final = Loss("the connection was closed")
 
@@ -70,12 +72,17 @@ class CallTable:
         request_id = as_request_id(message.get("id"))
         return None if request_id is None else self._waiting.get(coerce_request_id(request_id))
 
-    def report(self, params: Mapping[str, Any]) -> None:
-        """Hand a progress notification to the call it names."""
+    def report(self, params: Mapping[str, Any], size: int = 0) -> None:
+        """Hand a progress notification of so many bytes to the call it names."""
         token = as_request_id(params.get("progressToken"))
         slot = None if token is None else self._waiting.get(coerce_request_id(token))
         progress, message = _number(params.get("progress")), params.get("message")
-        if slot is not None and progress is not None:
+        if slot is None or progress is None:
+            return
+        if slot.relay is not None:
+            if size <= SMALL:  # a thousand may wait for a slow callback
+                slot.note(PROGRESS, params)
+        else:
             text = message[:_MESSAGE] if isinstance(message, str) else None
             slot.report(progress, _number(params.get("total")), text)
 
@@ -111,6 +118,8 @@ class Requests:
         self._carrier = carrier
         self._table = CallTable()
         self._calls: set[ReplySlot] = set()
+        self._relays = Relays()
+        """Those of the calls that are made for somebody else."""
         self._settled = trio.lowlevel.ParkingLot()
 
     @property
@@ -137,6 +146,7 @@ class Requests:
                 self.conclude(slot, Unsendable(str(error)))
                 continue
             self._calls.add(slot)
+            self._relays.add(slot)
             outgoing.append(Outgoing(frame, slot, post.method, post.headers, post.limited, bounded=True))
         for refused in self._carrier.send(outgoing):
             assert refused.slot is not None  # a call's
@@ -174,10 +184,12 @@ class Requests:
         self.lost.set()
         self._table.fail_all(self.loss)
         self._calls.clear()
+        self._relays = Relays()
         self._settled.unpark_all()
 
     def _settle(self, slot: ReplySlot) -> None:
         self._calls.discard(slot)
+        self._relays.discard(slot)
         if self._settled:
             self._settled.unpark_all()
 

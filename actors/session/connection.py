@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, TypedDict
 
+from attrs import evolve
 from mcp.client import ClientSession
 from mcp_types import Tool
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
@@ -24,7 +25,7 @@ from .changes import Changes, Updated
 from .handshake import BAD_ANSWER, CLIENT_INFO, WrongProtocol, check_protocol, negotiate, probe
 from .host_requests import announce_roots, answer, open_callbacks, round_params
 from .lists import Lists
-from .requests import PreparedRequest
+from .requests import PreparedRequest, RelayedRequest
 from .tool_call import PreparedTools
 
 
@@ -106,7 +107,7 @@ class WiredConnection:
         self._era = handshake.era
         has_log = handshake.capabilities is not None and handshake.capabilities.logging is not None
         self._endpoint.logs = has_log or self._wants_logs
-        return handshake
+        return evolve(handshake, hello=self._endpoint.hello)
 
     async def list_tools(self) -> tuple[Tool, ...]:
         """Every page of `tools/list`. See `Connection`."""
@@ -150,6 +151,9 @@ class WiredConnection:
 
     def _codec(self, request: Request) -> Codec | None:
         """What writes a request; None for a tool that is not listed."""
+        if request.slot.relay is not None:
+            tool = self._tools.get(request.name) if request.method == CALL_TOOL else None
+            return RelayedRequest(request.method, tool, **self._prepared_with)
         if request.method == CALL_TOOL:
             return self._tools.get(request.name)
         if request.method not in self._others:

@@ -15,6 +15,8 @@ from mcp.shared.inbound import (
     encode_header_value,
 )
 from mcp_types import (
+    LOG_LEVEL_META_KEY,
+    PROTOCOL_VERSION_META_KEY,
     CallToolResult,
     CompleteResult,
     GetPromptResult,
@@ -168,6 +170,48 @@ class PreparedRequest:
             problem = error.errors()[0]
             where = ".".join(str(part + first if isinstance(part, int) else part) for part in problem["loc"])
             raise BadResult(f"not a {self._method} result: {where}: {problem['msg']}") from None
+
+
+class RelayedRequest(PreparedRequest):
+    """A request that is made for somebody else: what that party has in its `_meta` goes before what we have, but for
+    the version of the protocol, and the result stays as it came.
+
+    Args:
+        method: Any, also one of which the protocol knows nothing.
+        prepared: What knows its headers; None: they follow from the method.
+        protocol_version: Of this incarnation.
+        stamp: What the era puts into the `_meta` of every request.
+    """
+
+    def __init__(
+        self, method: str, prepared: PreparedRequest | None, *, protocol_version: str, stamp: Mapping[str, Any]
+    ) -> None:
+        version = {key: value for key, value in stamp.items() if key == PROTOCOL_VERSION_META_KEY}
+        super().__init__(method, protocol_version=protocol_version, stamp=version)
+        self._ours = {key: value for key, value in stamp.items() if key != LOG_LEVEL_META_KEY}
+        self._prepared = prepared
+
+    def frame(
+        self, request_id: int | str, params: bytes, meta: Mapping[str, Any], *, wants_progress: bool = False
+    ) -> bytes:
+        """The whole request."""
+        return super().frame(request_id, params, {**self._ours, **meta}, wants_progress=wants_progress)
+
+    def headers(self, params: bytes) -> dict[str, str]:
+        """What goes with a request where frames have headers."""
+        return super().headers(params) if self._prepared is None else self._prepared.headers(params)
+
+    def result(self, raw: dict[str, Any], *, small: bool = False) -> Steps[tuple[dict[str, Any], str]]:
+        """The result as it came, and the version of the protocol that it is of.
+
+        Raises:
+            BadResult: It is nested too deep.
+        """
+        del small
+        yield
+        if nested_too_deep(raw):
+            raise BadResult(TOO_DEEP)
+        return raw, self._version
 
 
 def _question(raw: dict[str, Any]) -> InputRequiredResult:

@@ -34,32 +34,37 @@ _LOOK_FIRST, _LOOK_MOST = 0.01, 0.25
 _NOTHING = memoryview(b"")
 
 
-class StdioStream:
-    """A `FrameStream` over the stdin and stdout of a process. Who opens it runs `end_reading`."""
+class LineStream:
+    """Lines over two pipes of this process: one that is read, and one that is written.
 
-    def __init__(self, tree: ProcessTree, *, frame_limit: int = FRAME_LIMIT) -> None:
-        self._tree = tree
+    Args:
+        frame_limit: Bytes of one line that comes in.
+    """
+
+    def __init__(self, *, frame_limit: int = FRAME_LIMIT) -> None:
         self._lines = _Lines(frame_limit)
         self._torn = _NOTHING
         self._first_size = 0
         self._written = 0
         self._deaf = False
-        self._retired = False
-        self._unheard = False
-        self._trusted = trio.CancelScope()
-        """Cancelled when the process has refused its input."""
         self._ending = False
         self._ended = False
 
     @property
     def pid(self) -> int | None:
-        """The process."""
-        return self._tree.pid
+        """Nobody's that we know."""
+        return None
 
-    @property
-    def stderr_tail(self) -> str:
-        """The last lines the process wrote to stderr so far."""
-        return self._tree.stderr.text
+    def _reading(self) -> int:
+        """The pipe that is read."""
+        raise NotImplementedError
+
+    def _writing(self) -> int:
+        """The pipe that is written."""
+        raise NotImplementedError
+
+    def _refused(self) -> None:
+        """The peer reads no more."""
 
     @property
     def unfinished(self) -> bool:
@@ -70,10 +75,10 @@ class StdioStream:
         """Take as many frames as the pipe takes now and say how many were begun. Never waits.
 
         Raises:
-            trio.BrokenResourceError: The process reads no more. No frame of this call was begun.
+            trio.BrokenResourceError: The peer reads no more. No frame of this call was begun.
         """
         if self._deaf:
-            raise trio.BrokenResourceError("the process reads no more")
+            raise trio.BrokenResourceError("the peer reads no more")
         if self._torn or not frames:
             return 0
         batch = _worth_joining(frames)
@@ -94,7 +99,7 @@ class StdioStream:
         """Finish the frame that was begun, then wait until the pipe takes more.
 
         Raises:
-            trio.BrokenResourceError: The process reads no more.
+            trio.BrokenResourceError: The peer reads no more.
         """
         await self._room()
         while self._torn:
@@ -103,34 +108,26 @@ class StdioStream:
 
     async def _room(self) -> None:
         if self._deaf:
-            raise trio.BrokenResourceError("the process reads no more")
+            raise trio.BrokenResourceError("the peer reads no more")
         try:
-            await trio.lowlevel.wait_writable(self._tree.stdin.fileno())
+            await trio.lowlevel.wait_writable(self._writing())
         except trio.ClosedResourceError as error:
             raise trio.BrokenResourceError("the connection was closed") from error
 
     def _write(self, data: bytes | memoryview) -> int:
         try:
-            written = os.write(self._tree.stdin.fileno(), data)
+            written = os.write(self._writing(), data)
         except BlockingIOError:
             return 0
         except OSError as error:
             self._deaf = True
-            self._trusted.cancel()
-            raise trio.BrokenResourceError("the process reads no more") from error
+            self._refused()
+            raise trio.BrokenResourceError("the peer reads no more") from error
         self._written += written
         return written
 
-    async def taken(self) -> None:
-        """Wait until something was written and all of it was read, or cannot be any more. See `FrameStream`."""
-        pause = _LOOK_FIRST
-        while not self._retired and self._has_reader() and not (self._written and not self._unread()):
-            await trio.sleep(pause)  # there is no event for the reading of a pipe
-            pause = min(2 * pause, _LOOK_MOST)
-        await trio.lowlevel.checkpoint()
-
     async def read(self) -> list[bytes]:
-        """The next whole lines, in order, never none; an empty list once the process is gone, and from then on.
+        """The next whole lines, in order, never none; an empty list once the peer is gone, and from then on.
 
         A carriage return before the newline is taken off and blank lines are left out. A last line without a newline
         is no frame.
@@ -148,7 +145,7 @@ class StdioStream:
     async def _output(self) -> None:
         if not self._ending:
             try:
-                await trio.lowlevel.wait_readable(self._tree.stdout.fileno())
+                await trio.lowlevel.wait_readable(self._reading())
             except trio.ClosedResourceError:  # by `end_reading`
                 self._ending = True
 
@@ -156,12 +153,51 @@ class StdioStream:
         chunks: list[bytes] = []
         last = False
         while not last and len(chunks) * CHUNK < _READ_MOST:
-            data = read_some(self._tree.stdout.fileno())
+            data = read_some(self._reading())
             self._ended = self._ended or data == b""
             chunks.append(data or b"")
             last = len(chunks[-1]) < CHUNK
         self._ended = self._ended or self._ending
         return b"".join(chunks)
+
+
+class StdioStream(LineStream):
+    """A `FrameStream` over the stdin and stdout of a process. Who opens it runs `end_reading`."""
+
+    def __init__(self, tree: ProcessTree, *, frame_limit: int = FRAME_LIMIT) -> None:
+        super().__init__(frame_limit=frame_limit)
+        self._tree = tree
+        self._retired = False
+        self._unheard = False
+        self._trusted = trio.CancelScope()
+        """Cancelled when the process has refused its input."""
+
+    @property
+    def pid(self) -> int | None:
+        """The process."""
+        return self._tree.pid
+
+    @property
+    def stderr_tail(self) -> str:
+        """The last lines the process wrote to stderr so far."""
+        return self._tree.stderr.text
+
+    def _reading(self) -> int:
+        return self._tree.stdout.fileno()
+
+    def _writing(self) -> int:
+        return self._tree.stdin.fileno()
+
+    def _refused(self) -> None:
+        self._trusted.cancel()
+
+    async def taken(self) -> None:
+        """Wait until something was written and all of it was read, or cannot be any more. See `FrameStream`."""
+        pause = _LOOK_FIRST
+        while not self._retired and self._has_reader() and not (self._written and not self._unread()):
+            await trio.sleep(pause)  # there is no event for the reading of a pipe
+            pause = min(2 * pause, _LOOK_MOST)
+        await trio.lowlevel.checkpoint()
 
     async def loss(self) -> Loss:
         """How it ended. Waits at most 0.05 s for the exit code and the rest of stderr."""

@@ -121,7 +121,7 @@ class Attempts(Generic[R]):
             match outcome:
                 case Unrouted() | Loss() | Dropped():
                     return outcome
-                case Rejected() if wants_a_visit(outcome):
+                case Rejected() if call.answers_questions and wants_a_visit(outcome):
                     question: Asked = outcome
                 case _:
                     try:

@@ -31,7 +31,7 @@ from mcp_nursery.actors.jsonrpc.codec import encode
 from mcp_nursery.actors.messages import Request
 from mcp_nursery.actors.outcomes import Outcome
 from mcp_nursery.actors.pieces import Steps
-from mcp_nursery.actors.reply import IdleLimit, ProgressCallback, ReplySlot
+from mcp_nursery.actors.reply import IdleLimit, NoticeCallback, ProgressCallback, ReplySlot
 
 from ..security.redaction import Redactor
 from ..servers.observable import OTHERS
@@ -39,7 +39,7 @@ from ..servers.servers import Servers
 from ..telemetry.operation import Operation
 from ..telemetry.telemetry import Telemetry
 
-WhenDown = Literal["wait", "fail", "reconnect"]
+WhenDown = Literal["wait", "fail"]
 Resend = Literal["safe", "always", "never"]
 
 _CHECKS: Final[Mapping[str, Check]] = {
@@ -71,7 +71,7 @@ class Call:
     idle_timeout: float | None = field(default=None, kw_only=True)
     """Seconds without progress; None: no limit."""
     when_down: WhenDown | None = field(default=None, kw_only=True)
-    """`"wait"`, `"fail"`, `"reconnect"`, or None: wait while the server is `connecting` or `idle`."""
+    """`"wait"`, `"fail"`, or None: wait while the server is `connecting` or `idle`."""
     resend: Resend = field(default="safe", kw_only=True)
     """`"safe"`, `"always"` or `"never"`."""
     on_progress: ProgressCallback | None = field(default=None, kw_only=True, repr=False)
@@ -150,8 +150,10 @@ class ActiveCall(ABC, Generic[F, R]):
 
     # -- what differs from one kind of call to another ------------------------------------------------------------
 
-    method: ClassVar[str]
+    method = ""
     """Of the protocol."""
+    answers_questions: ClassVar[bool] = True
+    """Whether the host is asked what the server wants to know first; if not, its question is the answer."""
     awaited: ClassVar[str | None] = OTHERS
     """What news it waits for while nobody has what it goes to: see `AwaitedTools`. None for those of its own name."""
 
@@ -314,17 +316,17 @@ class ActiveCall(ABC, Generic[F, R]):
             self._check_admitted()
         attentive = asked.on_progress is not None or asked.idle_timeout is not None
         idle = None if asked.idle_timeout is None else IdleLimit(asked.idle_timeout)
-        message = self.message(ReplySlot(wants_progress=attentive, idle=idle))
+        message = self.message(self.new_slot(idle, attentive=attentive))
         try:
             with self._attention(idle) if attentive else _AT_EASE:
                 if hand_on is not None:
                     hand_on(message)
-                    return await message.slot.wait(asked.on_progress)
+                    return await message.slot.wait(self.on_said)
                 try:
                     await self.servers.router.submit([message])
                 except trio.BrokenResourceError:
                     raise SupervisorClosed from None
-                return await message.slot.wait(asked.on_progress)
+                return await message.slot.wait(self.on_said)
             raise AssertionError  # the limits end it with an error of their own
         finally:
             self.settle()
@@ -343,6 +345,15 @@ class ActiveCall(ABC, Generic[F, R]):
     def settle(self) -> None:
         """The present slot is decided, or left: its server's circuit breaker hears what that says of the server."""
         self.servers.breakers.settle(self, self.server_name, self.slot)
+
+    def new_slot(self, idle: IdleLimit | None, *, attentive: bool) -> ReplySlot:
+        """A slot to wait in; `attentive`: progress is wanted."""
+        return ReplySlot(wants_progress=attentive, idle=idle)
+
+    @property
+    def on_said(self) -> ProgressCallback | NoticeCallback | None:
+        """What is told of all that the server says before its answer."""
+        return self.asked.on_progress
 
     def renew_slot(self) -> None:
         """After an answer that is a question: whether its server has acted is unknown until it gives another."""

@@ -159,6 +159,37 @@ def reload(
 
 
 @app.command()
+def serve(
+    command: Annotated[
+        list[str] | None, typer.Argument(metavar="-- COMMAND ARG…", help="One server, under its own names.")
+    ] = None,
+    *,
+    config: ConfigFiles = None,
+    no_project: NoProject = False,
+    trust: Trust = False,
+    template: Annotated[
+        str, typer.Option(metavar="TEMPLATE", help="How tools of all servers are named.")
+    ] = "{server}_{tool}",
+    timeout: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="For one call to a server. Without it: no limit.")
+    ] = None,
+    http: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Serve over HTTP, at /mcp, and not on standard streams. Port 0: any."),
+    ] = None,
+    drain: Annotated[float, typer.Option(metavar="SECONDS", help="What calls under way may take after SIGTERM.")] = 5.0,
+    verbose: Verbose = False,
+) -> None:
+    """Serve the servers as one MCP server, on standard input and output or over HTTP."""
+    from .serve import Serving
+    from .serve import serve as serve_servers
+
+    serving = Serving(tuple(command or ()), template=template, timeout=timeout, http=http, drain=drain)
+    options = _options(config, no_project=no_project, trust=trust, verbose=verbose)
+    _execute(lambda options: serve_servers(options, serving), options)
+
+
+@app.command()
 def status(
     *,
     attach: Annotated[

@@ -35,7 +35,6 @@ from .commands import (
     AnnounceRoots,
     Authorised,
     Command,
-    Hasten,
     PendingCommands,
     Recall,
     Reconfigure,
@@ -396,7 +395,6 @@ class Keeper:
             Wake: self._wake,
             Authorised: self._wake,
             Recall: self._recall,
-            Hasten: self._hasten,
             Reconnect: self._reconnect,
             Refresh: self._refresh,
             AnnounceRoots: self._announce_roots,
@@ -445,12 +443,6 @@ class Keeper:
         machine = self._machine.authorised(now) if isinstance(command, Authorised) else self._machine.woken(now)
         if machine is not None:
             await self._begin(machine)
-
-    async def _hasten(self, _command: Hasten) -> None:
-        """The next incarnation begins now, or when what is left of the one before is closed."""
-        machine = self._machine.hastened(trio.current_time())
-        if machine is not None:
-            self._write(machine)
 
     async def _reconnect(self, command: Reconnect) -> None:
         self._asked_person = False

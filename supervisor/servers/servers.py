@@ -30,7 +30,7 @@ from ..storage.store import StoreUnreadable
 from ..tools.naming import possible_owners
 from ..tools.pins import DefinitionChange
 from ..tools.tool import Invoke
-from .commands import AcceptChange, AnnounceRoots, Command, Hasten, Reconfigure, Refresh, Remove, Subscribe, Wake
+from .commands import AcceptChange, AnnounceRoots, Command, Reconfigure, Refresh, Remove, Subscribe, Wake
 from .keeper import Keeper
 from .observable import Observable
 from .registry import Publications, ServerRegistry
@@ -149,6 +149,11 @@ class Servers:
         """Those of these servers of which a tool can have this public name, whatever tools they have."""
         return possible_owners(name, servers, self._settings.template)
 
+    def offers(self, server: str, tool: str) -> bool:
+        """Whether filters and pins let this tool be used, by the server's own name of it, if the server has it."""
+        wanted = self.snapshot(server).value.spec.offers(tool)
+        return wanted and self.catalogue.value.held_back(tool, server) is None
+
     # -- calls, and secrets in what is said of them ---------------------------------------------------------------
 
     def call_timeout(self, server: float | None) -> float:
@@ -255,11 +260,6 @@ class Servers:
         observable = self.snapshots.get(server)
         if observable is not None and observable.value.revives_on_call:
             self._send(server, Wake())
-
-    def hasten(self, server: str) -> None:
-        """Have the start that is due begun now, for a call. Never waits; many callers share one start."""
-        if server in self._keepers:
-            self._send(server, Hasten())
 
     # -- which servers there are ----------------------------------------------------------------------------------
 

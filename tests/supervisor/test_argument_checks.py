@@ -26,7 +26,7 @@ from mcp_nursery.supervisor.calls.fan_out import Until
 from mcp_nursery.supervisor.testing import ScriptedServer
 
 RESEND = "'safe', 'always' or 'never'"
-WHEN_DOWN = "'wait', 'fail', 'reconnect' or None"
+WHEN_DOWN = "'wait', 'fail' or None"
 UNTIL = "'all', 'first' or a number of successes >= 1"
 TRUTH = "True or False"
 LEVELS = "'debug', 'info', 'notice', 'warning', 'error', 'critical', 'alert' or 'emergency'"
@@ -37,9 +37,9 @@ ROOTS = "an async function, or a list of paths and file:// URIs"
 
 ARGUMENTS = {
     ("Call", "resend"): [("Never", RESEND), (None, RESEND), (["never"], RESEND), (True, RESEND)],
-    ("Call", "when_down"): [("Fail", WHEN_DOWN), ("Reconnect", WHEN_DOWN), (False, WHEN_DOWN)],
+    ("Call", "when_down"): [("Fail", WHEN_DOWN), ("reconnect", WHEN_DOWN), (False, WHEN_DOWN)],
     ("Supervisor.call_tool", "resend"): [("Never", RESEND), (None, RESEND), (["never"], RESEND), (True, RESEND)],
-    ("Supervisor.call_tool", "when_down"): [("Fail", WHEN_DOWN), ("Reconnect", WHEN_DOWN), (False, WHEN_DOWN)],
+    ("Supervisor.call_tool", "when_down"): [("Fail", WHEN_DOWN), ("reconnect", WHEN_DOWN), (False, WHEN_DOWN)],
     ("Supervisor.fan_out", "until"): [("First", UNTIL), (0, UNTIL), (True, UNTIL), (1.5, UNTIL), (None, UNTIL)],
     ("Supervisor.broadcast", "until"): [("First", UNTIL), (0, UNTIL), (True, UNTIL), (1.5, UNTIL), (None, UNTIL)],
     **{
@@ -211,7 +211,7 @@ async def test_the_near_miss_that_executed_twice(autojump_clock):
     """`Never` was taken for leave to send again. A tool that nobody knows shows that the other values are taken."""
     async with open_supervisor([ServerSpec("lab", ScriptedServer().transport)]) as supervisor:
         for resend in ("safe", "always", "never"):
-            for when_down in ("wait", "fail", "reconnect", None):
+            for when_down in ("wait", "fail", None):
                 with pytest.raises(UnknownTool):
                     await supervisor.call_tool("mcp_lab_none", resend=resend, when_down=when_down)
 

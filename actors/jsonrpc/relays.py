@@ -1,0 +1,89 @@
+"""Requests that are made for somebody else, and whom a server speaks to while it works on them.
+
+Most of what a server says of a request says so: progress by its token, and over HTTP whatever comes in the exchange of
+that request. Over a single stream a server of the handshake era does not say for which call it asks, so it is known
+only while all calls in flight are one principal's. Rather than ask the wrong user, the server is refused.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from attrs import frozen
+from mcp.shared.dispatcher import DispatchContext
+from mcp.shared.exceptions import MCPError
+from mcp_types import INTERNAL_ERROR
+
+from ..pieces import SMALL
+from ..reply import Relay, ReplySlot
+
+ASKED: Final = frozenset(["elicitation/create", "sampling/createMessage", "roots/list"])
+"""What a server may ask in the middle of a call."""
+
+_LOG: Final = "notifications/message"
+
+
+class Relays:
+    """The relayed requests of one connection that wait for an answer, in the order in which they were made."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[ReplySlot, Relay] = {}
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, slot: ReplySlot) -> None:
+        """A request is made; one that is nobody else's is none of these."""
+        if slot.relay is not None:
+            self._waiting[slot] = slot.relay
+
+    def discard(self, slot: ReplySlot) -> None:
+        """It is decided."""
+        self._waiting.pop(slot, None)
+
+    def note(self, method: str, params: Mapping[str, Any] | None, size: int, about: ReplySlot | None) -> bool:
+        """Hand on a notification of so many bytes to the request it is about; whether there is one.
+
+        A log message over a single stream is about the only request that waits, if there is only one.
+        """
+        slot = about if about in self._waiting else None
+        if slot is None and method == _LOG and len(self._waiting) == 1:
+            slot = next(iter(self._waiting))
+        if slot is None or size > SMALL:
+            return False
+        slot.note(method, params or {})
+        return True
+
+    def handler(self, about: ReplySlot | None, *, others: bool) -> "Handler":
+        """What answers a question of the server's that came in the exchange of that request, or of none.
+
+        Args:
+            about: The request, if the exchange says so.
+            others: Whether requests of the host's own are in flight, which the question may be about.
+        """
+        relay = None if about is None else self._waiting.get(about)
+        if relay is not None:
+            return Handler(relay)
+        principals = {each.principal for each in self._waiting.values()}
+        if others or len(principals) > 1:
+            return Handler(None, "calls of several clients are under way, and it is not said for which this is")
+        return Handler(next(reversed(self._waiting.values())))
+
+
+@frozen(eq=False)
+class Handler:
+    """Answers one question. The SDK's `OnRequest`."""
+
+    relay: Relay | None
+    problem: str = "the client of this call cannot be asked"
+
+    async def __call__(
+        self, context: DispatchContext[Any], method: str, params: Mapping[str, Any] | None
+    ) -> dict[str, Any]:
+        """Ask whoever made the request.
+
+        Raises:
+            MCPError: What the server is told instead.
+        """
+        if self.relay is None or self.relay.ask is None:
+            raise MCPError(INTERNAL_ERROR, self.problem)
+        return dict(await self.relay.ask(str(context.request_id), method, params))

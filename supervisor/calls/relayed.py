@@ -1,0 +1,122 @@
+"""Requests that are made for somebody else, a client of the host's: any method, raw in both directions."""
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any, ClassVar, Final
+
+from attrs import define, field, frozen
+
+from mcp_nursery.actors.errors import NotApproved, NurseryError, UnknownTool
+from mcp_nursery.actors.messages import CALL_TOOL
+from mcp_nursery.actors.pieces import Steps
+from mcp_nursery.actors.reply import Ask, IdleLimit, NoticeCallback, Relay, ReplySlot
+
+from .others import OtherCall, Place
+
+_NAMED_BY: Final = {CALL_TOOL: "name", "prompts/get": "name", "resources/read": "uri"}
+"""By method: the parameter that says what a request is about."""
+
+_REPEATABLE: Final = frozenset(
+    [
+        "completion/complete",
+        "ping",
+        "prompts/get",
+        "prompts/list",
+        "resources/list",
+        "resources/read",
+        "resources/templates/list",
+        "server/discover",
+        "tools/list",
+    ]
+)
+"""Methods that only read."""
+
+
+@frozen
+class RelayedResult:
+    """The result of a relayed request."""
+
+    result: dict[str, Any] = field(repr=False)
+    """As it came: of any kind, also one that asks for input first."""
+    protocol_version: str
+    """Of the protocol that it is written in."""
+    incarnation: int
+    """Of the server that gave it."""
+
+
+def name_in(method: str, params: Mapping[str, Any]) -> str:
+    """What a request is about: a tool, a prompt or a URI; empty if none of these."""
+    name = params.get(_NAMED_BY.get(method, ""))
+    return name if isinstance(name, str) else ""
+
+
+@define(eq=False, repr=False)
+class RelayedCall(OtherCall[RelayedResult]):
+    """One relayed request under way."""
+
+    answers_questions: ClassVar[bool] = False
+
+    method: str
+    given_params: Mapping[str, Any]
+    on_notice: NoticeCallback | None = None
+    on_question: Ask | None = None
+    principal: Hashable = None
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether it only reads, or the hints of its tool are trusted and say so."""
+        if self.method != CALL_TOOL:
+            return self.method in _REPEATABLE
+        tool = self.servers.catalogue.value.find(self.name, self.server_name)
+        return tool is not None and tool.hints.repeatable
+
+    def find(self) -> Place | None:
+        """Its server knows whether it has what is wanted; nobody gets what filters and pins hold back."""
+        server, name = self.asked.server, self.asked.name
+        assert server is not None  # a relayed request names it
+        if self.method == CALL_TOOL and server in self.servers.snapshots and not self.servers.offers(server, name):
+            return None
+        return self.place(server, name)
+
+    def check_allowed(self) -> None:
+        """See `ActiveCall`."""
+        held = self.servers.catalogue.value.held_back(self.asked.name, self.asked.server)
+        if held is not None and self.method == CALL_TOOL:
+            raise NotApproved(held.server, held.tool, held.why)
+
+    def former_owner(self) -> str | None:
+        """See `ActiveCall`."""
+        return self.asked.server
+
+    def unknown(self, down: Sequence[str]) -> NurseryError:
+        """Of a tool that its user does not want."""
+        return UnknownTool(self.asked.name, server=self.asked.server, down=down)
+
+    def encode(self) -> bytes:
+        """See `encoded`."""
+        return self.as_json({key: value for key, value in self.given_params.items() if key != "_meta"})
+
+    def params(self) -> bytes:
+        """As they were given."""
+        return self.encoded
+
+    def new_slot(self, idle: IdleLimit | None, *, attentive: bool) -> ReplySlot:
+        """See `ActiveCall`."""
+        wanted = attentive or "progressToken" in (self.asked.meta or {})
+        return ReplySlot(wants_progress=wanted, idle=idle, relay=Relay(self.principal, self.on_question))
+
+    @property
+    def on_said(self) -> NoticeCallback | None:
+        """See `ActiveCall`."""
+        return self.on_notice
+
+    def given(self, result: tuple[dict[str, Any], str], incarnation: int, *, small: bool) -> Steps[RelayedResult]:
+        """As it came."""
+        del small
+        yield
+        raw, version = result
+        return RelayedResult(raw, version, incarnation)
+
+    def signals(self, given: RelayedResult) -> tuple[str, ...]:
+        """Whoever it is for looks for them."""
+        del given
+        return ()

@@ -1,0 +1,269 @@
+"""What a client sees: one server as it is, or all servers under names that tell them apart."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+
+from attrs import frozen
+from mcp.shared.exceptions import MCPError
+from mcp_types import INVALID_PARAMS, METHOD_NOT_FOUND
+
+from mcp_nursery.actors.enums import ServerState
+from mcp_nursery.actors.errors import UnknownResource, UnknownTool
+
+from ..resources.prompt import Prompt
+from ..resources.resource import Resource, ResourceTemplate
+from ..status import ServerStatus
+from ..supervisor import Supervisor
+from ..tools.tool import Tool
+from .downstream import Incoming
+from .eras import Json, bridged, is_modern
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+INSTRUCTIONS_EACH: Final = 2_000
+"""Characters of one server's instructions that clients of all servers are told."""
+INSTRUCTIONS: Final = 16_000
+"""Characters of all of them."""
+
+R = TypeVar("R", Resource, ResourceTemplate)
+
+_INFO: Final = {"name": "mcp-nursery", "version": version("mcp-nursery")}
+
+
+@frozen
+class Place:
+    """The server that a request goes to, and the parameters that it has there."""
+
+    server: str
+    params: Json
+
+
+class View(ABC):
+    """What a client sees of the supervisor."""
+
+    def __init__(self, supervisor: Supervisor) -> None:
+        self.supervisor = supervisor
+
+    @property
+    def server(self) -> str | None:
+        """The one server; None for all of them."""
+        return None
+
+    @abstractmethod
+    async def hello(self) -> Json:
+        """What the client is told of who serves it: an answer to `initialize` or `server/discover`.
+
+        Raises:
+            ServerDown: Nobody does, and that will not change by itself.
+        """
+
+    @abstractmethod
+    async def place(self, incoming: Incoming) -> Place | None:
+        """Where a request goes; None if it is answered here.
+
+        Raises:
+            MCPError: Nobody has what it wants.
+        """
+
+    @abstractmethod
+    async def own_answer(self, incoming: Incoming) -> Json:
+        """The answer to what goes to no server.
+
+        Raises:
+            MCPError: There is none.
+        """
+
+    @abstractmethod
+    def input_schema(self, name: object) -> Mapping[str, Any] | None:
+        """What the tool of this name takes, if that is known."""
+
+    @abstractmethod
+    async def set_level(self, params: Json) -> Json:
+        """A client of the handshake era wants log messages of another level."""
+
+    def shown(self, incoming: Incoming, result: Json, server: str) -> Json:
+        """The result of a server as the client sees it."""
+        del incoming, server
+        return result
+
+
+class One(View):
+    """One server, with its own names."""
+
+    def __init__(self, supervisor: Supervisor, server: str) -> None:
+        super().__init__(supervisor)
+        self._name = server
+
+    @property
+    def server(self) -> str:
+        """See `View`."""
+        return self._name
+
+    async def hello(self) -> Json:
+        """What the server says of itself."""
+        hello = self.supervisor.hello(self.server)
+        if hello is None:
+            await self.supervisor.wait_connected(self.server)
+            hello = self.supervisor.hello(self.server)
+        assert hello is not None  # it was connected
+        return hello
+
+    async def place(self, incoming: Incoming) -> Place | None:
+        """That server, for any request."""
+        return Place(self.server, incoming.params)
+
+    def input_schema(self, name: object) -> Mapping[str, Any] | None:
+        """By the server's own name."""
+        tools = (tool for tool in self.supervisor.tools if tool.server == self.server and tool.tool == name)
+        return next((tool.input_schema for tool in tools), None)
+
+    async def own_answer(self, incoming: Incoming) -> Json:
+        """Never asked for."""
+        raise MCPError(METHOD_NOT_FOUND, "Method not found", incoming.method)
+
+    async def set_level(self, params: Json) -> Json:
+        """Have the server told, if it keeps a level."""
+        status = next(one for one in self.supervisor.status() if one.name == self.server)
+        if status.state is ServerState.CONNECTED and not is_modern(status.protocol_version):
+            await self.supervisor.request(self.server, "logging/setLevel", params)
+        return {}
+
+    def shown(self, incoming: Incoming, result: Json, server: str) -> Json:
+        """Without the tools that filters and pins hold back."""
+        tools: object = result.get("tools")
+        if incoming.method != "tools/list" or not isinstance(tools, list):
+            return result
+        listed = cast("list[object]", tools)
+        shown = [tool for tool in listed if self.supervisor.offers(server, _name_of(tool))]
+        return result if len(shown) == len(listed) else result | {"tools": shown}
+
+
+class All(View):
+    """All servers as one."""
+
+    async def hello(self) -> Json:
+        """At once, whoever is connected: what comes later is told of as a change."""
+        changes = {"listChanged": True}
+        capabilities: Json = {
+            "tools": changes,
+            "prompts": changes,
+            "resources": changes | {"subscribe": True},
+            "completions": {},
+            "logging": {},
+        }
+        instructions = _instructions(self.supervisor.status())
+        said = {"instructions": instructions} if instructions else {}
+        return {"serverInfo": _INFO, "capabilities": capabilities} | said
+
+    async def place(self, incoming: Incoming) -> Place | None:
+        """The server that has the tool, the prompt or the resource."""
+        params = incoming.params
+        match incoming.method:
+            case "tools/call":
+                tool = await self._tool(params["name"])
+                return Place(tool.server, params | {"name": tool.tool})
+            case "prompts/get":
+                prompt = await self._prompt(params["name"])
+                return Place(prompt.server, params | {"name": prompt.prompt})
+            case "resources/read":
+                return Place(await self._owner(params["uri"]), params)
+            case "completion/complete":
+                return await self._completed(params)
+            case _:
+                return None
+
+    async def own_answer(self, incoming: Incoming) -> Json:
+        """Lists of what all servers have, each sorted."""
+        supervisor = self.supervisor
+        match incoming.method:
+            case "tools/list":
+                listed = {"tools": [_declared(tool.definition, tool.name) for tool in supervisor.tools]}
+            case "prompts/list":
+                listed = {"prompts": [_declared(prompt.definition, prompt.name) for prompt in supervisor.prompts]}
+            case "resources/list":
+                first: dict[str, Json] = {}
+                for resource in self._in_order(supervisor.resources):
+                    first.setdefault(resource.uri, _declared(resource.definition))
+                listed = {"resources": [first[uri] for uri in sorted(first)]}
+            case "resources/templates/list":
+                listed = {"resourceTemplates": [_declared(each.definition) for each in supervisor.resource_templates]}
+            case _:
+                raise MCPError(METHOD_NOT_FOUND, "Method not found", incoming.method)
+        return bridged(incoming.method, listed, to_modern=incoming.modern, from_modern=False, server_info=dict(_INFO))
+
+    def input_schema(self, name: object) -> Mapping[str, Any] | None:
+        """By the public name."""
+        try:
+            return self.supervisor.tool(str(name)).input_schema
+        except UnknownTool:
+            return None
+
+    async def set_level(self, params: Json) -> Json:
+        """Servers of the handshake era keep one level for everybody: it is each client's own here."""
+        del params
+        return {}
+
+    async def _tool(self, name: str) -> Tool:
+        """The tool of this name, now or when all first attempts are settled."""
+        try:
+            return self.supervisor.tool(name)
+        except UnknownTool:
+            await self.supervisor.list_tools()
+        try:
+            return self.supervisor.tool(name)
+        except UnknownTool as error:
+            raise MCPError(INVALID_PARAMS, str(error)) from None
+
+    async def _prompt(self, name: str) -> Prompt:
+        for prompts in (self.supervisor.prompts, await self.supervisor.list_prompts()):
+            for prompt in prompts:
+                if prompt.name == name:
+                    return prompt
+        raise MCPError(INVALID_PARAMS, f"no server offers a prompt named {name!r}")
+
+    async def _owner(self, uri: str) -> str:
+        """The first configured server that lists the resource, or else has a template that it may come of."""
+        await self.supervisor.list_resources()
+        listed = self._in_order(each for each in self.supervisor.resources if each.uri == uri)
+        matching = self._in_order(each for each in self.supervisor.resource_templates if each.matches(uri))
+        owners = [*(each.server for each in listed), *(each.server for each in matching)]
+        if not owners:
+            raise UnknownResource(uri, server=None)
+        return owners[0]
+
+    async def _completed(self, params: Json) -> Place:
+        ref: Json = params["ref"]
+        if ref["type"] == "ref/prompt":
+            prompt = await self._prompt(ref["name"])
+            return Place(prompt.server, params | {"ref": ref | {"name": prompt.prompt}})
+        templates = self.supervisor.resource_templates
+        for template in self._in_order(each for each in templates if each.uri_template == ref["uri"]):
+            return Place(template.server, params)
+        return Place(await self._owner(ref["uri"]), params)
+
+    def _in_order(self, offered: Iterable[R]) -> list[R]:
+        """In the order in which their servers are configured."""
+        places = {status.name: place for place, status in enumerate(self.supervisor.status())}
+        return sorted(offered, key=lambda each: places.get(each.server, len(places)))
+
+
+def _name_of(tool: object) -> str:
+    name: object = cast("Json", tool).get("name") if isinstance(tool, dict) else None
+    return name if isinstance(name, str) else ""
+
+
+def _declared(definition: "BaseModel", name: str | None = None) -> Json:
+    """What a server declares, under the name that clients know."""
+    declared: Json = definition.model_dump(by_alias=True, mode="json", exclude_none=True)
+    return declared if name is None else declared | {"name": name}
+
+
+def _instructions(statuses: Iterable[ServerStatus]) -> str:
+    """What servers want a model to know, each under its name, within bounds."""
+    parts = [
+        f"# {status.name}\n{status.instructions[:INSTRUCTIONS_EACH]}" for status in statuses if status.instructions
+    ]
+    return "\n\n".join(parts)[:INSTRUCTIONS]

@@ -1,0 +1,136 @@
+"""What the gateway knows of its clients: who they are, and one request of theirs."""
+
+from collections.abc import Awaitable, Callable, Collection, Hashable, Mapping
+from typing import Any, Final
+
+import trio
+from attrs import define, field
+from mcp.shared.exceptions import MCPError
+from mcp_types import LOG_LEVEL_META_KEY, MISSING_REQUIRED_CLIENT_CAPABILITY
+
+from .eras import LEVELS, Json
+
+ASKS: Final[Mapping[str, str]] = {
+    "elicitation/create": "elicitation",
+    "sampling/createMessage": "sampling",
+    "roots/list": "roots",
+}
+"""What a server may ask of a client, and the capability that it takes."""
+
+Tell = Callable[[str, Mapping[str, Any] | None], Awaitable[None]]
+"""Sends a notification: `(method, params)`."""
+AskClient = Callable[[str, Mapping[str, Any] | None], Awaitable[Json]]
+"""Sends a request to a client of the handshake era and returns its result; raises its error as `MCPError`."""
+
+
+def as_object(value: object) -> Json:
+    """A JSON object; empty if it is none."""
+    return dict(value) if isinstance(value, Mapping) else {}  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+
+
+@define(eq=False)
+class Session:
+    """A client of the handshake era, from `initialize` to the end of its connection or session."""
+
+    tell: Callable[[str, Mapping[str, Any] | None], None]
+    """Sends it a notification that is about no request of its own. Never waits: who does not read loses it."""
+    nursery: trio.Nursery
+    """Where its subscriptions run; they end with the session."""
+    server: str | None = None
+    """The server that it talks to; None for all of them."""
+    capabilities: Mapping[str, Any] = field(factory=dict[str, Any])
+    info: Mapping[str, Any] | None = None
+    level: str | None = None
+    """The least severe log messages that it wants; None for all."""
+    subscribed: dict[str, trio.CancelScope] = field(factory=dict[str, trio.CancelScope])
+    """The resources that it wants news of, by URI."""
+
+
+@define(eq=False)
+class Listener:
+    """A client without a session that listens for news. What waits for it is told once, however slowly it reads."""
+
+    server: str | None
+    wanted: Collection[str]
+    """The kinds of news that it wants."""
+    _waiting: dict[tuple[str, str], Json] = field(factory=dict[tuple[str, str], Json])
+    _ready: trio.Event = field(factory=trio.Event)
+
+    def note(self, method: str, params: Json) -> None:
+        """Something has changed. Never waits."""
+        self._waiting[method, str(params.get("uri"))] = params
+        self._ready.set()
+
+    async def next(self) -> list[tuple[str, Json]]:
+        """What has changed since the last time: notifications, as `(method, params)`."""
+        await self._ready.wait()
+        waiting, self._waiting, self._ready = self._waiting, {}, trio.Event()
+        return [(method, params) for (method, _), params in waiting.items()]
+
+
+@define(eq=False)
+class Incoming:
+    """One request of a client."""
+
+    id: str | int
+    method: str
+    params: Json
+    """Without `_meta`."""
+    meta: Json
+    tell: Tell
+    """Sends a notification about this request, ahead of its answer."""
+    principal: Hashable
+    """Whose it is: see `Supervisor.request`."""
+    session: Session | None = None
+    """None since 2026-07-28: each request stands for itself."""
+    ask: AskClient | None = None
+    """Asks the client in the middle of this request; None where there are no such requests."""
+    capabilities: Mapping[str, Any] = field(factory=dict[str, Any])
+    """What the client can be asked."""
+    info: Mapping[str, Any] | None = None
+    """What it says of itself."""
+    level: str | None = None
+    """The least severe log messages that it asks for, outside of a session."""
+
+    @property
+    def modern(self) -> bool:
+        """Whether its client has no session."""
+        return self.session is None
+
+    def describe(self, capabilities: object, info: object) -> None:
+        """Who asks, as a request without a session says it."""
+        self.capabilities = as_object(capabilities)
+        self.info = as_object(info) or None
+        level = self.meta.get(LOG_LEVEL_META_KEY)
+        self.level = level if isinstance(level, str) else None
+
+    @property
+    def wanted_level(self) -> str | None:
+        """The least severe log messages that its client wants; None for none."""
+        return self.level if self.session is None else self.session.level or LEVELS[0]
+
+    def wants(self, level: object) -> bool:
+        """Whether its client wants log messages of this level."""
+        least = self.wanted_level
+        return least in LEVELS and level in LEVELS and LEVELS.index(str(level)) >= LEVELS.index(str(least))
+
+    def check_can_answer(self, method: str) -> None:
+        """Refuse to ask its client what it cannot be asked.
+
+        Raises:
+            MCPError: It has not the capability.
+        """
+        need = ASKS.get(method, method)
+        if need not in self.capabilities:
+            data: Json = {"requiredCapabilities": {need: {}}}
+            raise MCPError(MISSING_REQUIRED_CLIENT_CAPABILITY, f"the client of this call has no {need}", data)
+
+    async def hand_on(self, method: str, params: Mapping[str, Any]) -> None:
+        """Hand on what the server says of this request."""
+        if method == "notifications/progress":
+            if "progressToken" not in self.meta:
+                return
+            params = {**params, "progressToken": self.meta["progressToken"]}
+        elif method == "notifications/message" and not self.wants(params.get("level")):
+            return
+        await self.tell(method, params)

@@ -1,0 +1,102 @@
+"""What of a message belongs to an era of the protocol or to one hop of it, and what is handed on. Pure."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from mcp_types import (
+    CLIENT_CAPABILITIES_META_KEY,
+    CLIENT_INFO_META_KEY,
+    LOG_LEVEL_META_KEY,
+    PROTOCOL_VERSION_META_KEY,
+    SERVER_INFO_META_KEY,
+)
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+Json = dict[str, Any]
+
+_HOP: Final = frozenset(
+    [PROTOCOL_VERSION_META_KEY, CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY, LOG_LEVEL_META_KEY]
+)
+_CACHEABLE: Final = frozenset(
+    [
+        "tools/list",
+        "prompts/list",
+        "resources/list",
+        "resources/templates/list",
+        "resources/read",
+        "server/discover",
+    ]
+)
+"""Methods whose results say since 2026-07-28 how long they hold."""
+
+LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+
+
+def is_modern(version: str | None) -> bool:
+    """Whether the version has no handshake."""
+    return version in MODERN_PROTOCOL_VERSIONS
+
+
+def envelope(
+    meta: Mapping[str, Any], capabilities: Mapping[str, Any], info: Mapping[str, Any] | None, level: str | None
+) -> Json:
+    """The `_meta` of a request to a server: the client's own, but for what belongs to one hop, and who the client is.
+
+    A server of the handshake era takes no notice of that.
+    """
+    kept = {key: value for key, value in meta.items() if key not in _HOP}
+    said: Json = {CLIENT_CAPABILITIES_META_KEY: dict(capabilities)}
+    if info is not None:
+        said[CLIENT_INFO_META_KEY] = dict(info)
+    if level is not None:
+        said[LOG_LEVEL_META_KEY] = level
+    return kept | said
+
+
+def bridged(method: str, result: Json, *, to_modern: bool, from_modern: bool, server_info: Json) -> Json:
+    """A result as its client's era has it. Within one era nothing of it is touched."""
+    if to_modern == from_modern:
+        return result
+    meta = dict(result.get("_meta") or {})
+    if to_modern:
+        meta.setdefault(SERVER_INFO_META_KEY, server_info)
+        hints = {"ttlMs": 0, "cacheScope": "private"} if method in _CACHEABLE else {}
+        return {"resultType": "complete"} | hints | result | {"_meta": meta}
+    meta.pop(SERVER_INFO_META_KEY, None)
+    kept = {key: value for key, value in result.items() if key not in ("resultType", "ttlMs", "cacheScope", "_meta")}
+    return kept | ({"_meta": meta} if meta else {})
+
+
+def server_info_of(hello: Mapping[str, Any]) -> Json:
+    """Name, version and whatever else a server says of itself."""
+    meta: Mapping[str, Any] = hello.get("_meta") or {}
+    return dict(hello.get("serverInfo") or meta.get(SERVER_INFO_META_KEY) or {})
+
+
+def initialized(hello: Mapping[str, Any], wanted: object, versions: tuple[str, ...]) -> Json:
+    """The result of `initialize` for a client that offers the version `wanted`.
+
+    Args:
+        hello: What the server said of itself.
+        wanted: The version that the client offers.
+        versions: Those of the handshake, oldest first. An older server's results are as it writes them, so no newer
+            version is agreed on than its own.
+    """
+    version = wanted if isinstance(wanted, str) and wanted in versions else versions[-1]
+    own = hello.get("protocolVersion")
+    if isinstance(own, str) and own in versions:
+        version = min(version, own)
+    result: Json = {"protocolVersion": version, "serverInfo": server_info_of(hello)}
+    result |= {key: hello[key] for key in ("capabilities", "instructions") if key in hello}
+    said: Mapping[str, Any] = hello.get("_meta") or {}
+    meta = {key: value for key, value in said.items() if key != SERVER_INFO_META_KEY}
+    return result | ({"_meta": meta} if meta else {})
+
+
+def discovered(hello: Mapping[str, Any]) -> Json:
+    """The result of `server/discover`."""
+    if "supportedVersions" in hello:
+        return dict(hello)
+    kept = {key: hello[key] for key in ("capabilities", "instructions") if key in hello}
+    result: Json = {"supportedVersions": list(MODERN_PROTOCOL_VERSIONS)} | kept
+    return bridged("server/discover", result, to_modern=True, from_modern=False, server_info=server_info_of(hello))

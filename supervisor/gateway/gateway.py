@@ -1,0 +1,400 @@
+"""The supervisor as one MCP server: what becomes of a client's request.
+
+A client of the supervisor's public surface. Raw where client and server speak one era: what a server says is handed on
+as it came. Bridged where they do not: see `eras` for results, and `held` for questions in the middle of a call.
+"""
+
+import logging
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any, Final
+
+import trio
+from mcp.shared.exceptions import MCPError
+from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, REQUEST_TIMEOUT, ErrorData, methods
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+from pydantic import ValidationError
+
+from mcp_nursery.actors.enums import ServerState
+from mcp_nursery.actors.errors import (
+    CallError,
+    CallTimeout,
+    NurseryError,
+    ServerDown,
+    ServerError,
+    SupervisorClosed,
+    UnknownResource,
+    UnknownServer,
+)
+from mcp_nursery.actors.nurseries import open_bare_nursery
+
+from ..callbacks import Callbacks
+from ..events import Lagged, PromptsChanged, ResourcesChanged, ToolsChanged
+from ..status import ServerStatus
+from ..supervisor import Supervisor
+from ..tools.error_content import error_content
+from .catalogues import All, One, Place, View
+from .downstream import Incoming, Listener, Session
+from .eras import Json, bridged, discovered, envelope, initialized, is_modern, server_info_of
+from .held import HeldCall, HeldCalls, bare
+
+logger: Final = logging.getLogger(__name__)
+
+SUBSCRIPTION: Final = "io.modelcontextprotocol/subscriptionId"
+ROUNDS: Final = 10
+"""Times a call may be answered with a request for input: see `input_rounds`."""
+BURST: Final = 0.05
+"""Seconds in which changes of lists are told of together."""
+TEMPLATE: Final = "{server}_{tool}"
+"""How tools of all servers are named, unless the supervisor was told otherwise."""
+
+_MAY_ASK: Final = frozenset(["tools/call", "prompts/get", "resources/read"])
+_CHANGES: Final = {
+    ToolsChanged: ("notifications/tools/list_changed", "toolsListChanged"),
+    PromptsChanged: ("notifications/prompts/list_changed", "promptsListChanged"),
+    ResourcesChanged: ("notifications/resources/list_changed", "resourcesListChanged"),
+}
+_LISTEN: Final = "subscriptions/listen"
+_UPDATED: Final = "notifications/resources/updated"
+
+
+async def _nobody(_: object) -> ErrorData:
+    return ErrorData(code=INTERNAL_ERROR, message="no call is under way that this could be for")
+
+
+def gateway_callbacks() -> Callbacks:
+    """What the supervisor behind a gateway is opened with: servers are offered all that clients may be asked, and each
+    client decides for itself. What they ask outside of calls is refused."""
+    return Callbacks(elicit=_nobody, sample=_nobody, roots=[])
+
+
+class Gateway:
+    """Serves a supervisor, all its servers or one of them, to any number of clients. Made by `open_gateway`."""
+
+    def __init__(self, supervisor: Supervisor, nursery: trio.Nursery) -> None:
+        self.supervisor: Final = supervisor
+        self._held = HeldCalls(nursery)
+        self._sessions: set[Session] = set()
+        self._listeners: set[Listener] = set()
+        self._changed: dict[tuple[str, str], set[str]] = {}
+        self._news = trio.Event()
+        self._all = All(supervisor)
+        self._under_way = 0
+        self._settled = trio.Event()
+        self.draining: bool = False
+        """Whether it ends: new requests are refused."""
+
+    def view(self, server: str | None) -> View:
+        """What a client of one server sees, or of all of them.
+
+        Raises:
+            UnknownServer: No server of that name.
+        """
+        if server is None:
+            return self._all
+        if all(status.name != server for status in self.supervisor.status()):
+            raise UnknownServer(server)
+        return One(self.supervisor, server)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether every first attempt has come to an end."""
+        return not any(one.state is ServerState.CONNECTING and one.incarnation <= 1 for one in self.supervisor.status())
+
+    # -- a client and its session ---------------------------------------------------------------------------------
+
+    def enter(self, session: Session) -> None:
+        """A client of the handshake era is there: it is told of changes."""
+        self._sessions.add(session)
+
+    def leave(self, session: Session) -> None:
+        """It is gone."""
+        self._sessions.discard(session)
+
+    # -- its requests ---------------------------------------------------------------------------------------------
+
+    async def answer(self, incoming: Incoming, server: str | None, protocol_version: str) -> Json:
+        """The result of a request.
+
+        Args:
+            incoming: The request.
+            server: The server it is for; None for all of them.
+            protocol_version: Of the client.
+
+        Raises:
+            MCPError: What the client is told instead.
+        """
+        if self.draining:
+            raise MCPError(INTERNAL_ERROR, "the gateway is ending: it takes no more requests")
+        self._under_way += incoming.method != _LISTEN
+        try:
+            _check(incoming, protocol_version)
+            return await self._answer(incoming, self.view(server))
+        except NurseryError as error:
+            raise _told(error) from None
+        finally:
+            self._under_way -= incoming.method != _LISTEN
+            self._settled.set()
+
+    async def drain(self, seconds: float) -> None:
+        """Refuse new requests, and wait for those under way, so many seconds at most."""
+        self.draining = True
+        with trio.move_on_after(seconds):
+            while self._under_way:
+                self._settled = trio.Event()
+                await self._settled.wait()
+
+    async def _answer(self, incoming: Incoming, view: View) -> Json:
+        hello: Json
+        match incoming.method:
+            case "ping":
+                return {}
+            case "initialize":
+                hello = await view.hello()
+                return initialized(hello, incoming.params.get("protocolVersion"), tuple(HANDSHAKE_PROTOCOL_VERSIONS))
+            case "server/discover":
+                return discovered(await view.hello())
+            case "subscriptions/listen":
+                return await self._listen(incoming, view)
+            case "logging/setLevel" | "resources/subscribe" | "resources/unsubscribe":
+                return await self._for_session(incoming, view)
+            case _:
+                return await self._hand_on(incoming, view)
+
+    async def _for_session(self, incoming: Incoming, view: View) -> Json:
+        """What a session keeps."""
+        session = incoming.session
+        assert session is not None  # these methods are of eras with sessions
+        if incoming.method == "logging/setLevel":
+            session.level = incoming.params["level"]
+            return await view.set_level(incoming.params)
+        uri = incoming.params["uri"]
+        if incoming.method == "resources/subscribe":
+            return await self._subscribe(session, uri)
+        scope = session.subscribed.pop(uri, None)
+        if scope is not None:
+            scope.cancel()
+        return {}
+
+    async def _hand_on(self, incoming: Incoming, view: View) -> Json:
+        place = await view.place(incoming)
+        if place is None:
+            return await view.own_answer(incoming)
+        if self._status(place.server).protocol_version is None:
+            await self.supervisor.wait_connected(place.server)
+        may_ask = incoming.modern and incoming.method in _MAY_ASK
+        try:
+            if may_ask and not is_modern(self._status(place.server).protocol_version):
+                result = await self._hold(incoming, place)
+            else:
+                result = await self._rounds(incoming, place.server, place.params)
+        except (ServerError, UnknownServer):
+            raise
+        except NurseryError as error:
+            if incoming.method != "tools/call":
+                raise
+            result = self._failed(error, incoming)
+        return view.shown(incoming, result, place.server)
+
+    async def _hold(self, incoming: Incoming, place: Place) -> Json:
+        """A request to a server that asks by requests, of a client that cannot be asked."""
+        if isinstance(incoming.params.get("requestState"), str):
+            return await self._held.go_on(incoming)
+        call = HeldCall(incoming, incoming.method, bare(incoming.params))
+        return await self._held.make(call, partial(self._make_held, server=place.server, params=place.params))
+
+    async def _make_held(self, call: HeldCall, *, server: str, params: Json) -> Json:
+        return await self._request(call.incoming, server, bare(params), on_notice=call.hear, on_question=call.ask)
+
+    async def _rounds(self, incoming: Incoming, server: str, params: Json) -> Json:
+        """A request, and for a client that can be asked all the rounds in which a newer server asks."""
+        ask = None if incoming.ask is None else partial(_ask, incoming)
+        for _ in range(ROUNDS):
+            result = await self._request(incoming, server, params, on_notice=incoming.hand_on, on_question=ask)
+            if result.get("resultType") != "input_required" or incoming.modern:
+                return result
+            answers: Json = {}
+            async with trio.open_nursery() as nursery:
+                questions: Json = result.get("inputRequests") or {}
+                for key, question in questions.items():
+                    nursery.start_soon(_bring, incoming, key, question, answers)
+            params = bare(params) | {"inputResponses": answers}
+            if "requestState" in result:
+                params["requestState"] = result["requestState"]
+        raise MCPError(INTERNAL_ERROR, f"the server still asks for input after {ROUNDS} rounds")
+
+    async def _request(self, incoming: Incoming, server: str, params: Json, **hears: Any) -> Json:
+        relayed = await self.supervisor.request(
+            server,
+            incoming.method,
+            params,
+            meta=envelope(incoming.meta, incoming.capabilities, incoming.info, incoming.wanted_level),
+            principal=incoming.principal or object(),
+            **hears,
+        )
+        if relayed.result.get("resultType") == "input_required":
+            return relayed.result
+        return bridged(
+            incoming.method,
+            relayed.result,
+            to_modern=incoming.modern,
+            from_modern=is_modern(relayed.protocol_version),
+            server_info=server_info_of(self.supervisor.hello(server) or {}),
+        )
+
+    def _failed(self, error: NurseryError, incoming: Incoming) -> Json:
+        """A tool's result that tells a model what happened, and when to try again."""
+        text = error_content(error)
+        result: Json = {"content": [{"type": "text", "text": text}], "isError": True}
+        return result | {"resultType": "complete"} if incoming.modern else result
+
+    def _status(self, server: str) -> ServerStatus:
+        found = next((status for status in self.supervisor.status() if status.name == server), None)
+        if found is None:
+            raise UnknownServer(server)
+        return found
+
+    # -- what changes ---------------------------------------------------------------------------------------------
+
+    async def _subscribe(self, session: Session, uri: str) -> Json:
+        """News of a resource for a session, until it unsubscribes or ends."""
+        if uri not in session.subscribed:
+            await session.nursery.start(self._tell_updates, session, uri)
+        return {}
+
+    async def _tell_updates(
+        self, session: Session, uri: str, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        with trio.CancelScope() as scope:
+            async with self.supervisor.subscribe(uri, server=session.server) as updates:
+                session.subscribed[uri] = scope
+                task_status.started()
+                try:
+                    async for update in updates:
+                        session.tell(_UPDATED, {"uri": update.uri})
+                except SupervisorClosed:
+                    return
+
+    async def _listen(self, incoming: Incoming, view: View) -> Json:
+        """One stream of news for a client without a session, until it ends it."""
+        wanted: Json = {key: value for key, value in incoming.params["notifications"].items() if value}
+        uris: list[str] = wanted.get("resourceSubscriptions") or []
+        listener = Listener(view.server, frozenset(wanted))
+        tagged = {"_meta": {SUBSCRIPTION: incoming.id}}
+        async with trio.open_nursery() as nursery:
+            for uri in uris:
+                await nursery.start(self._hear_updates, listener, uri)
+            await incoming.tell("notifications/subscriptions/acknowledged", {"notifications": wanted} | tagged)
+            self._listeners.add(listener)
+            try:
+                while True:
+                    for method, params in await listener.next():
+                        await incoming.tell(method, params | tagged)
+            finally:
+                self._listeners.discard(listener)
+        raise AssertionError  # it ends by being cancelled
+
+    async def _hear_updates(
+        self, listener: Listener, uri: str, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        async with self.supervisor.subscribe(uri, server=listener.server) as updates:
+            task_status.started()
+            async for update in updates:
+                listener.note(_UPDATED, {"uri": update.uri})
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Tell clients of lists that change, once for a burst."""
+        async with trio.open_nursery() as nursery, self.supervisor.events() as events:
+            nursery.start_soon(self._tell_changes)
+            task_status.started()
+            async for event in events:
+                match event:
+                    case ToolsChanged() | PromptsChanged() | ResourcesChanged():
+                        self._note(_CHANGES[type(event)], event.server)
+                    case Lagged():  # nobody knows which
+                        for change in _CHANGES.values():
+                            for status in self.supervisor.status():
+                                self._note(change, status.name)
+                    case _:
+                        pass
+            nursery.cancel_scope.cancel()
+
+    def _note(self, change: tuple[str, str], server: str) -> None:
+        self._changed.setdefault(change, set()).add(server)
+        self._news.set()
+
+    async def _tell_changes(self) -> None:
+        while True:
+            await self._news.wait()
+            await trio.sleep(BURST)
+            changed, self._changed, self._news = self._changed, {}, trio.Event()
+            for (method, wanted), servers in changed.items():
+                for session in self._sessions:
+                    if session.server is None or session.server in servers:
+                        session.tell(method, None)
+                for listener in self._listeners:
+                    if wanted in listener.wanted and (listener.server is None or listener.server in servers):
+                        listener.note(method, {})
+
+
+@asynccontextmanager
+async def open_gateway(supervisor: Supervisor) -> AsyncGenerator[Gateway, None]:
+    """A gateway in front of a supervisor, for as long as the block lasts.
+
+    The supervisor is opened with `callbacks=gateway_callbacks()`, or its servers are offered nothing that a client can
+    be asked.
+    """
+    async with open_bare_nursery() as nursery:
+        gateway = Gateway(supervisor, nursery)
+        await nursery.start(gateway.run)
+        yield gateway
+        nursery.cancel_scope.cancel()
+
+
+def _check(incoming: Incoming, protocol_version: str) -> None:
+    """Refuse what the client's version of the protocol does not have.
+
+    Raises:
+        MCPError: It has no such method, or one with other parameters.
+    """
+    if incoming.method not in methods.SPEC_CLIENT_METHODS:
+        return
+    params = incoming.params | ({"_meta": incoming.meta} if incoming.meta else {})
+    try:
+        methods.validate_client_request(incoming.method, protocol_version, params)
+    except KeyError:
+        raise MCPError(METHOD_NOT_FOUND, "Method not found", incoming.method) from None
+    except ValidationError:
+        raise MCPError(INVALID_PARAMS, "Invalid request parameters", "") from None
+
+
+async def _ask(incoming: Incoming, key: str, method: str, params: Mapping[str, Any] | None) -> Json:
+    """A question of an older server to an older client: a request on the stream of its call."""
+    del key
+    incoming.check_can_answer(method)
+    assert incoming.ask is not None  # or this is not handed on
+    return await incoming.ask(method, params)
+
+
+async def _bring(incoming: Incoming, key: str, question: Mapping[str, Any], answers: Json) -> None:
+    """A question of a newer server to an older client."""
+    answers[key] = await _ask(incoming, key, question["method"], question.get("params"))
+
+
+def _told(error: NurseryError) -> MCPError:
+    """An error as a client is told of it."""
+    match error:
+        case ServerError():
+            return MCPError(error.code, error.message, error.data)
+        case UnknownResource():
+            return MCPError(INVALID_PARAMS, str(error))
+        case CallTimeout():
+            return MCPError(REQUEST_TIMEOUT, str(error), {"delivery": error.delivery.value})
+        case ServerDown():
+            data = {"state": error.state.value, "retryIn": error.retry_in, "delivery": error.delivery.value}
+            return MCPError(INTERNAL_ERROR, str(error), data)
+        case CallError():
+            return MCPError(INTERNAL_ERROR, str(error), {"delivery": error.delivery.value})
+        case _:
+            return MCPError(INTERNAL_ERROR, str(error))

@@ -1,0 +1,196 @@
+"""The sessions of clients of the handshake era over HTTP: what outlasts one request of theirs."""
+
+import secrets
+from collections import deque
+from collections.abc import Generator, Hashable, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+
+import trio
+from attrs import define, field
+from mcp.shared.exceptions import MCPError
+from mcp_types import INTERNAL_ERROR
+
+from mcp_nursery.actors.jsonrpc import codec
+from mcp_nursery.actors.jsonrpc.pending import outcome_of
+from mcp_nursery.actors.outcomes import Rejected
+
+from .downstream import Session
+from .eras import Json
+from .gateway import Gateway
+from .responses import Response
+
+BACKLOG: Final = 256
+"""Notifications that wait for a client that does not read; of more it loses the oldest."""
+
+
+@define(eq=False)
+class _Asked:
+    answered: trio.Event = field(factory=trio.Event)
+    answer: Json | None = None
+
+
+@define(eq=False)
+class HttpSession:
+    """One session: its client, what waits for it, and what it was asked."""
+
+    id: str
+    owner: Hashable
+    """Who opened it: nobody else may use it."""
+    scope: trio.CancelScope
+    """Its life; the deadline is that of an idle one."""
+    idle_after: float
+    client: Session | None = None
+    version: str = ""
+    streaming: bool = False
+    """Whether its client listens to what is said unasked."""
+    ended: trio.Event = field(factory=trio.Event)
+    _requests: dict[str, trio.CancelScope] = field(factory=dict[str, trio.CancelScope])
+    _in_use: int = 0
+    _waiting: deque[bytes] = field(factory=lambda: deque(maxlen=BACKLOG))
+    _ready: trio.Event = field(factory=trio.Event)
+    _asked: dict[str, _Asked] = field(factory=dict[str, _Asked])
+
+    def enter(self) -> None:
+        """A request of its client begins: it is not idle."""
+        self._in_use += 1
+        self.scope.deadline = float("inf")
+
+    def leave(self) -> None:
+        """A request has ended."""
+        self._in_use -= 1
+        if not self._in_use:
+            self.scope.deadline = trio.current_time() + self.idle_after
+
+    @contextmanager
+    def request(self, request_id: str | int) -> Generator[trio.CancelScope, None, None]:
+        """One request of its client, which may take it back."""
+        with trio.CancelScope() as scope:
+            self._requests[str(request_id)] = scope
+            try:
+                yield scope
+            finally:
+                self._requests.pop(str(request_id), None)
+
+    def take_back(self, request_id: object) -> None:
+        """Its client takes a request back."""
+        scope = self._requests.get(str(request_id))
+        if scope is not None:
+            scope.cancel()
+
+    # -- what is said to its client -------------------------------------------------------------------------------
+
+    def tell(self, method: str, params: Mapping[str, Any] | None) -> None:
+        """Leave a notification for whoever listens. Never waits."""
+        self._waiting.append(codec.notification(method, params))
+        self._ready.set()
+
+    async def stream(self, response: Response) -> None:
+        """Send what is said unasked, for as long as there is a session."""
+        while not self.ended.is_set():
+            while self._waiting:
+                await response.event(self._waiting.popleft())
+            self._ready = trio.Event()
+            await self._ready.wait()
+
+    def end(self) -> None:
+        """It has ended."""
+        self.ended.set()
+        self._ready.set()
+
+    async def ask(self, response: Response, method: str, params: Mapping[str, Any] | None) -> Json:
+        """Ask its client on the stream of one of its requests.
+
+        Raises:
+            MCPError: What the client answers instead.
+        """
+        request_id = f"ask-{secrets.token_hex(8)}"
+        asked = self._asked[request_id] = _Asked()
+        try:
+            await response.event(codec.request(request_id, method, params))
+            await asked.answered.wait()
+        except trio.Cancelled:
+            self.tell("notifications/cancelled", {"requestId": request_id, "reason": "the call is over"})
+            raise
+        finally:
+            del self._asked[request_id]
+        assert asked.answer is not None  # it was answered
+        outcome = outcome_of(asked.answer)
+        if isinstance(outcome, Rejected):
+            raise MCPError(outcome.code, outcome.message, outcome.data)
+        return outcome.result
+
+    def answered(self, message: Json) -> None:
+        """Its client has answered something."""
+        asked = self._asked.get(str(message.get("id")))
+        if asked is not None and not asked.answered.is_set():
+            asked.answer = message
+            asked.answered.set()
+
+
+class HttpSessions:
+    """The sessions that are open.
+
+    Args:
+        gateway: Told of clients that come and go.
+        nursery: Where sessions live.
+        idle_after: Seconds without a request before a session ends.
+        most: Sessions at once.
+    """
+
+    def __init__(self, gateway: Gateway, nursery: trio.Nursery, *, idle_after: float, most: int) -> None:
+        self._gateway = gateway
+        self._nursery = nursery
+        self._idle_after = idle_after
+        self._most = most
+        self._open: dict[str, HttpSession] = {}
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def get(self, session_id: str, owner: Hashable) -> HttpSession | None:
+        """The session of this id, if it is this owner's."""
+        session = self._open.get(session_id)
+        return session if session is not None and session.owner == owner else None
+
+    async def open(self, owner: Hashable, server: str | None) -> HttpSession:
+        """A new session, in use. It counts when its client has been welcomed.
+
+        Raises:
+            MCPError: There are too many.
+        """
+        if len(self._open) >= self._most:
+            raise MCPError(INTERNAL_ERROR, f"too many sessions: {self._most} are open")
+        session = HttpSession(secrets.token_urlsafe(24), owner, trio.CancelScope(), self._idle_after)
+        session.enter()
+        self._open[session.id] = session
+        await self._nursery.start(self._live, session, server)
+        return session
+
+    async def _live(
+        self,
+        session: HttpSession,
+        server: str | None,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        try:
+            with session.scope:
+                async with trio.open_nursery() as nursery:
+                    session.client = Session(session.tell, nursery, server)
+                    task_status.started()
+                    await trio.sleep_forever()
+        finally:
+            session.end()
+            self._open.pop(session.id, None)
+            if session.client is not None:
+                self._gateway.leave(session.client)
+
+    def welcome(self, session: HttpSession) -> None:
+        """Its client is told of changes from now on."""
+        assert session.client is not None  # it lives
+        self._gateway.enter(session.client)
+
+    def end(self, session: HttpSession) -> None:
+        """End a session, with all that runs for it."""
+        self._open.pop(session.id, None)
+        session.scope.cancel()

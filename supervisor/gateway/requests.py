@@ -1,0 +1,38 @@
+"""A client's request out of its JSON-RPC message, and its failure into one. Pure."""
+
+import logging
+from typing import Any, Final
+
+from mcp.shared.exceptions import MCPError
+from mcp_types import INTERNAL_ERROR
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERSION
+
+from mcp_nursery.actors.jsonrpc import codec
+
+from .downstream import Incoming
+from .eras import Json
+
+logger: Final = logging.getLogger(__name__)
+
+
+def described(message: Json) -> tuple[Any, str, Json, Json]:
+    """Id, method, parameters without `_meta`, and `_meta` of a request; what is no object counts as empty."""
+    given: object = message.get("params")
+    params: Json = dict(given) if isinstance(given, dict) else {}  # pyright: ignore[reportUnknownArgumentType]
+    meta: object = params.pop("_meta", None)
+    own: Json = dict(meta) if isinstance(meta, dict) else {}  # pyright: ignore[reportUnknownArgumentType]
+    return message["id"], message["method"], params, own
+
+
+def offered_version(params: Json) -> str:
+    """The version by which the parameters of `initialize` are judged."""
+    offered = params.get("protocolVersion")
+    return offered if offered in HANDSHAKE_PROTOCOL_VERSIONS else LATEST_HANDSHAKE_VERSION
+
+
+def failure_frame(incoming: Incoming, error: Exception) -> tuple[int, bytes]:
+    """The code of an error, and the message that tells a client of it. Of a bug of ours it is told nothing."""
+    if isinstance(error, MCPError):
+        return error.code, codec.error(incoming.id, error.code, error.message, error.data)
+    logger.error("the gateway failed to answer %s; please report it", incoming.method, exc_info=error)
+    return INTERNAL_ERROR, codec.error(incoming.id, INTERNAL_ERROR, "Internal error")

@@ -1,0 +1,96 @@
+"""One HTTP response to a client: a JSON document, or, once there is something to say before the answer, a stream of
+events. Both end it for good, and nothing is written after that."""
+
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from http import HTTPStatus
+from typing import Any, Final
+
+import trio
+
+from mcp_nursery.actors.jsonrpc import codec
+
+KEEPALIVE: Final = 15.0
+"""Seconds of silence on a stream before a comment is sent: proxies close what is silent for longer."""
+
+Message = MutableMapping[str, Any]
+Send = Callable[[Message], Awaitable[None]]
+
+_EVENTS: Final = (
+    (b"content-type", b"text/event-stream"),
+    (b"cache-control", b"no-cache, no-transform"),
+    (b"x-accel-buffering", b"no"),
+)
+_JSON: Final = (b"content-type", b"application/json")
+
+
+class Response:
+    """The response to one HTTP request.
+
+    Args:
+        send: Of ASGI. It waits while the client does not read.
+        headers: Added to those of the kind of response.
+    """
+
+    def __init__(self, send: Send, headers: Mapping[str, str] | None = None) -> None:
+        self._send = send
+        self.headers: dict[str, str] = dict(headers or {})
+        self._lock = trio.Lock()
+        self._streams = False
+        self.ended: bool = False
+        """Whether the last byte is on its way: what the client does from now on changes nothing."""
+
+    async def event(self, frame: bytes) -> None:
+        """Send one message as an event, unless the response has ended."""
+        await self._write(b"event: message\r\ndata: " + frame + b"\r\n\r\n")
+
+    async def notify(self, method: str, params: Mapping[str, Any] | None) -> None:
+        """Send a notification as an event."""
+        await self.event(codec.notification(method, params))
+
+    async def _write(self, data: bytes) -> None:
+        async with self._lock:
+            if self.ended:
+                return
+            await self._begin_stream()
+            await self._send({"type": "http.response.body", "body": data, "more_body": True})
+
+    async def open_stream(self) -> None:
+        """Begin a stream of events."""
+        async with self._lock:
+            await self._begin_stream()
+
+    async def _begin_stream(self) -> None:
+        if not self._streams:
+            self._streams = True
+            await self._start(HTTPStatus.OK, _EVENTS)
+
+    async def _start(self, status: int, headers: tuple[tuple[bytes, bytes], ...]) -> None:
+        own = [(name.encode(), value.encode()) for name, value in self.headers.items()]
+        await self._send({"type": "http.response.start", "status": status, "headers": [*headers, *own]})
+
+    async def keep_alive(self) -> None:
+        """Say something now and then. Begins the stream if nothing was said before."""
+        while True:
+            await trio.sleep(KEEPALIVE)
+            await self._write(b": ping\r\n\r\n")
+
+    async def answer(self, frame: bytes, status: int = HTTPStatus.OK) -> None:
+        """End it with this message: as the last event of its stream, or as a document with this status."""
+        async with self._lock:
+            self.ended = True
+            if self._streams:
+                body = b"event: message\r\ndata: " + frame + b"\r\n\r\n"
+            else:
+                body = frame
+                await self._start(status, (_JSON, (b"content-length", b"%d" % len(frame))))
+            await self._send({"type": "http.response.body", "body": body, "more_body": False})
+
+    async def end(self, status: int = HTTPStatus.ACCEPTED, text: str = "") -> None:
+        """End it without a message."""
+        async with self._lock:
+            self.ended = True
+            body = text.encode()
+            if not self._streams:
+                kind = (b"content-type", b"text/plain; charset=utf-8")
+                await self._start(status, (kind, (b"content-length", b"%d" % len(body))))
+            await self._send({"type": "http.response.body", "body": b"" if self._streams else body, "more_body": False})

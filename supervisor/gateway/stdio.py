@@ -1,0 +1,205 @@
+"""The gateway for one client on standard streams: frames are lines, and an endpoint of ours reads and writes them.
+
+Nothing here uses a thread, so it ends at once when it is cancelled, and nothing else of this process reads or writes
+the client's streams meanwhile.
+"""
+
+import os
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+
+import trio
+from mcp.shared.dispatcher import DispatchContext
+from mcp.shared.exceptions import MCPError
+from mcp.shared.inbound import InboundLadderRejection, classify_inbound_request
+from mcp.shared.transport_context import TransportContext
+from mcp_types import (
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    PROTOCOL_VERSION_META_KEY,
+    UNSUPPORTED_PROTOCOL_VERSION,
+)
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from mcp_nursery.actors.jsonrpc.dispatcher import Endpoint
+from mcp_nursery.actors.jsonrpc.stream_carrier import StreamCarrier
+from mcp_nursery.actors.outcomes import Loss
+from mcp_nursery.actors.transports.stdio_stream import LineStream
+
+from .downstream import Incoming, Session
+from .eras import Json
+from .gateway import Gateway
+from .requests import offered_version
+
+FRAME_LIMIT: Final = 16 << 20
+"""Bytes of one line that a client may send."""
+UNREAD: Final = 4 << 20
+"""Bytes that may wait for a client before it loses notifications."""
+
+
+async def serve_stdio(gateway: Gateway, server: str | None = None) -> None:
+    """Serve the client on standard input and output, until it closes its end.
+
+    Standard input is empty and standard output goes to standard error meanwhile, for whatever else uses them.
+
+    Args:
+        gateway: What is served.
+        server: The one server that the client sees, with its own names; None: all of them.
+
+    Raises:
+        UnknownServer: No server of that name.
+    """
+    gateway.view(server)
+    with _streams() as (reading, writing):
+        carrier = StreamCarrier(_Streams(reading, writing))
+        async with trio.open_nursery() as nursery:
+            client = _Client(gateway, server, carrier, nursery)
+            await client.endpoint.run(client.asked, client.told)
+            client.leave()
+            nursery.cancel_scope.cancel()
+
+
+class _Streams(LineStream):
+    def __init__(self, reading: int, writing: int) -> None:
+        super().__init__(frame_limit=FRAME_LIMIT)
+        self._fds = reading, writing
+
+    def _reading(self) -> int:
+        return self._fds[0]
+
+    def _writing(self) -> int:
+        return self._fds[1]
+
+    async def taken(self) -> None:
+        """Nobody can tell."""
+        await trio.lowlevel.checkpoint()
+
+    async def loss(self) -> Loss:
+        """The client has closed its end, or said too much at once."""
+        await trio.lowlevel.checkpoint()
+        return Loss(f"sent a line of more than {FRAME_LIMIT} bytes" if self._lines.overlong else "closed its end")
+
+
+@contextmanager
+def _streams() -> Generator[tuple[int, int], None, None]:
+    """Standard input and output for the client alone, without waiting; afterwards as they were."""
+    own = [os.dup(fd) for fd in (0, 1)]
+    blocking = [os.get_blocking(fd) for fd in own]
+    try:
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(nothing, 0)
+        os.close(nothing)
+        os.dup2(2, 1)
+        for fd in own:
+            os.set_blocking(fd, False)
+        yield own[0], own[1]
+    finally:
+        for fd, was, target in zip(own, blocking, (0, 1), strict=True):
+            os.set_blocking(fd, was)
+            os.dup2(fd, target)
+            os.close(fd)
+
+
+class _Client:
+    """The client, whichever era it opens with."""
+
+    def __init__(self, gateway: Gateway, server: str | None, carrier: StreamCarrier, nursery: trio.Nursery) -> None:
+        self.endpoint: Final = Endpoint(carrier, server="the client")
+        self._gateway = gateway
+        self._server = server
+        self._carrier = carrier
+        self._nursery = nursery
+        self._session: Session | None = None
+        self._version: str | None = None
+        """Of its session."""
+        self._modern = False
+        """Whether it has opened with the era without sessions."""
+
+    def leave(self) -> None:
+        """It is gone."""
+        if self._session is not None:
+            self._gateway.leave(self._session)
+
+    async def asked(
+        self, context: DispatchContext[TransportContext], method: str, params: Mapping[str, Any] | None
+    ) -> Json:
+        """Answer a request. The SDK's `OnRequest`.
+
+        Raises:
+            MCPError: What the client is told instead.
+        """
+        given = dict(params or {})
+        meta: Json = given.pop("_meta", None) or {}
+        if PROTOCOL_VERSION_META_KEY in meta and method != "initialize":
+            return await self._asked_modern(context, method, given, meta)
+        return await self._asked_in_session(context, method, given, meta)
+
+    async def _asked_modern(
+        self, context: DispatchContext[TransportContext], method: str, params: Json, meta: Json
+    ) -> Json:
+        if self._session is not None:
+            raise MCPError(
+                INVALID_REQUEST, "this connection began with a handshake: it takes no request with a version"
+            )
+        route = classify_inbound_request({"method": method, "params": params | {"_meta": meta}})
+        if isinstance(route, InboundLadderRejection):
+            raise MCPError(route.code, route.message, route.data)
+        self._modern = self._modern or method != "server/discover"  # whose answer may have come too late for it
+        incoming = self._incoming(context, method, params, meta)
+        incoming.describe(route.client_capabilities, route.client_info)
+        return await self._gateway.answer(incoming, self._server, route.protocol_version)
+
+    async def _asked_in_session(
+        self, context: DispatchContext[TransportContext], method: str, params: Json, meta: Json
+    ) -> Json:
+        if self._modern:
+            data = {"supported": list(MODERN_PROTOCOL_VERSIONS)}
+            raise MCPError(UNSUPPORTED_PROTOCOL_VERSION, "this connection began without a handshake", data)
+        if self._session is not None and method == "initialize":
+            raise MCPError(INVALID_REQUEST, "this connection is initialized already")
+        session = self._session or Session(self._tell, self._nursery, self._server)
+        if self._session is None and method not in ("initialize", "ping"):
+            raise MCPError(INVALID_PARAMS, "Invalid request parameters", "initialize comes first")
+        incoming = self._incoming(context, method, params, meta)
+        incoming.session, incoming.ask = session, context.send_raw_request
+        incoming.capabilities, incoming.info = session.capabilities, session.info
+        result = await self._gateway.answer(incoming, self._server, self._version or offered_version(params))
+        if method == "initialize":
+            session.capabilities = params.get("capabilities") or {}
+            session.info = params.get("clientInfo")
+            self._session, self._version = session, result["protocolVersion"]
+            self._gateway.enter(session)
+        return result
+
+    def _incoming(self, context: DispatchContext[TransportContext], method: str, params: Json, meta: Json) -> Incoming:
+        assert context.request_id is not None  # it is a request
+
+        async def tell(notification: str, about: Mapping[str, Any] | None) -> None:
+            await trio.lowlevel.checkpoint()
+            if self._carrier.outbox.size < UNREAD:
+                await context.notify(notification, about)
+
+        return Incoming(context.request_id, method, params, meta, tell, principal=self)
+
+    def _tell(self, method: str, params: Mapping[str, Any] | None) -> None:
+        if self._carrier.outbox.size < UNREAD:
+            self._nursery.start_soon(self.endpoint.notify, method, params)
+
+    async def told(
+        self, context: DispatchContext[TransportContext], method: str, params: Mapping[str, Any] | None
+    ) -> None:
+        """A notification. The SDK's `OnNotify`."""
+        del context, params
+        roots = method in ("notifications/initialized", "notifications/roots/list_changed")
+        if roots and self._session is not None and "roots" in self._session.capabilities:
+            self._nursery.start_soon(self._learn_roots)
+
+    async def _learn_roots(self) -> None:
+        """The only client's roots are those that servers are told of, also outside of its calls."""
+        try:
+            said = await self.endpoint.send_raw_request("roots/list", None)
+            roots = [root["uri"] for root in said["roots"]]
+            await self._gateway.supervisor.set_roots(roots)
+        except (MCPError, KeyError, TypeError, ValueError):
+            return  # it has none then
