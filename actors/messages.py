@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         Tool,
     )
 
+    from .callbacks import Callbacks
     from .mailbox import Mailbox
     from .reply import ReplySlot
 
@@ -175,6 +176,8 @@ class Question:
     """The server's name for this question."""
     request: "InputRequest" = field(repr=False)
     slot: "ReplySlot"
+    callbacks: "Callbacks | None" = field(default=None, repr=False)
+    """Those that are to answer; None: those of the connection."""
 
 
 @frozen(eq=False)

@@ -16,6 +16,7 @@ from .errors import (
 )
 from .opening import open_supervisor
 from .restart_policy import RestartPolicy
+from .servers.borrowed import BorrowedServer
 from .spec import ServerSpec
 from .storage.store import MemoryStore
 from .supervisor import Supervisor
@@ -33,6 +34,7 @@ from .transports import (
 
 __all__ = [
     "Approval",
+    "BorrowedServer",
     "Call",
     "CallError",
     "CallTimeout",

@@ -1,9 +1,11 @@
 """Opening a supervisor: its settings, its nursery, and what comes out of its block."""
 
 import os
-from collections.abc import AsyncGenerator, Collection, Iterable, Mapping
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncGenerator, Callable, Collection, Generator, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from functools import partial
+from inspect import signature
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
 from attrs import evolve
@@ -22,7 +24,7 @@ from mcp_nursery.actors.errors import ConfigError, NurseryError, leaves, one_lin
 from mcp_nursery.actors.roots import roots_or_none
 
 from .auth.vault import vault_of
-from .config.specs import Given, specs_of
+from .config.specs import WANTED, Given, specs_of
 from .preload import load_unless_in_loop, loaded
 from .restart_policy import RestartPolicy
 from .security.trust import Trust
@@ -42,11 +44,15 @@ if TYPE_CHECKING:
     from mcp_nursery.actors.reply import ProgressCallback
 
     from .calls.approval import Approvals
+    from .servers.borrowed import BorrowedServer
+    from .servers.view import ServerView
     from .supervisor import Supervisor
     from .tools.results import ToolResult
-    from .tools.tool import Tool
+    from .tools.tool import Invoke, Tool
 
 load_unless_in_loop()
+
+S = TypeVar("S", bound="ServerView")
 
 GATE = 0.25
 """Seconds a block waits at most for first attempts before it is entered."""
@@ -72,8 +78,10 @@ def _working_directory() -> tuple[str, ...]:
 
 @asynccontextmanager
 async def open_supervisor(
-    config_or_specs: Given,
+    config_or_specs: Given | None = None,
     *,
+    borrow: "Supervisor | None" = None,
+    servers: "Iterable[str | BorrowedServer] | None" = None,
     policy: RestartPolicy | None = None,
     approve: Approve | None = None,
     approval_rules: ApprovalRules | None = None,
@@ -100,7 +108,12 @@ async def open_supervisor(
     also when the body raises or is cancelled. A sole exception of the body comes out bare.
 
     Args:
-        config_or_specs: Specs, what `load_config` returned, or the path of a file for it.
+        config_or_specs: Specs, what `load_config` returned, or the path of a file for it. Left out with `borrow` alone.
+        borrow: Another supervisor, whose servers are used: it keeps them, and this one starts, stops and closes none.
+            Approval, names, filters and callbacks are this one's own. What concerns the keeping of servers (`policy`,
+            `roots`, `trust`, `state`, `pins` and the like) is the other's, and cannot be given. When the other's block
+            is left, this one is closed too.
+        servers: What is borrowed: names, or `BorrowedServer`, which says how much of one. Default: all there are now.
         policy: The restart ladder of servers that bring none of their own. Default `RestartPolicy()`.
         approve: Asked before a model's call: `await tool(arguments)`. Without it such calls raise `NotApproved`.
         approval_rules: Standing decisions that go before `approve`.
@@ -142,12 +155,40 @@ async def open_supervisor(
         RuntimeError: It is entered by a task that is not Trio's.
         NurseryError: On leaving, when a task of the supervisor itself crashed: a bug of ours.
     """
+    passed = locals()
     _check_trio()
     check_setting("policy", policy, instance_of(RestartPolicy, optional=True))
     check_setting("approve", approve, function_or_none)
     check_setting("approval_rules", approval_rules, instance_of(ApprovalRules, optional=True))
     check_setting("callbacks", callbacks, instance_of(Callbacks))
     check_setting("roots", roots, roots_or_none)
+    check_setting("drop_placeholders", drop_placeholders, true_or_false)
+    given_up = reserved if override is True else override or ()
+    kept_names = frozenset(several(reserved)) - frozenset(several(given_up))
+    check_template(template)
+    if borrow is not None:
+        _check_borrowing(passed)
+        check_setting("wait_for", wait_for, one_of(WaitFor))
+        await loaded()
+        from .calls.approval import Approvals
+
+        approvals = Approvals(approve, approval_rules or ApprovalRules(), drop_placeholders=drop_placeholders)
+        async with _borrowing(
+            borrow,
+            servers,
+            approvals,
+            callbacks,
+            template=template,
+            reserved=kept_names,
+            gate=gate,
+            wait_for=wait_for,
+        ) as supervisor:
+            yield supervisor
+        return
+    if config_or_specs is None:
+        raise ConfigError(f"{WANTED}, not NoneType; or give borrow=, another supervisor")
+    if servers is not None:
+        raise ConfigError("says what to borrow, and there is no borrow=", field="servers")
     if roots is not None and callbacks.roots is not None:
         raise ConfigError("the callbacks have roots already", field="roots")
     given = callbacks.roots if roots is None else roots
@@ -156,13 +197,8 @@ async def open_supervisor(
     check_setting("trust", trust, function_or_none)
     check_setting("wait_for", wait_for, one_of(WaitFor))
     check_setting("pins", pins, one_of(PinMode))
-    check_setting("drop_placeholders", drop_placeholders, true_or_false)
     check_setting("control", control, true_or_false)
-    rules = approval_rules or ApprovalRules()
-    given_up = reserved if override is True else override or ()
-    kept_names = frozenset(several(reserved)) - frozenset(several(given_up))
     specs = specs_of(config_or_specs)
-    check_template(template)
     await loaded()
     from .calls.approval import Approvals
     from .calls.host_tools import NAMES
@@ -184,24 +220,34 @@ async def open_supervisor(
         trust=trust,
         telemetry=telemetry_of(tracer_provider, meter_provider),
     )
-    approvals = Approvals(approve, rules, drop_placeholders=drop_placeholders)
+    approvals = Approvals(approve, approval_rules or ApprovalRules(), drop_placeholders=drop_placeholders)
+    running = partial(
+        _running,
+        settings,
+        approvals,
+        config_or_specs,
+        specs,
+        reserved=kept_names,
+        control=control,
+        gate=gate,
+        wait_for=wait_for,
+        drain=drain,
+    )
+    async with _in_nursery(running) as supervisor:
+        yield supervisor
+
+
+@asynccontextmanager
+async def _in_nursery(
+    running: "Callable[[trio.Nursery], AbstractAsyncContextManager[Supervisor]]",
+) -> "AsyncGenerator[Supervisor, None]":
+    """A supervisor in a nursery of its own. What its body raises comes out bare, a crash of ours as what it is."""
     raised: BaseException | None = None
     crashes: list[BaseException] = []
     try:
         async with open_service_nursery() as services:
             try:
-                async with _running(
-                    settings,
-                    services,
-                    approvals,
-                    config_or_specs,
-                    specs,
-                    reserved=kept_names,
-                    control=control,
-                    gate=gate,
-                    wait_for=wait_for,
-                    drain=drain,
-                ) as supervisor:
+                async with running(services) as supervisor:
                     yield supervisor
             except BaseException as error:
                 raised = error  # comes out below: through the nursery it would come out in a group
@@ -221,10 +267,10 @@ async def open_supervisor(
 @asynccontextmanager
 async def _running(
     settings: SupervisorSettings,
-    nursery: trio.Nursery,
     approvals: "Approvals",
     given: Given,
     specs: Iterable[ServerSpec],
+    nursery: trio.Nursery,
     *,
     reserved: Collection[str],
     control: bool,
@@ -233,12 +279,99 @@ async def _running(
     drain: float,
 ) -> "AsyncGenerator[Supervisor, None]":
     """Start everything, wait at the gate, and end everything, within a bound, however the block is left."""
+    from .servers.servers import Servers
+
+    with _host_side(partial(Servers, settings, nursery), approvals, given, reserved=reserved) as (servers, supervisor):
+        if control:  # before anything is started: nothing is to be ended if there can be no socket
+            from .control.server import serve_control
+
+            await nursery.start(serve_control, supervisor)
+        try:
+            servers.start(specs)
+            with trio.move_on_after(gate):
+                await servers.pass_gate(wait_for)
+            yield supervisor
+        finally:
+            await servers.close(drain)
+
+
+@asynccontextmanager
+async def _borrowing(
+    lender: "Supervisor",
+    servers: "Iterable[str | BorrowedServer] | None",
+    approvals: "Approvals",
+    callbacks: Callbacks,
+    *,
+    template: str,
+    reserved: Collection[str],
+    gate: float,
+    wait_for: WaitFor,
+) -> "AsyncGenerator[Supervisor, None]":
+    """Show what is borrowed, wait at the gate, and end without a trace, however the block is left."""
+    from .calls.host_tools import NAMES
+    from .servers.borrowed import BorrowedServer, BorrowedServers
+
+    lent = lender._servers  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    lent.check_open()
+    there = [name for name in lent.snapshots if name not in lent.registry.leaving]
+    wanted: Iterable[str | BorrowedServer] = there if servers is None else servers
+    if isinstance(wanted, str | BorrowedServer):
+        wanted = [wanted]
+    make = partial(
+        BorrowedServers,
+        lent,
+        [each if isinstance(each, BorrowedServer) else BorrowedServer(each) for each in wanted],
+        callbacks=None if callbacks is NO_CALLBACKS else callbacks,
+        template=template,
+        reserved=frozenset(reserved) | NAMES,
+    )
+    with _host_side(make, approvals, (), reserved=reserved) as (borrowed, supervisor):
+        try:
+            await borrowed.begin()
+            with trio.move_on_after(gate):
+                await borrowed.pass_gate(wait_for)
+            yield supervisor
+        finally:
+            borrowed.end()
+
+
+_OF_A_BORROWER = frozenset(
+    {
+        *("borrow", "servers", "gate", "wait_for"),
+        *("approve", "approval_rules", "callbacks", "drop_placeholders"),
+        *("template", "reserved", "override"),
+    }
+)
+"""The arguments of `open_supervisor` that one may give who keeps no servers."""
+
+
+def _check_borrowing(passed: Mapping[str, Any]) -> None:
+    """Refuse what is the lender's affair.
+
+    Raises:
+        ConfigError: One of the arguments is.
+    """
+    from .supervisor import Supervisor
+
+    check_setting("borrow", passed["borrow"], instance_of(Supervisor))
+    for name, parameter in signature(open_supervisor).parameters.items():
+        if name not in _OF_A_BORROWER and passed[name] != parameter.default:
+            raise ConfigError("is the affair of the supervisor that is borrowed from: leave it out", field=name)
+    own: Callbacks = passed["callbacks"]
+    if own.log or own.roots or own.authorize:
+        raise ConfigError("who borrows has none but elicit and sample: the rest is the lender's", field="callbacks")
+
+
+@contextmanager
+def _host_side(
+    make: "Callable[[Invoke], S]", approvals: "Approvals", given: Given, *, reserved: Collection[str]
+) -> "Generator[tuple[S, Supervisor], None, None]":
+    """Servers, and a supervisor of them, for as long as the block lasts."""
     from .calls.attempts import Attempts
     from .calls.call import Call
     from .calls.resource_tools import ResourceTools
     from .calls.search_tools import SearchTools
     from .calls.tool_call import ToolCall
-    from .servers.servers import Servers
     from .supervisor import Supervisor
 
     async def call_for_model(
@@ -253,19 +386,11 @@ async def _running(
         call = Call(tool.tool, arguments, server=tool.server, timeout=timeout, on_progress=on_progress, meta=meta)
         return await Attempts(ToolCall(call, servers, agreed=tool.definition_hash)).run()
 
-    servers = Servers(settings, nursery, call_for_model)
+    servers = make(call_for_model)
     resource_tools = ResourceTools(servers, approvals, reserved)
     search_tools = SearchTools(servers, resource_tools, reserved)
     supervisor = Supervisor(servers, resource_tools, search_tools, given)
-    if control:  # before anything is started: nothing is to be ended if there can be no socket
-        from .control.server import serve_control
-
-        await nursery.start(serve_control, supervisor)
     try:
-        servers.start(specs)
-        with trio.move_on_after(gate):
-            await servers.pass_gate(wait_for)
-        yield supervisor
+        yield servers, supervisor
     finally:
         search_tools.close()
-        await servers.close(drain)

@@ -30,6 +30,7 @@ from .resources.resource import Resource, ResourceTemplate
 from .resources.results import Completion, PromptResult, ResourceResult
 from .servers.commands import Reconnect, Start, Stop
 from .servers.servers import Servers
+from .servers.view import ServerView
 from .spec import ServerSpec
 from .state_machine import LEFT_BY_NOBODY, Snapshot
 from .status import CallCounts, ServerStatus, SupervisorStatistics, server_down
@@ -42,10 +43,11 @@ from .toolset import Toolset
 
 @final
 class Supervisor:
-    """Keeps MCP servers running and brings calls to them. Made by `open_supervisor`."""
+    """Keeps MCP servers running and brings calls to them. Made by `open_supervisor`. One that borrows its servers keeps
+    none, and refuses what would change them with a `ConfigError`."""
 
     def __init__(
-        self, servers: Servers, resource_tools: ResourceTools, search_tools: SearchTools, given: Given
+        self, servers: ServerView, resource_tools: ResourceTools, search_tools: SearchTools, given: Given
     ) -> None:
         self._servers = servers
         self._resource_tools = resource_tools
@@ -496,9 +498,20 @@ class Supervisor:
             NurseryError: It cannot be written down.
             SupervisorClosed: The block was left.
         """
-        await self._servers.accept_change(change)
+        await self._kept.accept_change(change)
 
     # -- servers --------------------------------------------------------------------------------------------------
+
+    @property
+    def _kept(self) -> Servers:
+        """The servers, for who changes them.
+
+        Raises:
+            ConfigError: They are borrowed.
+        """
+        if isinstance(self._servers, Servers):
+            return self._servers
+        raise ConfigError("its servers are borrowed: only the supervisor that keeps them can change them")
 
     def status(self) -> tuple[ServerStatus, ...]:
         """Where every server stands now, in the order they were configured."""
@@ -524,7 +537,7 @@ class Supervisor:
             SupervisorClosed: On entering: the block was left.
         """
         self._servers.snapshot(server)
-        with self._servers.stderr.open(server, lambda text: self._servers.redactor(server).said(text)) as lines:
+        with self._kept.stderr.open(server, lambda text: self._servers.redactor(server).said(text)) as lines:
             try:
                 yield lines
             finally:
@@ -556,7 +569,7 @@ class Supervisor:
             UnknownServer: No server of that name.
             ServerDown: The attempt failed.
         """
-        command = await self._servers.execute(server, Reconnect())
+        command = await self._kept.execute(server, Reconnect())
         self._servers.check_open()
         assert command.outcome is not None
         if command.outcome.state is not ServerState.CONNECTED:
@@ -568,7 +581,7 @@ class Supervisor:
         Raises:
             UnknownServer: No server of that name.
         """
-        await self._servers.execute(server, Start())
+        await self._kept.execute(server, Start())
 
     async def stop_server(self, server: str, *, drain: float = 0.0) -> None:
         """End it and leave it `stopped`. Returns when everything it owned is closed.
@@ -580,7 +593,7 @@ class Supervisor:
         Raises:
             UnknownServer: No server of that name.
         """
-        await self._servers.execute(server, Stop(drain))
+        await self._kept.execute(server, Stop(drain))
 
     async def add_server(self, spec: ServerSpec) -> None:
         """Keep one more server. Returns in `connecting`, or whatever state its spec begins in.
@@ -590,7 +603,7 @@ class Supervisor:
             SupervisorClosed: The block was left.
         """
         await trio.lowlevel.checkpoint()
-        await self._servers.add(spec)
+        await self._kept.add(spec)
 
     async def remove_server(self, server: str, *, drain: float = 0.0) -> None:
         """End it and forget it. Its tools are gone at once; returns when everything it owned is closed.
@@ -602,7 +615,7 @@ class Supervisor:
         Raises:
             UnknownServer: No server of that name.
         """
-        await self._servers.remove(server, drain=drain)
+        await self._kept.remove(server, drain=drain)
 
     async def reload(
         self, config_or_specs: Given | None = None, *, restart: bool = False, drain: float = 0.0
@@ -640,6 +653,7 @@ class Supervisor:
             SupervisorClosed: The block was left.
         """
         check_argument("restart", restart, true_or_false)
+        kept = self._kept
         given = self._given if config_or_specs is None else config_or_specs
 
         async def read() -> Sequence[ServerSpec]:
@@ -647,14 +661,14 @@ class Supervisor:
             if config_or_specs is None:
                 reader = reader_of(given)
                 if reader is None:
-                    return self._servers.specs()
+                    return kept.specs()
                 found = await trio.to_thread.run_sync(reader, abandon_on_cancel=True)
             if isinstance(found, Config) and found.errors:
                 raise ConfigError("; ".join(found.errors))
             return specs_of(found)
 
         try:
-            event = await self._servers.reload(read, restart=restart, drain=drain)
+            event = await kept.reload(read, restart=restart, drain=drain)
         except ConfigError as error:
             self._servers.events.publish(ReloadFailed(str(error), trio.current_time()))
             raise
@@ -674,7 +688,7 @@ class Supervisor:
             SupervisorClosed: The block was left.
         """
         check_argument("roots", roots, are_roots)
-        await self._servers.set_roots(roots)
+        await self._kept.set_roots(roots)
 
     def statistics(self) -> SupervisorStatistics:
         """Figures for debugging and metrics."""

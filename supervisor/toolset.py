@@ -9,7 +9,7 @@ from mcp_nursery.actors.reply import ProgressCallback
 from .calls.resource_tools import ResourceTools
 from .calls.search_tools import SearchTools
 from .catalogue.catalogue import Catalogue
-from .servers.servers import Servers
+from .servers.view import ServerView
 from .state_machine import KEEPS_TOOLS
 from .tools.outcome import ToolOutcome, outcome_of_error, outcome_of_result
 from .tools.preamble import preamble
@@ -25,7 +25,7 @@ class Toolset:
     the model needs no events. `changed` is for hosts that would rather wait.
     """
 
-    def __init__(self, servers: Servers, offered: ResourceTools | SearchTools) -> None:
+    def __init__(self, servers: ServerView, offered: ResourceTools | SearchTools) -> None:
         self._servers = servers
         self._offered = offered
 

@@ -59,6 +59,7 @@ class WiredConnection:
         stderr_tail: Callable[[], str],
     ) -> None:
         self._carrier = carrier
+        self._server = host.server
         self._protocol: Protocol = host.protocol
         self._wants_logs = host.callbacks.log is not None
         self._offers_roots = host.callbacks.roots is not None
@@ -162,7 +163,7 @@ class WiredConnection:
 
     async def answer(self, question: Question) -> Outcome:
         """Have the host answer a question. See `Connection`."""
-        return await answer(self._session, question)
+        return await answer(self._session, question, self._server)
 
     def send_round(self, again: Round) -> None:
         """Start one more round of a call. See `Connection`."""

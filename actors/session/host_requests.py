@@ -17,10 +17,15 @@ from mcp.client import ClientRequestContext, ClientSession
 from mcp.client.session import ElicitationFnT, ListRootsFnT, LoggingFnT, SamplingFnT
 from mcp_types import (
     INTERNAL_ERROR,
+    INVALID_REQUEST,
+    CreateMessageRequest,
     CreateMessageResult,
     CreateMessageResultWithTools,
+    ElicitRequest,
     ElicitResult,
     ErrorData,
+    InputRequest,
+    ListRootsRequest,
     ListRootsResult,
     LoggingLevel,
     LoggingMessageNotificationParams,
@@ -171,16 +176,33 @@ class _Logs:
                 logger.exception("%s: the log callback raised", self._server)
 
 
-async def answer(session: ClientSession, question: Question) -> Answered | Rejected:
-    """What the host's callback says, or the session in its place where there is none."""
+async def answer(session: ClientSession, question: Question, server: str) -> Answered | Rejected:
+    """What the host's callback says, or the session in its place where there is none; or what the callbacks say that
+    came with the question."""
     params = question.request.params
     context = CallContext(
         session=session, request_id=question.key, meta=params.meta if params else None, tool=question.name
     )
-    said = await session.dispatch_input_request(context, question.request)
+    if question.callbacks is None:
+        said = await session.dispatch_input_request(context, question.request)
+    else:
+        said = await _said_by(_answering(Host(server, question.callbacks)), context, question.request)
     if isinstance(said, ErrorData):
         return Rejected(said.code, f"the server asked for input: {said.message}", said.data)
     return Answered(said.model_dump(by_alias=True, mode="json", exclude_none=True))
+
+
+async def _said_by(offered: SessionCallbacks, context: CallContext, request: InputRequest) -> Any:
+    """What these callbacks say. Roots are the connection's affair."""
+    match request:
+        case ElicitRequest(params=form) if "elicitation_callback" in offered:
+            return await offered["elicitation_callback"](context, form)
+        case CreateMessageRequest(params=messages) if "sampling_callback" in offered:
+            return await offered["sampling_callback"](context, messages)
+        case ListRootsRequest():
+            return await context.session.dispatch_input_request(context, request)
+        case _:
+            return ErrorData(code=INVALID_REQUEST, message="this caller answers no such question")
 
 
 def round_params(again: Round) -> bytes:

@@ -7,7 +7,7 @@ from attrs import field, frozen
 
 from mcp_nursery.actors.errors import NotApproved
 
-from ..servers.servers import Servers
+from ..servers.view import ServerView
 from ..tools.approval import Approval, ApprovalRequest, ApprovalRules, Approve
 from ..tools.arguments import without_placeholders
 from ..tools.tool import Tool
@@ -27,7 +27,7 @@ class Approvals:
     _allowed: set[tuple[str, str]] = field(factory=set[tuple[str, str]], init=False)
 
     async def approved(
-        self, tool: Tool, arguments: Mapping[str, Any] | None, servers: Servers
+        self, tool: Tool, arguments: Mapping[str, Any] | None, servers: ServerView
     ) -> tuple[Tool, Mapping[str, Any] | None]:
         """The tool as it is declared now, and the arguments as they are to be sent, both agreed to.
 
@@ -49,7 +49,7 @@ class Approvals:
         self,
         tool: Tool,
         arguments: Mapping[str, Any] | None,
-        servers: Servers,
+        servers: ServerView,
         *,
         declared: Callable[[], Tool] | None = None,
     ) -> None:
@@ -70,7 +70,7 @@ class Approvals:
         if decision is Approval.ALLOW_ALWAYS:
             self._allowed.add((tool.server, tool.definition_hash))
 
-    async def _ask(self, tool: Tool, arguments: Mapping[str, Any] | None, servers: Servers) -> Approval:
+    async def _ask(self, tool: Tool, arguments: Mapping[str, Any] | None, servers: ServerView) -> Approval:
         if self._approve is None:
             raise NotApproved(tool.server, tool.tool, "nobody to ask: open_supervisor was given no approve=")
         given = dict(arguments or {})
@@ -82,7 +82,7 @@ class Approvals:
             raise TypeError(f"approve= returned {answer!r:.80}, not an Approval; nothing was called") from None
 
 
-def _as_declared_now(tool: Tool, servers: Servers) -> Tool:
+def _as_declared_now(tool: Tool, servers: ServerView) -> Tool:
     """What the server has under this name now: what would be called, and so what is asked about.
 
     Raises:

@@ -35,7 +35,7 @@ from mcp_nursery.actors.reply import IdleLimit, NoticeCallback, ProgressCallback
 
 from ..security.redaction import Redactor
 from ..servers.observable import OTHERS
-from ..servers.servers import Servers
+from ..servers.view import ServerView
 from ..telemetry.operation import Operation
 from ..telemetry.telemetry import Telemetry
 
@@ -135,7 +135,7 @@ class ActiveCall(ABC, Generic[F, R]):
     """One call under way, in its caller's task: of a tool, or any other request that comes to an `R`."""
 
     asked: Call
-    servers: Servers
+    servers: ServerView
     timeout: float = field(default=math.inf, init=False)
     """Seconds for all of it."""
     slot: ReplySlot = field(default=_NO_SLOT, init=False)

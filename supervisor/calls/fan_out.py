@@ -18,7 +18,7 @@ from mcp_nursery.actors.nurseries import open_bare_nursery
 from mcp_nursery.actors.outcomes import Unrouted
 from mcp_nursery.actors.reply import ReplySlot
 
-from ..servers.servers import Servers
+from ..servers.view import ServerView
 from ..tools.results import ToolResult
 from .attempts import Attempts
 from .call import Call
@@ -76,7 +76,7 @@ class _Sending:
     stdio takes 62 us of CPU instead of 41.
     """
 
-    def __init__(self, servers: Servers, nursery: trio.Nursery, *, limit: float) -> None:
+    def __init__(self, servers: ServerView, nursery: trio.Nursery, *, limit: float) -> None:
         self.arrived: Final = deque[_Entry | CallOutcome]()
         """What nobody has read yet."""
         self.readers: Final = trio.lowlevel.ParkingLot()
@@ -274,7 +274,7 @@ async def _outcome(arrived: _Entry | CallOutcome) -> CallOutcome:
 
 @asynccontextmanager
 async def open_fan_out(
-    calls: Iterable[Call], servers: Servers, *, until: Until, limit: int | None
+    calls: Iterable[Call], servers: ServerView, *, until: Until, limit: int | None
 ) -> AsyncGenerator[FanOut, None]:
     """See `Supervisor.fan_out`."""
     wanted = _successes(until)

@@ -98,7 +98,7 @@ class InputRounds:
         """
         self._call.renew_slot()
         slot = self._call.slot
-        follow_up(self._owner, Question(self._call.name, key, request, slot))
+        follow_up(self._owner, Question(self._call.name, key, request, slot, self._call.servers.callbacks))
         return await slot.wait()
 
     async def _send_again(self, responses: dict[str, Any] | None, state: str | None) -> Outcome:

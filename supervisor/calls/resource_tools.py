@@ -13,7 +13,7 @@ from mcp_nursery.actors.reply import ProgressCallback
 
 from ..catalogue.catalogue import Catalogue
 from ..security.untrusted_marks import clean_name
-from ..servers.servers import Servers
+from ..servers.view import ServerView
 from ..tools.results import ToolResult
 from ..tools.tool import Tool
 from .approval import Approvals
@@ -45,7 +45,7 @@ _ARGUMENTS: Final[Mapping[str, dict[str, Any]]] = {
 class ResourceTools:
     """Makes the tools, and does what a model wants of them."""
 
-    _servers: Servers
+    _servers: ServerView
     _approvals: Approvals
     _reserved: Collection[str]
     """Names of the host's own tools."""

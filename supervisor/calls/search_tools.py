@@ -17,7 +17,7 @@ from mcp_nursery.actors.reply import ProgressCallback
 
 from ..catalogue.catalogue import Catalogue
 from ..security.untrusted_marks import MAX_RESULT_CHARS
-from ..servers.servers import Servers
+from ..servers.view import ServerView
 from ..tools.results import ToolResult
 from ..tools.search import ToolIndex
 from ..tools.tool import Tool
@@ -60,7 +60,7 @@ _CALL_SCHEMA: Final[dict[str, Any]] = {
 class SearchTools:
     """Makes the tools, and does what a model wants of them."""
 
-    _servers: Servers
+    _servers: ServerView
     _all: ResourceTools
     """What is searched, and called."""
     _reserved: Collection[str]

@@ -111,7 +111,9 @@ class Target:
         """Wait until the keeper knows of a loss too: a caller that knows must not see the server as connected."""
         observable = self._servers.snapshots.get(self._call.server_name)
         if observable is not None:
-            await observable.wait(lambda snapshot: snapshot.incarnation != lost or not _connected(snapshot) or None)
+            await observable.wait(
+                lambda now: self._servers.closed or now.incarnation != lost or not _connected(now) or None
+            )
 
     def _is_connected(self, snapshot: Snapshot, waits: frozenset[ServerState]) -> bool:
         """Whether it is; False if it is not and the call waits for it, which starts one that calls start.

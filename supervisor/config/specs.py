@@ -12,7 +12,8 @@ from .loader import Config, load_config
 
 Given: TypeAlias = Config | ServerSpec | Iterable[ServerSpec] | str | os.PathLike[str]
 
-_WANTED = "servers must be specs, [ServerSpec(name, transport), …], or what load_config returns, or a file's path"
+WANTED = "servers must be specs, [ServerSpec(name, transport), …], or what load_config returns, or a file's path"
+"""Said to who gives something else."""
 
 
 def specs_of(given: Given) -> tuple[ServerSpec, ...]:
@@ -28,14 +29,14 @@ def specs_of(given: Given) -> tuple[ServerSpec, ...]:
     if isinstance(given, ServerSpec):
         return (given,)
     if isinstance(given, dict):
-        raise ConfigError(f"{_WANTED}, not a dict: write it to a file, or make specs of it")
+        raise ConfigError(f"{WANTED}, not a dict: write it to a file, or make specs of it")
     try:
         specs = tuple(given)
     except TypeError:
-        raise ConfigError(f"{_WANTED}, not {_described(given)}") from None
+        raise ConfigError(f"{WANTED}, not {_described(given)}") from None
     for spec in cast("tuple[object, ...]", specs):
         if not isinstance(spec, ServerSpec):
-            raise ConfigError(f"{_WANTED}, not an iterable with {_described(spec)} in it")
+            raise ConfigError(f"{WANTED}, not an iterable with {_described(spec)} in it")
     return specs
 
 

@@ -8,7 +8,7 @@ nobody while they are named and compared, and what was prepared is shown by one 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import trio
 from attrs import frozen
@@ -29,6 +29,7 @@ from ..events import (
     ResourceUpdated,
     ServerRemoved,
     StandingEvent,
+    StateChanged,
     ToolsChanged,
     definitions_event_steps,
     offers_event_steps,
@@ -82,6 +83,30 @@ Publications = Mapping[str, Publication]
 """What servers show under other names, by their own."""
 
 
+class Follower(Protocol):
+    """Who shows some of these servers in a way of its own. Told in one step with each change."""
+
+    async def prepare_lent(self, snapshot: Snapshot) -> None:
+        """The keeper of a server is about to write this; the one call that may wait."""
+        ...
+
+    def publish_lent(self, snapshot: Snapshot) -> None:
+        """It wrote."""
+        ...
+
+    def tell_lent(self, event: ResourceUpdated | BreakerChanged) -> None:
+        """This happened, and changes nothing of where a server stands."""
+        ...
+
+    def take_back(self, leaving: Mapping[str, Command]) -> None:
+        """These servers are configured no more."""
+        ...
+
+    def forget_lent(self, server: str) -> None:
+        """Everything that a server which was leaving has owned is closed."""
+        ...
+
+
 class ServerRegistry:
     """The snapshots of all servers, and what follows from them. Each change is one step: nobody sees a part of it.
 
@@ -90,6 +115,7 @@ class ServerRegistry:
         invoke: What calls a tool for a model.
         counts: The calls of the server that is named.
         subscriptions: Who wants to hear of which resources.
+        breakers: The circuit breakers of servers that another registry has; None: of these.
     """
 
     def __init__(
@@ -98,6 +124,7 @@ class ServerRegistry:
         invoke: Invoke,
         counts: Callable[[str], CallCounts],
         subscriptions: Subscriptions,
+        breakers: CircuitBreakers | None = None,
     ) -> None:
         self.subscriptions: Final = subscriptions
         self.snapshots: dict[str, Observable[Snapshot]] = {}
@@ -107,13 +134,15 @@ class ServerRegistry:
         self.router: Final = RouterActor()
         self.events: Final = EventHub(self._standing)
         self._log = TransitionLog()
-        self.breakers: Final = CircuitBreakers(self.snapshots, self._publish_breaker)
+        self.breakers: Final = breakers or CircuitBreakers(self.snapshots, self._publish_breaker)
         self.telemetry: Final = settings.telemetry
         self.leaving: dict[str, Command] = {}
         """Servers that are configured no more, until everything they owned is closed and their command is answered."""
         self._settings = settings
         self._invoke = invoke
         self._counts = counts
+        self.followers: Final[set[Follower]] = set()
+        """Those who borrow servers: each change here is one there too, in the same step."""
         self._configured = frozenset[str]()
         """The names that tools are named by; another object whenever they have changed."""
 
@@ -165,6 +194,8 @@ class ServerRegistry:
         What a change of the configured servers, to which names owe much, has overtaken is made again; who reconfigures
         without end has it made by `publish` in one go.
         """
+        for follower in tuple(self.followers):
+            await follower.prepare_lent(new)
         name = new.spec.name
         for _ in range(_TRIES):
             if name in self.leaving:
@@ -198,11 +229,13 @@ class ServerRegistry:
         change = state_event(old, new, trio.current_time())
         if change is not None:
             self.events.publish(change)
-            self._log.note(change)
         if new.owner is not old.owner:
             self.breakers.close(name)
         if prepared is not None:
-            self._publish_tools(old, new, prepared)
+            self._publish_tools(prepared)
+        self._write_log(change, old, new, None if prepared is None else prepared.differing)
+        for follower in self.followers:
+            follower.publish_lent(new)
 
     def _publication(self, old: Snapshot, new: Snapshot, servers: frozenset[str]) -> Steps[Publication]:
         """What one snapshot leads to after another, with tools named by these servers."""
@@ -221,16 +254,22 @@ class ServerRegistry:
         differing = yield from definitions_event_steps(old, new, now)
         return Publication(old, before, servers, part, tools_changed, offers_changed, differing)
 
-    def _publish_tools(self, old: Snapshot, new: Snapshot, publication: Publication) -> None:
-        """Tell which tools are others, and which are not what they were when they were first used; a server's words
-        stand in the events alone, not in the log."""
-        differing = publication.differing
+    def _publish_tools(self, publication: Publication) -> None:
+        """Tell which tools are others, and which are not what they were when they were first used."""
         if publication.tools_changed is not None:
             self.events.publish(publication.tools_changed)
         for event in publication.offers_changed:
             self.events.publish(event)
+        if publication.differing is not None:
+            self.events.publish(publication.differing)
+
+    def _write_log(
+        self, change: StateChanged | None, old: Snapshot, new: Snapshot, differing: DefinitionsChanged | None
+    ) -> None:
+        """A server's words stand in the events alone, not here."""
+        if change is not None:
+            self._log.note(change)
         if differing is not None:
-            self.events.publish(differing)
             tools = ", ".join(clean_name(HIDE_SECRETS.get()(each.tool)) for each in differing.changes[:_NAMED])
             if len(differing.changes) > _NAMED:
                 tools += f" and {len(differing.changes) - _NAMED} more"
@@ -245,11 +284,15 @@ class ServerRegistry:
     def _publish_breaker(self, change: BreakerChanged) -> None:
         self.events.publish(change)
         self._log.note_breaker(change)
+        for follower in self.followers:
+            follower.tell_lent(change)
 
     def publish_update(self, update: ResourceUpdated) -> None:
         """A resource that is subscribed has changed, or may have."""
         self.events.publish(update)
         self.subscriptions.deliver(update)
+        for follower in self.followers:
+            follower.tell_lent(update)
 
     # -- the set of servers has changed ---------------------------------------------------------------------------
 
@@ -332,6 +375,8 @@ class ServerRegistry:
         self.awaited_tools.notify()
         for event in sorted((event for event in events if event is not None), key=lambda event: event.server):
             self.events.publish(event)
+        for follower in self.followers:
+            follower.take_back(self.leaving)
 
     def dismiss(self, servers: Mapping[str, Command]) -> None:
         """These end, with everybody else: their tools are gone in one step. A catalogue for each would take a thousand
@@ -364,6 +409,8 @@ class ServerRegistry:
         self.rebuild({})
         observable.notify()
         self.events.publish(ServerRemoved(server, trio.current_time()))
+        for follower in self.followers:
+            follower.forget_lent(server)
         self.subscriptions.end(server)
         self._log.forget(server)
         if self.telemetry is not None:

@@ -11,7 +11,7 @@ import trio
 from mcp_nursery.actors.callbacks import Roots
 from mcp_nursery.actors.deadlines import Timer
 from mcp_nursery.actors.enums import ServerState
-from mcp_nursery.actors.errors import ConfigError, SupervisorClosed, UnknownServer
+from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.actors.process.orphans import LEDGER
 from mcp_nursery.actors.process.pipes import TELL_TAIL
 from mcp_nursery.actors.process.tree import LEAVING, Leaving
@@ -19,24 +19,22 @@ from mcp_nursery.actors.secrets import HIDE_SECRETS, TELL_SECRETS
 from mcp_nursery.actors.transports.http.tokens import VAULT
 
 from ..auth.vault import ServerVault
-from ..catalogue.suggestions import near_names
-from ..events import InjectionSuspected, Reloaded, reloaded_event
+from ..events import Reloaded, reloaded_event
 from ..security.redaction import PLAIN, Redactor
-from ..security.untrusted_marks import clean_name
 from ..spec import ServerSpec
-from ..state_machine import Snapshot, StateMachine
+from ..state_machine import StateMachine
 from ..stderr import StderrLogs
 from ..storage.store import StoreUnreadable
-from ..tools.naming import possible_owners
 from ..tools.pins import DefinitionChange
 from ..tools.tool import Invoke
 from .commands import AcceptChange, AnnounceRoots, Command, Reconfigure, Refresh, Remove, Subscribe, Wake
 from .keeper import Keeper
 from .observable import Observable
 from .registry import Publications, ServerRegistry
-from .settings import KeeperSettings, SupervisorSettings, WaitFor, call_timeout
+from .settings import KeeperSettings, SupervisorSettings
 from .subscriptions import Subscriptions
 from .usage import Usage
+from .view import ServerView
 
 logger: Final = logging.getLogger(__name__)
 
@@ -48,8 +46,8 @@ _MOST_NAMED = 10
 """Servers that one line of the log names."""
 
 
-class Servers:
-    """The servers of one supervisor: everybody reads their snapshots, and sends their keepers commands through this.
+class Servers(ServerView):
+    """The servers that one supervisor keeps: everybody sends their keepers commands through this.
 
     Args:
         settings: What holds for all of them.
@@ -58,26 +56,15 @@ class Servers:
     """
 
     def __init__(self, settings: SupervisorSettings, nursery: trio.Nursery, invoke: Invoke) -> None:
-        self.timer: Final = Timer()
-        self.closed: bool = False
-        """Whether the supervisor's block is being left."""
-        self._settings = settings
         self._nursery = nursery
         self._context = copy_context()
         """Of who opened the block, for what lasts as long as the block may: a task copies the context of whoever starts
         it, and the trace, request or call in which somebody adds a server is not the server's."""
         self._keepers: dict[str, Keeper] = {}
-        self.usage: Final = Usage(self._forget_secrets)
-        self.subscriptions: Final = Subscriptions(self._subscribe)
         self.stderr: Final = StderrLogs()
-        self.registry: Final = ServerRegistry(settings, invoke, self.usage.counts, self.subscriptions)
-        self.snapshots: Final = self.registry.snapshots
-        self.catalogue: Final = self.registry.catalogue
-        self.router: Final = self.registry.router
-        self.events: Final = self.registry.events
-        self.awaited_tools: Final = self.registry.awaited_tools
-        self.breakers: Final = self.registry.breakers
-        self.telemetry: Final = settings.telemetry
+        usage = Usage(self._forget_secrets)
+        registry = ServerRegistry(settings, invoke, usage.counts, Subscriptions(self._subscribe))
+        super().__init__(settings, registry, registry.router, Timer(), usage)
         self._reloading = trio.Lock()
         self._leaving = Leaving()
         self._context.run(LEDGER.set, settings.store_worker)
@@ -85,88 +72,10 @@ class Servers:
         self._redactors: dict[str, Redactor] = {}
         self._vaults: dict[str, ServerVault] = {}
 
-    # -- what is known --------------------------------------------------------------------------------------------
-
-    def snapshot(self, server: str) -> Observable[Snapshot]:
-        """What is known of a server, and whoever waits for it to change.
-
-        Raises:
-            UnknownServer: No server of that name.
-            SupervisorClosed: The block was left.
-        """
-        self.check_open()
-        if server not in self.snapshots:
-            raise UnknownServer(server, near=near_names(server, self.snapshots))
-        return self.snapshots[server]
-
-    def check_open(self) -> None:
-        """Refuse after the end.
-
-        Raises:
-            SupervisorClosed: The block is being left or was left.
-        """
-        if self.closed:
-            raise SupervisorClosed
-
-    async def first_attempts(self, servers: Iterable[str], *, wake: bool = False) -> None:
-        """Wait until the first attempt of each of these is over.
-
-        Args:
-            servers: Their names. Those that are removed meanwhile are passed over.
-            wake: Start those that are idle, or come to be; otherwise they are passed over.
-
-        Raises:
-            SupervisorClosed: The block is being left.
-        """
-
-        def settled(snapshot: Snapshot) -> bool | None:
-            self.check_open()
-            if wake and snapshot.started_by_lists:
-                self.wake(snapshot.spec.name)
-                return None
-            return snapshot.settled or None
-
-        for observable in [self.snapshots[name] for name in servers if name in self.snapshots]:
-            await observable.wait(settled)
-
-    async def pass_gate(self, wait_for: WaitFor) -> None:
-        """Wait until it is known what is cached of every server, and first attempts are over: all, or those of servers
-        of which nothing is cached.
-
-        Raises:
-            SupervisorClosed: The block is being left.
-        """
-
-        def passes(snapshot: Snapshot) -> bool | None:
-            self.check_open()
-            offered = wait_for == "uncached" and bool(snapshot.definitions)
-            return (not snapshot.recalling and (snapshot.settled or offered)) or None
-
-        for observable in list(self.snapshots.values()):
-            await observable.wait(passes)
-
-    def owners_of(self, name: str, servers: Collection[str]) -> list[str]:
-        """Those of these servers of which a tool can have this public name, whatever tools they have."""
-        return possible_owners(name, servers, self._settings.template)
-
-    def offers(self, server: str, tool: str) -> bool:
-        """Whether filters and pins let this tool be used, by the server's own name of it, if the server has it."""
-        wanted = self.snapshot(server).value.spec.offers(tool)
-        return wanted and self.catalogue.value.held_back(tool, server) is None
-
-    # -- calls, and secrets in what is said of them ---------------------------------------------------------------
-
-    def call_timeout(self, server: float | None) -> float:
-        """The seconds that hold for a call without a limit of its own: the server's, the environment's, or none.
-
-        Raises:
-            ConfigError: `MCP_TOOL_TIMEOUT` is no number.
-        """
-        return call_timeout(None, server, self._settings.environ)
+    # -- secrets in what is said of them --------------------------------------------------------------------------
 
     def redactor(self, server: str) -> Redactor:
-        """Takes the server's secrets out of texts about it; also after it was removed, while a call of it is
-        under way."""
+        """See `ServerView`."""
         return self._redactors.get(server, PLAIN)
 
     def _redact(self, server: str, text: str) -> str:
@@ -178,13 +87,6 @@ class Servers:
 
     def _forget_secrets(self, server: str) -> None:
         self._redactors.pop(server, None)
-
-    def report_injection(self, server: str, tool: str, signals: tuple[str, ...]) -> None:
-        """Publish and log that what this server says looks like instructions for the model; `tool`: by the server's own
-        name, or the resource or prompt that was asked for."""
-        names = clean_name(server), clean_name(self._redact(server, tool))
-        logger.warning("%s: %s: its output looks like instructions for the model: %s", *names, ", ".join(signals))
-        self.events.publish(InjectionSuspected(server, tool, signals, trio.current_time()))
 
     # -- commands -------------------------------------------------------------------------------------------------
 
@@ -223,7 +125,7 @@ class Servers:
             SupervisorClosed: The block was left.
         """
         self.check_open()
-        self._settings.roots.given = roots
+        self.settings.roots.given = roots
         await self._execute_all(list(self._keepers), AnnounceRoots)
 
     async def _execute_all(self, servers: Iterable[str], made: Callable[[], Command]) -> None:
@@ -270,7 +172,7 @@ class Servers:
             ConfigError: See `add`; or `MCP_TOOL_TIMEOUT` is no number.
         """
         self.call_timeout(None)  # what is wrong in the environment is found here
-        for task in (self.router.run, self.timer.run, self._settings.store_worker.run):
+        for task in (self.router.run, self.timer.run, self.settings.store_worker.run):
             self._context.run(self._nursery.start_soon, task)
         self._add_all(list(specs), {})
 
@@ -381,16 +283,16 @@ class Servers:
             if name in settings:
                 raise ConfigError("a server of that name exists already", server=name)
             redactor, idle_since = partial(self.redactor, name), partial(self.usage.idle_since, name)
-            vault = self._vaults.setdefault(name, ServerVault(self._settings.vault))
+            vault = self._vaults.setdefault(name, ServerVault(self.settings.vault))
             settings[name] = KeeperSettings.of(
-                spec, self._settings, redactor=redactor, idle_since=idle_since, tokens=vault
+                spec, self.settings, redactor=redactor, idle_since=idle_since, tokens=vault
             )
         return settings
 
     def _register(self, spec: ServerSpec, settings: KeeperSettings) -> None:
         self._watch(spec)
         recalls = settings.definitions.lasts
-        machine = StateMachine.configured(spec, self._settings.policy, trio.current_time(), recalls=recalls)
+        machine = StateMachine.configured(spec, self.settings.policy, trio.current_time(), recalls=recalls)
         self.snapshots[spec.name] = Observable(machine.snapshot)
         self._keepers[spec.name] = Keeper(machine, settings, self.registry, partial(self._forget, spec.name))
 
@@ -401,12 +303,11 @@ class Servers:
 
     async def close(self, drain: float) -> None:
         """End every server, all at once, also when cancelled; returns within `drain` plus the shutdown timeout."""
-        self.closed = True
+        self.end()
         self._leaving.since = trio.current_time() + drain
-        self.registry.notify()
         commands: dict[str, Command] = {}
         with trio.CancelScope(shield=True) as bound:
-            bound.deadline = trio.current_time() + drain + self._settings.shutdown_timeout
+            bound.deadline = trio.current_time() + drain + self.settings.shutdown_timeout
             kept = list(self._keepers)
             for first in range(0, len(kept), _SENT_AT_ONCE):
                 batch = {name: self._send(name, Remove(drain)) for name in kept[first : first + _SENT_AT_ONCE]}
@@ -419,9 +320,9 @@ class Servers:
             survivors = [name for name, command in commands.items() if not command.done.is_set()]
             more = f" and {len(survivors) - _MOST_NAMED} more" if len(survivors) > _MOST_NAMED else ""
             names = ", ".join(survivors[:_MOST_NAMED]) + more
-            logger.warning("still closing after %g s: %s", self._settings.shutdown_timeout, names)
+            logger.warning("still closing after %g s: %s", self.settings.shutdown_timeout, names)
             await self._cancel_keepers([commands[name] for name in survivors])
-        await self._settings.store_worker.finish()
+        await self.settings.store_worker.finish()
         self.events.finish()
         self.subscriptions.end_all()
         self.stderr.end_all()

@@ -531,11 +531,16 @@ def run_world(
         slowness: Seconds the second reader of events rests after each.
         drain: Seconds for calls in flight at the end.
     """
+    times = [(at, does) for at, does in times_of(steps, phased=phased) if only in (None, does.server)]
+    kept = [script for script in scripts if only in (None, script.name)]
+    return run_virtual(World(kept, times, slowness).run, drain)
+
+
+def times_of(steps: Sequence[Step], *, phased: bool) -> list[tuple[float, Call | Act]]:
+    """When each step is done. For `phased` see `run_world`."""
     times: list[tuple[float, Call | Act]] = []
     at = 0.0
     for number, step in enumerate(steps, start=1):
         at += math.floor(step.after) if phased else step.after
-        if only in (None, step.does.server):
-            times.append((at + number / 64 if phased else at, step.does))
-    kept = [script for script in scripts if only in (None, script.name)]
-    return run_virtual(World(kept, times, slowness).run, drain)
+        times.append((at + number / 64 if phased else at, step.does))
+    return times

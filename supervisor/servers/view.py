@@ -1,0 +1,177 @@
+"""The servers of a supervisor as calls and hosts see them, whoever keeps them."""
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable
+from typing import Final
+
+import trio
+
+from mcp_nursery.actors.callbacks import Callbacks
+from mcp_nursery.actors.deadlines import Timer
+from mcp_nursery.actors.errors import SupervisorClosed, UnknownServer
+from mcp_nursery.actors.router import RouterActor
+
+from ..catalogue.suggestions import near_names
+from ..events import InjectionSuspected
+from ..security.redaction import Redactor
+from ..security.untrusted_marks import clean_name
+from ..state_machine import Snapshot
+from ..tools.naming import possible_owners
+from .observable import Observable
+from .registry import ServerRegistry
+from .settings import SupervisorSettings, WaitFor, call_timeout
+from .usage import Usage
+
+logger: Final = logging.getLogger(__name__)
+
+
+class ServerView(ABC):
+    """Where servers stand, what they offer, and the way of a call to them.
+
+    Args:
+        settings: What holds for all of them.
+        registry: What is known of them.
+        router: What brings them calls.
+        timer: What ends calls that take too long.
+        usage: Who uses which.
+    """
+
+    callbacks: Callbacks | None = None
+    """What answers servers that ask in the middle of a call, where that is this supervisor's affair; None: what the
+    connection was told."""
+
+    def __init__(
+        self,
+        settings: SupervisorSettings,
+        registry: ServerRegistry,
+        router: RouterActor,
+        timer: Timer,
+        usage: Usage,
+    ) -> None:
+        self.settings: Final = settings
+        self.closed: bool = False
+        """Whether the supervisor's block is being left."""
+        self.registry: Final = registry
+        self.router: Final = router
+        self.timer: Final = timer
+        self.usage: Final = usage
+        self.subscriptions: Final = registry.subscriptions
+        self.telemetry: Final = settings.telemetry
+        self.snapshots: Final = registry.snapshots
+        self.catalogue: Final = registry.catalogue
+        self.events: Final = registry.events
+        self.awaited_tools: Final = registry.awaited_tools
+        self.breakers: Final = registry.breakers
+        self.borrowers: Final[set[ServerView]] = set()
+        """Those who end when this does."""
+
+    def end(self) -> None:
+        """The block is being left: whoever waits for something here is told."""
+        self.closed = True
+        for borrower in tuple(self.borrowers):
+            borrower.end()
+        self.registry.notify()
+
+    # -- what is known --------------------------------------------------------------------------------------------
+
+    def snapshot(self, server: str) -> Observable[Snapshot]:
+        """What is known of a server, and whoever waits for it to change.
+
+        Raises:
+            UnknownServer: No server of that name.
+            SupervisorClosed: The block was left.
+        """
+        self.check_open()
+        if server not in self.snapshots:
+            raise UnknownServer(server, near=near_names(server, self.snapshots))
+        return self.snapshots[server]
+
+    def check_open(self) -> None:
+        """Refuse after the end.
+
+        Raises:
+            SupervisorClosed: The block is being left or was left.
+        """
+        if self.closed:
+            raise SupervisorClosed
+
+    async def first_attempts(self, servers: Iterable[str], *, wake: bool = False) -> None:
+        """Wait until the first attempt of each of these is over.
+
+        Args:
+            servers: Their names. Those that are removed meanwhile are passed over.
+            wake: Start those that are idle, or come to be; otherwise they are passed over.
+
+        Raises:
+            SupervisorClosed: The block is being left.
+        """
+
+        def settled(snapshot: Snapshot) -> bool | None:
+            self.check_open()
+            if wake and snapshot.started_by_lists:
+                self.wake(snapshot.spec.name)
+                return None
+            return snapshot.settled or None
+
+        for observable in [self.snapshots[name] for name in servers if name in self.snapshots]:
+            await observable.wait(settled)
+
+    async def pass_gate(self, wait_for: WaitFor) -> None:
+        """Wait until it is known what is cached of every server, and first attempts are over: all, or those of servers
+        of which nothing is cached.
+
+        Raises:
+            SupervisorClosed: The block is being left.
+        """
+
+        def passes(snapshot: Snapshot) -> bool | None:
+            self.check_open()
+            offered = wait_for == "uncached" and bool(snapshot.definitions)
+            return (not snapshot.recalling and (snapshot.settled or offered)) or None
+
+        for observable in list(self.snapshots.values()):
+            await observable.wait(passes)
+
+    def owners_of(self, name: str, servers: Collection[str]) -> list[str]:
+        """Those of these servers of which a tool can have this public name, whatever tools they have."""
+        return possible_owners(name, servers, self.settings.template)
+
+    def offers(self, server: str, tool: str) -> bool:
+        """Whether filters and pins let this tool be used, by the server's own name of it, if the server has it."""
+        wanted = self.snapshot(server).value.spec.offers(tool)
+        return wanted and self.catalogue.value.held_back(tool, server) is None
+
+    # -- calls ----------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def wake(self, server: str) -> None:
+        """Start a server if it is idle. Never waits. One that has gone meanwhile is passed over."""
+
+    @abstractmethod
+    def revive(self, server: str) -> None:
+        """Start a server that failed, for a call, if its spec says so. Never waits; many callers share one start."""
+
+    @abstractmethod
+    async def refresh_lists(self, servers: Iterable[str]) -> None:
+        """Have servers asked for their lists again, all at once. One that has gone meanwhile is passed over."""
+
+    @abstractmethod
+    def redactor(self, server: str) -> Redactor:
+        """Takes the server's secrets out of texts about it; also after it was removed, while a call of it is
+        under way."""
+
+    def call_timeout(self, server: float | None) -> float:
+        """The seconds that hold for a call without a limit of its own: the server's, the environment's, or none.
+
+        Raises:
+            ConfigError: `MCP_TOOL_TIMEOUT` is no number.
+        """
+        return call_timeout(None, server, self.settings.environ)
+
+    def report_injection(self, server: str, tool: str, signals: tuple[str, ...]) -> None:
+        """Publish and log that what this server says looks like instructions for the model; `tool`: by the server's own
+        name, or the resource or prompt that was asked for."""
+        names = clean_name(server), clean_name(self.redactor(server).said(tool))
+        logger.warning("%s: %s: its output looks like instructions for the model: %s", *names, ", ".join(signals))
+        self.events.publish(InjectionSuspected(server, tool, signals, trio.current_time()))
