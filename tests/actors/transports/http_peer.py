@@ -4,6 +4,7 @@ import json
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 
+import pytest
 import trio
 import trio.testing
 
@@ -233,3 +234,12 @@ async def until(condition):
 
 
 serve_tcp = partial(trio.serve_tcp, host="127.0.0.1")
+
+
+WIRES = {
+    "modern": {"era": MODERN},
+    "handshake": {"era": HANDSHAKE},
+    "sse": {"sse": True},
+}
+anyhow = pytest.mark.parametrize("wire", WIRES.values(), ids=WIRES)
+bodies = pytest.mark.parametrize("wire", [WIRES["modern"], WIRES["handshake"]], ids=["modern", "handshake"])
