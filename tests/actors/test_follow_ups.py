@@ -12,7 +12,7 @@ from mcp_nursery.actors.reply import ReplySlot
 from mcp_nursery.supervisor.testing import ScriptedServer
 
 from ..tool_requests import tool_request
-from .test_server import TOLD, living, sleeps
+from .living import TOLD, living, sleeps
 
 REQUEST = ElicitRequest(params=ElicitRequestFormParams(message="?", requested_schema={}))
 

@@ -15,7 +15,7 @@ from mcp_nursery.actors.session.base import HandshakeFailed
 from mcp_nursery.supervisor import InProcessTransport, ServerSpec, StdioTransport, open_supervisor
 from mcp_nursery.supervisor.testing import Life, ScriptedServer
 
-from .test_server import ignore, living, sleeps
+from .living import ignore, living, sleeps
 
 S = ServerState
 SILENT = Life(silent_after=1)

@@ -14,7 +14,7 @@ from mcp_nursery.actors.messages import Connected, Refreshed
 from mcp_nursery.actors.outcomes import Loss
 from mcp_nursery.actors.session.base import HandshakeFailed
 
-from ..test_server import living
+from ..living import living
 from .lab import CACHING, MUTE, answers, connection, dies, discovery, greeting, listing, refuses
 
 OFFERED = {"tools": {}, "resources": {}, "prompts": {}}
