@@ -113,7 +113,7 @@ class ResourceRead(OtherCall[ResourceResult]):
     def unknown(self, down: Sequence[str]) -> NurseryError:
         """`UnknownResource`, with near URIs."""
         uri, listed = self.asked.name, self.servers.catalogue.value.resources
-        near = near_names(uri, {resource.uri for resource in listed})
+        near = near_names(uri, (resource.uri for resource in listed))
         return UnknownResource(uri, server=self.asked.server, near=near, down=down)
 
     def encode(self) -> bytes:

@@ -9,6 +9,8 @@ import trio
 from attrs import define, evolve, field
 
 from mcp_nursery.actors.errors import InvalidArguments, NotApproved, UnknownTool
+from mcp_nursery.actors.fairness import by_turns
+from mcp_nursery.actors.pieces import Steps
 from mcp_nursery.actors.reply import ProgressCallback
 
 from ..catalogue.catalogue import Catalogue
@@ -107,13 +109,7 @@ class ResourceTools:
         del timeout, on_progress, meta
         await trio.lowlevel.checkpoint()
         server = self._server(_texts(tool, arguments).get("server"))
-        catalogue = self._servers.catalogue.value
-        lines = [
-            json.dumps({key: value for key, value in line.items() if value}, ensure_ascii=False)
-            for line in _listed(catalogue)
-            if server in (None, line["server"])
-        ]
-        return host_result(tool, "\n".join(lines))
+        return host_result(tool, await by_turns(_lines(self._servers.catalogue.value, server)))
 
     async def _read(
         self,
@@ -152,6 +148,16 @@ def _texts(tool: Tool, arguments: Mapping[str, Any] | None) -> dict[str, str]:
     if wrong := [name for name, value in given.items() if name not in known or not isinstance(value, str)]:
         raise InvalidArguments(f"{wrong[0]:.80} must be one of the texts {', '.join(known)}", tool=tool.name)
     return given
+
+
+def _lines(catalogue: Catalogue, server: str | None) -> Steps[str]:
+    """What this server offers, or all of them: each may have thousands."""
+    lines: list[str] = []
+    for line in _listed(catalogue):
+        yield
+        if server in (None, line["server"]):
+            lines.append(json.dumps({key: value for key, value in line.items() if value}, ensure_ascii=False))
+    return "\n".join(lines)
 
 
 def _listed(catalogue: Catalogue) -> Iterable[dict[str, Any]]:

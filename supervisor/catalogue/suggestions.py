@@ -8,12 +8,15 @@ either.
 import difflib
 from bisect import bisect
 from collections.abc import Iterable, Sequence
+from itertools import islice
 
 _LENGTH = 64
 """Characters that are compared."""
 _NEIGHBOURS = 8
 """Names that are compared on each side of where the name would stand among the others, read forwards or backwards."""
 _MOST = 3
+_MANY = 10_000
+"""Names that are put in order in one go: 40 ms."""
 
 
 class NearNames:
@@ -39,8 +42,8 @@ class NearNames:
 
 
 def near_names(name: str, known: Iterable[str]) -> list[str]:
-    """See `NearNames.of`."""
-    return NearNames(known).of(name)
+    """See `NearNames.of`. Of so many that it would take long to put them in order some are looked at."""
+    return NearNames(islice(known, _MANY)).of(name)
 
 
 def _neighbours(name: str, ordered: Sequence[str]) -> Sequence[str]:

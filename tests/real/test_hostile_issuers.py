@@ -14,12 +14,12 @@ from attrs import evolve
 from mcp.shared.auth import AuthorizationCodeResult
 
 from mcp_nursery.actors.enums import ServerState
-from mcp_nursery.actors.errors import AuthorizationFailed, ServerDown, ServerError
+from mcp_nursery.actors.errors import AuthorizationFailed, CallError, ServerDown, ServerError
 from mcp_nursery.actors.outcomes import Challenge
 from mcp_nursery.actors.transports.http import authorisation, oauth
 from mcp_nursery.actors.transports.http.token_requests import Refused, refresh
-from mcp_nursery.actors.transports.http.tokens import MemoryVault, TokenKey
-from mcp_nursery.supervisor import HttpTransport, OAuth, ServerSpec, open_supervisor
+from mcp_nursery.actors.transports.http.tokens import MemoryVault, TokenKey, Tokens
+from mcp_nursery.supervisor import HttpTransport, OAuth, ServerSpec, open_supervisor, state_machine
 from mcp_nursery.supervisor.auth import token_files
 from mcp_nursery.supervisor.auth.login import log_in
 from mcp_nursery.supervisor.auth.vault import vault_of
@@ -510,3 +510,65 @@ async def test_what_is_being_renewed_at_the_end_is_kept(far, monkeypatch):
             await asked.wait()
     kept = await vault_of(SqliteStore()).store(TokenKey.of(far.url, OAuth())).read()
     assert (kept.access, kept.refresh, far.count("/token")) == ("access-5ecret-2", "refresh-5ecret-2", 2)
+
+
+async def test_no_secret_goes_in_clear_text(far):
+    in_clear_text(far, None)
+    assert "secrets go by https alone" in await refusal(far)
+    kept = Tokens("access", "refresh", token_endpoint="http://192.0.2.1/token", client={"client_id": "me"})
+    with pytest.raises(Refused, match="secrets go by https alone"):
+        await refresh(kept, OAuth())
+
+
+async def test_a_person_who_does_not_agree_is_left_alone(far, monkeypatch):
+    """The server is asked again now and then, and the person is not."""
+    monkeypatch.setattr(state_machine, "ASKED_AGAIN", 0.02)
+    asked = []
+
+    async def refuse(request):
+        asked.append(request)
+        state = httpx2.URL(request.url).params["state"]
+        return f"{request.redirect_uri}?error=access_denied&state={state}"
+
+    with trio.fail_after(60):
+        async with open_supervisor([far.spec()], callbacks=Callbacks(authorize=refuse)):
+            while far.count("/mcp") < 12:  # noqa: ASYNC110 - the server's own count
+                await trio.sleep(0.01)
+    assert len(asked) == 1
+
+
+async def test_a_renewed_token_that_a_server_quotes_is_not_shown(far, monkeypatch, log):
+    """Bare, in the words of an error: no pattern knows it, only who has got it."""
+    monkeypatch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.null.Keyring")
+    renewed = "zuVwPq7Lk2"
+    good = [SECRETS[0]]
+
+    async def quote(call):
+        bearer = call.header(b"authorization").decode().removeprefix("Bearer ")
+        if bearer not in good:
+            await call.send(answer(401, {}, more=f'www-authenticate: Bearer error="no {bearer}"\r\n'))
+            return
+        error = {"code": -32000, "message": f"nothing for {bearer} here", "data": [bearer]}
+        await call.say({"jsonrpc": "2.0", "id": call.message["id"], "error": error})
+
+    async with guarded(far, quote) as peer:
+        spec = ServerSpec("far", HttpTransport(peer.url, auth=OAuth()), policy=AT_ONCE)
+        await log_in(spec, vault_of(SqliteStore()), agree)
+        said = []
+        with trio.fail_after(60):
+            async with open_supervisor([spec]) as supervisor, supervisor.events() as events:
+                await supervisor.wait_connected("far")
+                good[:] = [renewed]
+                far.says["/token"] = answer(200, far.token(access_token=renewed))
+                for _ in range(2):
+                    with pytest.raises(ServerError) as caught:
+                        await supervisor.call_tool("once", server="far")
+                    said.append((str(caught.value), repr(caught.value), caught.value.message))
+                good.clear()
+                far.says["/token"] = answer(400, {"error": "invalid_grant"})
+                with suppress(CallError):
+                    await supervisor.call_tool("once", server="far")
+                said.append((repr(await next_state(events, ServerState.NEEDS_AUTH, "far")), supervisor.status()))
+    ours = "".join(record.getMessage() for record in log.records if not record.name.startswith("httpcore"))
+    assert [secret for secret in (*SECRETS, renewed) if secret in repr(said) + ours] == []
+    assert "REDACTED" in repr(said)

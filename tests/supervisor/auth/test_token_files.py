@@ -12,6 +12,7 @@ from keyring.backend import KeyringBackend
 from keyring.backends import null
 
 from mcp_nursery.actors.transports.http.tokens import TokenKey, Tokens, TokensUnreadable
+from mcp_nursery.supervisor import OAuth
 from mcp_nursery.supervisor.auth import token_files
 from mcp_nursery.supervisor.auth.token_files import TokenFolder
 
@@ -247,3 +248,25 @@ async def test_what_is_no_file_is_not_opened(no_ring, store, tmp_path, made, end
     with trio.fail_after(5), pytest.raises(TokensUnreadable):
         async with store.locked():
             await store.read()
+
+
+async def test_a_file_is_replaced_as_a_whole(no_ring, store, tmp_path):
+    """Whoever reads it meanwhile, or after a crash, has the old ones or the new ones."""
+    await store.write(TOKENS)
+    (path,) = (tmp_path / "tokens").glob("*.json")
+    before = tmp_path / "before"
+    os.link(path, before)
+    said = before.read_bytes()
+    await store.write(evolve(TOKENS, access="renewed-5ecret"))
+    assert before.read_bytes() == said
+    assert sorted(each.suffix for each in (tmp_path / "tokens").iterdir()) == [".json"]
+
+
+def test_what_makes_a_key_another():
+    """Tokens of one client, issuer or server are never another's."""
+    url = "https://far.example/mcp"
+    wanted = [{}, {"client_id": "a"}, {"client_id": "b"}, {"client_metadata_url": "https://me.example/c"}]
+    wanted += [{"issuer": "https://i.example"}, {"client_id": "a", "issuer": "https://i.example"}]
+    keys = [TokenKey.of(url, OAuth(**words)) for words in wanted] + [TokenKey.of(f"{url}/more", OAuth())]
+    assert len({key.digest for key in keys}) == len(set(keys)) == len(keys)
+    assert TokenKey.of(url, OAuth(scopes=["read"])) == keys[0], "what was granted to a client is asked for again by it"
