@@ -33,6 +33,8 @@ class ListRefresh:
     """Called with each outcome."""
     _start: Callable[[], None] | None = field(default=None, init=False)
     """Starts the task that lists; None while there is no connection."""
+    _expired: Callable[[], Collection[ListKind]] | None = field(default=None, init=False)
+    """Says which lists are too old; None while there is no connection."""
     _running: bool = field(default=False, init=False)
     _wanted: frozenset[ListKind] = field(default=frozenset(), init=False)
     """Lists to fetch whose refresh has not begun."""
@@ -50,6 +52,7 @@ class ListRefresh:
     def open(self, connection: Connection, nursery: trio.Nursery) -> None:
         """Begin to list, first what was asked for before. The task runs in this nursery, only while it is needed."""
         self._start = lambda: nursery.start_soon(self._list_all, connection)
+        self._expired = connection.expired_lists
         if self._wanted:
             self.want(self._wanted)
 
@@ -66,6 +69,11 @@ class ListRefresh:
         if self._start is not None and not self._running:
             self._running = True
             self._start()
+
+    def want_expired(self) -> None:
+        """Those are wanted that are too old."""
+        if self._expired is not None and (kinds := self._expired()):
+            self.want(kinds)
 
     def changed(self, kinds: Collection[ListKind]) -> None:
         """Fetch these lists after a delay, in which the server may change more of them."""

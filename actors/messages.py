@@ -1,5 +1,6 @@
 """What crosses a mailbox: reports of an incarnation, calls on their way to it. Values only, no I/O."""
 
+import math
 from typing import TYPE_CHECKING, Any, Final
 
 from attrs import field, frozen
@@ -70,6 +71,8 @@ class Definitions:
     resources: "tuple[Resource, ...]" = ()
     templates: "tuple[ResourceTemplate, ...]" = ()
     prompts: "tuple[Prompt, ...]" = ()
+    fresh_until: float = field(default=math.inf, eq=False)
+    """When the first of them is too old to be shown without a look whether it still holds, on Trio's clock."""
 
     def __bool__(self) -> bool:
         """Whether it declares anything."""

@@ -149,6 +149,11 @@ class ServerActor:
         if self._wind_down is not None or not self._serving:
             self._refresh.ask()
 
+    def refresh_expired(self) -> None:
+        """Fetch those lists again that are too old, and report them."""
+        if self._wind_down is not None:
+            self._refresh.want_expired()
+
     def subscribe(self, uris: frozenset[str]) -> None:
         """Subscribe to these resources, and to no others, as long as it is connected."""
         if self._subscribe is not None:

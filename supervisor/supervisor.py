@@ -16,7 +16,7 @@ from mcp_nursery.actors.roots import are_roots
 from .calls.attempts import Attempts
 from .calls.call import Call, Resend, WhenDown
 from .calls.fan_out import FanOut, Until, open_fan_out
-from .calls.others import Completing, PromptGet, ResourceRead
+from .calls.others import Completing, PromptGet, ResourceRead, read_resource
 from .calls.relayed import RelayedCall, RelayedResult, name_in
 from .calls.resource_tools import ResourceTools
 from .calls.search_tools import SearchTools
@@ -60,7 +60,7 @@ class Supervisor:
     @property
     def tools(self) -> tuple[Tool, ...]:
         """The catalogue now, sorted by name: tools of servers that are connected or may be again by themselves."""
-        return self._servers.catalogue.value.tools
+        return self._servers.listed.tools
 
     def tool(self, name: str) -> Tool:
         """The tool of that public name.
@@ -68,7 +68,7 @@ class Supervisor:
         Raises:
             UnknownTool: There is none now.
         """
-        tool = self._servers.catalogue.value.find(name)
+        tool = self._servers.listed.find(name)
         if tool is None:
             raise UnknownTool(name, near=self._servers.catalogue.value.near(name))
         return tool
@@ -243,17 +243,17 @@ class Supervisor:
     @property
     def resources(self) -> tuple[Resource, ...]:
         """The resources that servers list now, sorted by URI and server: of those servers whose tools are shown."""
-        return self._servers.catalogue.value.resources
+        return self._servers.listed.resources
 
     @property
     def resource_templates(self) -> tuple[ResourceTemplate, ...]:
         """The templates of URIs that servers can read now, sorted by template and server."""
-        return self._servers.catalogue.value.resource_templates
+        return self._servers.listed.resource_templates
 
     @property
     def prompts(self) -> tuple[Prompt, ...]:
         """The prompts that servers offer now, sorted by name."""
-        return self._servers.catalogue.value.prompts
+        return self._servers.listed.prompts
 
     async def list_resources(self, server: str | None = None, *, refresh: bool = False) -> tuple[Resource, ...]:
         """The resources, after starting lazy servers and waiting until first attempts are settled.
@@ -280,8 +280,12 @@ class Supervisor:
         when_down: WhenDown | None = None,
         resend: Resend = "safe",
         meta: Mapping[str, Any] | None = None,
+        refresh: bool = False,
     ) -> ResourceResult:
         """Read a resource, by its URI as the server writes it.
+
+        A server may say for how long what was read stays true: as long it is answered from memory, and no server is
+        asked. It is read anew after a reconnect, and when the server says that it, or what it lists, has changed.
 
         Args:
             uri: One that a server lists, or that may come of one of its templates. If several servers have it, the
@@ -290,14 +294,16 @@ class Supervisor:
             timeout: As for `call_tool`.
             when_down: As for `call_tool`.
             resend: As for `call_tool`. Reading is safe to repeat: a read whose connection was lost is sent once more.
-            meta: More for the request's `_meta`.
+            meta: More for the request's `_meta`. With it the server is asked in any case.
+            refresh: Ask the server in any case.
 
         Raises:
             UnknownResource: No server has it, now that all first attempts are settled.
             NurseryError: As for `call_tool`.
         """
         call = Call(uri, server=server, timeout=timeout, when_down=when_down, resend=resend, meta=meta)
-        return await Attempts(ResourceRead(call, self._servers)).run()
+        check_argument("refresh", refresh, true_or_false)
+        return await read_resource(call, self._servers, refresh=refresh)
 
     @asynccontextmanager
     async def subscribe(self, uri: str, *, server: str | None = None) -> AsyncGenerator[ResourceUpdates, None]:

@@ -33,7 +33,7 @@ class Toolset:
     def tools(self) -> tuple[Tool, ...]:
         """The tools now, sorted by name. While servers have resources, `list_mcp_resources` and `read_mcp_resource` are
         among them. With `search=True`: `find_tools`, `call_tool` and the tools that say they are always to be there."""
-        return self._offered.beside(self._servers.catalogue.value)
+        return self._offered.beside(self._servers.listed)
 
     def as_openai(self) -> list[dict[str, Any]]:
         """The tools now, as OpenAI-style APIs take them."""

@@ -59,6 +59,10 @@ class Connection(Protocol):
         """
         ...
 
+    def expired_lists(self) -> "Collection[ListKind]":
+        """The lists that are older than the server says they may get, and are not being fetched again."""
+        ...
+
     @property
     def definitions(self) -> "Definitions":
         """All definitions, each list as it was last fetched."""

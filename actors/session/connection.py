@@ -128,6 +128,10 @@ class WiredConnection:
         if self._endpoint.lost.is_set():
             raise HandshakeFailed(self._endpoint.loss, era=self._era, lost=True)
 
+    def expired_lists(self) -> Collection[ListKind]:
+        """The lists that are too old. See `Connection`."""
+        return self._lists.expired()
+
     @property
     def definitions(self) -> Definitions:
         """All that was listed. See `Connection`."""

@@ -1,6 +1,7 @@
 """What a server lists: tools, resources, resource templates and prompts, every page of each."""
 
 import logging
+import math
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -50,6 +51,13 @@ _URI_LIMIT = 8192
 
 _AT_ONCE = 50
 """Entries that are checked in a row."""
+
+FRESH_FOR = 300.0
+"""Seconds that a list is fresh if its server does not say for how long. SDKs say 0 of every list unless told otherwise:
+it counts as nothing said."""
+
+_FRESH_AT_MOST = 86_400.0
+"""Seconds that a list is fresh, whatever its server says: the MCP SDK's limit too."""
 
 
 class TooLarge(MCPError):
@@ -130,6 +138,13 @@ class Lists:
         self._sizes = dict.fromkeys(ListKind, 0)
         self._failed: set[ListKind] = set()
         """Lists whose failure was logged."""
+        self._fresh_until: dict[ListKind, float] = {}
+        """Of what was listed, on Trio's clock; `inf` while it is being listed again."""
+
+    def expired(self) -> Collection[ListKind]:
+        """The lists that are older than their server says they may get."""
+        now = trio.current_time()
+        return [kind for kind, until in self._fresh_until.items() if until <= now]
 
     async def fetch(self, kind: ListKind) -> None:
         """Fetch every page of one list. If that fails, the list stays as it was.
@@ -139,12 +154,16 @@ class Lists:
             pydantic.ValidationError: A page is not valid.
         """
         before, self._sizes[kind] = self._sizes[kind], 0
+        self._fresh_until[kind], fresh_for = math.inf, FRESH_FOR
         try:
-            entries = await self._every_page(kind)
+            entries, fresh_for = await self._every_page(kind)
         except BaseException:
             self._sizes[kind] = before
             raise
-        self.definitions = evolve(self.definitions, **{_LISTINGS[kind].field: entries})
+        finally:
+            self._fresh_until[kind] = trio.current_time() + fresh_for
+        listed: dict[str, Any] = {_LISTINGS[kind].field: entries}
+        self.definitions = evolve(self.definitions, fresh_until=min(self._fresh_until.values()), **listed)
 
     async def try_fetch(self, kinds: Collection[ListKind]) -> None:
         """Fetch several lists at once, if the server offers them. Failures are logged, once for each kind."""
@@ -161,36 +180,39 @@ class Lists:
             if self._endpoint.lost.is_set():
                 return
             if isinstance(error, MCPError) and error.code == METHOD_NOT_FOUND:
-                self.definitions = evolve(self.definitions, **{_LISTINGS[kind].field: ()})
+                nothing: dict[str, Any] = {_LISTINGS[kind].field: ()}
+                self.definitions = evolve(self.definitions, **nothing)
             elif kind not in self._failed:
                 self._failed.add(kind)
                 why = one_line(HIDE_SECRETS.get()(folded(error)))
                 logger.warning("%s: its %s could not be listed: %s", self._server, kind, why)
 
-    async def _every_page(self, kind: ListKind) -> tuple[Any, ...]:
-        """All entries, in the server's order. A name that comes twice counts once; a cursor that comes twice ends the
-        list. Entries that cannot be used or shown are left out."""
+    async def _every_page(self, kind: ListKind) -> tuple[tuple[Any, ...], float]:
+        """All entries, in the server's order, and for how many seconds they are fresh. A name that comes twice counts
+        once; a cursor that comes twice ends the list. Entries that cannot be used or shown are left out."""
         sieve = _Sieve(_LISTINGS[kind], modern=self._session.protocol_version in MODERN_PROTOCOL_VERSIONS)
         cursors: set[str] = set()
         cursor: str | None = None
+        fresh_for = _FRESH_AT_MOST
         for _ in range(_PAGE_LIMIT):
             params = None if cursor is None else PaginatedRequestParams(cursor=cursor)
-            page, cursor = await self._page(_LISTINGS[kind], params)
+            page, cursor, ttl = await self._page(_LISTINGS[kind], params)
+            fresh_for = min(fresh_for, ttl or FRESH_FOR)
             self._count(kind, page.size)
             await by_turns(sieve.take(page.entries))
             if cursor is None or cursor in cursors or len(sieve.kept) >= _MOST_LISTED:
                 break
             cursors.add(cursor)
         sieve.log()
-        return tuple(sieve.kept.values())
+        return tuple(sieve.kept.values()), fresh_for
 
-    async def _page(self, listing: _Listing, params: PaginatedRequestParams | None) -> tuple[Page, str | None]:
-        """One page that the session asks for, and where the next one is."""
+    async def _page(self, listing: _Listing, params: PaginatedRequestParams | None) -> tuple[Page, str | None, float]:
+        """One page that the session asks for, where the next one is, and the seconds that it may be kept."""
         pages = self._endpoint.pages
         pages[listing.method] = NO_PAGE
         try:
             answer = await listing.ask(self._session, params)
-            return pages[listing.method], answer.next_cursor
+            return pages[listing.method], answer.next_cursor, getattr(answer, "ttl_ms", 0) / 1000
         finally:
             del pages[listing.method]
 
@@ -216,7 +238,8 @@ def definitions_steps(listed: Iterable[tuple[str, object]]) -> Steps[Definitions
         if kind not in sieves:
             raise ValueError(f"nothing is listed as {kind!r:.80}")
         yield from sieves[kind].take([entry])
-    return Definitions(**{kind: tuple(sieve.kept.values()) for kind, sieve in sieves.items()})
+    kept: dict[str, Any] = {kind: tuple(sieve.kept.values()) for kind, sieve in sieves.items()}
+    return Definitions(**kept)
 
 
 def _offered(capabilities: ServerCapabilities | None, kinds: Collection[ListKind]) -> Sequence[ListKind]:

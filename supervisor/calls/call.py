@@ -144,6 +144,8 @@ class ActiveCall(ABC, Generic[F, R]):
     """What it goes to; None until that is found."""
     operation: Operation | None = field(default=None, init=False)
     """What is traced and measured of it; None if nobody wants to know, and before it began."""
+    was_asked: bool = field(default=False, init=False)
+    """Whether a server has answered it with a question: what it comes to depends on more than what it says."""
     _started: float = field(factory=trio.current_time, init=False)
     _acted_before: bool = field(default=False, init=False)
     """Whether a server may have acted before the call came to its present slot."""

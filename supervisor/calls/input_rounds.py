@@ -39,6 +39,7 @@ class InputRounds:
 
     def __init__(self, call: ActiveCall[Any, Any]) -> None:
         self._call = call
+        call.was_asked = True
         self._rounds = 0
         self._visits = 0
         self._pause = _FIRST_PAUSE

@@ -4,19 +4,23 @@ repeat."""
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
+import trio
 from attrs import define, field, frozen
 
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import InvalidArguments, NurseryError, UnknownPrompt, UnknownResource
 from mcp_nursery.actors.jsonrpc.codec import encode
+from mcp_nursery.actors.outcomes import Answered
 from mcp_nursery.actors.pieces import Steps
 
 from ..catalogue.suggestions import near_names
 from ..resources.prompt import Prompt
 from ..resources.resource import ResourceTemplate
 from ..resources.results import Completion, PromptResult, ResourceResult, prompt_result, resource_result
+from ..servers.view import ServerView
 from ..state_machine import KEEPS_TOOLS
-from .call import ActiveCall, R
+from .attempts import Attempts
+from .call import ActiveCall, Call, R
 
 if TYPE_CHECKING:
     from mcp_types import CompleteResult, GetPromptResult, ReadResourceResult
@@ -133,12 +137,35 @@ class ResourceRead(OtherCall[ResourceResult]):
             duration=self.elapsed,
             incarnation=incarnation,
             max_chars=self.servers.snapshots[self.server_name].value.spec.max_result_chars,
+            asked=self.was_asked,
             small=small,
         )
 
     def signals(self, given: ResourceResult) -> tuple[str, ...]:
         """See `ActiveCall`."""
         return given.signals
+
+
+async def read_resource(call: Call, servers: ServerView, *, refresh: bool = False) -> ResourceResult:
+    """Read a resource; from memory, as long as its server says that it stays true, unless that is not wanted.
+
+    Raises:
+        NurseryError: See `Supervisor.read_resource`.
+    """
+    read = ResourceRead(call, servers)
+    place = read.find()
+    reads = None if place is None or not place.available or call.meta else servers.registry.reads_of(place.server)
+    if reads is not None and place is not None and not refresh:
+        spec = servers.snapshots[place.server].value.spec
+        if (known := reads.find(call.name, spec.max_result_chars)) is not None:
+            await trio.lowlevel.checkpoint()
+            servers.check_open()
+            return known
+    result = await Attempts(read).run()
+    if reads is not None:
+        answer = read.slot.outcome
+        reads.keep(result, answer.size if isinstance(answer, Answered) else 0)
+    return result
 
 
 @define(eq=False, repr=False)

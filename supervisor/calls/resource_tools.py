@@ -19,12 +19,11 @@ from ..servers.view import ServerView
 from ..tools.results import ToolResult
 from ..tools.tool import Tool
 from .approval import Approvals
-from .attempts import Attempts
 from .call import Call
 from .host_tools import LIST_RESOURCES as LIST
 from .host_tools import READ_RESOURCE as READ
 from .host_tools import host_result, host_tool
-from .others import ResourceRead
+from .others import read_resource
 
 _SAID = 200
 """Characters of a description that are listed."""
@@ -132,7 +131,7 @@ class ResourceTools:
             wanted = evolve(tool, server=owner)
             await self._approvals.agree(wanted, {"uri": uri}, self._servers)
         call = Call(uri, server=owner, timeout=timeout, meta=meta)
-        read = await Attempts(ResourceRead(call, self._servers)).run()
+        read = await read_resource(call, self._servers)
         return host_result(tool, read.full_text, read)
 
     def _server(self, named: str | None) -> str | None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from attrs import field, frozen
 
@@ -44,6 +44,11 @@ class ResourceResult:
     """Names of the injection signals found in the whole text: it may try to instruct the model."""
     meta: dict[str, Any] | None = field(default=None, repr=False)
     """The result's `_meta`."""
+    fresh_for: float = 0.0
+    """Seconds from the answer on for which the server says that it stays true (`ttlMs`); 0: it does not say so."""
+    cache_scope: Literal["public", "private"] = "private"
+    """Whether the server says that others may be given it as well (`cacheScope`), or only who was authorised as this
+    host is."""
 
     @property
     def truncated(self) -> bool:
@@ -65,9 +70,11 @@ def resource_result(
     duration: float,
     incarnation: int,
     max_chars: int,
+    asked: bool = False,
     small: bool = False,
 ) -> Steps[ResourceResult]:
-    """What the caller gets of a validated result; `small`: it came in a message that is seen to in one go."""
+    """What the caller gets of a validated result; `asked`: it depends on what the host was asked meanwhile, and is not
+    to be kept; `small`: it came in a message that is seen to in one go."""
     rendered = "\n".join(_shown(contents) for contents in result.contents)
     signals = scan(rendered) if small else (yield from scan_in_pieces(rendered))
     return ResourceResult(
@@ -80,6 +87,8 @@ def resource_result(
         max_result_chars=max_chars,
         signals=signals,
         meta=None if result.meta is None else dict(result.meta),
+        fresh_for=0.0 if asked else result.ttl_ms / 1000,
+        cache_scope=result.cache_scope,
     )
 
 

@@ -30,6 +30,7 @@ from ..state_machine import Snapshot, StateMachine
 from ..tools.filters import is_offered
 from ..tools.tool import Invoke
 from .commands import Command
+from .kept_reads import KeptReads
 from .observable import Observable
 from .registry import Publication, ServerRegistry
 from .settings import SupervisorSettings
@@ -139,6 +140,10 @@ class BorrowedRegistry(ServerRegistry):
         """What `prepare_lent` has made, by server: of what, how it is seen here, and what is shown of it."""
         self._specs: dict[str, tuple[ServerSpec, ServerSpec]] = {}
         """The lender's specs, and what they are here: the same object for the same."""
+
+    def reads_of(self, server: str) -> KeptReads:
+        """The lender's."""
+        return self._lender.registry.reads_of(server)
 
     async def follow(self) -> None:
         """Begin: as if every server had just come to where it stands. Made ready in turns, and shown in one step."""
@@ -285,6 +290,10 @@ class BorrowedServers(ServerView):
     async def refresh_lists(self, servers: Iterable[str]) -> None:
         """See `ServerView`."""
         await self._lender.refresh_lists(servers)
+
+    def refresh_expired(self) -> None:
+        """See `ServerView`."""
+        self._lender.refresh_expired()
 
     def redactor(self, server: str) -> Redactor:
         """See `ServerView`."""

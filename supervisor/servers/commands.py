@@ -53,6 +53,10 @@ class Refresh(Command):
     meanwhile leaves it to the next."""
 
 
+class RefreshExpired(Command):
+    """Somebody looks at its lists: fetch those again that are too old, if it runs. Answered at once."""
+
+
 class AnnounceRoots(Command):
     """The host's roots are others: tell the server if it runs. Answered at once."""
 

@@ -40,6 +40,7 @@ from .commands import (
     Reconfigure,
     Reconnect,
     Refresh,
+    RefreshExpired,
     Remove,
     Start,
     Stop,
@@ -397,6 +398,7 @@ class Keeper:
             Recall: self._recall,
             Reconnect: self._reconnect,
             Refresh: self._refresh,
+            RefreshExpired: self._refresh_expired,
             AnnounceRoots: self._announce_roots,
             Subscribe: self._resubscribe,
             Stop: self._stop,
@@ -410,6 +412,11 @@ class Keeper:
         self._asked_person = False
         if self._now.state not in _RUNNING:
             await self._begin(self._machine.started(trio.current_time()))
+        command.settle(self._now)
+
+    async def _refresh_expired(self, command: RefreshExpired) -> None:
+        if self._actor is not None:
+            self._actor.refresh_expired()
         command.settle(self._now)
 
     async def _announce_roots(self, command: AnnounceRoots) -> None:

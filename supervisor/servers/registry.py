@@ -44,6 +44,7 @@ from ..tools.tool import Invoke
 from ..transition_log import TransitionLog
 from .breakers import CircuitBreakers
 from .commands import Command
+from .kept_reads import KeptReads
 from .observable import AwaitedTools, Observable
 from .settings import SupervisorSettings
 from .subscriptions import Subscriptions
@@ -143,6 +144,8 @@ class ServerRegistry:
         self._counts = counts
         self.followers: Final[set[Follower]] = set()
         """Those who borrow servers: each change here is one there too, in the same step."""
+        self._reads: dict[str, KeptReads] = {}
+        """Of each server whose resources somebody has read."""
         self._configured = frozenset[str]()
         """The names that tools are named by; another object whenever they have changed."""
 
@@ -181,6 +184,12 @@ class ServerRegistry:
             for status in self.status()
             for event in standing_events(self.snapshots[status.name].value, status, now)
         ]
+
+    def reads_of(self, server: str) -> KeptReads:
+        """What was read of its resources since it was connected, or said that something changed."""
+        if server not in self._reads:
+            self._reads[server] = KeptReads(self.snapshots[server].value.spec.max_kept_bytes)
+        return self._reads[server]
 
     def trace(self, server: str) -> AbstractContextManager[Any]:
         """The trace in which this server is being connected, to be entered by who does that."""
@@ -223,6 +232,8 @@ class ServerRegistry:
         if part != before:
             self._show(replace_parts(self.catalogue.value, [part]))
         self.snapshots[name].set(new)
+        if new.owner is not old.owner or new.definitions.resources is not old.definitions.resources:
+            self._reads.pop(name, None)
         if self.telemetry is not None:
             self.telemetry.note(old, new)
         self.awaited_tools.note(new, before, part)
@@ -288,7 +299,8 @@ class ServerRegistry:
             follower.tell_lent(change)
 
     def publish_update(self, update: ResourceUpdated) -> None:
-        """A resource that is subscribed has changed, or may have."""
+        """A resource that is subscribed has changed, or may have: it, or what is under it."""
+        self._reads.pop(update.server, None)
         self.events.publish(update)
         self.subscriptions.deliver(update)
         for follower in self.followers:
@@ -412,6 +424,7 @@ class ServerRegistry:
         for follower in self.followers:
             follower.forget_lent(server)
         self.subscriptions.end(server)
+        self._reads.pop(server, None)
         self._log.forget(server)
         if self.telemetry is not None:
             self.telemetry.forget(server)

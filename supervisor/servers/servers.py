@@ -1,6 +1,7 @@
 """All servers together: which there are, their keepers, and the commands that these are sent."""
 
 import logging
+import math
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from contextvars import copy_context
 from functools import partial
@@ -27,7 +28,17 @@ from ..stderr import StderrLogs
 from ..storage.store import StoreUnreadable
 from ..tools.pins import DefinitionChange
 from ..tools.tool import Invoke
-from .commands import AcceptChange, AnnounceRoots, Command, Reconfigure, Refresh, Remove, Subscribe, Wake
+from .commands import (
+    AcceptChange,
+    AnnounceRoots,
+    Command,
+    Reconfigure,
+    Refresh,
+    RefreshExpired,
+    Remove,
+    Subscribe,
+    Wake,
+)
 from .keeper import Keeper
 from .observable import Observable
 from .registry import Publications, ServerRegistry
@@ -41,6 +52,10 @@ logger: Final = logging.getLogger(__name__)
 _SENT_AT_ONCE = 20
 """Servers that are sent a command in one turn of the loop: what a server of this process does then is part of
 that turn."""
+
+_LOOKS_EVERY = 1.0
+"""Seconds between two looks at the ages of all lists, however often somebody reads them, and so the least between two
+refreshes of one that a server calls fresh for less."""
 
 _MOST_NAMED = 10
 """Servers that one line of the log names."""
@@ -70,6 +85,8 @@ class Servers(ServerView):
         self._context.run(LEDGER.set, settings.store_worker)
         self._context.run(LEAVING.set, self._leaving)
         self._redactors: dict[str, Redactor] = {}
+        self._looks_again_at: float = -math.inf
+        """When it is looked again whether lists are too old, on Trio's clock."""
         self._vaults: dict[str, ServerVault] = {}
 
     # -- secrets in what is said of them --------------------------------------------------------------------------
@@ -117,6 +134,16 @@ class Servers(ServerView):
     async def refresh_lists(self, servers: Iterable[str]) -> None:
         """Have servers asked for their lists again, all at once. One that has gone meanwhile is passed over."""
         await self._execute_all(servers, Refresh)
+
+    def refresh_expired(self) -> None:
+        """See `ServerView`."""
+        if self.closed or not trio.lowlevel.in_trio_run() or (now := trio.current_time()) < self._looks_again_at:
+            return
+        self._looks_again_at = now + _LOOKS_EVERY
+        for name, observable in self.snapshots.items():
+            snapshot = observable.value
+            if snapshot.definitions.fresh_until <= now and snapshot.state is ServerState.CONNECTED:
+                self._send(name, RefreshExpired())
 
     async def set_roots(self, roots: Roots) -> None:
         """From now on servers are told these, and those that run that they have changed.

@@ -12,6 +12,7 @@ from mcp_nursery.actors.deadlines import Timer
 from mcp_nursery.actors.errors import SupervisorClosed, UnknownServer
 from mcp_nursery.actors.router import RouterActor
 
+from ..catalogue.catalogue import Catalogue
 from ..catalogue.suggestions import near_names
 from ..events import InjectionSuspected
 from ..security.redaction import Redactor
@@ -96,6 +97,12 @@ class ServerView(ABC):
         if self.closed:
             raise SupervisorClosed
 
+    @property
+    def listed(self) -> Catalogue:
+        """The catalogue, for somebody who looks at it: what of it is too old is fetched again meanwhile."""
+        self.refresh_expired()
+        return self.catalogue.value
+
     async def first_attempts(self, servers: Iterable[str], *, wake: bool = False) -> None:
         """Wait until the first attempt of each of these is over.
 
@@ -155,6 +162,11 @@ class ServerView(ABC):
     @abstractmethod
     async def refresh_lists(self, servers: Iterable[str]) -> None:
         """Have servers asked for their lists again, all at once. One that has gone meanwhile is passed over."""
+
+    @abstractmethod
+    def refresh_expired(self) -> None:
+        """Have the lists of connected servers fetched again that are too old. Never waits, and does nothing outside of
+        Trio."""
 
     @abstractmethod
     def redactor(self, server: str) -> Redactor:

@@ -71,6 +71,11 @@ class ScriptedServer:
     """The ids of the requests it was told to cancel."""
     probes: list[float] = field(factory=list[float])
     """When it was asked whether it lives."""
+    listings: list[tuple[float, str]] = field(factory=list[tuple[float, str]])
+    """When it was asked for a page of a list, on Trio's clock, and by which method."""
+    fresh_for: dict[str, float] = field(factory=dict[str, float])
+    """Seconds for which it says, if it is `modern`, that an answer to `resources/read`, or to a method that lists,
+    stays true. A test may add to it. Default: 0."""
     capabilities: dict[str, Any] = field(factory=dict[str, Any])
     """What it says it offers, with the protocol's keys. A test may add to it."""
     most_alive: int = 0
@@ -319,7 +324,9 @@ class Incarnation:
                 self._result(request_id, greeting)
                 self._greeted()
             case "tools/list" | "resources/list" | "resources/templates/list" | "prompts/list":
-                self._result(request_id, {**self._listing(method), **_caching(modern=self._modern_session)})
+                self._server.listings.append((trio.current_time(), method))
+                caching = _caching(modern=self._modern_session, seconds=self._server.fresh_for.get(method, 0))
+                self._result(request_id, {**self._listing(method), **caching})
             case "tools/call":
                 name: str = params["name"]
                 arguments: dict[str, Any] = params.get("arguments", {})
@@ -395,7 +402,10 @@ class Incarnation:
             self._asked.append(value.then)
             state = str(len(self._asked) - 1)
             return {"resultType": "input_required", "inputRequests": value.requests, "requestState": state}
-        return _ANSWERS[method](params, value)
+        answer = _ANSWERS[method](params, value)
+        if self._modern_session and method == "resources/read":
+            answer |= _caching(modern=True, seconds=self._server.fresh_for.get(method, 0))
+        return answer
 
     def _completion(self, params: dict[str, Any]) -> dict[str, Any]:
         argument = params["argument"]
@@ -450,8 +460,8 @@ class Incarnation:
         }
 
 
-def _caching(*, modern: bool) -> dict[str, Any]:
-    return {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"} if modern else {}
+def _caching(*, modern: bool, seconds: float = 0) -> dict[str, Any]:
+    return {"resultType": "complete", "ttlMs": int(seconds * 1000), "cacheScope": "private"} if modern else {}
 
 
 def _tool_answer(params: dict[str, Any], value: object) -> dict[str, Any]:
@@ -463,7 +473,7 @@ def _tool_answer(params: dict[str, Any], value: object) -> dict[str, Any]:
 
 def _contents(params: dict[str, Any], value: object) -> dict[str, Any]:
     held = {"blob": b64encode(value).decode()} if isinstance(value, bytes) else {"text": str(value)}
-    return {"contents": [{"uri": params["uri"], **held}], "ttlMs": 0, "cacheScope": "private"}
+    return {"contents": [{"uri": params["uri"], **held}]}
 
 
 def _message(params: dict[str, Any], value: object) -> dict[str, Any]:
