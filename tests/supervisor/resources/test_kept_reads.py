@@ -6,7 +6,7 @@ import pytest
 import trio
 from mcp_types import ElicitResult
 
-from mcp_nursery.supervisor import Approval, open_supervisor
+from mcp_nursery.supervisor import Approval, BorrowedServer, open_supervisor
 from mcp_nursery.supervisor.callbacks import Callbacks
 from mcp_nursery.supervisor.errors import SupervisorClosed
 from mcp_nursery.supervisor.testing import Ask, Life, ScriptedServer
@@ -185,6 +185,18 @@ async def test_a_server_makes_its_host_keep_no_more_than_it_may(autojump_clock):
             await read(day)
         assert await read(days[0]) == f"{days[0]} 1002"
         assert await read(days[2]) == f"{days[2]} 3"
+
+
+async def test_who_borrows_a_server(autojump_clock):
+    """Has what the lender has read, cut to what a model of its own is shown."""
+    server = Notes()
+    short = BorrowedServer("lab", max_result_chars=4)
+    async with reading(server) as (lender, read), open_supervisor(borrow=lender, servers=[short]) as borrower:
+        assert await read() == "note:/a 1"
+        borrowed = await borrower.read_resource("note:/a")
+        assert (borrowed.full_text, borrowed.max_result_chars, borrowed.truncated) == ("note:/a 1", 4, True)
+        assert not (await lender.read_resource("note:/a")).truncated
+        assert server.reads == 1
 
 
 async def test_a_model_reads_from_memory_too(autojump_clock):

@@ -101,6 +101,15 @@ async def test_so_does_the_word_that_it_has_changed(modern, autojump_clock):
         assert listed(server, "resources/list") == [0, 400.1] or listed(server, "resources/list") == [0, 400]
 
 
+async def test_who_borrows_a_server_looks_at_its_lists_too(autojump_clock):
+    server = ScriptedServer()
+    async with open_supervisor([spec(server)]) as lender, open_supervisor(borrow=lender, servers=["lab"]) as borrower:
+        await trio.sleep(300)
+        assert names(borrower) == names(lender) == ["echo"]
+        await trio.testing.wait_all_tasks_blocked()
+        assert listed(server) == [0, 300]
+
+
 async def test_a_list_that_cannot_be_fetched_again(autojump_clock):
     """It stays as it was, and is not asked for again before its time."""
     server = ScriptedServer(resources={"note:/a": nothing})
