@@ -363,12 +363,12 @@ def _differing(snapshot: Snapshot, changes: Collection[DefinitionChange], now: f
 
 
 def reloaded_event(
-    before: Mapping[str, ServerSpec], specs: Sequence[ServerSpec], *, restart: bool, now: float
+    before: Mapping[str, ServerSpec], specs: Sequence[ServerSpec], *, restart: Collection[str], now: float
 ) -> Reloaded:
     """The event that tells which servers are others, of those that were configured by their names before."""
     after = {spec.name: spec for spec in specs}
     kept = [name for name in after if name in before]
-    changed = tuple(name for name in kept if restart or after[name] != before[name])
+    changed = tuple(name for name in kept if name in restart or after[name] != before[name])
     return Reloaded(
         added=tuple(name for name in after if name not in before),
         changed=changed,

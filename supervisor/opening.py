@@ -24,7 +24,7 @@ from mcp_nursery.actors.errors import ConfigError, NurseryError, leaves, one_lin
 from mcp_nursery.actors.roots import roots_or_none
 
 from .auth.vault import vault_of
-from .config.specs import WANTED, Given, specs_of
+from .config.specs import WANTED, ConfigSource, Given, specs_of
 from .preload import load_unless_in_loop, loaded
 from .restart_policy import RestartPolicy
 from .security.trust import Trust
@@ -76,6 +76,14 @@ def _working_directory() -> tuple[str, ...]:
         return ()
 
 
+def _source_of(given: Given, *, watch: bool) -> ConfigSource:
+    check_setting("watch", watch, true_or_false)
+    source = ConfigSource(given)
+    if watch and source.reader() is None:
+        raise ConfigError("needs files: a path, or what load_config or discover_config returned", field="watch")
+    return source
+
+
 @asynccontextmanager
 async def open_supervisor(
     config_or_specs: Given | None = None,
@@ -94,6 +102,7 @@ async def open_supervisor(
     override: bool | Collection[str] = False,
     pins: PinMode = "report",
     drop_placeholders: bool = False,
+    watch: bool = False,
     control: bool = False,
     gate: float = GATE,
     wait_for: WaitFor = "all",
@@ -136,6 +145,8 @@ async def open_supervisor(
             held back as well, until `accept_change` or `mcp-nursery pins`; so is everything while the state file cannot
             be read or written.
         drop_placeholders: Whether empty optional arguments of a model's call (`null`, `""`, `[]`, `{}`) are left out.
+        watch: Whether the files by which servers are given, and files of variables that these name, are watched, and
+            read again when one of them changes: see `Supervisor.reload`. What is broken changes nothing.
         control: Whether `mcp-nursery status --attach`, `reconnect`, `logs` and so on can talk to this process, by a
             socket in the user's state folder that is this user's alone.
         gate: Seconds after which the block is entered, whatever first attempts are still under way. Servers that are
@@ -198,7 +209,7 @@ async def open_supervisor(
     check_setting("wait_for", wait_for, one_of(WaitFor))
     check_setting("pins", pins, one_of(PinMode))
     check_setting("control", control, true_or_false)
-    specs = specs_of(config_or_specs)
+    specs, source = specs_of(config_or_specs), _source_of(config_or_specs, watch=watch)
     await loaded()
     from .calls.approval import Approvals
     from .calls.host_tools import NAMES
@@ -225,9 +236,10 @@ async def open_supervisor(
         _running,
         settings,
         approvals,
-        config_or_specs,
+        source,
         specs,
         reserved=kept_names,
+        watch=watch,
         control=control,
         gate=gate,
         wait_for=wait_for,
@@ -268,11 +280,12 @@ async def _in_nursery(
 async def _running(
     settings: SupervisorSettings,
     approvals: "Approvals",
-    given: Given,
+    source: ConfigSource,
     specs: Iterable[ServerSpec],
     nursery: trio.Nursery,
     *,
     reserved: Collection[str],
+    watch: bool,
     control: bool,
     gate: float,
     wait_for: WaitFor,
@@ -281,13 +294,17 @@ async def _running(
     """Start everything, wait at the gate, and end everything, within a bound, however the block is left."""
     from .servers.servers import Servers
 
-    with _host_side(partial(Servers, settings, nursery), approvals, given, reserved=reserved) as (servers, supervisor):
+    with _host_side(partial(Servers, settings, nursery), approvals, source, reserved=reserved) as (servers, supervisor):
         if control:  # before anything is started: nothing is to be ended if there can be no socket
             from .control.server import serve_control
 
             await nursery.start(serve_control, supervisor)
         try:
             servers.start(specs)
+            if watch:
+                from .watch import ConfigWatch
+
+                nursery.start_soon(ConfigWatch(supervisor, source, servers.specs).run)
             with trio.move_on_after(gate):
                 await servers.pass_gate(wait_for)
             yield supervisor
@@ -325,7 +342,7 @@ async def _borrowing(
         template=template,
         reserved=frozenset(reserved) | NAMES,
     )
-    with _host_side(make, approvals, (), reserved=reserved) as (borrowed, supervisor):
+    with _host_side(make, approvals, ConfigSource(()), reserved=reserved) as (borrowed, supervisor):
         try:
             await borrowed.begin()
             with trio.move_on_after(gate):
@@ -364,7 +381,7 @@ def _check_borrowing(passed: Mapping[str, Any]) -> None:
 
 @contextmanager
 def _host_side(
-    make: "Callable[[Invoke], S]", approvals: "Approvals", given: Given, *, reserved: Collection[str]
+    make: "Callable[[Invoke], S]", approvals: "Approvals", source: ConfigSource, *, reserved: Collection[str]
 ) -> "Generator[tuple[S, Supervisor], None, None]":
     """Servers, and a supervisor of them, for as long as the block lasts."""
     from .calls.attempts import Attempts
@@ -389,7 +406,7 @@ def _host_side(
     servers = make(call_for_model)
     resource_tools = ResourceTools(servers, approvals, reserved)
     search_tools = SearchTools(servers, resource_tools, reserved)
-    supervisor = Supervisor(servers, resource_tools, search_tools, given)
+    supervisor = Supervisor(servers, resource_tools, search_tools, source)
     try:
         yield servers, supervisor
     finally:

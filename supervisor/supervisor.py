@@ -1,6 +1,6 @@
 """The supervisor as its host uses it: tools, calls, servers, events."""
 
-from collections.abc import AsyncGenerator, Hashable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Hashable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, final
 
@@ -23,7 +23,7 @@ from .calls.search_tools import SearchTools
 from .calls.target import Target
 from .calls.tool_call import ToolCall
 from .config import Config
-from .config.specs import Given, reader_of, specs_of
+from .config.specs import ConfigSource, Given, specs_of
 from .events import EventStream, Reloaded, ReloadFailed, ResourceUpdates
 from .resources.prompt import Prompt
 from .resources.resource import Resource, ResourceTemplate
@@ -47,13 +47,12 @@ class Supervisor:
     none, and refuses what would change them with a `ConfigError`."""
 
     def __init__(
-        self, servers: ServerView, resource_tools: ResourceTools, search_tools: SearchTools, given: Given
+        self, servers: ServerView, resource_tools: ResourceTools, search_tools: SearchTools, source: ConfigSource
     ) -> None:
         self._servers = servers
         self._resource_tools = resource_tools
         self._search_tools = search_tools
-        self._given = given
-        """What says which servers there are: it can be asked again."""
+        self._source = source
 
     # -- tools ----------------------------------------------------------------------------------------------------
 
@@ -624,7 +623,11 @@ class Supervisor:
         await self._kept.remove(server, drain=drain)
 
     async def reload(
-        self, config_or_specs: Given | None = None, *, restart: bool = False, drain: float = 0.0
+        self,
+        config_or_specs: Given | None = None,
+        *,
+        restart: bool | Collection[str] = False,
+        drain: float = 0.0,
     ) -> Reloaded:
         """Supervise these servers, and no others, from now on.
 
@@ -645,8 +648,8 @@ class Supervisor:
         Args:
             config_or_specs: What `load_config` returned, specs, or a file's path. Default: the files by which servers
                 were given the last time, read again; where these were no files, the specs there are.
-            restart: Whether every server begins again, also one that has not changed or was stopped: variables, files
-                and commands that its spec refers to are looked at anew.
+            restart: Whether every server begins again, or which ones do, also if they have not changed or were stopped:
+                variables, files and commands that their specs refer to are looked at anew.
             drain: Seconds that calls already sent to what ends may still take; those not sent are given up at once.
 
         Returns:
@@ -655,17 +658,16 @@ class Supervisor:
         Raises:
             ConfigError: Two servers of one name, a setting that cannot work, or a file that was found and cannot be
                 used. Nothing has changed then, and the event is a `ReloadFailed`.
-            ValueError: `restart` is neither True nor False.
+            ValueError: `restart` is neither True, False nor names.
             SupervisorClosed: The block was left.
         """
-        check_argument("restart", restart, true_or_false)
+        check_argument("restart", restart, _all_none_or_names)
         kept = self._kept
-        given = self._given if config_or_specs is None else config_or_specs
 
         async def read() -> Sequence[ServerSpec]:
-            found = given
-            if config_or_specs is None:
-                reader = reader_of(given)
+            found = config_or_specs
+            if found is None:
+                reader = self._source.reader()
                 if reader is None:
                     return kept.specs()
                 found = await trio.to_thread.run_sync(reader, abandon_on_cancel=True)
@@ -678,7 +680,8 @@ class Supervisor:
         except ConfigError as error:
             self._servers.events.publish(ReloadFailed(str(error), trio.current_time()))
             raise
-        self._given = given
+        if config_or_specs is not None:
+            self._source.given = config_or_specs
         return event
 
     async def set_roots(self, roots: Roots) -> None:
@@ -710,3 +713,8 @@ class Supervisor:
             ),
             router=self._servers.router.statistics(),
         )
+
+
+def _all_none_or_names(value: object) -> str | None:
+    fits = isinstance(value, bool) or (isinstance(value, Collection) and not isinstance(value, str | bytes))
+    return None if fits else "True, False or names of servers"

@@ -1,6 +1,7 @@
 """How a command runs: its signals, its log, its configuration, its servers and its end."""
 
 import logging
+import os
 import signal
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -79,33 +80,50 @@ def report(error: NurseryError, *, as_json: bool) -> None:
         warn(message_of(error))
 
 
-def run_async(main: Callable[[], Awaitable[T]]) -> T:
+def run_async(main: Callable[[], Awaitable[T]], hung_up: Callable[[], None] | None = None) -> T:
     """Run `main` under Trio. A signal cancels it and waits for the end of what it started.
+
+    Args:
+        main: What is run.
+        hung_up: Called at SIGHUP instead, as long as the terminal is there that the command was started on.
 
     Raises:
         Interrupted: SIGINT, SIGTERM or SIGHUP came.
     """
 
     async def watched() -> T:
-        return await _interruptible(main)
+        return await _interruptible(main, hung_up)
 
     return trio.run(watched)
 
 
-async def _interruptible(main: Callable[[], Awaitable[T]]) -> T:
+async def _interruptible(main: Callable[[], Awaitable[T]], hung_up: Callable[[], None] | None) -> T:
     received: list[int] = []
     scope = trio.CancelScope()
+    on_terminal = _has_terminal()
     with trio.open_signal_receiver(*_ending_signals()) as signals:
 
         async def watch() -> None:
             async for signum in signals:
-                received.append(signum)
-                scope.cancel()
+                if signum == signal.SIGHUP and hung_up is not None and (_has_terminal() or not on_terminal):
+                    hung_up()
+                else:
+                    received.append(signum)
+                    scope.cancel()
 
         async with run_alongside(watch):
             with scope:
                 return await main()
     raise Interrupted(received[0])
+
+
+def _has_terminal() -> bool:
+    """Whether there is a terminal that this process belongs to, and nobody has closed it."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC))
+    except OSError:
+        return False
+    return True
 
 
 def _ending_signals() -> list[signal.Signals]:
@@ -142,7 +160,7 @@ def found(options: Options) -> Config:
     if not options.trust:
         return config
     trusted = evolve(config, servers=tuple(evolve(spec, trust_request=None) for spec in config.servers))
-    return trusted.read_by(partial(found, options))
+    return trusted.read_by(partial(found, options), config.locate or tuple)
 
 
 def _read(options: Options) -> Config:

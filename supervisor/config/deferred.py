@@ -87,6 +87,17 @@ class DeferredTransport:
             url="" if has_variables(url := getattr(self.transport, "url", "")) else url,
         )
 
+    def env_file_path(self) -> str | None:
+        """The file with more variables for `env`, as it would be found now; None if there is none."""
+        if self.env_file is None:
+            return None
+        workspace = self.workspace or _here()
+        outside = Surroundings(as_variables(self.inputs), os.environ, workspace, _home())
+        try:
+            return os.path.join(workspace, expand(self.env_file, outside.find))
+        except UnresolvedVariable:
+            return None
+
     def empty_headers(self) -> list[tuple[str, str]]:
         """Each header that has a variable which is sure to be empty, with that variable."""
         if self.env_file is not None:

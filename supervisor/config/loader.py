@@ -45,10 +45,14 @@ class Config:
     """Reads the same files again, in the same way; None if it is not as it was read. Not that of what `evolve` makes of
     it: what was changed there would be lost."""
 
-    def read_by(self, reread: "Callable[[], Config]") -> "Config":
-        """The same, which this reads again."""
+    locate: Callable[[], Sequence[str]] | None = field(default=None, init=False, eq=False, repr=False)
+    """The files that `reread` would read now, whether they are there or not; None where there is no `reread`."""
+
+    def read_by(self, reread: "Callable[[], Config]", locate: Callable[[], Sequence[str]]) -> "Config":
+        """The same, which is read again in this way."""
         config = evolve(self)
         object.__setattr__(config, "reread", reread)
+        object.__setattr__(config, "locate", locate)
         return config
 
 
@@ -90,7 +94,8 @@ def load_config(
     by_code = tuple(specs)
     read = [read_file(Origin(os.fspath(file)), inputs=inputs) for file in files]
     again = partial(load_config, *files, specs=by_code, inputs=inputs, keep=keep)
-    return _logged(_config(read, by_code, keep)).read_by(again)
+    paths = tuple(os.fspath(file) for file in files)
+    return _logged(_config(read, by_code, keep)).read_by(again, lambda: paths)
 
 
 def discover_config(
@@ -126,13 +131,19 @@ def discover_config(
     """
     for name, value in {"project": project, "user": user, "hosts": hosts}.items():
         check_argument(name, value, true_or_false)
-    origins, unfound = _found_in(folder or os.curdir) if project else ([], ())
-    origins += user_files(hosts=hosts) if user else []
+
+    def locate() -> tuple[list[Origin], tuple[str, ...]]:
+        origins, unfound = _found_in(folder or os.curdir) if project else ([], ())
+        return origins + (user_files(hosts=hosts) if user else []), unfound
+
+    origins, unfound = locate()
     by_code = tuple(specs)
     files, errors = read_found(origins, inputs=inputs)
     found = {"project": project, "user": user, "hosts": hosts}
     again = partial(discover_config, folder, **found, specs=by_code, inputs=inputs, keep=keep)
-    return _logged(evolve(_config(files, by_code, keep), errors=unfound + errors)).read_by(again)
+    return _logged(evolve(_config(files, by_code, keep), errors=unfound + errors)).read_by(
+        again, lambda: [origin.file for origin in locate()[0]]
+    )
 
 
 def _logged(config: Config) -> Config:

@@ -1,9 +1,11 @@
 """The servers a host gives, in whatever shape it has them: specs, a configuration, or the file that holds one."""
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TypeAlias, cast
+
+from attrs import define
 
 from mcp_nursery.actors.errors import ConfigError
 
@@ -40,11 +42,24 @@ def specs_of(given: Given) -> tuple[ServerSpec, ...]:
     return specs
 
 
-def reader_of(given: Given) -> Callable[[], Config] | None:
-    """What reads the files again by which servers were given; None if they were given in another way."""
-    if isinstance(given, str | os.PathLike):
-        return partial(load_config, given)
-    return given.reread if isinstance(given, Config) else None
+@define
+class ConfigSource:
+    """What says which servers there are; it can be asked again if that was files."""
+
+    given: Given
+
+    def reader(self) -> Callable[[], Config] | None:
+        """What reads the files again; None if servers were given in another way."""
+        if isinstance(self.given, str | os.PathLike):
+            return partial(load_config, self.given)
+        return self.given.reread if isinstance(self.given, Config) else None
+
+    def files(self) -> Sequence[str]:
+        """The files that would be read now, whether they are there or not."""
+        if isinstance(self.given, str | os.PathLike):
+            return (os.fspath(self.given),)
+        locate = self.given.locate if isinstance(self.given, Config) else None
+        return () if locate is None else locate()
 
 
 def _described(value: object) -> str:

@@ -228,7 +228,7 @@ class Servers(ServerView):
         await command.done.wait()
 
     async def reload(
-        self, read: Callable[[], Awaitable[Sequence[ServerSpec]]], *, restart: bool, drain: float
+        self, read: Callable[[], Awaitable[Sequence[ServerSpec]]], *, restart: bool | Collection[str], drain: float
     ) -> Reloaded:
         """Keep the servers that `read` gives and no others. See `Supervisor.reload`."""
         self.check_open()
@@ -238,7 +238,8 @@ class Servers(ServerView):
             names = frozenset(spec.name for spec in specs)
             publications = await self.registry.prepare_names(lambda _: names)
             await self._wait_removed(names)
-            pending, event = self._apply(specs, publications, restart=restart, drain=drain)
+            again = names if restart is True else frozenset(restart or ())
+            pending, event = self._apply(specs, publications, restart=again, drain=drain)
             for command in pending:
                 await command.done.wait()
         self.check_open()
@@ -256,7 +257,7 @@ class Servers(ServerView):
             self.check_open()
 
     def _apply(
-        self, specs: Sequence[ServerSpec], publications: Publications, *, restart: bool, drain: float
+        self, specs: Sequence[ServerSpec], publications: Publications, *, restart: Collection[str], drain: float
     ) -> tuple[list[Command], Reloaded]:
         """In one step, so that nobody sees a part of it; what is still to be waited for, and what everybody is told."""
         settings = self._settings_of(specs)  # what is wrong is found before anything has changed
@@ -268,7 +269,7 @@ class Servers(ServerView):
         removing = bool(pending)
         for spec in kept:
             self._watch(spec)
-            pending.append(self._send(spec.name, Reconfigure(spec, settings[spec.name], drain, restart)))
+            pending.append(self._send(spec.name, Reconfigure(spec, settings[spec.name], drain, spec.name in restart)))
         for spec in new:
             self._register(spec, settings[spec.name])
         self.registry.reorder((*settings, *self.registry.leaving))

@@ -1,6 +1,9 @@
 import contextlib
+import fcntl
 import os
+import pty
 import signal
+import termios
 
 import psutil
 import pytest
@@ -20,7 +23,7 @@ def read_until(stream, text):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
 def test_piped_it_tells_events_until_a_signal(config, signum):
     with process("run", "--config", config(lab=FLAKY)) as ran:
         read_until(ran.stdout, "lab: connected")
@@ -33,6 +36,41 @@ def test_piped_it_tells_events_until_a_signal(config, signum):
         _, err = ran.communicate(timeout=60)
     assert (ran.returncode, err) == (0, "")
     assert not [child for child in children if child.is_running()]
+
+
+@pytest.mark.slow
+def test_a_file_that_changes_is_read_again_and_at_sighup_too(config):
+    file = config(lab=LAB)
+    with process("run", "--config", file, start_new_session=True) as ran:
+        read_until(ran.stdout, "lab: connected")
+        config(lab=LAB, other=LAB)
+        read_until(ran.stdout, "reloaded: 1 added (other), 1 untouched")
+        read_until(ran.stdout, "other: connected")
+        ran.send_signal(signal.SIGHUP)
+        read_until(ran.stdout, "reloaded: 2 untouched")
+        file.write_text("{")
+        read_until(ran.stdout, "not reloaded: ")
+        ran.terminate()
+        _, err = ran.communicate(timeout=60)
+    assert ran.returncode == 0
+    assert err.count("not reloaded, everything stays as it is") == 1
+
+
+@pytest.mark.slow
+def test_it_ends_with_its_terminal(config):
+    def take_terminal():
+        os.setsid()
+        fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
+
+    master, slave = pty.openpty()
+    with process("run", "--config", config(lab=LAB), preexec_fn=take_terminal, pass_fds=[slave]) as ran:
+        os.close(slave)
+        read_until(ran.stdout, "lab: connected")
+        os.kill(ran.pid, signal.SIGHUP)  # by a person, while the terminal is there
+        read_until(ran.stdout, "reloaded: 1 untouched")
+        os.close(master)
+        _, err = ran.communicate(timeout=60)
+    assert (ran.returncode, err) == (0, "")
 
 
 @pytest.mark.slow

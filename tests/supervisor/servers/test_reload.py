@@ -385,6 +385,15 @@ async def test_restart_begins_all_again(autojump_clock, beginning):
         assert set(states(supervisor).values()) == {S.CONNECTED}
 
 
+async def test_restart_of_some(autojump_clock):
+    """L19: those that are named, and what has changed."""
+    servers = {name: ScriptedServer() for name in "abc"}
+    specs = [spec(server, name) for name, server in servers.items()]
+    async with open_supervisor(specs) as supervisor:
+        event = await supervisor.reload([evolve(specs[0], trust_hints=False), *specs[1:]], restart=["b", "unknown"])
+        assert (event.changed, event.untouched) == (("a", "b"), ("c",))
+
+
 async def test_restart_ends_calls_like_any_change(autojump_clock):
     """L19: those that were sent have their drain."""
     server = ScriptedServer(tools={"long": lasting(10)})
@@ -454,7 +463,7 @@ async def test_what_was_changed_of_a_configuration_is_not_read_again(tmp_path):
 
 async def test_restart_is_true_or_false(autojump_clock):
     async with open_supervisor([]) as supervisor:
-        with pytest.raises(ValueError, match="restart must be True or False, not 'no'"):
+        with pytest.raises(ValueError, match="restart must be True, False or names of servers, not 'no'"):
             await supervisor.reload(restart="no")
 
 

@@ -1,0 +1,121 @@
+"""Watching the files by which servers were given: when one changes, they are read again.
+
+The files are looked at twice a second, by their metadata. Notifications of the system would be sooner, and would need a
+thread each that a host has to wait for when it ends, a watch on every folder on the way, and this as well where there
+are none: on network drives and in many containers.
+"""
+
+import logging
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Final
+
+import trio
+from attrs import define, frozen
+
+from mcp_nursery.actors.errors import ConfigError, SupervisorClosed
+
+from .config.deferred import DeferredTransport
+from .config.specs import ConfigSource
+from .spec import ServerSpec
+from .supervisor import Supervisor
+
+logger: Final = logging.getLogger(__name__)
+
+INTERVAL: Final = 0.5
+"""Seconds between two looks."""
+SETTLED: Final = 0.25
+"""Seconds without a change until a change counts as whole."""
+VANISHED: Final = 1.0
+"""The same where a file is not there any more: some editors remove it and write it anew."""
+_MOST_LOOKS: Final = 20
+"""Looks until that: who writes without end is read all the same."""
+
+Signature = tuple[int, ...] | None
+"""What tells a file from what it was before; None if it is not there."""
+
+
+async def reload_or_log(supervisor: Supervisor, restart: Sequence[str] = ()) -> None:
+    """Read the files again. What is wrong with them is logged, and changes nothing; nor does anything at the end."""
+    try:
+        with suppress(SupervisorClosed):
+            await supervisor.reload(restart=restart)
+    except ConfigError as error:
+        logger.warning("not reloaded, everything stays as it is: %s", error)
+
+
+@frozen
+class _Look:
+    """All files that count, as they were at one moment."""
+
+    files: Mapping[str, Signature]
+    """Those that say which servers there are."""
+    env_files: Mapping[str, Signature]
+    """Those of variables that these name."""
+
+    def lacks(self, earlier: "_Look") -> bool:
+        """Whether one that was there is there no more."""
+        here = {**self.files, **self.env_files}
+        return any(found and not here.get(path) for path, found in {**earlier.files, **earlier.env_files}.items())
+
+
+@define(eq=False)
+class ConfigWatch:
+    """Has a supervisor read its files again whenever one of them changes."""
+
+    _supervisor: Supervisor
+    _source: ConfigSource
+    _specs: Callable[[], Sequence[ServerSpec]]
+
+    async def run(self) -> None:
+        """Watch, until cancelled."""
+        seen = await self._look()
+        while True:
+            await trio.sleep(INTERVAL)
+            now = await self._look()
+            if now != seen and (now := await self._settled(seen, now)) != seen:
+                await reload_or_log(self._supervisor, self._using(seen, now))
+                after = (await self._look()).env_files  # others, perhaps; what has changed meanwhile is a change still
+                now = _Look(now.files, {path: now.env_files.get(path, found) for path, found in after.items()})
+            seen = now
+
+    async def _settled(self, seen: _Look, now: _Look) -> _Look:
+        for _ in range(_MOST_LOOKS):
+            await trio.sleep(VANISHED if now.lacks(seen) else SETTLED)
+            before, now = now, await self._look()
+            if now == before:
+                break
+        return now
+
+    def _using(self, seen: _Look, now: _Look) -> list[str]:
+        """The servers whose variables are others."""
+        before, after = seen.env_files, now.env_files
+        others = {path for path in before.keys() & after.keys() if before[path] != after[path]}
+        return [name for name, path in self._env_files().items() if path in others]
+
+    def _env_files(self) -> dict[str, str]:
+        """By server. Nothing is looked at for one that is not trusted."""
+        transports = {spec.name: spec.transport for spec in self._specs() if spec.trust_request is None}
+        deferred = {name: each for name, each in transports.items() if isinstance(each, DeferredTransport)}
+        paths = {name: each.env_file_path() for name, each in deferred.items()}
+        return {name: path for name, path in paths.items() if path is not None}
+
+    async def _look(self) -> _Look:
+        """In a thread: a network drive may take its time."""
+        env_files = self._env_files().values()
+        return await trio.to_thread.run_sync(
+            lambda: _Look(_signatures(self._source.files()), _signatures(env_files)), abandon_on_cancel=True
+        )
+
+
+def _signatures(paths: Iterable[str]) -> Mapping[str, Signature]:
+    return {path: _signature(path) for path in paths}
+
+
+def _signature(path: str) -> Signature:
+    try:
+        found = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
