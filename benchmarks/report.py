@@ -22,6 +22,7 @@ SUBJECTS = (
     "large_result",
     "memory",
     "startup",
+    "startup_many",
     "flood",
     "result_pipeline",
 )

@@ -30,6 +30,7 @@ from ..server_info import introduction_of
 from ..server_log import ServerLog
 from ..state_machine import CALLS_WAIT, Snapshot, StateMachine
 from ..storage.store import StoreUnreadable
+from ..tools.pins import UNREVIEWED
 from .commands import (
     AcceptChange,
     AnnounceRoots,
@@ -328,8 +329,11 @@ class Keeper:
         """Show what was cached, held against its pins like what a server declares."""
         if self._now.recalling:
             definitions = await self._settings.definitions.recalled()
-            review = await self._settings.pins.review(definitions.tools, live=False)
-            await self._show(self._machine.recalled(definitions, review, trio.current_time()))
+            if definitions:
+                review = await self._settings.pins.review(definitions.tools, live=False)
+                await self._show(self._machine.recalled(definitions, review, trio.current_time()))
+            else:
+                self._write(self._machine.recalled(definitions, UNREVIEWED, trio.current_time()))
         command.settle(self._now)
 
     async def _save_definitions(self) -> None:
