@@ -50,7 +50,7 @@ EVENT_BUFFER = 100
 
 @frozen
 class StateChanged:
-    """A server came to another state, or to the same one by another incarnation or attempt."""
+    """A server came to another state, or to the same one by another incarnation or attempt, or with another error."""
 
     server: str
     """Its name."""
@@ -258,9 +258,13 @@ StandingEvent = SnapshotEvent | DefinitionsChanged
 """What a stream begins with."""
 
 
+def _standing(snapshot: Snapshot) -> tuple[object, ...]:
+    return snapshot.state, snapshot.incarnation, snapshot.attempt, snapshot.error
+
+
 def state_event(old: Snapshot | None, new: Snapshot, now: float) -> StateChanged | None:
     """The event that tells one snapshot from the next, if a user would care."""
-    if old is not None and (old.state, old.incarnation, old.attempt) == (new.state, new.incarnation, new.attempt):
+    if old is not None and _standing(old) == _standing(new):
         return None
     return StateChanged(
         server=new.spec.name,

@@ -226,6 +226,13 @@ class StateMachine:
         """Somebody may have authorised it; None if it does not wait for that."""
         return self.started(now) if self.snapshot.state is ServerState.NEEDS_AUTH else None
 
+    def not_authorised(self, why: str) -> "StateMachine | None":
+        """A person was asked to authorise it, and nothing came of that; None if it does not wait for it."""
+        if self.snapshot.state is not ServerState.NEEDS_AUTH:
+            return None
+        said = ": ".join(filter(None, (self.snapshot.error, why)))
+        return self._to(evolve(self.snapshot, error=one_line(said)))
+
     def _resumed(self, now: float, tracker: RestartTracker, *, woken: bool) -> "StateMachine":
         coming = evolve(self._connecting(tracker), incarnation=self._coming, pid=None, woken=woken)
         return self._to(coming, due=now, tracker=tracker, begun=False)

@@ -40,6 +40,14 @@ class Authorised(Wake):
     """Its tokens are others than those that were refused: start it afresh, if it still waits for that."""
 
 
+@define(eq=False)
+class NotAuthorised(Command):
+    """From the keeper itself: a person was asked to authorise the server, and nothing came of that."""
+
+    why: str
+    """One line, without secrets."""
+
+
 class Recall(Command):
     """From the keeper itself: the store was asked what is cached of the server's definitions."""
 

@@ -36,6 +36,7 @@ from .commands import (
     AnnounceRoots,
     Authorised,
     Command,
+    NotAuthorised,
     PendingCommands,
     Recall,
     Reconfigure,
@@ -175,7 +176,9 @@ class Keeper:
         try:
             await self._settings.log_in()
         except NurseryError as error:
-            logger.warning("%s", one_line(self._settings.redact(str(error))))
+            why = one_line(self._settings.redact(str(error)))
+            logger.warning("%s", why)
+            self.send(NotAuthorised(why))
         else:
             self.send(Authorised())
 
@@ -399,6 +402,7 @@ class Keeper:
             Start: self._start,
             Wake: self._wake,
             Authorised: self._wake,
+            NotAuthorised: self._note_refusal,
             Recall: self._recall,
             Reconnect: self._reconnect,
             Refresh: self._refresh,
@@ -416,6 +420,10 @@ class Keeper:
         self._asked_person = False
         if self._now.state not in _RUNNING:
             await self._begin(self._machine.started(trio.current_time()))
+        command.settle(self._now)
+
+    async def _note_refusal(self, command: NotAuthorised) -> None:
+        self._write(self._machine.not_authorised(command.why) or self._machine)
         command.settle(self._now)
 
     async def _refresh_expired(self, command: RefreshExpired) -> None:

@@ -211,11 +211,13 @@ async def test_a_person_who_does_not_agree_is_asked_once(http):
 
     async with open_supervisor([http.spec()], callbacks=Callbacks(authorize=refuse)) as supervisor:
         with trio.fail_after(30):
-            while not asked:  # noqa: ASYNC110
-                await trio.sleep(0.05)
-            with pytest.raises(ServerDown):
+            async with supervisor.events() as events:
+                while "access_denied" not in (status_of(supervisor, "far").error or ""):
+                    event = await events.receive()
+            with pytest.raises(ServerDown, match=r"401.*: far: not authorised: .*access_denied"):
                 await supervisor.wait_connected("far")
         assert status_of(supervisor, "far").state is S.NEEDS_AUTH
+        assert (event.old, event.new, event.error) == (S.NEEDS_AUTH, S.NEEDS_AUTH, status_of(supervisor, "far").error)
     assert len(asked) == 1
 
 
