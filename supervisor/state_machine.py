@@ -222,6 +222,13 @@ class StateMachine:
             return self.started(now, woken=True)
         return self._resumed(now, self._tracker, woken=True) if self.snapshot.state is ServerState.IDLE else None
 
+    def hastened(self, now: float) -> "StateMachine | None":
+        """A call wants the attempt that is due to begin now; None if none is. On the ladder it counts as if it had been
+        on time."""
+        if self.snapshot.state is not ServerState.WAITING or self.due <= now:
+            return None
+        return self._to(evolve(self.snapshot, due_at=now), due=now)
+
     def authorised(self, now: float) -> "StateMachine | None":
         """Somebody may have authorised it; None if it does not wait for that."""
         return self.started(now) if self.snapshot.state is ServerState.NEEDS_AUTH else None

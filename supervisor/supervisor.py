@@ -148,7 +148,9 @@ class Supervisor:
                 then `MCP_TOOL_TIMEOUT` (ms) in the environment, then none.
             idle_timeout: Seconds without progress, from the moment it is handed on. Default: none.
             when_down: `"wait"` waits for the server, unless it is in a state that only a person ends; `"fail"` does not
-                wait. Default: wait while it is `connecting` or `idle`, fail while it is `waiting`.
+                wait. `"reconnect"` has the restart that is due begun now if the server is `waiting`, waits for that
+                attempt, and fails if it does. Default: wait while it is `connecting` or `idle`, fail while it is
+                `waiting`.
             resend: Whether a call whose connection was lost is sent once more: `"safe"` if it was not sent, or the tool
                 is read-only or idempotent by hints that are trusted; `"always"`; `"never"`. A timeout never is.
             on_progress: `async (progress, total, message)`, called in order, before the result.

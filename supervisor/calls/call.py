@@ -39,7 +39,7 @@ from ..servers.view import ServerView
 from ..telemetry.operation import Operation
 from ..telemetry.telemetry import Telemetry
 
-WhenDown = Literal["wait", "fail"]
+WhenDown = Literal["wait", "fail", "reconnect"]
 Resend = Literal["safe", "always", "never"]
 
 _CHECKS: Final[Mapping[str, Check]] = {
@@ -71,7 +71,7 @@ class Call:
     idle_timeout: float | None = field(default=None, kw_only=True)
     """Seconds without progress; None: no limit."""
     when_down: WhenDown | None = field(default=None, kw_only=True)
-    """`"wait"`, `"fail"`, or None: wait while the server is `connecting` or `idle`."""
+    """`"wait"`, `"fail"`, `"reconnect"`, or None: wait while the server is `connecting` or `idle`."""
     resend: Resend = field(default="safe", kw_only=True)
     """`"safe"`, `"always"` or `"never"`."""
     on_progress: ProgressCallback | None = field(default=None, kw_only=True, repr=False)

@@ -23,8 +23,10 @@ class Target:
         self._owner = call.asked.server
         """Whose tool it is, if that is known."""
         self._lost_incarnation = 0
-        self._revived: int | None = None
-        """The incarnation that had failed when this call had the server started afresh."""
+        self._started: int | None = None
+        """The incarnation that had ended when this call had the next one started."""
+        self._took_part = False
+        """Whether it has waited for an attempt since it was sent last: it has no other begun before its time."""
 
     # -- which tool -----------------------------------------------------------------------------------------------
 
@@ -105,7 +107,7 @@ class Target:
 
     def leave(self, incarnation: int | None) -> None:
         """The call is done with this incarnation: only another can take it."""
-        self._lost_incarnation = incarnation or 0
+        self._lost_incarnation, self._took_part = incarnation or 0, False
 
     async def noticed(self, lost: int | None) -> None:
         """Wait until the keeper knows of a loss too: a caller that knows must not see the server as connected."""
@@ -124,20 +126,23 @@ class Target:
         if _connected(snapshot):
             return True
         self._servers.wake(snapshot.spec.name)
-        if waits and self._revives(snapshot):
+        if waits and self._starts(snapshot):
             return False
         if snapshot.state not in waits or snapshot.abandoned:
             raise self._down(snapshot)
         return False
 
-    def _revives(self, snapshot: Snapshot) -> bool:
-        """Whether this call has a failed server started, and that start has not begun yet. A call does so once."""
-        if not snapshot.revives_on_call:
+    def _starts(self, snapshot: Snapshot) -> bool:
+        """Whether this call has the server started, and that start has not begun yet. A call does so once."""
+        self._took_part = self._took_part or snapshot.state is ServerState.CONNECTING
+        is_due = snapshot.state is ServerState.WAITING and self._asked.when_down == "reconnect" and not self._took_part
+        if not (is_due or snapshot.revives_on_call):
             return False
-        if self._revived is None:
-            self._revived = snapshot.incarnation
-            self._servers.revive(snapshot.spec.name)
-        return self._revived == snapshot.incarnation
+        if self._started is None:
+            self._started = snapshot.incarnation
+            start = self._servers.hasten if is_due else self._servers.revive
+            start(snapshot.spec.name)
+        return self._started == snapshot.incarnation
 
     def _waits(self, *, patient: bool) -> frozenset[ServerState]:
         """The states in which this call waits for its server."""

@@ -287,6 +287,10 @@ class BorrowedServers(ServerView):
         """See `ServerView`."""
         self._lender.revive(server)
 
+    def hasten(self, server: str) -> None:
+        """See `ServerView`."""
+        self._lender.hasten(server)
+
     async def refresh_lists(self, servers: Iterable[str]) -> None:
         """See `ServerView`."""
         await self._lender.refresh_lists(servers)

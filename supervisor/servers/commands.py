@@ -36,6 +36,10 @@ class Wake(Command):
     """A call or list needs it: start it if it is idle, or failed and revived by calls. Shortens no ladder."""
 
 
+class Hasten(Command):
+    """A call wants the attempt that is due to begin now; of many, the first has it begun. Never answered."""
+
+
 class Authorised(Wake):
     """Its tokens are others than those that were refused: start it afresh, if it still waits for that."""
 

@@ -36,6 +36,7 @@ from .commands import (
     AnnounceRoots,
     Authorised,
     Command,
+    Hasten,
     NotAuthorised,
     PendingCommands,
     Recall,
@@ -404,6 +405,7 @@ class Keeper:
             Authorised: self._wake,
             NotAuthorised: self._note_refusal,
             Recall: self._recall,
+            Hasten: self._hasten,
             Reconnect: self._reconnect,
             Refresh: self._refresh,
             RefreshExpired: self._refresh_expired,
@@ -462,6 +464,12 @@ class Keeper:
         machine = self._machine.authorised(now) if isinstance(command, Authorised) else self._machine.woken(now)
         if machine is not None:
             await self._begin(machine)
+
+    async def _hasten(self, _command: Hasten) -> None:
+        """The next incarnation begins now, or when what is left of the one before is closed."""
+        machine = self._machine.hastened(trio.current_time())
+        if machine is not None:
+            self._write(machine)
 
     async def _reconnect(self, command: Reconnect) -> None:
         self._asked_person = False

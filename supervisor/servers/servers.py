@@ -32,6 +32,7 @@ from .commands import (
     AcceptChange,
     AnnounceRoots,
     Command,
+    Hasten,
     Reconfigure,
     Refresh,
     RefreshExpired,
@@ -189,6 +190,11 @@ class Servers(ServerView):
         observable = self.snapshots.get(server)
         if observable is not None and observable.value.revives_on_call:
             self._send(server, Wake())
+
+    def hasten(self, server: str) -> None:
+        """Have the start that is due begun now, for a call. Never waits; many callers share one start."""
+        if server in self._keepers:
+            self._send(server, Hasten())
 
     # -- which servers there are ----------------------------------------------------------------------------------
 

@@ -160,6 +160,10 @@ class ServerView(ABC):
         """Start a server that failed, for a call, if its spec says so. Never waits; many callers share one start."""
 
     @abstractmethod
+    def hasten(self, server: str) -> None:
+        """Have the start that is due begun now, for a call. Never waits; many callers share one start."""
+
+    @abstractmethod
     async def refresh_lists(self, servers: Iterable[str]) -> None:
         """Have servers asked for their lists again, all at once. One that has gone meanwhile is passed over."""
 

@@ -26,7 +26,7 @@ from mcp_nursery.supervisor.calls.fan_out import Until
 from mcp_nursery.supervisor.testing import ScriptedServer
 
 RESEND = "'safe', 'always' or 'never'"
-WHEN_DOWN = "'wait', 'fail' or None"
+WHEN_DOWN = "'wait', 'fail', 'reconnect' or None"
 UNTIL = "'all', 'first' or a number of successes >= 1"
 TRUTH = "True or False"
 LEVELS = "'debug', 'info', 'notice', 'warning', 'error', 'critical', 'alert' or 'emergency'"
@@ -37,14 +37,14 @@ ROOTS = "an async function, or a list of paths and file:// URIs"
 
 ARGUMENTS = {
     ("Call", "resend"): [("Never", RESEND), (None, RESEND), (["never"], RESEND), (True, RESEND)],
-    ("Call", "when_down"): [("Fail", WHEN_DOWN), ("reconnect", WHEN_DOWN), (False, WHEN_DOWN)],
+    ("Call", "when_down"): [("Fail", WHEN_DOWN), ("Reconnect", WHEN_DOWN), (False, WHEN_DOWN)],
     ("Supervisor.call_tool", "resend"): [("Never", RESEND), (None, RESEND), (["never"], RESEND), (True, RESEND)],
-    ("Supervisor.call_tool", "when_down"): [("Fail", WHEN_DOWN), ("reconnect", WHEN_DOWN), (False, WHEN_DOWN)],
+    ("Supervisor.call_tool", "when_down"): [("Fail", WHEN_DOWN), ("Reconnect", WHEN_DOWN), (False, WHEN_DOWN)],
     ("Supervisor.fan_out", "until"): [("First", UNTIL), (0, UNTIL), (True, UNTIL), (1.5, UNTIL), (None, UNTIL)],
     ("Supervisor.broadcast", "until"): [("First", UNTIL), (0, UNTIL), (True, UNTIL), (1.5, UNTIL), (None, UNTIL)],
     **{
         (f"Supervisor.{name}", argument): [(value, wanted)]
-        for name in ("read_resource", "get_prompt")
+        for name in ("read_resource", "get_prompt", "request")
         for argument, value, wanted in (("resend", "Never", RESEND), ("when_down", "Fail", WHEN_DOWN))
     },
     ("Supervisor.complete", "resend"): [("Never", RESEND)],
@@ -77,6 +77,7 @@ SETTINGS = {
     ("open_supervisor", "pins"): [("Block", "'report' or 'block'"), (None, "'report' or 'block'")],
     ("open_supervisor", "wait_for"): [("none", "'all' or 'uncached'"), (None, "'all' or 'uncached'")],
     ("open_supervisor", "drop_placeholders"): [("no", TRUTH)],
+    ("open_supervisor", "control"): [("no", TRUTH)],
     ("open_supervisor", "override"): [("all", "a list of texts is needed")],
     ("open_supervisor", "trust"): [(True, "an async function or None"), ("all", "an async function or None")],
     ("open_supervisor", "approve"): [(True, "an async function or None"), ("allow", "an async function or None")],
@@ -140,7 +141,12 @@ async def given(where: str, argument: str, value: object) -> None:
                 pass
         case _:
             async with open_supervisor([spec]) as supervisor:
-                given = {"call_tool": ["mcp_lab_echo"], "read_resource": ["x:/"], "get_prompt": ["mcp_lab_greet"]}
+                given = {
+                    "call_tool": ["mcp_lab_echo"],
+                    "read_resource": ["x:/"],
+                    "get_prompt": ["mcp_lab_greet"],
+                    "request": ["lab", "ping"],
+                }
                 method = where.removeprefix("Supervisor.")
                 await getattr(supervisor, method)(*given.get(method, ()), **{argument: value})
     raise AssertionError(f"taken, with {len(server.calls)} calls")
@@ -214,7 +220,7 @@ async def test_the_near_miss_that_executed_twice(autojump_clock):
     """`Never` was taken for leave to send again. A tool that nobody knows shows that the other values are taken."""
     async with open_supervisor([ServerSpec("lab", ScriptedServer().transport)]) as supervisor:
         for resend in ("safe", "always", "never"):
-            for when_down in ("wait", "fail", None):
+            for when_down in ("wait", "fail", "reconnect", None):
                 with pytest.raises(UnknownTool):
                     await supervisor.call_tool("mcp_lab_none", resend=resend, when_down=when_down)
 

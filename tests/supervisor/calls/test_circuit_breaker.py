@@ -135,8 +135,8 @@ async def test_three_in_a_row_open_it_and_one_call_probes(autojump_clock, caplog
         await time_out(supervisor, times=2)
         assert status(supervisor).breaker is None, "counted from the beginning"
 
-        told = [await events.receive() for _ in range(5)]
-        assert told == [
+        told = [event async for event in _some(events)]
+        assert [event for event in told if isinstance(event, BreakerChanged)] == [
             BreakerChanged("lab", "open", 3, 300, 3),
             BreakerChanged("lab", "half_open", 3, 0, 303),
             BreakerChanged("lab", "open", 4, 300, 304),
