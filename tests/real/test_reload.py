@@ -1,5 +1,6 @@
 """Q12: one of three servers in a file is changed."""
 
+import itertools
 import json
 import sys
 
@@ -7,10 +8,11 @@ import pytest
 import trio
 import trio.testing
 
-from mcp_nursery.supervisor import ConfigError, discover_config, load_config, open_supervisor
+from mcp_nursery.supervisor import ConfigError, NurseryError, discover_config, load_config, open_supervisor
 from mcp_nursery.supervisor.config import Config
 from mcp_nursery.supervisor.status import ServerState
 
+from ..timely import in_time, timely
 from .harness import LAB, eventually, is_alive, lab, status_of, supervised
 
 
@@ -51,6 +53,53 @@ async def test_changing_one_server_of_three_touches_no_other(tmp_path):
             assert now["b"] not in (None, pids["b"])
             await supervisor.call_tool("wake", server="a")
     assert [one.incarnation for one in results] == [1]
+
+
+SERVERS, RATE = 10, 200
+
+
+@timely
+async def test_a_reload_under_load_holds_up_nobody_else(tmp_path):
+    """L18, Q12: 200 calls a second to ten servers, one of which is changed and takes two seconds to end: none of those
+    to the other nine fails or waits for it. None is sent twice."""
+
+    def specs(flavour):
+        others = [lab(f"s{n}") for n in range(1, SERVERS)]
+        return [lab("s0", env={"FLAVOUR": flavour}, flags={"ignore": "eof"}), *others]
+
+    took, failed = [], []
+
+    async def call(server, due):
+        try:
+            await supervisor.call_tool("sleep", {"seconds": 0}, server=server, resend="never")
+        except NurseryError as error:
+            failed.append((server, error))
+        if server != "s0":
+            took.append(trio.current_time() - due)
+
+    async def load(nursery):
+        due = trio.current_time()
+        for server in itertools.cycle([f"s{n}" for n in range(SERVERS)]):
+            due += 1 / RATE
+            await trio.sleep_until(due)
+            nursery.start_soon(call, server, due)
+
+    async with supervised(*specs("sweet")) as supervisor:
+        pids = {one.name: one.pid for one in supervisor.status()[1:]}
+        async with trio.open_nursery() as calls, trio.open_nursery() as nursery:
+            nursery.start_soon(load, calls)
+            await trio.sleep(0.5)
+            began = trio.current_time()
+            event = await supervisor.reload(specs("sour"))
+            reloaded = trio.current_time() - began
+            await supervisor.wait_connected("s0")
+            nursery.cancel_scope.cancel()
+        assert (event.changed, len(event.untouched)) == (("s0",), SERVERS - 1)
+        assert reloaded > 1.9
+        assert len(took) > RATE
+        assert [one for one in failed if one[0] != "s0"] == []
+        assert {one.name: one.pid for one in supervisor.status()[1:]} == pids
+        in_time(max(took), 1)
 
 
 async def test_what_an_earlier_run_found_of_the_new_spec_is_known(tmp_path, journal):
