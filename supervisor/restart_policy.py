@@ -130,7 +130,7 @@ class RestartTracker:
         return tracker, Restart(at=at + self.policy.delays[failures], attempt=tracker.attempt)
 
     def on_idle(self, at: float) -> "RestartTracker":
-        """Stopped at `at` because nobody used it: no failure, and by itself no proof that it is well.
+        """Stopped at `at` because it was idle: no failure, and by itself no proof that it works.
 
         After `stable_after` seconds of `connected` the ladder begins anew with the next start; before, that start has
         the place on the ladder that this one had. So a server that goes down whenever it is called gives up at last,

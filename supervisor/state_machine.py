@@ -115,7 +115,7 @@ class Snapshot:
     owner: Owner | None = field(default=None, repr=False)
     """Where calls go; set in `connected` only."""
     definitions: Definitions = field(default=NOTHING_DECLARED, repr=False)
-    """What the server declares, last known; which states show it is the catalogue's affair."""
+    """What the server declares, last known; the catalogue decides in which states it is shown."""
     recalling: bool = False
     """Whether it is still to be found out what the cache has of its definitions."""
     review: Review = field(default=UNREVIEWED, repr=False)
@@ -139,12 +139,12 @@ class Snapshot:
 
     @property
     def started_by_unknown_names(self) -> bool:
-        """Whether it is at rest, and has to be started before anybody can say that nobody has something."""
+        """Whether it is at rest, and has to be started before it is known what it offers."""
         return self.started_by_lists and not (self.incarnation and self.definitions)
 
     @property
     def abandoned(self) -> bool:
-        """Whether nobody will bring it to `connected` by itself: waiting for that is vain."""
+        """Whether it cannot come to `connected` by itself: waiting for that cannot help."""
         return self.state in LEFT_BY_NOBODY and self.due_at is None
 
     def retry_in(self, now: float) -> float | None:
@@ -288,7 +288,7 @@ class StateMachine:
         return self._to(evolve(self.snapshot, definitions=definitions, review=review))
 
     def idle(self, now: float) -> "StateMachine":
-        """Nobody has used it for long: it stays at rest until it is wanted."""
+        """It was idle for long: it stays at rest until it is wanted."""
         tracker = self._tracker.on_idle(now)
         return self._to(
             evolve(self._connecting(tracker), state=ServerState.IDLE, pid=None), due=_NEVER, tracker=tracker
@@ -297,7 +297,7 @@ class StateMachine:
     # -- ends -----------------------------------------------------------------------------------------------------
 
     def ended(self, reason: ExitReason, redact: Callable[[str], str]) -> "StateMachine":
-        """An incarnation has ended, and nobody had asked for that: the policy decides what follows.
+        """An incarnation has ended unasked: the policy decides what follows.
 
         A refused probe is no failure: the next incarnation belongs to the same attempt.
         """

@@ -1,4 +1,4 @@
-"""The status of a server as a user reads it, and the error of whoever wanted a server that is down. Pure."""
+"""The status of a server as a user reads it, and the error of a call to a server that is down. Pure."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -41,7 +41,7 @@ async def log_in(spec: ServerSpec, vault: Vault, authorize: Authorize) -> Tokens
     """Have a person authorise a server; the tokens, which are kept.
 
     Raises:
-        AuthorizationFailed: No token came of it. What was kept is kept still.
+        AuthorizationFailed: The login got no token. Stored tokens are kept.
         ConfigError: It has no OAuth.
         StartFailed: A variable of its configuration has no value, or a command failed.
     """

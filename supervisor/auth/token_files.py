@@ -111,7 +111,7 @@ class TokenFile:
 
     async def changed(self) -> None:
         """Wait until they come from another login than those that were last read or written here, or are gone. That
-        another host has renewed them is no news: where a server refuses them all, hosts would wake each other."""
+        another host has renewed them does not count: where a server refuses them all, hosts would wake each other."""
         while True:
             with suppress(TokensUnreadable):
                 if (stamp := await _in_thread(self._stamp)) != self._seen:
@@ -126,7 +126,7 @@ class TokenFile:
         lock = await _in_thread(self._open_lock)
         try:
             with trio.move_on_after(LONGEST_RENEWAL) as patience:
-                while not _take(lock):  # noqa: ASYNC110 - nobody tells one process what another does
+                while not _take(lock):  # noqa: ASYNC110 - there is no event for what another process does
                     await trio.sleep(_LOOKS)
             if patience.cancelled_caught:
                 raise TokensUnreadable("another process is renewing them, and does not come to an end")
@@ -225,7 +225,7 @@ class TokenFile:
 
 
 def _take(lock: int) -> bool:
-    """Take it if nobody has it. Waits for nobody."""
+    """Take the lock if it is free. Never waits."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -234,7 +234,7 @@ def _take(lock: int) -> bool:
 
 
 async def _in_thread(work: Callable[[], T]) -> T:
-    """Do it in a thread, which goes on if nobody waits any more: what it writes is written."""
+    """Do it in a thread, which finishes even if its caller is cancelled: what it writes is written."""
     try:
         with trio.move_on_after(PATIENCE):
             return await trio.to_thread.run_sync(work, abandon_on_cancel=True)

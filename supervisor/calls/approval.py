@@ -19,7 +19,7 @@ class Approvals:
     """Decides about the calls of models, and remembers what was allowed for good."""
 
     _approve: Approve | None
-    """Who is asked; None: nobody, and calls that need it are refused."""
+    """The callback that asks; None: calls that need approval are refused."""
     _rules: ApprovalRules
     """Standing decisions that go before."""
     _drop_placeholders: bool = field(kw_only=True, alias="drop_placeholders")

@@ -78,7 +78,7 @@ class _Sending:
 
     def __init__(self, servers: ServerView, nursery: trio.Nursery, *, limit: float) -> None:
         self.arrived: Final = deque[_Entry | CallOutcome]()
-        """What nobody has read yet."""
+        """Outcomes that were not read yet."""
         self.readers: Final = trio.lowlevel.ParkingLot()
         """Who waits for more to arrive."""
         self._servers = servers
@@ -92,7 +92,7 @@ class _Sending:
         self._feeding = trio.CancelScope()
 
     async def start(self, calls: Iterable[Call]) -> None:
-        """Send what can be sent at once, and see to the rest in tasks."""
+        """Send what can be sent at once, and the rest in tasks."""
         self._unbegun.extend(enumerate(calls))
         await self._send()
         if self._unbegun:
@@ -165,7 +165,7 @@ class _Sending:
         return message
 
     def _decided(self, index: int) -> None:
-        """A slot has its outcome: judged by whoever reads, in the reader's task."""
+        """A slot has its outcome: the reader judges it, in its own task."""
         entry = self._on_wire.pop(index)
         entry.attempts.settle()
         if entry.attempts.needs_more:  # told by the owner, whose context says nothing of who called
@@ -293,7 +293,7 @@ def _successes(until: Until) -> float:
     """How many end a fan-out.
 
     Raises:
-        ValueError: `until` is none of what it may be.
+        ValueError: `until` is not one of its values.
     """
     words = {"all": math.inf, "first": 1}
     fits = until in words if isinstance(until, str) else number(until)

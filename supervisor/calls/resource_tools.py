@@ -73,7 +73,7 @@ class ResourceTools:
 
         Raises:
             NotApproved: It is held back.
-            UnknownTool: There is none now.
+            UnknownTool: There is no such tool now.
         """
         catalogue = self._servers.catalogue.value
         own = (tool for tool in self.of(catalogue) if tool.name == name)

@@ -45,10 +45,10 @@ Final = Answered | Rejected | Malformed | Unsendable | Busy | Unlisted | Expired
 
 
 async def judge(outcome: Final, call: ActiveCall[Any, R]) -> R:
-    """The result that the outcome means. What came in a large message is seen to in pieces, within the call's time.
+    """The result that the outcome means. What came in a large message is processed in pieces, within the call's time.
 
     Raises:
-        InputWanted: There is none yet: the answer is a question.
+        InputWanted: There is none yet: the answer is a request for input.
         CallError: The call failed.
         InvalidArguments: The call has no JSON form.
         UnknownTool: Its server has just dropped the tool, or whatever else was asked for.

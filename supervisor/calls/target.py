@@ -48,10 +48,10 @@ class Target:
         """What the call goes to, as it is known now; None if it may yet come.
 
         Raises:
-            UnknownTool: Nobody has it, now that every first attempt is settled. Or `UnknownResource`, `UnknownPrompt`.
+            UnknownTool: No server has it, and every first attempt is settled. Or `UnknownResource`, `UnknownPrompt`.
             NotApproved: It is held back.
             ServerDown: Its server is not connected, and the call does not wait for that.
-            UnknownServer: The server that was named is none.
+            UnknownServer: There is no server of the name that was given.
             SupervisorClosed: The block is being left.
         """
         self._servers.check_open()

@@ -73,7 +73,7 @@ class Catalogue:
 
     @cached_property
     def _prompts(self) -> Mapping[str, Prompt]:
-        """By public name. A name that two prompts would have is nobody's."""
+        """By public name. A name that two prompts would have belongs to neither."""
         named = [prompt for offers in self._offers for prompt in offers.prompts if prompt.name]
         counts = Counter(prompt.name for prompt in named)
         return {prompt.name: prompt for prompt in named if counts[prompt.name] == 1}

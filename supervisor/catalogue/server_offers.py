@@ -41,7 +41,7 @@ class ServerOffers:
 
 
 NO_OFFERS = ServerOffers()
-"""Of a server that has nothing but tools, or has told of nothing."""
+"""The offers of a server that has nothing but tools, or has listed nothing."""
 
 
 def offers_steps(

@@ -1,4 +1,4 @@
-"""What may have been meant by a name that nobody has. Pure.
+"""Suggestions for a name that does not exist. Pure.
 
 To compare two names as a whole takes a tenth of a millisecond, and a server chooses how many names there are and how
 long they are. Who mistypes a name keeps its beginning or its end: only those names are compared that share the most of

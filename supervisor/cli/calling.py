@@ -122,7 +122,7 @@ async def start_all(supervisor: Supervisor, name: str) -> None:
     """Have every server started that may have what is asked for.
 
     Raises:
-        ServerDown: Not one of them works: nobody can say who has it.
+        ServerDown: None of them is connected: it is unknown which has it.
     """
     await supervisor.list_tools()
     statuses = supervisor.status()

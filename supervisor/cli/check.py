@@ -64,7 +64,7 @@ async def _document(spec: ServerSpec) -> dict[str, Any]:
     transport = spec.transport
     trusted = _is_trusted(spec)
     problem = transport.error if isinstance(transport, UnusableTransport) else None
-    if problem is None and spec.enabled:  # what is off may be meant for another machine
+    if problem is None and spec.enabled:  # a disabled entry may be meant for another machine
         problem = await problem_with(spec, trusted=trusted)
     return {
         "name": spec.name,

@@ -24,7 +24,7 @@ _STEERING = re.compile(
 
 
 class StdoutClosed(Exception):
-    """Whoever read standard output has gone: `| head`."""
+    """Standard output was closed by its reader: `| head`."""
 
 
 def safe_text(text: str) -> str:
@@ -46,7 +46,7 @@ def write_line(text: str) -> None:
     """Print the text as it is, at once.
 
     Raises:
-        StdoutClosed: Nobody reads any more.
+        StdoutClosed: The reader has closed it.
     """
     try:
         sys.stdout.write(text if text.endswith("\n") else text + "\n")

@@ -178,7 +178,7 @@ def check_server(config: Config, server: str | None) -> None:
     """Refuse a server that is not configured.
 
     Raises:
-        UnknownServer: There is none of that name.
+        UnknownServer: There is no server of that name.
     """
     names = [spec.name for spec in config.servers]
     if server is not None and server not in names:
@@ -221,12 +221,12 @@ def _is_ours(record: logging.LogRecord) -> bool:
 
 
 def _is_said_by_nobody_else(record: logging.LogRecord) -> bool:
-    """What files are warned of, commands say themselves."""
+    """Commands print the warnings about files themselves."""
     return record.name != loader.__name__
 
 
 def _is_no_transition(record: logging.LogRecord) -> bool:
-    """What becomes of servers, commands say as well."""
+    """Commands print the changes of servers themselves."""
     return record.name != transition_log.__name__
 
 

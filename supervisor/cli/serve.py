@@ -29,7 +29,7 @@ GATE = 0.0
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 """Where nobody else on the network can reach it: it asks nobody who he is."""
 _PASSED_ON = frozenset([*INHERITED, "PWD", "OLDPWD", "SHLVL", "_"])
-"""Variables that every server gets, or that are the shell's own affair. Values of the others count as secrets."""
+"""Variables that every server gets, or that belong to the shell. Values of the others count as secrets."""
 
 
 @frozen

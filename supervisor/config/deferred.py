@@ -189,7 +189,7 @@ class DeferredConnector:
         raise StartFailed(problem, retriable=False)
 
     def _discreet(self, connector: Any, secrets: tuple[str, ...]) -> Any:
-        """The connector so that a process it starts is told of in the words of the file."""
+        """The connector, with errors that quote the file about a process that it starts."""
         from mcp_nursery.actors.transports.docker import DockerConnector
         from mcp_nursery.actors.transports.stdio import StdioConnector
 
@@ -212,7 +212,7 @@ class Resolver:
     run: Callable[[str, str], Awaitable[str]] | None = None
     """Gives the output of a command that is run in a folder; None for `output_of`."""
     secrets: set[str] = field(factory=set[str], repr=False)
-    """The values found so far that nobody may be shown."""
+    """The values found so far that may not be shown."""
 
     async def transport(self) -> Any:
         """The transport with all its text resolved.

@@ -1,4 +1,4 @@
-"""Files that nobody named: where they are looked for, the least important first, and whose they have to be.
+"""Files that are found without being named: where they are searched, the least important first, and who must own them.
 
 Above a shared folder anybody can put a file, and every command below would read it and contact the servers in it
 (CVE-2022-24765 was git's of this kind): it has to be the user's own or root's. Says what exists; reads nothing.

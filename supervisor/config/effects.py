@@ -63,7 +63,7 @@ def trust_request(
         known: The keys that mean anything; others are ignored and need no trust.
         folder: The project's folder; the file's by default.
         argv: The command that it starts, with its arguments.
-        written: The entry as it stands in the file, if it is in other words.
+        written: The entry as written in the file, if that is in another dialect.
     """
     reasons = tuple(dict.fromkeys(_reasons(entry, remote=remote, known=known)))
     if not reasons:

@@ -1,6 +1,6 @@
 """What would keep a server from starting here and now, as far as that can be told without starting or running anything.
 
-Not part of reading a file: the environment and the disk are others by the time the server starts.
+Not part of reading a file: the environment and the disk may have changed when the server starts.
 """
 
 from typing import Any

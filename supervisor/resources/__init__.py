@@ -1,4 +1,4 @@
-"""What servers offer besides tools: resources, their templates, prompts, and what comes of them. Pure."""
+"""What servers offer besides tools: resources, their templates and prompts, and their results. Pure."""
 
 from .prompt import Prompt
 from .resource import Resource, ResourceTemplate

@@ -84,7 +84,7 @@ _EXPRESSION: Final = re.compile(r"\{([^{}]*)\}")
 
 
 def matches(template: str, uri: str) -> bool:
-    """Whether a URI may come of a template.
+    """Whether a URI may be an expansion of a template.
 
     A plain `{name}` stands for some characters without `/`, `?` and `#`; an expression with an operator, such as
     `{+path}` or `{?page}`, for any, also none. Whatever is between two expressions is looked for from the left, once:

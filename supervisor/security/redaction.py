@@ -111,8 +111,8 @@ class Redactor:
         return text
 
     def said(self, text: str) -> str:
-        """What a server said, without secrets; of more than 100,000 characters the beginning. Whoever cuts a text
-        before its secrets are out leaves half of one that nobody finds: cut the result of this."""
+        """What a server said, without secrets; of more than 100,000 characters the beginning. To shorten a
+        text, cut the result of this: half of a secret, cut before, would not be found."""
         if len(text) <= MAX_SAID:
             return self.text(text)
         return f"{self.text(text[:MAX_SAID])[:-_MARGIN]}… ({len(text)} characters)"

@@ -129,7 +129,7 @@ _NONE = (
     r"(?:\[REDACTED:[a-z0-9-]{1,40}\]|(?i:true|false|null|none|nil|undefined|yes|no)|\*+|<[^<>\s]{0,40}>|\$\{?\w{1,60}\}?)"
     r"(?=[\s\"'\\&,;<>)\]}]|\Z)"
 )
-"""What stands in a secret's place and is none."""
+"""What stands in a secret's place and is not one."""
 
 PLACES: Final = (
     ("authorization", rf"[Aa](?i:uthori[sz]ation){_IS}(?:{_QUOTE})?", r"[^\r\n\"'\\]+"),

@@ -22,7 +22,7 @@ _BASIC = re.compile(r"basic\s+(\S+)\s*", re.IGNORECASE)
 
 
 def secrets_of(transport: object) -> set[str]:
-    """What a transport was given that nobody may be shown: see `secrets_in`."""
+    """The values of a transport that may not be shown: see `secrets_in`."""
     env, headers, url = (getattr(transport, name, None) for name in ("env", "headers", "url"))
     words = getattr(transport, "auth", None)
     return (words.secrets if isinstance(words, OAuth) else set[str]()) | secrets_in(

@@ -28,7 +28,7 @@ class TrustRequest:
     reasons: tuple[str, ...] = field(eq=False)
     """What it would do, one phrase each."""
     entry: Mapping[str, Any] = field(repr=False, eq=False)
-    """The entry as written, nothing of it resolved: what is agreed to, to the letter."""
+    """The entry as written, with nothing resolved: exactly what the user agrees to."""
     digest: str = field(repr=False)
     """SHA-256 of file, server and entry: any change makes another request."""
     argv: tuple[str, ...] = field(default=(), repr=False, eq=False)
@@ -41,7 +41,7 @@ Trust = Callable[[TrustRequest], Awaitable[bool]]
 
 class Memory(Protocol):
     """Where it is remembered what a user has agreed to. Both raise a `NurseryError` if that cannot be read or written:
-    then nobody has agreed to anything."""
+    then nothing is trusted."""
 
     async def is_agreed(self, request: TrustRequest) -> bool:
         """Whether the user has agreed to exactly this."""
@@ -59,7 +59,7 @@ class TrustGate:
     _memory: Memory
     """What was agreed to earlier."""
     _trust: Trust | None
-    """Asks the user; None: nobody is asked, and what was not agreed to earlier does not start."""
+    """Asks the user; None: what was not agreed to earlier does not start."""
     _lock: AbstractAsyncContextManager[None, None]
     """Held while the user is asked: a person is shown one request at a time."""
 
@@ -82,6 +82,6 @@ class TrustGate:
         async with self._lock:
             try:
                 return await trust(request) is True
-            except Exception:  # the host's own: whatever is wrong there, nobody has agreed
+            except Exception:  # the host's own: whatever is wrong there, the entry is not trusted
                 logger.exception("%s: trust= failed", request.server)
                 return False

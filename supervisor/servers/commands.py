@@ -41,7 +41,7 @@ class Hasten(Command):
 
 
 class Authorised(Wake):
-    """Its tokens are others than those that were refused: start it afresh, if it still waits for that."""
+    """Its tokens changed after they were refused: start it again, if it still waits for that."""
 
 
 @define(eq=False)
@@ -70,7 +70,7 @@ class RefreshExpired(Command):
 
 
 class AnnounceRoots(Command):
-    """The host's roots are others: tell the server if it runs. Answered at once."""
+    """The host's roots changed: tell the server if it runs. Answered at once."""
 
 
 @define(eq=False)
@@ -130,7 +130,7 @@ class PendingCommands:
         _settle(now, self.for_next_tools, self.for_outcome)
 
     def refreshed(self, now: Snapshot, answers: int) -> None:
-        """The tools were fetched again, or could not be: for so many, who asked before that began."""
+        """The tools were fetched again, or could not be: answer the oldest requests for that, so many of them."""
         answered = self.for_tools[:answers]
         del self.for_tools[:answers]
         _settle(now, answered)
@@ -141,7 +141,7 @@ class PendingCommands:
         self.for_tools.clear()
 
     def ended(self, now: Snapshot) -> None:
-        """An incarnation has ended, and nobody had asked for that."""
+        """An incarnation has ended unasked."""
         _settle(now, self.for_next_tools)
         if now.state is ServerState.WAITING:
             self.replaced()

@@ -283,7 +283,7 @@ class Keeper:
             self._settings.notes.learn(era, answered=answered)
 
     async def _decide(self, reason: ExitReason) -> None:
-        """What follows an end that nobody asked for."""
+        """Follow up an end that was not asked for."""
         await self._show(self._machine.ended(reason, self._settings.redact))
         if reason.kind is ExitKind.PROBE_REFUSED:
             return
@@ -368,7 +368,7 @@ class Keeper:
         await self._show(self._machine.listed(self._now.definitions, review))
 
     def _review_at(self) -> float:
-        """When its tools are to be compared with their pins again because nobody could tell the last time."""
+        """When its tools are to be compared with their pins again because the pins could not be read the last time."""
         return self._settings.pins.again_at if self._now.state is ServerState.CONNECTED else math.inf
 
     async def _review_again(self) -> None:

@@ -67,7 +67,7 @@ class AwaitedTools:
 
     @property
     def expected(self) -> bool:
-        """Whether a server may yet bring tools that nobody knows: in a first attempt, or once it is started."""
+        """Whether a server may yet bring unknown tools: in a first attempt, or once it is started."""
         return bool(self._unsettled or self._unlisted)
 
     def claim_start(self, server: str) -> bool:
@@ -101,7 +101,7 @@ class AwaitedTools:
                 self._wake([OTHERS])
 
     def forget(self, server: str) -> None:
-        """This server is gone. Whoever forgets it notifies those who wait."""
+        """This server is gone. The caller notifies those who wait."""
         for servers in (self._unsettled, self._unlisted, self._starting):
             servers.discard(server)
 

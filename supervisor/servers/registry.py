@@ -109,7 +109,7 @@ class Follower(Protocol):
 
 
 class ServerRegistry:
-    """The snapshots of all servers, and what follows from them. Each change is one step: nobody sees a part of it.
+    """The snapshots of all servers, and what follows from them. Each change is one step: no part of it is seen alone.
 
     Args:
         settings: What holds for all servers.
@@ -266,7 +266,7 @@ class ServerRegistry:
         return Publication(old, before, servers, part, tools_changed, offers_changed, differing)
 
     def _publish_tools(self, publication: Publication) -> None:
-        """Tell which tools are others, and which are not what they were when they were first used."""
+        """Report which tools changed, and which differ from what they were when they were first used."""
         if publication.tools_changed is not None:
             self.events.publish(publication.tools_changed)
         for event in publication.offers_changed:

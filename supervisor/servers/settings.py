@@ -100,11 +100,11 @@ class SupervisorSettings:
     vault: Vault = field(factory=MemoryVault, repr=False)
     """Where tokens are kept."""
     trust: Trust | None = field(default=None, repr=False)
-    """Asked about an entry of a project's file that nobody has agreed to yet."""
+    """Asked about an entry of a project's file that is not trusted yet."""
     pins: PinMode = "report"
-    """What becomes of tools that are not what they were when they were first used."""
+    """What is done with tools that differ from what they were when they were first used."""
     telemetry: "Telemetry | None" = field(default=None, repr=False)
-    """Told of servers and calls; None if nobody listens."""
+    """Measures servers and calls; None if nothing is measured."""
     limiters: Mapping[str | None, StartLimiter] = field(factory=_start_limiters, init=False, repr=False)
     """Where first starts wait for their turn, by the kind of transport."""
     trust_gate: TrustGate = field(
@@ -144,7 +144,7 @@ class KeeperSettings:
     tokens: ServerVault
     """What authorises it."""
     log_in: Callable[[], Awaitable[Tokens]] | None
-    """Has a person authorise it; None: nobody is asked."""
+    """Asks a person to authorise it; None: no person is asked."""
 
     @classmethod
     def of(

@@ -13,7 +13,7 @@ class Subscriptions:
     """The open subscriptions of all servers. They outlast connections: what a server is subscribed to follows them."""
 
     _subscribe: Callable[[str, frozenset[str]], None]
-    """Called with a server and the URIs that are subscribed now, whenever these are others."""
+    """Called with a server and the URIs that are subscribed now, whenever these change."""
     _open: dict[str, dict[str, set[ResourceUpdates]]] = field(
         factory=dict[str, dict[str, set[ResourceUpdates]]], init=False
     )
@@ -36,12 +36,12 @@ class Subscriptions:
                     self._subscribe(server, frozenset(of_server))
 
     def deliver(self, update: ResourceUpdated) -> None:
-        """Give news of a resource to whoever wants them."""
+        """Report an update of a resource to its subscribers."""
         for updates in self._open.get(update.server, {}).get(update.uri, ()):
             updates.add(update)
 
     def end(self, server: str) -> None:
-        """The server is gone: nothing more comes of it."""
+        """The server is gone: no more updates come."""
         for subscribed in self._open.pop(server, {}).values():
             for updates in subscribed:
                 updates.finish()

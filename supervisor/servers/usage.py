@@ -1,4 +1,4 @@
-"""Who uses which server: its calls, counted from where they begin to where they end, and since when there are none."""
+"""The use of each server: its calls, counted from their begin to their end, and since when there are none."""
 
 import math
 from collections import Counter
@@ -35,7 +35,7 @@ class Usage:
             self._used_at.setdefault(server, -math.inf)
 
     def forget(self, server: str) -> None:
-        """It was removed: nothing of it is kept once nobody uses it."""
+        """It was removed: forget it once it has no calls."""
         self._configured.discard(server)
         self._drop_if_unused(server)
 

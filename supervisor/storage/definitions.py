@@ -125,7 +125,7 @@ def _decoding_steps(cached: bytes) -> Steps[Definitions]:
     """What `DefinitionCache` has encoded.
 
     Raises:
-        ValueError: These are none.
+        ValueError: These are not definitions.
     """
     from mcp_nursery.actors.session.lists import definitions_steps
 

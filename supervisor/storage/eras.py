@@ -16,7 +16,7 @@ from .worker import StoreWorker
 class EraMemory:
     """The era of one server: what earlier runs found, and what this one finds. For its keeper.
 
-    A server that was mute for a moment, and then answered `initialize`, may speak the modern era all the same: what its
+    A server that was mute for a moment, and then answered `initialize`, may still speak the modern era: what its
     silence says is believed for a day.
     """
 

@@ -49,7 +49,7 @@ class ToolPins:
     _own: MemoryStore = field(factory=MemoryStore)
     """Where they are kept instead of the store if the spec has no digest that lasts."""
     again_at: float = field(default=math.inf, init=False)
-    """When to review again because nobody could tell, on Trio's clock."""
+    """When to review again because the pins could not be read, on Trio's clock."""
     _delay: float = field(default=_AGAIN / 2, init=False)
 
     def of(self, spec: ServerSpec) -> "ToolPins":

@@ -77,7 +77,7 @@ def open_state_file(path: Path) -> sqlite3.Connection:
     """Open it, after making it if it is not there. Its owner sees to it that one thread at a time uses it.
 
     Raises:
-        UnusableFile: It or its folder is not this user's alone, or it is none of ours.
+        UnusableFile: It or its folder is not this user's alone, or it is another program's.
         OSError, sqlite3.Error: It cannot be opened.
     """
     make_folder(path.parent)

@@ -36,7 +36,7 @@ class EraNote:
 
 
 class StoreUnreadable(NurseryError):
-    """The user's state file cannot be used, and so nobody has agreed to anything, and nothing is known of tools."""
+    """The user's state file cannot be used: so nothing is trusted, and nothing is known of tools."""
 
 
 class Store(Protocol):
@@ -52,7 +52,7 @@ class Store(Protocol):
         """What is done in the block is written down together, when it is left: none of it holds before.
 
         Raises:
-            StoreUnreadable: On leaving: nothing of it could be written down.
+            StoreUnreadable: On leaving: none of it could be written.
         """
         ...
 
@@ -83,11 +83,11 @@ class Store(Protocol):
         ...
 
     def forget_process(self, marker: str) -> None:
-        """Nobody of the tree is left."""
+        """No process of the tree is left."""
         ...
 
     def adopt_orphans(self, host: HostProcess, *, but: str | None) -> list[Orphan]:
-        """The trees of hosts of this machine that are gone. They are this host's from now on: nobody else gets them.
+        """The trees of hosts of this machine that are gone. They belong to this host then: no other host gets them.
 
         Args:
             host: This host.

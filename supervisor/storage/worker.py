@@ -36,7 +36,7 @@ BATCH = 256
 @define(eq=False)
 class _Job:
     work: Callable[[Store], None] | None
-    """None once nobody wants it any more."""
+    """None once it is not wanted any more."""
     done: trio.Event = field(factory=trio.Event)
     refusal: StoreUnreadable | None = None
 
@@ -96,7 +96,7 @@ class StoreWorker:
     # -- processes: a `Ledger` ------------------------------------------------------------------------------------
 
     async def starting(self, marker: str) -> None:
-        """Record that this host is about to start a process tree; returns all the same if that is not possible."""
+        """Record that this host is about to start a process tree; returns even if that is not possible."""
 
         def record(store: Store) -> None:
             if self._host is not None:

@@ -78,7 +78,7 @@ def about_request(server: Attributes, method: str, target: str | None) -> Attrib
 
 
 def span_name(method: str, target: str | None) -> str:
-    """Of a request. A resource is none of few: its URI does not belong there."""
+    """Of a request. A resource's URI does not belong there: there may be any number of them."""
     return f"{method} {target}" if target is not None and method in TARGETS else method
 
 

@@ -56,7 +56,7 @@ class Life:
     usable: bool = True
     """False: what it refuses is not worth retrying, like a command that does not exist."""
     needs_auth: bool = False
-    """It ends for want of authorisation, whether it refuses or dies."""
+    """It ends because authorisation is missing, whether it refuses or dies."""
     connects_after: float = 0.0
     """The time before its first answer."""
     mute: bool = False

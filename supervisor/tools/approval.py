@@ -58,7 +58,7 @@ class ApprovalRules:
     """
 
     denied: Sequence[str] = field(default=(), converter=several)
-    """Never called, and nobody is asked."""
+    """Never called, and never asked about."""
     always_ask: Sequence[str] = field(default=(), converter=several)
     """Asked every time, whatever was allowed before."""
     allowed: Sequence[str] = field(default=(), converter=several)

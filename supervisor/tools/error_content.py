@@ -1,4 +1,4 @@
-"""A failure as a model is told of it: what happened, whether to try again, what to do instead. Pure."""
+"""A failure in words for a model: what happened, whether to try again, what to do instead. Pure."""
 
 import json
 from typing import Any, Final

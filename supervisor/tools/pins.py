@@ -181,7 +181,7 @@ class Pin:
 
     text: str
     differs: str | None = None
-    """What it was last seen to be, if that is something else and was not accepted yet."""
+    """What it was when last seen, if that differs and was not accepted yet."""
 
     def seen(self, text: str) -> "Pin":
         """The pin after the tool was seen to be this."""
@@ -251,7 +251,7 @@ def check_pinned(text: object) -> str:
     """A text as of `pinned_text` that was read from somewhere.
 
     Raises:
-        UnusablePins: It is none.
+        UnusablePins: It is not a valid pin.
     """
     try:
         if isinstance(text, str) and isinstance(json.loads(text), dict):
@@ -265,6 +265,6 @@ def repinned(text: object) -> str:
     """The text of `pinned_text` for what an earlier version pinned as this.
 
     Raises:
-        UnusablePins: That is none.
+        UnusablePins: That is not a valid pin.
     """
     return _all_of(fingerprint(json.loads(check_pinned(text))))

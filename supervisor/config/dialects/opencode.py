@@ -41,7 +41,7 @@ _SAYS_WHAT = {"type", "command", "url", "enabled"}
 def servers(mcp: Mapping[str, Any]) -> Mapping[str, Any]:
     """The entries under `mcp`: OpenCode 2 has them in `servers`, and reads those of OpenCode 1 beside it too.
 
-    An entry that does nothing but switch off a server, one that its user's organisation offers, is none.
+    An entry that only switches off a server, which its user's organisation offers, is left out.
     """
     nested = as_object(mcp.get("servers"))
     found = mcp

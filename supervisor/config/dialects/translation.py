@@ -18,7 +18,7 @@ class Translation:
     """What an entry says, and which of its words became which of ours."""
 
     own: dict[str, Any]
-    """The entry with our keys. Keys that nobody knows stay."""
+    """The entry with our keys. Unknown keys stay."""
     words: dict[str, str] = field(factory=dict[str, str])
     """The file's key by ours, where they differ: errors name what stands in the file."""
 
