@@ -12,6 +12,8 @@ from mcp_nursery.actors.reply import Ask, IdleLimit, NoticeCallback, Relay, Repl
 
 from .others import OtherCall, Place
 
+__all__ = ["RelayedResult"]
+
 _NAMED_BY: Final = {CALL_TOOL: "name", "prompts/get": "name", "resources/read": "uri"}
 """By method: the parameter that says what a request is about."""
 

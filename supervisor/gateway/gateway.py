@@ -74,6 +74,7 @@ class Gateway:
 
     def __init__(self, supervisor: Supervisor, nursery: trio.Nursery) -> None:
         self.supervisor: Final = supervisor
+        """Whose servers it offers."""
         self._held = HeldCalls(nursery)
         self._sessions: set[Session] = set()
         self._listeners: set[Listener] = set()

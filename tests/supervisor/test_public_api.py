@@ -34,8 +34,8 @@ PUBLIC_MODULES = [
     *(
         f"mcp_nursery.supervisor.{name}"
         for name in (
-            *("approval", "callbacks", "calls.fan_out", "config", "errors", "events", "resources"),
-            *("security.redaction", "spec", "status", "stderr", "testing", "toolset"),
+            *("approval", "callbacks", "calls.fan_out", "calls.relayed", "config", "errors", "events"),
+            *("gateway", "resources", "security.redaction", "spec", "status", "stderr", "testing", "toolset"),
         )
     ),
 ]
