@@ -10,7 +10,6 @@ import trio
 from attrs import define, field
 
 from mcp_nursery.actors.fairness import by_turns
-from mcp_nursery.actors.jsonrpc.codec import decode
 from mcp_nursery.actors.limits import MOST_KEPT
 from mcp_nursery.actors.messages import NOTHING_DECLARED, Definitions
 from mcp_nursery.actors.pieces import Steps
@@ -127,6 +126,7 @@ def _decoding_steps(cached: bytes) -> Steps[Definitions]:
     Raises:
         ValueError: These are not definitions.
     """
+    from mcp_nursery.actors.jsonrpc.codec import decode
     from mcp_nursery.actors.session.lists import definitions_steps
 
     if not cached:
