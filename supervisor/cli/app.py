@@ -177,6 +177,9 @@ def serve(
         str | None,
         typer.Option(metavar="HOST:PORT", help="Serve over HTTP, at /mcp, and not on standard streams. Port 0: any."),
     ] = None,
+    hold: Annotated[
+        float, typer.Option(metavar="SECONDS", help="What a call waits for its client to come back with answers.")
+    ] = 300.0,
     drain: Annotated[float, typer.Option(metavar="SECONDS", help="What calls under way may take after SIGTERM.")] = 5.0,
     verbose: Verbose = False,
 ) -> None:
@@ -184,7 +187,7 @@ def serve(
     from .serve import Serving
     from .serve import serve as serve_servers
 
-    serving = Serving(tuple(command or ()), template=template, timeout=timeout, http=http, drain=drain)
+    serving = Serving(tuple(command or ()), template=template, timeout=timeout, http=http, hold=hold, drain=drain)
     options = _options(config, no_project=no_project, trust=trust, verbose=verbose)
     _execute(lambda options: serve_servers(options, serving), options)
 

@@ -17,6 +17,7 @@ from mcp_nursery.actors.process.command import INHERITED
 from mcp_nursery.supervisor import ServerSpec, StdioTransport, open_supervisor
 from mcp_nursery.supervisor.config import Config
 from mcp_nursery.supervisor.gateway import Gateway, gateway_callbacks, open_gateway, serve_stdio
+from mcp_nursery.supervisor.gateway.held import HOLD
 from mcp_nursery.supervisor.gateway.web_server import bound, serve_http
 
 from .failures import OK
@@ -43,6 +44,8 @@ class Serving:
     """Seconds for one call to a server."""
     http: str | None = None
     """Where to listen, as `HOST:PORT`; None: a client on standard streams."""
+    hold: float = HOLD
+    """Seconds that a call waits for its client to come back with answers."""
     drain: float = 5.0
     """Seconds that calls under way may take after SIGTERM."""
 
@@ -50,6 +53,7 @@ class Serving:
 def serve(options: Options, serving: Serving) -> int:
     """Serve until the client closes its end, or SIGTERM comes: both are the normal end."""
     check_setting("timeout", serving.timeout, seconds_or_none)
+    check_setting("hold", serving.hold, seconds_or_none)
     check_setting("drain", serving.drain, seconds_or_none)
     if serving.command and options.config:
         raise ConfigError("a command and --config cannot be given together", field="command")
@@ -71,7 +75,7 @@ def serve(options: Options, serving: Serving) -> int:
                 open_supervisor(
                     given, callbacks=gateway_callbacks(), template=serving.template, gate=GATE
                 ) as supervisor,
-                open_gateway(supervisor) as gateway,
+                open_gateway(supervisor, hold=serving.hold) as gateway,
             ):
                 if listening is None:
                     await _serve_client(gateway, only, serving.drain, stop)

@@ -16,6 +16,7 @@ from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, REQUEST_
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
+from mcp_nursery.actors.argument_checks import check_argument, seconds_or_none
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import (
     CallError,
@@ -37,7 +38,7 @@ from ..tools.error_content import error_content
 from .catalogues import All, One, Place, View
 from .downstream import Incoming, Listener, Session
 from .eras import Json, bridged, discovered, envelope, initialized, is_modern, server_info_of
-from .held import HeldCall, HeldCalls, bare
+from .held import HOLD, HeldCall, HeldCalls, bare
 
 logger: Final = logging.getLogger(__name__)
 
@@ -72,10 +73,10 @@ def gateway_callbacks() -> Callbacks:
 class Gateway:
     """Serves a supervisor, all its servers or one of them, to any number of clients. Made by `open_gateway`."""
 
-    def __init__(self, supervisor: Supervisor, nursery: trio.Nursery) -> None:
+    def __init__(self, supervisor: Supervisor, nursery: trio.Nursery, hold: float) -> None:
         self.supervisor: Final = supervisor
         """Whose servers it offers."""
-        self._held = HeldCalls(nursery)
+        self._held = HeldCalls(nursery, hold)
         self._sessions: set[Session] = set()
         self._listeners: set[Listener] = set()
         self._changed: dict[tuple[str, str], set[str]] = {}
@@ -340,14 +341,23 @@ class Gateway:
 
 
 @asynccontextmanager
-async def open_gateway(supervisor: Supervisor) -> AsyncGenerator[Gateway, None]:
+async def open_gateway(supervisor: Supervisor, *, hold: float = HOLD) -> AsyncGenerator[Gateway, None]:
     """A gateway in front of a supervisor, for as long as the block lasts.
 
     The supervisor is opened with `callbacks=gateway_callbacks()`, or its servers are offered nothing that a client can
     be asked.
+
+    Args:
+        supervisor: What is served.
+        hold: Seconds that a call waits for its client to come back with answers. A client that never does keeps its
+            call under way for so long, and over stdio an older server can ask no other client meanwhile.
+
+    Raises:
+        ValueError: `hold` is no number of seconds.
     """
+    check_argument("hold", hold, seconds_or_none)
     async with open_bare_nursery() as nursery:
-        gateway = Gateway(supervisor, nursery)
+        gateway = Gateway(supervisor, nursery, hold)
         await nursery.start(gateway.run)
         yield gateway
         nursery.cancel_scope.cancel()

@@ -141,8 +141,9 @@ class HeldCall:
 class HeldCalls:
     """The calls whose clients are to come back, by what they were told to bring."""
 
-    def __init__(self, nursery: trio.Nursery) -> None:
+    def __init__(self, nursery: trio.Nursery, hold: float) -> None:
         self._nursery = nursery
+        self._hold = hold
         self._held: dict[str, tuple[HeldCall, trio.CancelScope]] = {}
 
     def __len__(self) -> int:
@@ -187,7 +188,7 @@ class HeldCalls:
 
     async def _expire(self, state: str, call: HeldCall, scope: trio.CancelScope) -> None:
         """The client has some time to come back; then its call is given up."""
-        with trio.move_on_after(HOLD), scope:
+        with trio.move_on_after(self._hold), scope:
             await trio.sleep_forever()
         if self._held.pop(state, None) is not None:
             call.scope.cancel()
