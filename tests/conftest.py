@@ -4,6 +4,7 @@ Hypothesis has the profile `quick`, and `thorough` where CI=true or HYPOTHESIS_P
 folders of a user of their own: nothing here reads or writes what the developer's mcp-nursery remembers.
 """
 
+import gc
 import itertools
 import logging
 import os
@@ -58,6 +59,17 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.slow)
             if not CI:
                 item.add_marker(pytest.mark.skip(reason="runs where CI=true"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Keep the garbage collector away from the thousands of tests, which live as long as the session."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)

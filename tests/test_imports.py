@@ -1,6 +1,7 @@
 """Imports run one way: no module leads back to itself, also not by an import that only type checkers follow."""
 
 import ast
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -26,6 +27,7 @@ def names_imported(source: str, package: str) -> set[str]:
     return found
 
 
+@cache
 def import_graph() -> dict[str, set[str]]:
     modules = {name_of(path): path for path in SOURCES}
     packages = {name: name if path.name == "__init__.py" else name.rpartition(".")[0] for name, path in modules.items()}

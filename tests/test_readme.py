@@ -36,6 +36,7 @@ def run(script: Path, *options: str, given: str = "") -> subprocess.CompletedPro
     )
 
 
+@pytest.mark.slow
 def test_the_embedding_example_runs(tmp_path: Path) -> None:
     script = tmp_path / "example.py"
     script.write_text(EXAMPLES[0])

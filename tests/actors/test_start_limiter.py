@@ -1,5 +1,6 @@
 """L15: how many first starts are under way at once."""
 
+import pytest
 import trio
 
 from mcp_nursery.actors.start_limiter import PATIENCE, StartLimiter
@@ -69,6 +70,7 @@ async def test_who_stops_waiting_takes_no_place(autojump_clock):
     assert trio.current_time() == 1
 
 
+@pytest.mark.slow
 async def test_fifty_servers_all_connect_three_at_a_time(autojump_clock):
     """L15, Q8: a start takes 1.5 s; the wait for a place does not count against the connect timeout of 2 s."""
     servers = [ScriptedServer(Life(connects_after=1.5, modern=False)) for _ in range(50)]

@@ -104,6 +104,7 @@ def test_any_bytes(file: Path, content: bytes) -> None:
     load(file, content)
 
 
+@pytest.mark.slow
 @given(documents(anything, text), st.data())
 def test_any_damage_to_a_file(file: Path, document: Any, data: st.DataObject) -> None:
     content = json.dumps(document).encode()

@@ -49,6 +49,7 @@ SAID = (
 words = st.sampled_from([*SAID.split(), "\n", "\\n", "<b>", "\\u0049", "\u3000", "\u200b", "\x85", "\ufeff", "\u2014"])
 
 
+@pytest.mark.slow
 @given(signs | st.lists(words, max_size=15).map(" ".join), st.data())
 def test_the_quick_search_finds_what_the_plain_one_finds(text: str, data: st.DataObject) -> None:
     """T12: no more and no less, in sentences that are signs, in such with a character lost, put in or changed, and
@@ -99,6 +100,7 @@ NEARLY = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", NEARLY)
 def test_it_takes_time_linear_in_the_text(unit):
     """T12: ten times the text, about ten times the time, not a hundred; also where much looks like a sign's end."""

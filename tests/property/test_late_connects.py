@@ -1,5 +1,6 @@
 """The time to connect is over at every step of a start: the server is started again, whatever was under way."""
 
+import pytest
 import trio
 import trio.testing
 
@@ -34,6 +35,7 @@ async def connected(supervisor) -> bool:
     return False
 
 
+@pytest.mark.slow
 def test_the_time_to_connect_is_over_at_any_step():
     """L4: told so in the step in which it had connected, its keeper was to start it again at the end of time."""
     step, is_over = 0, False

@@ -3,6 +3,7 @@
 import json
 from contextlib import suppress
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -30,6 +31,7 @@ async def refuses(arguments):
     raise Refusal(-32602, json.dumps(arguments), arguments)
 
 
+@pytest.mark.slow
 @given(
     secret=secrets,
     tool=st.sampled_from(["gives", "says", "fails", "refuses", "dies"]),

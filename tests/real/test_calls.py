@@ -227,6 +227,7 @@ async def test_a_hundred_bursts_of_progress():
             assert seen == [*((step, f"step {step}") for step in range(20)), "done"]
 
 
+@pytest.mark.slow
 @timely
 async def test_a_wedged_server_holds_nobody():
     """Q32, R4: the child reads no more, and every caller returns when it said it would; other servers go on."""
@@ -271,6 +272,7 @@ async def test_a_wedged_server_holds_nobody():
     in_time(time.monotonic() - left, 5.0)
 
 
+@pytest.mark.slow
 async def test_a_stalled_server_is_busy_and_others_are_as_fast_as_before():
     """Q19, R10: 1000 calls of it: 512 wait, 488 are told at once; five calls of another still run side by side."""
     outcomes = []

@@ -8,6 +8,7 @@ from mcp_nursery.supervisor.status import ServerState
 from .harness import Tree, eventually, is_alive, lab, next_state, status_of, supervised
 
 
+@pytest.mark.slow
 async def test_an_idle_process_is_gone_and_the_next_call_starts_another(journal):
     """G8: with its descendants; a call longer than the limit is not cut off."""
     async with supervised(lab(journal=journal, stop_idle_after=0.5)) as supervisor, supervisor.events() as events:

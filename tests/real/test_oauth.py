@@ -21,6 +21,8 @@ from mcp_nursery.supervisor.storage.sqlite import SqliteStore
 from .harness import next_state, status_of, supervised
 from .oauth_server import OAuthServer, Person
 
+pytestmark = pytest.mark.slow
+
 S = ServerState
 
 

@@ -93,6 +93,7 @@ async def test_orders_that_cross_each_other(journal):
         assert status_of(supervisor).state is ServerState.STOPPED
 
 
+@pytest.mark.slow
 async def test_idle_servers_cost_nothing():
     """Q30: less than 0.1 s of processor time in a second for five of them."""
     async with supervised(*(lab(f"s{number}") for number in range(5))) as supervisor:
@@ -103,6 +104,7 @@ async def test_idle_servers_cost_nothing():
         assert all(status.state is ServerState.CONNECTED for status in supervisor.status())
 
 
+@pytest.mark.slow
 async def test_servers_that_were_lost_cost_nothing_either():
     """Q30: while one waits for its restart, another has failed and a third was stopped."""
     specs = [lab("waits", policy=None), lab("fails", policy=None, restart="temporary"), lab("stops", policy=None)]

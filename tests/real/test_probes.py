@@ -12,6 +12,7 @@ from ..timely import in_time, timely
 from .harness import lab, next_state, status_of, supervised
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("way", "extra"),
     [("silent", 0), ("error", 0), ("nonsense", 0), ("exit", 1), ("exit_late", 1), ("refuse", 0)],
@@ -41,6 +42,7 @@ async def test_the_probe_costs_no_attempt(journal):
         assert status_of(supervisor).max_attempts == 1
 
 
+@pytest.mark.slow
 async def test_a_mute_probe_is_remembered_although_the_attempt_failed(journal):
     """Q23: it greets and exits; later starts do not probe again."""
     flags = {"probe": "silent", "greet": "4"}

@@ -33,6 +33,7 @@ def open_files():
     return sorted(os.readlink(link).split(":")[0] for link in links if os.path.lexists(link))
 
 
+@pytest.mark.slow
 @timely
 async def test_a_loss_while_idle_is_noticed_and_mended(journal):
     """L6: within 0.5 s; started again 2 s after that; the next call works."""
@@ -69,6 +70,7 @@ async def test_a_loss_is_noticed_although_somebody_holds_the_pipe():
         in_time(lost.at - killed_at, 0.5)
 
 
+@pytest.mark.slow
 async def test_a_server_that_always_fails_is_tried_four_times(journal):
     """L3: by a ladder of the default's shape, a twentieth of its height, then never again."""
     delays = [0.1, 0.25, 0.75]

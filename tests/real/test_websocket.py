@@ -16,6 +16,8 @@ from ..timely import in_time, timely
 from .harness import next_state, outcome_of, status_of, supervised
 from .websockets import at, lab_process
 
+pytestmark = pytest.mark.slow
+
 ONCE = RestartPolicy(delays=[])
 BIG = {"text": "x" * (16 << 20)}
 """More than the kernel's buffers hold, so that its write begins and does not end."""

@@ -121,6 +121,7 @@ async def test_a_server_runs_in_the_context_of_the_block_whoever_adds_it(autojum
 # -- calls --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_what_is_said_not_to_be_sent_was_not_executed():
     """On a loop that is held up a call's time may be over at any of its steps; in real time, for it is about that."""
     ledger: list[str] = []

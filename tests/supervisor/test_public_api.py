@@ -114,6 +114,7 @@ def test_importing_is_lazy(module):
     assert python(code) == "[]"
 
 
+@pytest.mark.slow
 def test_errors_and_specs_come_without_the_sdk():
     """What a program needs to describe its servers and catch errors does not load `mcp`."""
     code = "import sys; from mcp_nursery.supervisor import ServerSpec, StdioTransport, RestartPolicy, NurseryError"

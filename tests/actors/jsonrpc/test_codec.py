@@ -145,6 +145,7 @@ json_values = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(json_values)
 def test_json_values_come_back_as_they_were(value):
     assert parsed(codec.encode(value)) == value

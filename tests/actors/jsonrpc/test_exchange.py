@@ -6,6 +6,7 @@ About 2,000 calls in the quick profile. Every frame carries a token that no othe
 import math
 from random import Random
 
+import pytest
 import trio
 from attrs import define, field
 from hypothesis import given
@@ -205,6 +206,7 @@ def check(this, tokens):
     assert not any(isinstance(key, ReplySlot) and key.abandoned for key in queued)
 
 
+@pytest.mark.slow
 @given(st.integers(0, 2**32), st.random_module())
 def test_every_call_has_one_outcome_of_its_own_and_nothing_is_left_over(seed, schedule):
     trio.run(exchange, seed, clock=MockClock(autojump_threshold=0))

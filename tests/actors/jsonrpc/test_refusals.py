@@ -148,6 +148,7 @@ async def test_a_notification_that_takes_long_to_understand_is_dropped_but_for_a
     assert await notices.get() == (TOOLS, None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("frame", "least"),
     [

@@ -123,6 +123,7 @@ async def test_a_grandchild_goes_though_the_leader_died_first(child, gone, place
     assert trio.current_time() - leaving < LONG / 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("behaviour", "least"), [("sleeps", 0.6), ("ignores_all", 1.2)])
 @timely
 async def test_who_is_forked_during_the_termination_goes_too(child, gone, behaviour, least):
@@ -187,6 +188,7 @@ async def test_a_cancelled_start_leaves_no_process(child):
     assert {one for one in psutil.Process().children() if one not in before} == set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("behaviour", [("ignores_all",), ("parent", "ignores_all", "elsewhere")], ids=["eof", "term"])
 async def test_a_host_that_is_stopped_in_one_step_takes_the_others_all_the_same(child, gone, caplog, behaviour):
     """L11, Q1: a Ctrl-Z longer than the whole close takes nothing from those who are to be killed after it."""
@@ -225,6 +227,7 @@ async def test_twenty_stubborn_children_close_in_one_grace_period(child):
     in_time(time.process_time() - busy, 0.5)
 
 
+@pytest.mark.slow
 @timely
 async def test_who_waited_for_its_turn_while_the_host_left_is_ended_with_the_others(child):
     """C: the last of a thousand is not two grace periods later than the first; half of each it has in any case."""
@@ -346,6 +349,7 @@ def no_proc(monkeypatch):
     monkeypatch.setattr(table, "_read_stat", lambda _: None)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_proc")
 @pytest.mark.parametrize(
     ("behaviour", "steps", "signalled"), [("polite", 0, 0), ("ignores_eof", 1, -15), ("ignores_all", 2, -9)]
@@ -358,6 +362,7 @@ async def test_without_a_process_table_the_group_is_ended(child, behaviour, step
     assert code == signalled
 
 
+@pytest.mark.slow
 @timely
 async def test_a_tree_that_outlives_sigkill_is_left_behind_and_reported(child, monkeypatch, caplog):
     # No process does so at will: the look at the process table sees one that is not there.

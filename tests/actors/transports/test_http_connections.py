@@ -235,6 +235,7 @@ async def test_who_is_told_that_a_call_was_given_up(era):
         assert told == ([given_up.slot.request_id] if era == HANDSHAKE else [])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("was_open", [True, False])
 async def test_a_stream_that_its_session_had_and_that_is_not_found_any_more(was_open):
     """The server has forgotten the session, as one does that was started again: noticed at once, not by a probe. One

@@ -340,6 +340,7 @@ async def test_a_stream_without_authorisation():
 # how a mute server is given up
 
 
+@pytest.mark.slow
 @bodies
 async def test_a_mute_post_is_given_up_and_its_server_told(wire, monkeypatch):
     """P6, Q16: by the POST's own limit, unless the caller has set one."""

@@ -403,6 +403,7 @@ async def test_a_tls_handshake_that_hangs_is_left_when_told():
     assert scope.cancelled_caught
 
 
+@pytest.mark.slow
 async def test_each_connection_is_its_own():
     async def say(stream):
         await accept(stream)

@@ -145,6 +145,7 @@ async def test_a_flood_of_pings_from_a_peer_that_does_not_read_takes_no_memory()
         nursery.cancel_scope.cancel()
 
 
+@pytest.mark.slow
 async def test_pings_are_answered():
     heard = trio.Event()
 
@@ -207,6 +208,7 @@ async def test_a_server_that_leaves_in_the_packet_of_the_handshake(said, heard):
                 assert (await opened.loss()).message == "the connection ended without a close frame"
 
 
+@pytest.mark.slow
 async def test_a_handshake_byte_by_byte():
     async def say(stream):
         for byte in await acceptance(stream) + frame(TEXT, b"slow"):

@@ -197,6 +197,7 @@ async def test_who_waits_for_too_long_gives_up_and_who_is_cancelled_leaves(no_ri
         pass
 
 
+@pytest.mark.slow
 async def test_what_another_host_writes_is_noticed(no_ring, tmp_path):
     tmp_path.chmod(0o700)
     one, other = (TokenFolder(tmp_path / "tokens").store(KEY) for _ in range(2))

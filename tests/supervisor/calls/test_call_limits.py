@@ -51,6 +51,7 @@ async def test_the_default_limits(autojump_clock):
         nursery.cancel_scope.cancel()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lazy", [False, True], ids=["quiet", "lazy"])
 async def test_a_thousand_callers_in_one_tick(autojump_clock, lazy):
     """R10: 1000 callers of 10 idle servers all get through; each server was started once."""
@@ -117,6 +118,7 @@ async def test_no_head_of_line(autojump_clock):
         assert trio.current_time() == 0.5
 
 
+@pytest.mark.slow
 async def test_nothing_of_a_call_is_kept_by_an_idle_server():
     """Q31: what a caller has let go of is gone, however large it was: arguments, frame and result."""
     large = "x" * (8 << 20)

@@ -246,6 +246,7 @@ def unwanted_after(count: int) -> Callable[..., Any]:
 # -- limits ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_a_thousand_calls_of_twenty_servers(autojump_clock):
     servers = [ScriptedServer() for _ in range(20)]
     async with open_supervisor([spec(one, f"s{n}") for n, one in enumerate(servers)]) as supervisor:

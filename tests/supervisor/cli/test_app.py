@@ -27,6 +27,7 @@ def test_without_a_command_it_helps_and_fails(cli):
     assert "Usage" in ran.out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("args", [["--help"], ["call", "--help"], ["fan-out", "--help"]])
 def test_help_loads_nothing_heavy(args):
     code = (
@@ -132,6 +133,7 @@ def test_no_colours_with_no_color(tty, lab, monkeypatch):
     assert not COLOUR.search(ran.out)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "args", [["status"], *(pytest.param(args, marks=pytest.mark.slow) for args in (["tools", "--json"], ["demo"]))]
 )

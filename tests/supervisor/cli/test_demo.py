@@ -65,6 +65,7 @@ def test_on_a_terminal(tty):
         assert words in ran.out
 
 
+@pytest.mark.slow
 def test_in_words(cli):
     ran = cli("demo")
     assert ran.code == 0

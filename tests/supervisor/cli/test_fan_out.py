@@ -67,6 +67,7 @@ def test_a_quorum_that_is_never_reached(cli, two):
     assert (ran.code, len(ran.json["outcomes"])) == (0, 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("args", "code", "kind"),
     [

@@ -73,6 +73,7 @@ def test_the_verbose_log_has_every_line(cli, config, caplog):
     assert len(said) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["logs", "call"])
 def test_a_timeout_quotes_what_was_said_meanwhile(cli, config, command):
     more = ["--server", "lab", "--yes"] if command == "call" else []

@@ -308,6 +308,7 @@ def curious(project, recorder, monkeypatch):
     return recorder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command",
     [["status"], ["tools"], ["check"], ["call", "x", "--server", "http0u", "--yes"]],

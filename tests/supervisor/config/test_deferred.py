@@ -245,6 +245,7 @@ async def test_outputs(command, value):
     assert await output_of(command, "/") == value
 
 
+@pytest.mark.slow
 @timely
 async def test_a_command_that_hangs(tmp_path, monkeypatch):
     """K9: ended with all it started, also when its own shell has gone before."""

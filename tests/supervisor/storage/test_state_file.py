@@ -247,6 +247,7 @@ def change_together(store, then):
         then()
 
 
+@pytest.mark.slow
 def test_while_another_process_writes(store, file):
     """Who only reads is not held up by it, together or not; who writes is refused after a second, and says why."""
     store.agree(REQUEST)
@@ -260,6 +261,7 @@ def test_while_another_process_writes(store, file):
     assert store.pin("s", "d", DECLARED) == DECLARED
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("opened", [True, False])
 def test_what_is_done_together_waits_once_for_another_process(store, file, opened):
     """Each job would wait for a second of its own, and each server starts after several of them."""

@@ -280,6 +280,7 @@ async def test_what_waits_is_done_together():
         assert store.ways <= 1000 / BATCH + 3
 
 
+@pytest.mark.slow
 async def test_how_many_others_wait_does_not_count(monkeypatch):
     """Nobody is refused while the store gets on with its work, however long all of it takes."""
     monkeypatch.setattr(worker_module, "PATIENCE", 1.0)
