@@ -2,6 +2,7 @@
 that answers, hangs and recovers, under any schedule. Times are integers, so that they compare with ==.
 """
 
+import pytest
 import trio
 from attrs import define, field, frozen
 from hypothesis import given
@@ -212,6 +213,7 @@ class Host:
             assert ("closed" if stands is None else stands.state) == (stood[-1] if stood else "closed")
 
 
+@pytest.mark.slow
 @given(
     callers=callers,
     turns=turns,

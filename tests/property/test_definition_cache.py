@@ -124,6 +124,7 @@ def wanted(statuses, plans) -> set[tuple[str, str, bool]]:
     return offered
 
 
+@pytest.mark.slow
 @given(plans=PLANS, gate=st.sampled_from([0, 0.25, 2.0]), wait_for=st.sampled_from(["all", "uncached"]))
 @settings(max_examples=60, deadline=None)
 def test_what_is_offered_follows_from_snapshots_and_cache(plans, gate, wait_for):

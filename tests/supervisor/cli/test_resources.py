@@ -86,6 +86,7 @@ def test_a_text(cli, library):
     assert said["output"] is None
 
 
+@pytest.mark.slow
 def test_the_first_that_has_it_is_asked(cli, config):
     """However long it takes to start."""
     late = {"command": "/bin/sh", "args": ["-c", 'sleep 2; exec "$0" "$@"', LIBRARY["command"], *LIBRARY["args"]]}
@@ -93,6 +94,7 @@ def test_the_first_that_has_it_is_asked(cli, config):
     assert ran.json["server"] == "late"
 
 
+@pytest.mark.slow
 def test_what_is_binary(cli, library, tmp_path):
     """It is described, or goes into a file as it is; so does a text."""
     described = cli("read", "note://picture", "--config", library)
@@ -133,6 +135,7 @@ def test_a_prompt(cli, library):
     assert (said["server"], said["prompt"], said["signals"]) == ("library", "summarise", [])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "failure", "said"),
     [
@@ -156,6 +159,7 @@ def test_what_goes_wrong(cli, library, command, failure, said):
     assert said in ran.json["error"]["message"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [["read", "note://today"], ["read", "note://today", "--server", "library"]])
 def test_a_project_that_nobody_has_trusted(cli, tmp_path, monkeypatch, command):
     """Nothing is started; `--trust` says that it may."""
