@@ -541,6 +541,7 @@ class Supervisor:
 
         Raises:
             UnknownServer: On entering: no server of that name.
+            ConfigError: On entering: its servers are borrowed.
             SupervisorClosed: On entering: the block was left.
         """
         self._servers.snapshot(server)
