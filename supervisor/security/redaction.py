@@ -32,6 +32,9 @@ MAX_DEPTH: Final = 64
 
 MAX_SAID: Final = 100_000
 """Characters of what a server says that are kept: secrets are looked for at two million a second."""
+_LONG: Final = 256
+"""Characters of a value from which on it is looked for by itself: to make a pattern takes a microsecond for each, and
+each token that is renewed makes another."""
 _MARGIN: Final = 10_000
 """Characters before a cut that are not shown: they may be the beginning of a secret that was cut apart."""
 
@@ -41,9 +44,6 @@ name, a version, a title, of which each server has some when it is connected."""
 
 _SHORT: Final = 4096
 """Characters that are looked at in one go: two milliseconds."""
-
-_LONGEST_FORM: Final = 12
-"""Characters that one character of a value takes at most, in any form: in percent, or in JSON's escapes."""
 
 _CONFIGURED = "[REDACTED:config]"
 _PATTERNS = [
@@ -63,8 +63,21 @@ class Redactor:
 
     _values: tuple[str, ...] = field(default=(), repr=False, eq=False)
     """What was configured, told last first."""
-    _configured: re.Pattern[str] | None = field(
-        default=Factory(lambda self: _compiled(self._values), takes_self=True), init=False, repr=False, eq=False
+    _spelled: tuple[str, ...] = field(
+        default=Factory(lambda self: _spelled(self._values), takes_self=True), init=False, repr=False, eq=False
+    )
+    """As it may be quoted, the longest first."""
+    _long: tuple[str, ...] = field(
+        default=Factory(lambda self: tuple(form for form in self._spelled if len(form) >= _LONG), takes_self=True),
+        init=False,
+        repr=False,
+        eq=False,
+    )
+    _short: re.Pattern[str] | None = field(
+        default=Factory(lambda self: _compiled(self._spelled[len(self._long) :]), takes_self=True),
+        init=False,
+        repr=False,
+        eq=False,
     )
 
     @classmethod
@@ -100,10 +113,15 @@ class Redactor:
             return self
         return type(self)(tuple(dict.fromkeys((*found, *self._values[:MAX_EARLIER]))))
 
+    def _without_configured(self, text: str) -> str:
+        if len(text) >= _LONG:
+            for form in self._long:
+                text = text.replace(form, _CONFIGURED)
+        return text if self._short is None else self._short.sub(_CONFIGURED, text)
+
     def text(self, text: str) -> str:
         """The text without secrets."""
-        if self._configured is not None:
-            text = self._configured.sub(_CONFIGURED, text)
+        text = self._without_configured(text)
         if len(text) < _SHORTEST and ":" not in text and "=" not in text:
             return text
         for pattern, mark in _PATTERNS:
@@ -121,8 +139,7 @@ class Redactor:
         """As `text`, one kind of secret after the other."""
         if len(text) <= _SHORT:
             return self.text(text)
-        if self._configured is not None:
-            text = self._configured.sub(_CONFIGURED, text)
+        text = self._without_configured(text)
         for pattern, mark in _PATTERNS:
             yield
             text = pattern.sub(mark, text)
@@ -130,11 +147,14 @@ class Redactor:
 
     def finds_configured(self, text: str) -> Steps[bool]:
         """Whether one of the values that it was made for stands in the text, in any form. In pieces."""
-        if self._configured is None:
+        if not self._spelled:
             return False
-        overlap = _LONGEST_FORM * max(map(len, self._values))
+        overlap = len(self._spelled[0])
         for start in range(0, len(text), SMALL):
-            if self._configured.search(text, max(0, start - overlap), start + SMALL) is not None:
+            first, end = max(0, start - overlap), start + SMALL
+            if any(text.find(form, first, end) >= 0 for form in self._long):
+                return True
+            if self._short is not None and self._short.search(text, first, end) is not None:
                 return True
             yield
         return False
@@ -192,10 +212,12 @@ class Redactor:
         return [self._value(item, depth - 1, secret=secret) for item in cast("Sequence[object]", value)]
 
 
-def _compiled(values: Iterable[str]) -> re.Pattern[str] | None:
-    spelled = {form for value in values for form in _forms(value) if form not in _MARKS}
-    longest_first = sorted(spelled, key=len, reverse=True)
-    return re.compile("|".join(map(re.escape, longest_first))) if spelled else None
+def _spelled(values: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted({form for value in values for form in _forms(value) if form not in _MARKS}, key=len)[::-1])
+
+
+def _compiled(forms: Sequence[str]) -> re.Pattern[str] | None:
+    return re.compile("|".join(map(re.escape, forms))) if forms else None
 
 
 _UNQUOTED: Final = ("", "/", "!'()*", ";,/?:@&=+$!'()*#")

@@ -1,6 +1,7 @@
 """Secrets out of what is shown: every family, and what only looks like one."""
 
 import json
+import time
 from re import _parser  # how short a match can be; no public name tells
 
 import pytest
@@ -367,3 +368,21 @@ def test_what_is_nested_deeply_in_pieces():
     for _ in range(MAX_DEPTH + 2):
         value = [value]
     assert at_once(Redactor().value_in_pieces(value)) == Redactor().value(value)
+
+
+@pytest.mark.parametrize("quoted", [str, json.dumps, str.lower, lambda value: "\n".join((value[:100], value))])
+def test_a_long_value_is_found_as_a_short_one_is(quoted):
+    long, short = LETTERS * 40, "opensesame"
+    redactor = Redactor.of([long, f"{long}{short}", short])
+    shown = redactor.text(f"{quoted(long)} and {quoted(long + short)} and {short}")
+    assert (long[100:] in shown, long[100:].lower() in shown, short in shown) == (False, False, False)
+    assert redactor.text(shown) == shown
+
+
+def test_to_know_another_long_token_takes_no_time_to_speak_of():
+    """Each renewal tells two of them, between two turns of the loop."""
+    redactor = Redactor()
+    began = time.process_time()
+    for number in range(40):
+        redactor = redactor.also([f"{number}{LETTERS * 120}"])
+    assert time.process_time() - began < 2
