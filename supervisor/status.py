@@ -1,6 +1,6 @@
 """The status of a server as a user reads it, and the error of a call to a server that is down. Pure."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from attrs import field, frozen
 
@@ -10,23 +10,20 @@ from mcp_nursery.actors.outcomes import Challenge
 
 from .circuit_breaker import BreakerStatus
 from .state_machine import Snapshot
+from .statistics import CallCounts, FailureCount, Latency, ServerStatistics, SupervisorStatistics, ToolStatistics
 
-if TYPE_CHECKING:
-    from mcp_nursery.actors.mailbox import MailboxStatistics
-
-__all__ = ["BreakerStatus", "CallCounts", "Challenge", "ServerState", "ServerStatus", "SupervisorStatistics"]
-
-
-@frozen
-class CallCounts:
-    """Calls of one server since the supervisor was opened."""
-
-    in_flight: int = 0
-    """Calls that wait for an outcome now."""
-    done: int = 0
-    """Calls the server answered with a result, `isError` included."""
-    failed: int = 0
-    """Calls that ended with an error."""
+__all__ = [
+    "BreakerStatus",
+    "CallCounts",
+    "Challenge",
+    "FailureCount",
+    "Latency",
+    "ServerState",
+    "ServerStatistics",
+    "ServerStatus",
+    "SupervisorStatistics",
+    "ToolStatistics",
+]
 
 
 @frozen(slots=False)  # made three times as fast: of a thousand servers at once, and often
@@ -76,22 +73,6 @@ class ServerStatus:
     """In `needs_auth`: what the server said was missing, if it did."""
     breaker: BreakerStatus | None = None
     """Its circuit breaker, while that is not closed."""
-
-
-@frozen
-class SupervisorStatistics:
-    """A supervisor at one moment, for debugging and metrics."""
-
-    servers: int
-    """Servers that are configured, in whatever state."""
-    connected: int
-    """Servers in `connected`."""
-    tools: int
-    """Tools with a public name."""
-    calls: CallCounts
-    """Of all servers together."""
-    router: "MailboxStatistics"
-    """How full the router's mailbox is."""
 
 
 def status_of(

@@ -33,7 +33,8 @@ from .servers.servers import Servers
 from .servers.view import ServerView
 from .spec import ServerSpec
 from .state_machine import LEFT_BY_NOBODY, Snapshot
-from .status import CallCounts, ServerStatus, SupervisorStatistics, server_down
+from .statistics import SupervisorStatistics, statistics_of
+from .status import ServerStatus, server_down
 from .stderr import StderrLines
 from .tools.pins import DefinitionChange
 from .tools.results import ToolResult
@@ -703,18 +704,14 @@ class Supervisor:
         await self._kept.set_roots(roots)
 
     def statistics(self) -> SupervisorStatistics:
-        """Figures for debugging and metrics."""
-        counts = [self._servers.usage.counts(name) for name in self._servers.snapshots]
-        return SupervisorStatistics(
-            servers=len(self._servers.snapshots),
-            connected=sum(one.value.state is ServerState.CONNECTED for one in self._servers.snapshots.values()),
-            tools=len(self.tools),
-            calls=CallCounts(
-                in_flight=sum(count.in_flight for count in counts),
-                done=sum(count.done for count in counts),
-                failed=sum(count.failed for count in counts),
-            ),
-            router=self._servers.router.statistics(),
+        """Figures for debugging and metrics: of all servers, of each, and of each tool that was called."""
+        servers, parts = self._servers, self._servers.catalogue.value.parts
+        return statistics_of(
+            {name: servers.usage.tally(name) for name in servers.snapshots},
+            tools={name: [tool.tool for tool in parts[name].tools if tool.name] for name in servers.snapshots},
+            connected=sum(one.value.state is ServerState.CONNECTED for one in servers.snapshots.values()),
+            router=servers.router.statistics(),
+            now=trio.current_time(),
         )
 
 

@@ -64,7 +64,7 @@ class Attempts(Generic[R]):
     async def _run(self) -> R:
         call, outcome = self._call, self._call.slot.outcome
         found = call.found or await self._begin()
-        server, failed = found.server, True
+        server = found.server
         error: CallError | None = None
         try:
             while True:
@@ -74,7 +74,7 @@ class Attempts(Generic[R]):
                     outcome = await self._submit(error)
                 ended = await self._ended(outcome)
                 if not isinstance(ended, (Unrouted, Loss, Dropped)):
-                    failed = False
+                    self._servers.usage.finish_call(server, call.tool_name, call.elapsed)
                     return ended
                 if isinstance(ended, Unrouted):
                     call.end_attempt(None)
@@ -82,8 +82,9 @@ class Attempts(Generic[R]):
                 else:
                     error = await self._failed(ended, final=error is not None)
                 found, outcome = await self._ready(error), None
-        finally:
-            self._servers.usage.finish_call(server, failed=failed)
+        except BaseException as raised:
+            call.count_failure(server, raised)
+            raise
 
     async def _begin(self) -> Found:
         """Find what is called, and count the call."""
@@ -201,7 +202,8 @@ class Attempts(Generic[R]):
 
     def settle(self) -> None:
         """The slot of `start` is decided."""
-        self._call.settle()
+        call = self._call
+        self._servers.breakers.settle(call, call.server_name, call.slot)
 
     @property
     def needs_more(self) -> bool:
@@ -209,8 +211,9 @@ class Attempts(Generic[R]):
         outcome = self._call.slot.outcome
         return isinstance(outcome, (Unrouted, Loss, Dropped)) or may_be_question(outcome)
 
-    async def conclude(self) -> R:
-        """The result, now that the slot of `start` is decided and needs no more. Cancelled, it can be asked again.
+    async def conclude(self, duration: float) -> R:
+        """The result, now that the slot of `start` is decided, after so many seconds, and needs no more. Cancelled, it
+        can be asked again.
 
         Raises:
             NurseryError: The call failed. See `Supervisor.call_tool`.
@@ -223,17 +226,20 @@ class Attempts(Generic[R]):
         except trio.Cancelled:
             raise
         except BaseException as error:
-            self._servers.usage.finish_call(call.server_name, failed=True)
+            call.count_failure(call.server_name, error)
             call.end(error)
             raise
-        self._servers.usage.finish_call(call.server_name, failed=False)
+        self._servers.usage.finish_call(call.server_name, call.tool_name, duration)
         if call.operation is not None:
             call.end(result)
         return result
 
-    def give_up(self) -> None:
-        """Take back what `start` began, or have the server told."""
-        slot = self._call.slot
-        slot.abandon()
-        self._servers.usage.finish_call(self._call.server_name, failed=not isinstance(slot.outcome, Answered))
-        self._call.end(None)
+    def give_up(self, duration: float) -> None:
+        """Take back what `start` began, or have the server told; `duration`: as for `conclude`, if it is decided."""
+        call = self._call
+        call.slot.abandon()
+        if isinstance(call.slot.outcome, Answered):
+            self._servers.usage.finish_call(call.server_name, call.tool_name, duration)
+        else:
+            call.count_failure(call.server_name, None)
+        call.end(None)

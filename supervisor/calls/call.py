@@ -183,6 +183,11 @@ class ActiveCall(ABC, Generic[F, R]):
         """The error where nobody has it; `down`: servers that are not connected, one of which may."""
 
     @property
+    def tool_name(self) -> str | None:
+        """The server's own name of the tool that is called, since it was found; None if it is no tool."""
+        return None
+
+    @property
     @abstractmethod
     def repeatable(self) -> bool:
         """Whether a server may do it twice."""
@@ -226,6 +231,12 @@ class ActiveCall(ABC, Generic[F, R]):
         self.operation = self.operation or telemetry.operation(self.method)
         about = telemetry.about(self.server_name)
         self.operation.begin(about, None if self.found is None else self.redactor.said(self.name))
+
+    def count_failure(self, server: str, error: BaseException | None) -> None:
+        """It is over, without a result, for the server where it was counted first; None: its caller gave up."""
+        delivery = error.delivery if isinstance(error, CallError) else self.delivery
+        kind = "Cancelled" if error is None else type(error).__name__
+        self.servers.usage.fail_call(server, self.tool_name, kind, delivery.value)
 
     def end_attempt(self, ended: object) -> None:
         """The attempt that waited in the present slot is over; with which error."""

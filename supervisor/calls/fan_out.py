@@ -102,7 +102,7 @@ class _Sending:
         """Take back every call that has no outcome; servers of calls that were sent are told."""
         unread = [arrived for arrived in self.arrived if isinstance(arrived, _Entry)]
         for entry in (*self._on_wire.values(), *unread):
-            entry.attempts.give_up()
+            entry.attempts.give_up(entry.duration)
         self._unbegun.clear()
         self._on_wire.clear()
         self.arrived.clear()
@@ -266,7 +266,7 @@ async def _outcome(arrived: _Entry | CallOutcome) -> CallOutcome:
         return arrived
     result, error = None, None
     try:
-        result = await arrived.attempts.conclude()
+        result = await arrived.attempts.conclude(arrived.duration)
     except NurseryError as raised:
         error = raised
     return CallOutcome(arrived.index, arrived.call, result, error, arrived.duration)

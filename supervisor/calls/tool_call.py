@@ -80,6 +80,11 @@ class ToolCall(ActiveCall[Tool, ToolResult]):
         return UnknownTool(asked.name, server=asked.server, near=near, down=down)
 
     @property
+    def tool_name(self) -> str | None:
+        """See `ActiveCall`."""
+        return self.tool.tool
+
+    @property
     def repeatable(self) -> bool:
         """Whether hints that are trusted say so."""
         return self.tool.hints.repeatable

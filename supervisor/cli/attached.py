@@ -1,6 +1,6 @@
 """Commands for a host that runs: each finds the host, tells it one thing, and says what came of it."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from attrs import asdict, frozen
 
@@ -154,8 +154,13 @@ def top(options: Options, wanted: HostOptions) -> int:
 
     async def watch() -> None:
         host = await find_host(wanted)
+
+        async def medians() -> Mapping[str, float]:
+            seen = (await host.statistics())["by_server"].items()
+            return {name: one["latency"]["p50"] for name, one in seen if one["latency"] is not None}
+
         if stdout_is_terminal() and not options.as_json:
-            await draw(host.status)
+            await draw(host.status, medians)
             return
         async with host.events() as events:
             await print_events(events, as_json=options.as_json)

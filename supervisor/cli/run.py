@@ -1,6 +1,6 @@
 """`mcp-nursery run`: supervise until Ctrl-C."""
 
-from collections.abc import AsyncGenerator, AsyncIterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 import trio
@@ -47,8 +47,12 @@ async def _show(supervisor: Supervisor, *, as_json: bool) -> None:
     async def look() -> Sequence[ServerStatus]:
         return supervisor.status()
 
+    async def medians() -> Mapping[str, float]:
+        seen = supervisor.statistics().by_server.items()
+        return {name: one.latency.p50 for name, one in seen if one.latency is not None}
+
     if stdout_is_terminal() and not as_json:
-        await draw(look)
+        await draw(look, medians)
     else:
         async with supervisor.events() as events:
             await print_events(events, as_json=as_json)

@@ -1,9 +1,9 @@
 """Statuses of servers as JSON and as rows. Shared by `status`, `run` and `demo`."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from attrs import asdict, frozen
+from attrs import asdict, field, frozen
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
@@ -33,8 +33,8 @@ def documents(statuses: Iterable[ServerStatus]) -> list[dict[str, Any]]:
     return [{**asdict(status), "state": status.state.value} for status in statuses]
 
 
-def row(status: ServerStatus) -> tuple[object, ...]:
-    """One server as cells under `HEADERS`."""
+def row(status: ServerStatus, median: float | None = None) -> tuple[object, ...]:
+    """One server as cells under `HEADERS`; `median`: seconds that half of its calls took at most, if that is known."""
     return (
         status.name,
         Text(status.state.value, style=_style(status.state)),
@@ -43,7 +43,7 @@ def row(status: ServerStatus) -> tuple[object, ...]:
         None if status.uptime is None else duration(status.uptime),
         status.tool_count,
         status.pid,
-        _calls(status),
+        _calls(status, median),
         status.error if status.breaker is None else _refusing(status.breaker),
     )
 
@@ -55,11 +55,13 @@ class StatusTable:
     statuses: Sequence[ServerStatus]
     whole: bool = False
     """Whether all servers are shown, even if they are more than there are lines."""
+    medians: Mapping[str, float] = field(factory=dict[str, float])
+    """Seconds that half of the calls took at most, by server."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Draw it in the room there is."""
         room = len(self.statuses) if self.whole else max(console.size.height - _FRAME, 1)
-        yield _drawn(self.statuses[:room], options.max_width)
+        yield _drawn(self.statuses[:room], self.medians, options.max_width)
         if len(self.statuses) > room:
             yield Text(f"… and {len(self.statuses) - room} more", style="dim")
 
@@ -74,8 +76,9 @@ _WIDE, _MIDDLE = 140, 80
 """Characters of a line that all columns have room in, and most."""
 
 
-def _drawn(statuses: Sequence[ServerStatus], width: int) -> Table:
-    rows = [{header: _text(cell) for header, cell in zip(HEADERS, row(status), strict=True)} for status in statuses]
+def _drawn(statuses: Sequence[ServerStatus], medians: Mapping[str, float], width: int) -> Table:
+    shown = [row(status, medians.get(status.name)) for status in statuses]
+    rows = [{header: _text(cell) for header, cell in zip(HEADERS, cells, strict=True)} for cells in shown]
     left_out = () if width >= _WIDE else (*_SECONDARY, *(_TERTIARY if width < _MIDDLE else ()))
     if left_out:
         for cells in rows:  # when it is tried again is said in any case
@@ -133,11 +136,16 @@ def duration(seconds: float) -> str:
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
 
 
-def _calls(status: ServerStatus) -> str:
+def _calls(status: ServerStatus, median: float | None) -> str:
     calls = status.calls
     failed = f", {calls.failed} failed" if calls.failed else ""
     running = f", {calls.in_flight} running" if calls.in_flight else ""
-    return f"{calls.done}{failed}{running}"
+    took = "" if median is None else f", p50 {_milliseconds(median)}"
+    return f"{calls.done}{failed}{running}{took}"
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds >= 1 else f"{seconds * 1000:.3g} ms"
 
 
 def _refusing(breaker: BreakerStatus) -> str:

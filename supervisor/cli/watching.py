@@ -1,7 +1,7 @@
 """Servers while they run, for as long as somebody looks: a live table, or a line for each event."""
 
 import time
-from collections.abc import AsyncIterable, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterable, Awaitable, Callable, Mapping, Sequence
 
 import trio
 from rich.live import Live
@@ -18,11 +18,13 @@ REDRAW = 0.25
 """Seconds between two drawings of the live table: a countdown in tenths stays readable."""
 
 
-async def draw(look: Callable[[], Awaitable[Sequence[ServerStatus]]]) -> None:
-    """A table that is drawn again and again."""
+async def draw(
+    look: Callable[[], Awaitable[Sequence[ServerStatus]]], medians: Callable[[], Awaitable[Mapping[str, float]]]
+) -> None:
+    """A table that is drawn again and again, of statuses and of how long calls take."""
     with Live(console=terminal(), auto_refresh=False) as live:
         while True:
-            live.update(StatusTable(await look()), refresh=True)
+            live.update(StatusTable(await look(), medians=await medians()), refresh=True)
             await trio.sleep(REDRAW)
 
 

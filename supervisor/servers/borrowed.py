@@ -122,7 +122,6 @@ class BorrowedRegistry(ServerRegistry):
         settings: What holds for the borrower.
         invoke: What calls a tool for a model of the borrower's.
         borrowed: What is borrowed, by name.
-        counts: The calls of a server, whoever makes them.
     """
 
     def __init__(
@@ -133,7 +132,7 @@ class BorrowedRegistry(ServerRegistry):
         borrowed: Mapping[str, BorrowedServer],
     ) -> None:
         subscriptions = BorrowedSubscriptions(lender.subscriptions)
-        super().__init__(settings, invoke, lender.usage.counts, subscriptions, lender.breakers)
+        super().__init__(settings, invoke, lender.usage, subscriptions, lender.breakers)
         self._lender = lender
         self._borrowed = borrowed
         self._ready: dict[str, tuple[Snapshot, Snapshot, Publication | None]] = {}

@@ -39,7 +39,7 @@ from ..events import (
 )
 from ..security.untrusted_marks import clean_name
 from ..state_machine import Snapshot
-from ..status import CallCounts, ServerStatus, status_of
+from ..status import ServerStatus, status_of
 from ..tools.tool import Invoke
 from ..transition_log import TransitionLog
 from .breakers import CircuitBreakers
@@ -48,6 +48,7 @@ from .kept_reads import KeptReads
 from .observable import AwaitedTools, Observable
 from .settings import SupervisorSettings
 from .subscriptions import Subscriptions
+from .usage import Usage
 
 logger: Final = logging.getLogger(__name__)
 
@@ -114,7 +115,7 @@ class ServerRegistry:
     Args:
         settings: What holds for all servers.
         invoke: What calls a tool for a model.
-        counts: The calls of the server that is named.
+        usage: What was counted for each server.
         subscriptions: Who wants to hear of which resources.
         breakers: The circuit breakers of servers that another registry has; None: of these.
     """
@@ -123,7 +124,7 @@ class ServerRegistry:
         self,
         settings: SupervisorSettings,
         invoke: Invoke,
-        counts: Callable[[str], CallCounts],
+        usage: Usage,
         subscriptions: Subscriptions,
         breakers: CircuitBreakers | None = None,
     ) -> None:
@@ -141,7 +142,8 @@ class ServerRegistry:
         """Servers that are configured no more, until everything they owned is closed and their command is answered."""
         self._settings = settings
         self._invoke = invoke
-        self._counts = counts
+        self._usage = usage
+        self._has_keepers = breakers is None
         self.followers: Final[set[Follower]] = set()
         """Those who borrow servers: each change here is one there too, in the same step."""
         self._reads: dict[str, KeptReads] = {}
@@ -153,14 +155,14 @@ class ServerRegistry:
 
     def status(self) -> tuple[ServerStatus, ...]:
         """Where every server stands now."""
-        now, parts, counts = trio.current_time(), self.catalogue.value.parts, self._counts
+        now, parts, tally = trio.current_time(), self.catalogue.value.parts, self._usage.tally
         breaker = self.breakers.status
         return tuple(
             status_of(
                 observable.value,
                 now=now,
                 tool_count=len(parts[name].tools),
-                calls=counts(name),
+                calls=tally(name).counts,
                 breaker=breaker(name),
             )
             for name, observable in self.snapshots.items()
@@ -172,7 +174,7 @@ class ServerRegistry:
             self.snapshots[server].value,
             now=trio.current_time(),
             tool_count=len(self.catalogue.value.parts[server].tools),
-            calls=self._counts(server),
+            calls=self._usage.tally(server).counts,
             breaker=self.breakers.status(server),
         )
 
@@ -234,8 +236,7 @@ class ServerRegistry:
         self.snapshots[name].set(new)
         if new.owner is not old.owner or new.definitions.resources is not old.definitions.resources:
             self._reads.pop(name, None)
-        if self.telemetry is not None:
-            self.telemetry.note(old, new)
+        self._count(old, new)
         self.awaited_tools.note(new, before, part)
         change = state_event(old, new, trio.current_time())
         if change is not None:
@@ -247,6 +248,13 @@ class ServerRegistry:
         self._write_log(change, old, new, None if prepared is None else prepared.differing)
         for follower in self.followers:
             follower.publish_lent(new)
+
+    def _count(self, old: Snapshot, new: Snapshot) -> None:
+        """Tell those who count and measure. What is borrowed is counted where it is kept."""
+        if self.telemetry is not None:
+            self.telemetry.note(old, new)
+        if self._has_keepers:
+            self._usage.note(old, new)
 
     def _publication(self, old: Snapshot, new: Snapshot, servers: frozenset[str]) -> Steps[Publication]:
         """What one snapshot leads to after another, with tools named by these servers."""

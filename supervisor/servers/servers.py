@@ -79,7 +79,7 @@ class Servers(ServerView):
         self._keepers: dict[str, Keeper] = {}
         self.stderr: Final = StderrLogs()
         usage = Usage(self._forget_secrets)
-        registry = ServerRegistry(settings, invoke, usage.counts, Subscriptions(self._subscribe))
+        registry = ServerRegistry(settings, invoke, usage, Subscriptions(self._subscribe))
         super().__init__(settings, registry, registry.router, Timer(), usage)
         self._reloading = trio.Lock()
         self._leaving = Leaving()

@@ -8,19 +8,20 @@ from contextlib import contextmanager
 import trio
 from attrs import define, field
 
-from ..status import CallCounts
+from mcp_nursery.actors.enums import ServerState
 
-_NO_CALLS = CallCounts()
+from ..state_machine import Snapshot
+from ..statistics import ServerTally
 
 
 @define(eq=False)
 class Usage:
-    """Counts the calls of every server, and notes when those were last used that are to be stopped when nobody does."""
+    """Counts for every server, and notes when those were last used that are to be stopped when nobody does."""
 
     _on_unused: Callable[[str], None]
     """Called with the name of a removed server when its last user has gone."""
     _configured: set[str] = field(factory=set[str], init=False)
-    _counts: dict[str, CallCounts] = field(factory=dict[str, CallCounts], init=False)
+    _tallies: dict[str, ServerTally] = field(factory=dict[str, ServerTally], init=False)
     _users: Counter[str] = field(factory=Counter[str], init=False)
     """Lists and the like that are under way."""
     _used_at: dict[str, float] = field(factory=dict[str, float], init=False)
@@ -29,6 +30,7 @@ class Usage:
     def watch(self, server: str, limit: float) -> None:
         """It is configured. Note from now on when it was last used, if it has a limit of idleness."""
         self._configured.add(server)
+        self._tallies.setdefault(server, ServerTally())
         if limit == math.inf:
             self._used_at.pop(server, None)
         else:
@@ -40,28 +42,49 @@ class Usage:
         self._drop_if_unused(server)
 
     def _drop_if_unused(self, server: str) -> None:
-        if server in self._configured or self.counts(server).in_flight or server in self._users:
+        if server in self._configured or self.tally(server).in_flight or server in self._users:
             return
-        self._counts.pop(server, None)
+        self._tallies.pop(server, None)
         self._used_at.pop(server, None)
         self._on_unused(server)
 
-    def counts(self, server: str) -> CallCounts:
-        """The calls of a server so far."""
-        return self._counts.get(server, _NO_CALLS)
+    def tally(self, server: str) -> ServerTally:
+        """What was counted for a server so far."""
+        return self._tallies.get(server) or ServerTally()
 
     def begin_call(self, server: str) -> None:
         """A call of this server begins."""
-        counts = self._counts.get(server, _NO_CALLS)
-        self._counts[server] = CallCounts(counts.in_flight + 1, counts.done, counts.failed)
+        if server not in self._tallies:
+            self._tallies[server] = ServerTally()
+        self._tallies[server].in_flight += 1
 
-    def finish_call(self, server: str, *, failed: bool) -> None:
-        """A call of this server has its outcome."""
-        counts = self.counts(server)
-        self._counts[server] = CallCounts(counts.in_flight - 1, counts.done + (not failed), counts.failed + failed)
+    def finish_call(self, server: str, tool: str | None, seconds: float) -> None:
+        """A call of this server was answered with a result, after so many seconds; `tool`: if it was one of a tool."""
+        tally = self._tallies[server]
+        tally.done += 1
+        tally.of(tool).add(seconds)
+        self._end_call(server, tally)
+
+    def fail_call(self, server: str, tool: str | None, error: str, delivery: str) -> None:
+        """A call of this server has failed with this class of error."""
+        tally = self._tallies[server]
+        tally.failed += 1
+        tally.of(tool).failures[error, delivery] += 1
+        self._end_call(server, tally)
+
+    def _end_call(self, server: str, tally: ServerTally) -> None:
+        tally.in_flight -= 1
         if server in self._used_at:
             self._used_at[server] = trio.current_time()
-        self._drop_if_unused(server)
+        if server not in self._configured:
+            self._drop_if_unused(server)
+
+    def note(self, old: Snapshot, new: Snapshot) -> None:
+        """A server stood there, and stands here now."""
+        if old.state is ServerState.WAITING and new.state is ServerState.CONNECTING:
+            self.tally(new.spec.name).restarts += 1
+        if new.state is ServerState.CONNECTED and new.definitions is not old.definitions:
+            self.tally(new.spec.name).listed_at = trio.current_time()
 
     @contextmanager
     def in_use(self, servers: Iterable[str]) -> Generator[None, None, None]:
@@ -79,6 +102,6 @@ class Usage:
 
     def idle_since(self, server: str) -> float:
         """When the last call or list ended, on Trio's clock; `inf` while there is one, `-inf` if there was none."""
-        if self.counts(server).in_flight or self._users[server]:
+        if self.tally(server).in_flight or self._users[server]:
             return math.inf
         return self._used_at.get(server, -math.inf)

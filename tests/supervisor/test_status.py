@@ -73,7 +73,7 @@ async def test_nothing_is_kept_of_a_server_that_was_removed(autojump_clock):
             assert supervisor.status()[0].calls.done == 1
             assert "opensesame-42" not in servers.redactor("lab").text("it said opensesame-42")
             await supervisor.remove_server("lab")
-            assert servers._redactors == servers.usage._counts == servers.usage._users == servers.usage._used_at == {}
+            assert servers._redactors == servers.usage._tallies == servers.usage._users == servers.usage._used_at == {}
             with pytest.raises(UnknownServer):
                 await tool()
 
@@ -88,14 +88,14 @@ def test_what_is_in_use_is_kept_as_long():
         usage.begin_call("lab")
         with usage.in_use(["lab"]):
             usage.forget("lab")
-            usage.finish_call("lab", failed=False)
-            assert (gone, usage.counts("lab").done) == ([], 1)
-        assert (gone, usage.counts("lab").done) == (["lab"], 0)
+            usage.finish_call("lab", "echo", 0.1)
+            assert (gone, usage.tally("lab").done) == ([], 1)
+        assert (gone, usage.tally("lab").done) == (["lab"], 0)
         usage.watch("lab", 300)
         usage.begin_call("lab")
         usage.forget("lab")
         usage.watch("lab", 300)  # it is there again before its last call has ended
-        usage.finish_call("lab", failed=True)
-        assert (gone, usage.counts("lab").failed) == (["lab"], 1)
+        usage.fail_call("lab", "echo", "CallTimeout", "unknown")
+        assert (gone, usage.tally("lab").failed) == (["lab"], 1)
 
     run_virtual(main)

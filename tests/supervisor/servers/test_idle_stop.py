@@ -203,7 +203,7 @@ def test_usage_of_a_server_without_a_limit_is_not_noted():
             usage.watch(name, limit)
             usage.begin_call(name)
             assert usage.idle_since(name) == float("inf")
-            usage.finish_call(name, failed=False)
+            usage.finish_call(name, "echo", 0.1)
             with usage.in_use([name]):
                 assert usage.idle_since(name) == float("inf")
         assert (usage.idle_since("limited"), usage.idle_since("free")) == (0, float("-inf"))

@@ -15,8 +15,8 @@ from mcp_nursery.supervisor.servers.observable import Observable
 from mcp_nursery.supervisor.servers.registry import ServerRegistry
 from mcp_nursery.supervisor.servers.settings import SupervisorSettings
 from mcp_nursery.supervisor.servers.subscriptions import Subscriptions
+from mcp_nursery.supervisor.servers.usage import Usage
 from mcp_nursery.supervisor.state_machine import Snapshot
-from mcp_nursery.supervisor.status import CallCounts
 from mcp_nursery.supervisor.storage.store import MemoryStore
 from mcp_nursery.supervisor.storage.worker import StoreWorker
 from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual
@@ -46,7 +46,7 @@ def smallest_pieces(monkeypatch):
 
 def a_registry(*snapshots: Snapshot) -> ServerRegistry:
     settings = SupervisorSettings(RestartPolicy(), "mcp_{server}_{tool}", (), 5, {}, StoreWorker(MemoryStore()))
-    registry = ServerRegistry(settings, work, lambda _server: CallCounts(), Subscriptions(lambda _server, _uris: None))
+    registry = ServerRegistry(settings, work, Usage(lambda _server: None), Subscriptions(lambda _server, _uris: None))
     for each in snapshots:
         registry.snapshots[each.spec.name] = Observable(each)
     registry.rebuild({})

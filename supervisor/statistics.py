@@ -1,0 +1,268 @@
+"""Figures of servers, tools and calls: how they are counted, and what a user reads. Pure.
+
+One place counts: a `ServerTally` for each server, with a `Tally` for each tool that was called. What is read is made of
+them when somebody asks. Whatever a server is called and whatever tools it invents, a tally is bounded.
+
+Latencies are kept as a histogram whose buckets are a sixteenth of a power of two wide: a percentile is exact to 3 %, a
+tool has at most 650 small numbers, and an answer costs a third of a microsecond. ddsketch, which does the
+same, takes twice as long.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from itertools import accumulate
+from math import frexp, ldexp
+from typing import TYPE_CHECKING, Final
+
+from attrs import define, field, frozen
+
+if TYPE_CHECKING:
+    from mcp_nursery.actors.mailbox import MailboxStatistics
+
+MOST_TOOLS: Final = 1000
+"""Tools of one server that are counted by name; further ones count in the server's figures alone."""
+
+_SHORTEST, _LONGEST = 1e-6, 1e6
+"""Seconds: what is outside counts as these."""
+_STEPS = 16
+"""Buckets for each power of two."""
+
+
+# -- what a user reads --------------------------------------------------------------------------------------------
+
+
+@frozen
+class CallCounts:
+    """Calls of one server since the supervisor was opened."""
+
+    in_flight: int = 0
+    """Calls that wait for an outcome now."""
+    done: int = 0
+    """Calls the server answered with a result, `isError` included."""
+    failed: int = 0
+    """Calls that ended with an error."""
+
+
+@frozen
+class FailureCount:
+    """Calls that failed in the same way."""
+
+    error: str
+    """The name of the error's class; `Cancelled` where the caller gave up."""
+    delivery: str
+    """Whether the server may have acted: `not_sent`, `unknown` or `answered`."""
+    count: int
+    """How many."""
+
+
+@frozen
+class Latency:
+    """How long calls took that were answered with a result, from their beginning, in seconds. Exact to 3 %."""
+
+    p50: float
+    """Half of them took no longer."""
+    p95: float
+    """Of a hundred, 95 took no longer."""
+    p99: float
+    """Of a hundred, 99 took no longer."""
+
+
+@frozen
+class ToolStatistics:
+    """Calls of one tool that have their outcome."""
+
+    done: int
+    """Calls that were answered with a result, `isError` included."""
+    failed: int
+    """Calls that ended with an error."""
+    failures: tuple[FailureCount, ...]
+    """Those, by what became of them; the most frequent first."""
+    latency: Latency | None
+    """None before the first result."""
+
+
+@frozen
+class ServerStatistics:
+    """One server since it was configured."""
+
+    calls: CallCounts
+    """Its calls, of whatever kind."""
+    failures: tuple[FailureCount, ...]
+    """Those that failed, by what became of them; the most frequent first."""
+    latency: Latency | None
+    """None before the first result."""
+    restarts: int
+    """Starts made by its restart policy."""
+    tools: int
+    """Tools with a public name."""
+    last_refresh: float | None
+    """Seconds since it listed its tools last; None if it never did."""
+    by_tool: Mapping[str, ToolStatistics]
+    """Tools that were called, by the server's own names: the first thousand."""
+
+
+@frozen
+class SupervisorStatistics:
+    """A supervisor at one moment, for debugging and metrics."""
+
+    servers: int
+    """Servers that are configured, in whatever state."""
+    connected: int
+    """Servers in `connected`."""
+    tools: int
+    """Tools with a public name."""
+    unique_tools: int
+    """Names that these have on their servers, each counted once."""
+    calls: CallCounts
+    """Of all servers together."""
+    failures: tuple[FailureCount, ...]
+    """Calls that failed, by what became of them; the most frequent first."""
+    latency: Latency | None
+    """Of all servers together; None before the first result."""
+    restarts: int
+    """Starts made by restart policies."""
+    last_refresh: float | None
+    """Seconds since some server listed its tools last; None if none ever did."""
+    router: "MailboxStatistics"
+    """How full the router's mailbox is."""
+    by_server: Mapping[str, ServerStatistics]
+    """The servers that are configured, in that order."""
+
+
+# -- how it is counted --------------------------------------------------------------------------------------------
+
+
+@define(eq=False)
+class Tally:
+    """What became of calls."""
+
+    done: int = 0
+    failures: Counter[tuple[str, str]] = field(factory=Counter[tuple[str, str]])
+    """By error and delivery."""
+    buckets: dict[int, int] = field(factory=dict[int, int])
+    """Results by how long they took."""
+
+    def add(self, seconds: float) -> None:
+        """A call was answered with a result."""
+        self.done += 1
+        fraction, exponent = frexp(min(max(seconds, _SHORTEST), _LONGEST))
+        bucket = exponent * _STEPS + int(fraction * (2 * _STEPS))
+        self.buckets[bucket] = self.buckets.get(bucket, 0) + 1
+
+    def statistics(self) -> ToolStatistics:
+        """As a user reads it."""
+        counts = failure_counts([self])
+        return ToolStatistics(self.done, self.failures.total(), counts, latency_of([self]))
+
+
+@define(eq=False)
+class ServerTally:
+    """What became of the calls of one server, and of the server."""
+
+    in_flight: int = 0
+    done: int = 0
+    failed: int = 0
+    restarts: int = 0
+    listed_at: float | None = None
+    """When its tools were listed last, on Trio's clock."""
+    tools: dict[str, Tally] = field(factory=dict[str, Tally])
+    others: Tally = field(factory=Tally)
+    """Whatever is no tool, or no tool that is counted by name."""
+
+    def of(self, tool: str | None) -> Tally:
+        """Where a call is counted; None: of no tool."""
+        tally = self.others if tool is None else self.tools.get(tool)
+        if tally is None:
+            if len(self.tools) >= MOST_TOOLS:
+                return self.others
+            tally = self.tools[tool or ""] = Tally()
+        return tally
+
+    @property
+    def counts(self) -> CallCounts:
+        """Its calls."""
+        return CallCounts(self.in_flight, self.done, self.failed)
+
+    @property
+    def tallies(self) -> list[Tally]:
+        """Of all its calls that have their outcome."""
+        return [*self.tools.values(), self.others]
+
+    def statistics(self, *, tools: int, now: float) -> ServerStatistics:
+        """As a user reads it, with so many tools that have a public name."""
+        return ServerStatistics(
+            calls=self.counts,
+            failures=failure_counts(self.tallies),
+            latency=latency_of(self.tallies),
+            restarts=self.restarts,
+            tools=tools,
+            last_refresh=None if self.listed_at is None else now - self.listed_at,
+            by_tool={name: tally.statistics() for name, tally in sorted(self.tools.items())},
+        )
+
+
+def failure_counts(tallies: Iterable[Tally]) -> tuple[FailureCount, ...]:
+    """All their failures, the most frequent first."""
+    total: Counter[tuple[str, str]] = Counter()
+    for tally in tallies:
+        total.update(tally.failures)
+    ordered = sorted(total.items(), key=lambda one: (-one[1], one[0]))
+    return tuple(FailureCount(error, delivery, count) for (error, delivery), count in ordered)
+
+
+def latency_of(tallies: Iterable[Tally]) -> Latency | None:
+    """All their results, by how long they took."""
+    buckets: Counter[int] = Counter()
+    for tally in tallies:
+        buckets.update(tally.buckets)
+    if not buckets:
+        return None
+    ordered, total = sorted(buckets.items()), buckets.total()
+    return Latency(*(_percentile(ordered, total * hundredths / 100) for hundredths in (50, 95, 99)))
+
+
+def _percentile(ordered: list[tuple[int, int]], rank: float) -> float:
+    """The middle of the bucket in which that many are reached."""
+    reached = accumulate(count for _, count in ordered)
+    bucket = next(bucket for (bucket, _), so_far in zip(ordered, reached, strict=True) if so_far >= rank)
+    exponent, step = divmod(bucket - _STEPS, _STEPS)
+    return ldexp((step + _STEPS + 0.5) / (2 * _STEPS), exponent)
+
+
+def statistics_of(
+    tallies: Mapping[str, ServerTally],
+    *,
+    tools: Mapping[str, Collection[str]],
+    connected: int,
+    router: "MailboxStatistics",
+    now: float,
+) -> SupervisorStatistics:
+    """All that a user reads.
+
+    Args:
+        tallies: Those of the servers that are configured.
+        tools: The own names of each server's tools.
+        connected: How many servers are.
+        router: Its mailbox.
+        now: The time on Trio's clock.
+    """
+    by_server = {name: tally.statistics(tools=len(tools[name]), now=now) for name, tally in tallies.items()}
+    of_calls = [tally for one in tallies.values() for tally in one.tallies]
+    listed_at = [one.listed_at for one in tallies.values() if one.listed_at is not None]
+    return SupervisorStatistics(
+        servers=len(by_server),
+        connected=connected,
+        tools=sum(map(len, tools.values())),
+        unique_tools=len({tool for names in tools.values() for tool in names}),
+        calls=CallCounts(
+            in_flight=sum(one.in_flight for one in tallies.values()),
+            done=sum(one.done for one in tallies.values()),
+            failed=sum(one.failed for one in tallies.values()),
+        ),
+        failures=failure_counts(of_calls),
+        latency=latency_of(of_calls),
+        restarts=sum(one.restarts for one in tallies.values()),
+        last_refresh=now - max(listed_at) if listed_at else None,
+        router=router,
+        by_server=by_server,
+    )
