@@ -2,6 +2,7 @@ from .auth import OAuth
 from .calls.call import Call
 from .config import discover_config, load_config
 from .errors import (
+    BreakerOpen,
     CallError,
     CallTimeout,
     ConfigError,
@@ -35,6 +36,7 @@ from .transports import (
 __all__ = [
     "Approval",
     "BorrowedServer",
+    "BreakerOpen",
     "Call",
     "CallError",
     "CallTimeout",

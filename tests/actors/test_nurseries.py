@@ -16,6 +16,7 @@ from mcp_nursery.actors.nurseries import run_alongside
 from mcp_nursery.supervisor import MemoryStore, open_supervisor, state_machine
 from mcp_nursery.supervisor.auth.vault import ServerVault
 from mcp_nursery.supervisor.restart_policy import RestartPolicy
+from mcp_nursery.supervisor.security.redaction import PLAIN
 from mcp_nursery.supervisor.servers.keeper import Keeper
 from mcp_nursery.supervisor.servers.settings import KeeperSettings, SupervisorSettings
 from mcp_nursery.supervisor.state_machine import IllegalTransition, StateMachine
@@ -291,7 +292,7 @@ async def test_a_publisher_that_raises_ends_the_keeper(autojump_clock):
     one = spec(server, connect_timeout=0)
     settings = SupervisorSettings(RestartPolicy(), "{tool}", (), 5, {}, StoreWorker(MemoryStore()))
     vault = ServerVault(settings.vault)
-    settings = KeeperSettings.of(one, settings, redact=str, idle_since=trio.current_time, tokens=vault)
+    settings = KeeperSettings.of(one, settings, redactor=lambda: PLAIN, idle_since=trio.current_time, tokens=vault)
     keeper = Keeper(StateMachine.configured(one, RestartPolicy(), trio.current_time()), settings, Raising())
     with pytest.raises(ExceptionGroup) as caught:
         await keeper.run()
