@@ -31,7 +31,7 @@ from .messages import (
 from .outcomes import Loss
 from .reply import ReplySlot
 from .session.base import Connection, HandshakeFailed
-from .start_limiter import UNLIMITED, Place, StartLimiter
+from .start_limiter import UNLIMITED, Place, StartLimiter, Turn
 
 logger: Final = logging.getLogger(__name__)
 
@@ -107,6 +107,7 @@ class ServerActor:
         self._max_in_flight = max_in_flight
         self._permit = permit
         self._limiter = limiter
+        self._turn = Turn()
         self._host = host
         self._liveness = liveness
         self._report = report
@@ -143,6 +144,10 @@ class ServerActor:
             self._life.cancel()
         elif first and self._wind_down is not None:
             self._wind_down(drain)
+
+    def put_first(self) -> None:
+        """Somebody waits for it: among starts that wait for a place it goes first."""
+        self._limiter.put_first(self._turn)
 
     def refresh(self) -> None:
         """Fetch all lists again and report them. Requests that come while one waits are answered together."""
@@ -196,7 +201,7 @@ class ServerActor:
         if refusal is not None:
             self._end(ExitKind.REFUSED, Loss(refusal))
             return
-        with await self._limiter.enter() as place:
+        with await self._limiter.enter(self._turn) as place:
             self._life.deadline = trio.current_time() + self._connect_timeout
             try:
                 async with self._connector.connect(self._host) as connection, trio.open_nursery() as callbacks:

@@ -1,6 +1,7 @@
 """How many first starts may be under way at once: thirty servers that load at the same moment all time out."""
 
 import math
+from itertools import chain
 from types import TracebackType
 from typing import Self
 
@@ -18,33 +19,70 @@ class StartLimiter:
     _size: float
     _places: "dict[Place, None]" = field(factory=dict["Place", None], init=False)
     """Taken places, in the order in which they become free: each is taken for the same time."""
-    _line: trio.StrictFIFOLock = field(factory=trio.StrictFIFOLock, init=False)
-    """Held by the next in line. The others wait for it without a timer: thousands would all wake at once."""
-    _left: trio.lowlevel.ParkingLot = field(factory=trio.lowlevel.ParkingLot, init=False)
+    _awaited: "dict[Turn, None]" = field(factory=dict["Turn", None], init=False)
+    """Those in line for whom somebody waits. They go before the others, in the order in which they were put first."""
+    _line: "dict[Turn, None]" = field(factory=dict["Turn", None], init=False)
+    """The others in line. Only the next of all has a timer: thousands would wake at once."""
 
-    async def enter(self) -> "Place":
-        """Wait for a place."""
+    async def enter(self, turn: "Turn | None" = None) -> "Place":
+        """Wait for a place; `turn`: by what `put_first` knows this start."""
         await trio.lowlevel.checkpoint_if_cancelled()
-        if self._line.locked() or self._is_full():
-            async with self._line:
-                while self._is_full():
-                    with trio.move_on_at(next(iter(self._places)).until):
-                        await self._left.park()
+        if self._next is not None or self._is_full():
+            await self._wait_in_line(turn or Turn())
         place = Place(self, trio.current_time() + PATIENCE)
         self._places[place] = None
         return place
+
+    async def _wait_in_line(self, turn: "Turn") -> None:
+        (self._awaited if turn.is_awaited else self._line)[turn] = None
+        try:
+            while turn is not self._next or self._is_full():
+                until = next(iter(self._places)).until if turn is self._next else math.inf
+                with trio.move_on_at(until):
+                    await turn.changed.park()
+        finally:
+            self._awaited.pop(turn, None)
+            self._line.pop(turn, None)
+            self._wake_next()
+
+    def put_first(self, turn: "Turn") -> None:
+        """Somebody waits for what this start brings: where it waits for a place, or comes to, it goes before those for
+        whom nobody does. Never waits, and takes no place from anybody."""
+        turn.is_awaited = True
+        if turn in self._line:
+            del self._line[turn]
+            self._awaited[turn] = None
+            self._wake_next()
 
     def leave(self, place: "Place") -> None:
         """Free the place, unless it is free."""
         if place in self._places:
             del self._places[place]
-            self._left.unpark()
+            self._wake_next()
+
+    @property
+    def _next(self) -> "Turn | None":
+        return next(chain(self._awaited, self._line), None)
+
+    def _wake_next(self) -> None:
+        if (first := self._next) is not None:
+            first.changed.unpark()
 
     def _is_full(self) -> bool:
         now = trio.current_time()
         while self._places and (first := next(iter(self._places))).until <= now:
             del self._places[first]
         return len(self._places) >= self._size
+
+
+@define(eq=False)
+class Turn:
+    """One start, where it waits in line."""
+
+    is_awaited: bool = field(default=False, init=False)
+    """Whether it was put first."""
+    changed: trio.lowlevel.ParkingLot = field(factory=trio.lowlevel.ParkingLot, init=False)
+    """Where it sleeps until it may be its turn."""
 
 
 @frozen(eq=False)

@@ -138,6 +138,11 @@ class Snapshot:
         return self.state is ServerState.IDLE and not cached
 
     @property
+    def waits_for_place(self) -> bool:
+        """Whether its first start may be waiting for its turn."""
+        return self.state is ServerState.CONNECTING and self.attempt == 1 and self.pid is None
+
+    @property
     def started_by_unknown_names(self) -> bool:
         """Whether it is at rest, and has to be started before it is known what it offers."""
         return self.started_by_lists and not (self.incarnation and self.definitions)

@@ -98,10 +98,11 @@ class Supervisor:
             servers.snapshot(server)
         names = list(servers.snapshots) if server is None else [server]
         with servers.usage.in_use(names):
+            start = servers.wake if server is None else servers.want
             for name in names:
                 if refresh or servers.snapshots[name].value.started_by_lists:
-                    servers.wake(name)
-            await servers.first_attempts(names, wake=True)
+                    start(name)
+            await servers.first_attempts(names, start)
             if refresh:
                 await servers.refresh_lists(names)
         if server is not None and (snapshot := servers.snapshot(server).value).state in LEFT_BY_NOBODY:
@@ -330,7 +331,7 @@ class Supervisor:
         """
         servers = self._servers
         found = await Target(ResourceRead(Call(uri, server=server, when_down="wait"), servers)).find()
-        servers.wake(found.server)
+        servers.want(found.server)
         with servers.usage.in_use([found.server]), servers.subscriptions.open(found.server, uri) as updates:
             try:
                 yield updates
@@ -565,7 +566,7 @@ class Supervisor:
             self._servers.check_open()
             if snapshot.abandoned:
                 raise server_down(snapshot, now=trio.current_time())
-            self._servers.wake(server)
+            self._servers.want(server)
             return snapshot if snapshot.state is ServerState.CONNECTED else None
 
         await self._servers.snapshot(server).wait(connected)

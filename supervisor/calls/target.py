@@ -125,7 +125,7 @@ class Target:
         """
         if _connected(snapshot):
             return True
-        self._servers.wake(snapshot.spec.name)
+        self._servers.want(snapshot.spec.name)
         if waits and self._starts(snapshot):
             return False
         if snapshot.state not in waits or snapshot.abandoned:

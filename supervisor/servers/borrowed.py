@@ -282,6 +282,10 @@ class BorrowedServers(ServerView):
         """See `ServerView`."""
         self._lender.wake(server)
 
+    def want(self, server: str) -> None:
+        """See `ServerView`."""
+        self._lender.want(server)
+
     def revive(self, server: str) -> None:
         """See `ServerView`."""
         self._lender.revive(server)

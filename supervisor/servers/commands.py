@@ -40,6 +40,11 @@ class Hasten(Command):
     """A call wants the attempt that is due to begin now; of many, the first has it begun. Never answered."""
 
 
+class PutFirst(Command):
+    """Somebody who named it waits for it: among first starts that wait for a place its own goes first. Never
+    answered."""
+
+
 class Authorised(Wake):
     """Its tokens changed after they were refused: start it again, if it still waits for that."""
 

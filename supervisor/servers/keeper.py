@@ -39,6 +39,7 @@ from .commands import (
     Hasten,
     NotAuthorised,
     PendingCommands,
+    PutFirst,
     Recall,
     Reconfigure,
     Reconnect,
@@ -406,6 +407,7 @@ class Keeper:
             NotAuthorised: self._note_refusal,
             Recall: self._recall,
             Hasten: self._hasten,
+            PutFirst: self._put_first,
             Reconnect: self._reconnect,
             Refresh: self._refresh,
             RefreshExpired: self._refresh_expired,
@@ -470,6 +472,10 @@ class Keeper:
         machine = self._machine.hastened(trio.current_time())
         if machine is not None:
             self._write(machine)
+
+    async def _put_first(self, _command: PutFirst) -> None:
+        if self._actor is not None:
+            self._actor.put_first()
 
     async def _reconnect(self, command: Reconnect) -> None:
         self._asked_person = False

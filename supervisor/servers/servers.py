@@ -33,6 +33,7 @@ from .commands import (
     AnnounceRoots,
     Command,
     Hasten,
+    PutFirst,
     Reconfigure,
     Refresh,
     RefreshExpired,
@@ -184,6 +185,14 @@ class Servers(ServerView):
             and self.awaited_tools.claim_start(server)
         ):
             self._send(server, Wake())
+
+    def want(self, server: str) -> None:
+        """See `ServerView`."""
+        observable = self.snapshots.get(server)
+        if observable is None or not observable.value.waits_for_place:
+            self.wake(server)
+        elif self.awaited_tools.claim_start(server):
+            self._send(server, PutFirst())
 
     def revive(self, server: str) -> None:
         """Start a server that failed, for a call, if its spec says so. Never waits; many callers share one start."""

@@ -2,7 +2,7 @@
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
 import trio
@@ -103,12 +103,12 @@ class ServerView(ABC):
         self.refresh_expired()
         return self.catalogue.value
 
-    async def first_attempts(self, servers: Iterable[str], *, wake: bool = False) -> None:
+    async def first_attempts(self, servers: Iterable[str], start: Callable[[str], None]) -> None:
         """Wait until the first attempt of each of these is over.
 
         Args:
             servers: Their names. Those that are removed meanwhile are passed over.
-            wake: Start those that are idle, or come to be; otherwise they are passed over.
+            start: `wake` or `want`, called for those that are idle, or come to be, and for those that are starting.
 
         Raises:
             SupervisorClosed: The block is being left.
@@ -116,8 +116,8 @@ class ServerView(ABC):
 
         def settled(snapshot: Snapshot) -> bool | None:
             self.check_open()
-            if wake and snapshot.started_by_lists:
-                self.wake(snapshot.spec.name)
+            if snapshot.started_by_lists or snapshot.waits_for_place:
+                start(snapshot.spec.name)
                 return None
             return snapshot.settled or None
 
@@ -154,6 +154,11 @@ class ServerView(ABC):
     @abstractmethod
     def wake(self, server: str) -> None:
         """Start a server if it is idle. Never waits. One that has gone meanwhile is passed over."""
+
+    @abstractmethod
+    def want(self, server: str) -> None:
+        """`wake` for somebody who names this server and waits for it: its first start goes before those of servers that
+        nobody waits for. Never waits. One that has gone meanwhile is passed over."""
 
     @abstractmethod
     def revive(self, server: str) -> None:

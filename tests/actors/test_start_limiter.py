@@ -1,10 +1,15 @@
 """L15: how many first starts are under way at once."""
 
+from contextlib import AsyncExitStack
+
 import pytest
 import trio
+import trio.testing
+from attrs import evolve
 
-from mcp_nursery.actors.start_limiter import PATIENCE, StartLimiter
-from mcp_nursery.supervisor import DockerTransport, ServerSpec, StdioTransport, open_supervisor
+from mcp_nursery.actors.start_limiter import PATIENCE, StartLimiter, Turn
+from mcp_nursery.supervisor import DockerTransport, ServerSpec, StdioTransport, Supervisor, open_supervisor
+from mcp_nursery.supervisor.servers import settings
 from mcp_nursery.supervisor.status import ServerState
 from mcp_nursery.supervisor.testing import Life, ScriptedServer
 
@@ -166,3 +171,78 @@ async def test_those_in_line_sleep_until_it_is_their_turn(autojump_clock):
         trio.lowlevel.remove_instrument(instrument)
     assert trio.current_time() == 99 * PATIENCE
     assert steps < 10 * 100
+
+
+async def test_starts_that_are_put_first_go_before_the_others(autojump_clock):
+    """Whoever is first put first; also before it is in line, and although the next in line has its timer set."""
+    limiter, turns, entered = StartLimiter(1), [Turn() for _ in range(6)], []
+
+    async def start(number: int) -> None:
+        with await limiter.enter(turns[number]):
+            entered.append((number, trio.current_time()))
+            await trio.sleep(1)
+
+    limiter.put_first(turns[5])
+    async with trio.open_nursery() as nursery:
+        for number in range(6):
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.start_soon(start, number)
+        await trio.sleep(0.5)
+        for number in (4, 2, 4):
+            limiter.put_first(turns[number])
+    assert entered == [(number, time) for time, number in enumerate((0, 5, 4, 2, 1, 3))]
+
+
+async def test_one_that_was_put_first_and_stops_waiting_holds_up_nobody(autojump_clock):
+    limiter, turn = StartLimiter(1), Turn()
+    limiter.put_first(turn)
+    with await limiter.enter():
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(limiter.enter)
+            with trio.move_on_after(1):
+                await limiter.enter(turn)
+    assert trio.current_time() == PATIENCE
+
+
+async def _called(supervisor: Supervisor, server: str) -> None:
+    assert not (await supervisor.call_tool("echo", {}, server=server)).is_error
+
+
+async def _listed(supervisor: Supervisor, server: str) -> None:
+    assert await supervisor.list_tools(server)
+
+
+async def _awaited(supervisor: Supervisor, server: str) -> None:
+    await supervisor.wait_connected(server)
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+@pytest.mark.parametrize("use", [_called, _listed, _awaited])
+@pytest.mark.parametrize("borrows", [False, True])
+async def test_a_server_that_somebody_waits_for_goes_first(autojump_clock, monkeypatch, lazy, use, borrows):
+    """L15: after the start that is under way, and not after all that are in line."""
+    monkeypatch.setattr(settings, "LOCAL_STARTS", 1)
+    servers = [ScriptedServer(Life(connects_after=1.5, modern=False)) for _ in range(10)]
+    *specs, last = [local(f"s{number}", server) for number, server in enumerate(servers)]
+    async with open_supervisor(specs, gate=0.5) as supervisor, AsyncExitStack() as stack:
+        await supervisor.add_server(evolve(last, lazy=lazy))
+        borrower = open_supervisor(borrow=supervisor, gate=0)
+        await use(await stack.enter_async_context(borrower) if borrows else supervisor, "s9")
+        assert trio.current_time() == 3
+        await supervisor.list_tools()
+    assert servers[9].starts == [1.5]
+    assert sorted(server.starts[0] for server in servers) == [1.5 * number for number in range(10)]
+
+
+async def test_a_list_of_everything_puts_no_server_first(autojump_clock, monkeypatch):
+    """One that is started for it waits like the others."""
+    monkeypatch.setattr(settings, "LOCAL_STARTS", 1)
+    servers = [ScriptedServer(Life(connects_after=1.5, modern=False)) for _ in range(6)]
+    *specs, lazy, last = [local(f"s{number}", server) for number, server in enumerate(servers)]
+    async with open_supervisor(specs, gate=0.5) as supervisor, trio.open_nursery() as nursery:
+        await supervisor.add_server(evolve(lazy, lazy=True))
+        nursery.start_soon(supervisor.list_tools)
+        await trio.testing.wait_all_tasks_blocked()
+        await supervisor.add_server(last)
+        await _called(supervisor, "s5")
+    assert (servers[5].starts, servers[4].starts) == ([1.5], [7.5])
