@@ -1,6 +1,6 @@
 """Commands for a host that runs: each finds the host, tells it one thing, and says what came of it."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from attrs import asdict, frozen
 
@@ -13,11 +13,11 @@ from mcp_nursery.supervisor.status import ServerStatus
 
 from .event_lines import line_of_event, line_of_status
 from .failures import OK
-from .output import safe_line, safe_text, stdout_is_terminal, warn, write_json, write_json_line, write_line
+from .output import safe_line, safe_text, warn, write_json, write_json_line, write_line
 from .runtime import Interrupted, Options, run_async
 from .status import print_statuses
 from .statuses import documents
-from .watching import draw, print_events
+from .watching import watch
 
 _PROMPT = 2.0
 """Seconds in which a host says who it is."""
@@ -150,24 +150,15 @@ def attached_log(options: Options, wanted: HostOptions, name: str, *, follow: bo
 
 
 def top(options: Options, wanted: HostOptions) -> int:
-    """Show how the servers of a running host do, until Ctrl-C."""
+    """Show how the servers of a running host do, until `q` or Ctrl-C."""
 
-    async def watch() -> None:
+    async def look() -> None:
         host = await find_host(wanted)
-
-        async def medians() -> Mapping[str, float]:
-            seen = (await host.statistics())["by_server"].items()
-            return {name: one["latency"]["p50"] for name, one in seen if one["latency"] is not None}
-
-        if stdout_is_terminal() and not options.as_json:
-            await draw(host.status, medians)
-            return
-        async with host.events() as events:
-            await print_events(events, as_json=options.as_json)
-        raise ControlError(f"host {host.name} has ended")
+        if not await watch(host, f"mcp-nursery top, host {host.name}", as_json=options.as_json):
+            raise ControlError(f"host {host.name} has ended")
 
     try:
-        run_async(watch)
+        run_async(look)
     except Interrupted:
         return OK
     return OK

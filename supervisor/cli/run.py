@@ -1,6 +1,6 @@
 """`mcp-nursery run`: supervise until Ctrl-C."""
 
-from collections.abc import AsyncGenerator, AsyncIterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 import trio
@@ -9,23 +9,23 @@ from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.actors.nurseries import run_alongside
 from mcp_nursery.supervisor import Supervisor, open_supervisor
 from mcp_nursery.supervisor.config import Config
-from mcp_nursery.supervisor.status import ServerStatus
 from mcp_nursery.supervisor.watch import reload_or_log
 
 from .failures import OK
-from .output import stdout_is_terminal, warn
+from .output import warn
 from .runtime import Interrupted, Options, load, run_async
-from .watching import draw, print_events
+from .watching import OwnHost, watch
 
 
 def run(options: Options) -> int:
-    """Keep the servers running and show how they do. Ctrl-C is its normal end; at SIGHUP files are read again."""
+    """Keep the servers running and show how they do. `q` and Ctrl-C are its normal end; at SIGHUP files are read
+    again."""
     config = load(options)
     hang_up, hang_ups = trio.open_memory_channel[None](1)
 
     async def supervise() -> None:
         async with _opened(config) as supervisor, run_alongside(lambda: _reload_at(hang_ups, supervisor)):
-            await _show(supervisor, as_json=options.as_json)
+            await watch(OwnHost(supervisor), "mcp-nursery run", as_json=options.as_json)
 
     def hung_up() -> None:
         with suppress(trio.WouldBlock):  # one is about to be seen
@@ -41,21 +41,6 @@ def run(options: Options) -> int:
 async def _reload_at(signals: AsyncIterable[None], supervisor: Supervisor) -> None:
     async for _ in signals:
         await reload_or_log(supervisor)
-
-
-async def _show(supervisor: Supervisor, *, as_json: bool) -> None:
-    async def look() -> Sequence[ServerStatus]:
-        return supervisor.status()
-
-    async def medians() -> Mapping[str, float]:
-        seen = supervisor.statistics().by_server.items()
-        return {name: one.latency.p50 for name, one in seen if one.latency is not None}
-
-    if stdout_is_terminal() and not as_json:
-        await draw(look, medians)
-    else:
-        async with supervisor.events() as events:
-            await print_events(events, as_json=as_json)
 
 
 @asynccontextmanager

@@ -5,7 +5,6 @@ from typing import Any
 
 from attrs import asdict, field, frozen
 from rich.console import Console, ConsoleOptions, RenderResult
-from rich.table import Table
 from rich.text import Text
 
 from mcp_nursery.actors.enums import ServerState
@@ -61,7 +60,7 @@ class StatusTable:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Draw it in the room there is."""
         room = len(self.statuses) if self.whole else max(console.size.height - _FRAME, 1)
-        yield _drawn(self.statuses[:room], self.medians, options.max_width)
+        yield from table_lines(self.statuses[:room], options.max_width, self.medians)
         if len(self.statuses) > room:
             yield Text(f"… and {len(self.statuses) - room} more", style="dim")
 
@@ -70,13 +69,12 @@ _FRAME = 3
 """Lines of a live table that are no servers: the header, what says that there are more, and the cursor's."""
 _GAP = 2
 """Characters between two columns."""
-_LEAST_ERROR = 8
-"""Characters of an error that are shown, however little room there is."""
 _WIDE, _MIDDLE = 140, 80
 """Characters of a line that all columns have room in, and most."""
 
 
-def _drawn(statuses: Sequence[ServerStatus], medians: Mapping[str, float], width: int) -> Table:
+def table_lines(statuses: Sequence[ServerStatus], width: int, medians: Mapping[str, float]) -> list[Text]:
+    """The header and a line a server, none wider than this; what there is no room for is left out or cut."""
     shown = [row(status, medians.get(status.name)) for status in statuses]
     rows = [{header: _text(cell) for header, cell in zip(HEADERS, cells, strict=True)} for cells in shown]
     left_out = () if width >= _WIDE else (*_SECONDARY, *(_TERTIARY if width < _MIDDLE else ()))
@@ -84,23 +82,18 @@ def _drawn(statuses: Sequence[ServerStatus], medians: Mapping[str, float], width
         for cells in rows:  # when it is tried again is said in any case
             cells["STATE"] = Text(" ").join(cell for cell in (cells["STATE"], cells["RETRY IN"]) if cell)
     headers = [header for header in HEADERS if header not in left_out]
-    taken = 0
-    for header in headers[:-1]:
-        texts = [cells[header] for cells in rows]
-        _cut(texts, width // 4 if header == headers[0] else width)
-        taken += _GAP + max([len(header), *(text.cell_len for text in texts)])
-    _cut([cells[headers[-1]] for cells in rows], max(width - taken, _LEAST_ERROR))
-    drawn = Table(*headers, box=None, pad_edge=False, header_style="bold")
-    for column in drawn.columns:
-        column.no_wrap = True
-    for cells in rows:
-        drawn.add_row(*(cells[header] for header in headers))
-    return drawn
-
-
-def _cut(cells: Iterable[Text], width: int) -> None:
-    for cell in cells:
-        cell.truncate(width, overflow="ellipsis")
+    lines = [Text() for _ in (headers, *rows)]
+    for header in headers:
+        column = [Text(header, style="bold"), *(cells[header] for cells in rows)]
+        for cell in column:
+            cell.truncate(width // 4 if header == headers[0] else width, overflow="ellipsis")
+        broadest = max(cell.cell_len for cell in column) + _GAP
+        for line, cell in zip(lines, column, strict=True):
+            line.append_text(cell).append(" " * (broadest - cell.cell_len))
+    for line in lines:
+        line.rstrip()
+        line.truncate(width, overflow="ellipsis")
+    return lines
 
 
 def _text(cell: object) -> Text:

@@ -49,6 +49,11 @@ class ControlClient:
         """Figures, as JSON: the fields of `Supervisor.statistics`."""
         return cast("dict[str, Any]", await self._ask("statistics"))
 
+    async def medians(self) -> dict[str, float]:
+        """The p50 of each server's calls, in seconds, of those that have any."""
+        seen = (await self.statistics())["by_server"].items()
+        return {name: one["latency"]["p50"] for name, one in seen if one["latency"] is not None}
+
     async def reconnect(self, server: str) -> None:
         """Start a server afresh now, and wait for the outcome."""
         await self._ask("reconnect", within=math.inf, server=server)

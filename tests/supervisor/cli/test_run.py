@@ -104,7 +104,7 @@ def test_in_this_process(cli, config, monkeypatch):
     assert [line.split(" ", 1)[1] for line in said].count("lab: connecting") == 1
 
 
-def test_a_live_table_on_a_terminal(tty, screen, config):
+def test_a_full_screen_on_a_terminal(tty, screen, config):
     screen.when("connected", lambda: os.kill(os.getpid(), signal.SIGINT))
     ran = tty("run", "--config", config(lab=LAB, **{"[b]ad": BROKEN}))
     assert ran.code == 0

@@ -1,0 +1,272 @@
+"""What is on the full screen of `run` and `top`, and what each key does. Pure: whoever has the terminal, and the host,
+asks for the lines and carries out the orders.
+
+A table of servers above; below it a pane with events, or with standard error or the tools of the selected server.
+"""
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Final
+
+from attrs import define, field, frozen
+from rich.cells import chop_cells
+from rich.text import Text
+
+from mcp_nursery.actors.enums import ServerState
+from mcp_nursery.supervisor.control.protocol import ToolSummary
+from mcp_nursery.supervisor.status import ServerStatus
+
+from .output import safe_line, safe_text
+from .statuses import table_lines
+
+MOST_LINES: Final = 1000
+"""Lines of a pane that are kept."""
+_LONGEST_FILTER: Final = 60
+_MARGIN: Final = 2
+"""Characters in which the selected server is marked."""
+_FRAME: Final = 4
+"""Lines that are always there: the title, the table's header, the pane's title and the keys."""
+_PAGE: Final = 5
+"""Lines, and servers, that a page is."""
+
+
+class Pane(StrEnum):
+    """What is below the table."""
+
+    EVENTS = "events"
+    STDERR = "stderr"
+    TOOLS = "tools"
+
+
+@frozen
+class Shown:
+    """What the pane shows."""
+
+    pane: Pane
+    server: str | None = None
+    """Whose; None of all."""
+
+
+class Action(StrEnum):
+    """What a key can ask for that is not done on the screen itself."""
+
+    QUIT = "quit"
+    RECONNECT = "reconnect"
+    STOP = "stop"
+    START = "start"
+
+
+@frozen
+class Order:
+    """What is to be done."""
+
+    action: Action
+    server: str = ""
+
+
+_KEYS: Final = {
+    "r": "reconnect",
+    "x": "stop",
+    "s": "start",
+    "e": "stderr",
+    "t": "tools",
+    "/": "filter",
+    "q": "quit",
+}
+"""What is said of keys. All of it fits into 60 characters."""
+_ORDERS: Final[Mapping[str, Action]] = {"r": Action.RECONNECT, "x": Action.STOP, "s": Action.START}
+_PANES: Final[Mapping[str, Pane]] = {"e": Pane.STDERR, "t": Pane.TOOLS}
+_MOVES: Final[Mapping[str, int]] = {"up": -1, "k": -1, "down": 1, "j": 1, "home": -(10**9), "end": 10**9}
+_SCROLLS: Final[Mapping[str, int]] = {"page up": -_PAGE, "page down": _PAGE}
+
+
+def _lines() -> "deque[str]":
+    return deque(maxlen=MOST_LINES)
+
+
+@define(eq=False)
+class Screen:
+    """What is shown now. Keys are characters, or `up`, `down`, `page up`, `page down`, `home`, `end`, `enter`, `escape`
+    and `backspace`."""
+
+    title: str
+    statuses: Sequence[ServerStatus] = ()
+    """Where every server stands."""
+    medians: Mapping[str, float] = field(factory=dict[str, float])
+    """The p50 of each server's calls, in seconds, of those that have any."""
+    note: str = field(default="", init=False)
+    """What came of an order, until the next key."""
+    _selected: str | None = field(default=None, init=False)
+    _filter: str = field(default="", init=False)
+    _typing: bool = field(default=False, init=False)
+    """Whether keys are letters of the filter."""
+    _pane: Pane = field(default=Pane.EVENTS, init=False)
+    _events: deque[str] = field(factory=_lines, init=False)
+    _said: deque[str] = field(factory=_lines, init=False)
+    """What the selected server has written, or its tools."""
+    _scrolled: int = field(default=0, init=False)
+    """Lines of the pane between what is seen and its end; of tools, its beginning."""
+
+    # -- what happens -------------------------------------------------------------------------------------------------
+
+    def add_event(self, line: str) -> None:
+        """Something happened, at whatever time the line says."""
+        self._add(self._events, line, seen=self._pane is Pane.EVENTS)
+
+    def add_stderr(self, line: str) -> None:
+        """The server that is shown has written this."""
+        self._add(self._said, line, seen=self._pane is Pane.STDERR)
+
+    def set_tools(self, tools: Sequence[ToolSummary]) -> None:
+        """The server that is shown has these tools."""
+        self._said = deque(map(_tool, tools), maxlen=MOST_LINES)
+
+    def clear(self) -> None:
+        """Another server is shown, or something else of it."""
+        self._said.clear()
+        self._scrolled = 0
+
+    def _add(self, lines: deque[str], line: str, *, seen: bool) -> None:
+        lines.append(safe_text(line).replace("\n", " ").expandtabs(4))
+        if seen and self._scrolled:  # what is read stays where it is
+            self._scrolled = min(self._scrolled + 1, len(lines) - 1)
+
+    # -- what is seen -------------------------------------------------------------------------------------------------
+
+    @property
+    def selected(self) -> str | None:
+        """The server that orders are for: the one that was selected last, as long as the filter shows it."""
+        names = [status.name for status in self._visible]
+        return self._selected if self._selected in names else (names[0] if names else None)
+
+    @property
+    def shown(self) -> Shown:
+        """What the pane is to show."""
+        return Shown(self._pane, None if self._pane is Pane.EVENTS else self.selected)
+
+    @property
+    def _visible(self) -> list[ServerStatus]:
+        wanted = self._filter.casefold()
+        return [status for status in self.statuses if wanted in status.name.casefold() or wanted in status.state]
+
+    def render(self, width: int, height: int) -> list[Text]:
+        """The screen, line by line: as many as its height, none of them wider than it is."""
+        room = max(height - _FRAME, 1)
+        servers = self._window(max(room - max(room // 3, 4), 1))
+        lines = [self._title(len(servers)), *self._table(servers, width), self._heading()]
+        lines += self._below(width, height - len(lines) - 1)
+        lines = [*lines[: height - 1], self._footer(width)]
+        for line in lines:
+            line.truncate(width, overflow="ellipsis", pad=True)
+        return lines
+
+    def _window(self, room: int) -> list[ServerStatus]:
+        """The servers that there is room for, the selected one among them."""
+        visible, selected = self._visible, self.selected
+        at = next((number for number, status in enumerate(visible) if status.name == selected), 0)
+        first = max(min(at - room // 2, len(visible) - room), 0)
+        return visible[first : first + room]
+
+    def _title(self, seen: int) -> Text:
+        connected = sum(status.state is ServerState.CONNECTED for status in self.statuses)
+        parts = [self.title, f"{connected} of {len(self.statuses)} connected"]
+        if self._filter:
+            parts.append(f"filter: {self._filter}")
+        if seen < len(self._visible):
+            parts.append(f"{seen} of {len(self._visible)} shown")
+        return Text("  ".join(map(safe_line, parts)), style="reverse")
+
+    def _table(self, servers: Sequence[ServerStatus], width: int) -> list[Text]:
+        marks = [False, *(status.name == self.selected for status in servers)]
+        return [
+            Text.assemble("> " if marked else "  ", line, style="bold" if marked else "")
+            for marked, line in zip(marks, table_lines(servers, width - _MARGIN, self.medians), strict=True)
+        ]
+
+    def _heading(self) -> Text:
+        shown = self.shown
+        of = "" if shown.server is None else f" of {safe_line(shown.server)}"
+        return Text(f"{shown.pane}{of}", style="reverse")
+
+    def _below(self, width: int, room: int) -> list[Text]:
+        """The lines of the pane that there is room for: of tools the first, of what is written the last."""
+        if room <= 0:
+            return []
+        lines = list(self._events if self._pane is Pane.EVENTS else self._said) or ["(nothing)"]
+        if self._pane is Pane.TOOLS:
+            first = max(min(self._scrolled, len(lines) - 1), 0)
+            seen = _folded(lines[first : first + room], width)[:room]
+        else:
+            end = max(len(lines) - self._scrolled, 1)
+            seen = _folded(lines[max(end - room, 0) : end], width)[-room:]
+        return [*map(Text, seen), *(Text() for _ in range(room - len(seen)))]
+
+    def _footer(self, width: int) -> Text:
+        if self._typing:
+            return Text.assemble(("filter: ", "bold"), f"{self._filter}_  (Enter keeps it, Esc ends it)")
+        if self.note:
+            return Text(safe_line(self.note))
+        gap = "  " if width >= len(" ".join(_KEYS.values())) + 5 * len(_KEYS) else " "
+        return Text(gap).join(Text.assemble((key, "bold"), f" {meaning}") for key, meaning in _KEYS.items())
+
+    # -- keys ---------------------------------------------------------------------------------------------------------
+
+    def press(self, key: str) -> Order | None:
+        """What a key asks for; None if it changes only what is seen."""
+        self.note = ""
+        if self._typing:
+            self._type(key)
+        elif key == "q":
+            return Order(Action.QUIT)
+        elif key in _ORDERS and self.selected is not None:
+            return Order(_ORDERS[key], self.selected)
+        else:
+            self._look(key)
+        return None
+
+    def _look(self, key: str) -> None:
+        if key in _PANES:
+            self._show(Pane.EVENTS if self._pane is _PANES[key] else _PANES[key])
+        elif key in _MOVES:
+            self._move(_MOVES[key])
+        elif key in _SCROLLS:
+            self._scroll(_SCROLLS[key])
+        elif key == "/":
+            self._typing = True
+        elif key == "escape" and self._pane is not Pane.EVENTS:
+            self._show(Pane.EVENTS)
+        elif key == "escape":
+            self._filter = ""
+
+    def _show(self, pane: Pane) -> None:
+        self._pane, self._scrolled = pane, 0
+
+    def _move(self, by: int) -> None:
+        names = [status.name for status in self._visible]
+        if self.selected is not None:
+            self._selected = names[min(max(names.index(self.selected) + by, 0), len(names) - 1)]
+
+    def _scroll(self, by: int) -> None:
+        away = by if self._pane is Pane.TOOLS else -by
+        lines = self._events if self._pane is Pane.EVENTS else self._said
+        self._scrolled = min(max(self._scrolled + away, 0), max(len(lines) - 1, 0))
+
+    def _type(self, key: str) -> None:
+        if key in ("enter", "escape"):
+            self._typing = False
+            self._filter = self._filter if key == "enter" else ""
+        elif key == "backspace":
+            self._filter = self._filter[:-1]
+        elif len(key) == 1 and key.isprintable() and len(self._filter) < _LONGEST_FILTER:
+            self._filter += key
+
+
+def _folded(lines: Sequence[str], width: int) -> list[str]:
+    return [part for line in lines for part in (chop_cells(line, max(width, 1)) or [""])]
+
+
+def _tool(tool: ToolSummary) -> str:
+    marks = {"not available": not tool.available, "asked about": tool.requires_approval, "changed": tool.changed}
+    said = ", ".join(mark for mark, holds in marks.items() if holds)
+    return safe_line(f"{tool.name}{f' ({said})' if said else ''}: {tool.description}")

@@ -1,0 +1,220 @@
+"""What is on the full screen, and what keys do: without a terminal."""
+
+import io
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from mcp_nursery.actors.enums import ServerState
+from mcp_nursery.supervisor.cli.output import safe_text
+from mcp_nursery.supervisor.cli.screen import MOST_LINES, Action, Order, Pane, Screen, Shown
+from mcp_nursery.supervisor.cli.terminal import keys_of
+from mcp_nursery.supervisor.control.protocol import ToolSummary
+
+from .test_statuses import ERROR, TWELVE, WAITING, status
+
+RUDE = "\x1b[2J\x1b]0;title\x07[b]x[/b]\u202e\x9b1A"
+
+
+def lines_of(screen, width=80, height=24):
+    return [line.plain for line in screen.render(width, height)]
+
+
+def showing(*statuses):
+    return Screen("mcp-nursery run", statuses=[status(0, **facts) for facts in statuses])
+
+
+def named(*names, **facts):
+    return showing(*({"name": name, **facts} for name in names))
+
+
+def press(screen, keys):
+    return [screen.press(key) for key in keys]
+
+
+def tool(name, server="a", **facts):
+    known = {"description": "Does it.", "available": True, "requires_approval": False, "changed": False}
+    return ToolSummary(name=name, server=server, tool=name, **{**known, **facts})
+
+
+@pytest.mark.parametrize("width", [1, 20, 60, 80, 200])
+@pytest.mark.parametrize("height", [1, 3, 5, 24, 60])
+@pytest.mark.parametrize("pane", ["", "e", "t", "/"])
+def test_it_has_the_size_of_the_terminal(width, height, pane):
+    """Whatever is shown: as many lines as there are, all as wide as it is."""
+    screen = Screen("mcp-nursery run", statuses=TWELVE)
+    press(screen, pane)
+    for number in range(50):
+        screen.add_event(f"{number} 名前 {ERROR}")
+        screen.add_stderr(ERROR * 3)
+    rendered = screen.render(width, height)
+    assert [line.cell_len for line in rendered] == [width] * height
+
+
+@pytest.mark.parametrize(
+    ("width", "columns"), [(60, "SERVER STATE TOOLS ERROR"), (200, "SERVER STATE TRY RETRY IN UP")]
+)
+def test_servers_events_and_keys(width, columns):
+    screen = Screen("mcp-nursery run", statuses=[status(0), status(1, **WAITING)])
+    screen.add_event("12:00:00 lab: connected")
+    title, header, first, second, heading, event, *rest, keys = lines_of(screen, width)
+    assert title.split() == ["mcp-nursery", "run", "1", "of", "2", "connected"]
+    assert " ".join(header.split()).startswith(columns)
+    assert (first[:3], second[:3]) == ("> s", "  s")
+    assert "14.9 s" in second
+    assert (heading.strip(), event.strip()) == ("events", "12:00:00 lab: connected")
+    assert not "".join(rest).strip()
+    for meaning in ("r reconnect", "x stop", "s start", "e stderr", "t tools", "/ filter", "q quit"):
+        assert meaning in keys
+
+
+def test_orders_are_for_the_selected_server():
+    screen = named("a", "b", "c")
+    assert press(screen, ["r", "down", "x", "end", "s", "up", "home", "k", "j", "r", "q"]) == [
+        Order(Action.RECONNECT, "a"),
+        None,
+        Order(Action.STOP, "b"),
+        None,
+        Order(Action.START, "c"),
+        *[None] * 4,
+        Order(Action.RECONNECT, "b"),
+        Order(Action.QUIT),
+    ]
+    assert press(Screen("t"), ["r", "x", "s", "up", "e", "\x1b[99~", "\x00"]) == [None] * 7
+
+
+def test_a_server_stays_selected_as_long_as_it_is_there():
+    screen = named("a", "b", "c")
+    press(screen, ["down"])
+    screen.statuses = named("new", "a", "b").statuses
+    assert screen.selected == "b"
+    screen.statuses = named("new", "a").statuses
+    assert screen.selected == "new"
+    screen.statuses = ()
+    assert screen.selected is None
+
+
+def test_the_selected_server_is_always_seen():
+    screen = named(*(f"server-{number:03}" for number in range(100)))
+    for _ in range(99):
+        assert any(line.startswith(f"> {screen.selected}") for line in lines_of(screen))
+        press(screen, ["down"])
+    assert screen.selected == "server-099"
+    assert "14 of 100 shown" in lines_of(screen)[0]
+
+
+def test_a_filter_is_of_names_and_states():
+    screen = showing({"name": "Alpha"}, {"name": "beta", "state": ServerState.FAILED}, {"name": "gamma"})
+    press(screen, ["/", "A", "m", "q", "backspace", "enter"])
+    assert screen.selected == "gamma"
+    assert "filter: Am" in lines_of(screen)[0]
+    assert press(screen, "x") == [Order(Action.STOP, "gamma")]
+    press(screen, ["escape", "/", *"failed"])
+    assert screen.selected == "beta"
+    assert "filter: failed_" in lines_of(screen)[-1]
+    press(screen, ["escape"])
+    assert screen.selected == "Alpha"
+    press(screen, ["/", *"nobody", "enter"])
+    assert press(screen, "r") == [None]
+
+
+def test_panes():
+    screen = named("a", "b")
+    assert screen.shown == Shown(Pane.EVENTS)
+    press(screen, "e")
+    assert screen.shown == Shown(Pane.STDERR, "a")
+    screen.add_stderr("  File x,\tline 1")
+    assert "  File x,   line 1" in "\n".join(lines_of(screen))
+    press(screen, ["down"])
+    assert screen.shown == Shown(Pane.STDERR, "b")
+    press(screen, "t")
+    screen.clear()
+    screen.set_tools([tool("mcp_b_x", available=False, requires_approval=True, changed=True), tool("mcp_b_y")])
+    shown = "\n".join(lines_of(screen))
+    assert "tools of b" in shown
+    assert "mcp_b_x (not available, asked about, changed): Does it." in shown
+    press(screen, "t")
+    assert screen.shown == Shown(Pane.EVENTS)
+    press(screen, ["e", "escape"])
+    assert screen.shown == Shown(Pane.EVENTS)
+
+
+def test_what_is_read_stays_where_it_is():
+    """The end of events is seen, unless somebody looks further up."""
+    screen = named("a")
+    for number in range(100):
+        screen.add_event(f"event {number}.")
+    assert lines_of(screen)[-2].strip() == "event 99."
+    press(screen, ["page up", "page up"])
+    assert lines_of(screen)[-2].strip() == "event 89."
+    screen.add_event("one more")
+    assert lines_of(screen)[-2].strip() == "event 89."
+    press(screen, ["page down"] * 3)
+    assert lines_of(screen)[-2].strip() == "one more"
+    press(screen, "t")
+    screen.set_tools([tool(f"tool {number}.") for number in range(100)])
+    assert lines_of(screen)[4].startswith("tool 0.")
+    press(screen, ["page down"])
+    assert lines_of(screen)[4].startswith("tool 5.")
+
+
+def test_an_order_is_answered_until_the_next_key():
+    screen = named("a")
+    screen.note = "stop a: done"
+    assert lines_of(screen)[-1].strip() == "stop a: done"
+    press(screen, ["down"])
+    assert "q quit" in lines_of(screen)[-1]
+
+
+def test_memory_is_bounded():
+    screen = named("a")
+    press(screen, "e")
+    for number in range(MOST_LINES + 10):
+        screen.add_event(str(number))
+        screen.add_stderr(str(number))
+    assert (len(screen._events), len(screen._said)) == (MOST_LINES, MOST_LINES)
+
+
+def test_nothing_that_a_server_says_steers_the_terminal():
+    screen = showing({"name": f"a{RUDE}", "error": RUDE, "state": ServerState.FAILED})
+    screen.add_event(RUDE)
+    seen = []
+    for keys in ("", "e", "t"):
+        press(screen, keys)
+        screen.add_stderr(f"{RUDE}\n\r{RUDE}")
+        if keys == "t":
+            screen.set_tools([tool(f"x{RUDE}", description=RUDE)])
+        screen.note = RUDE
+        out = io.StringIO()
+        Console(file=out, width=80, color_system=None).print(*screen.render(80, 24), sep="\n", markup=False)
+        seen.append(out.getvalue())
+    assert all(text == safe_text(text) for text in seen)
+    assert "[b]x[/b]" in "".join(seen)
+
+
+@given(st.lists(st.sampled_from(["/", "enter", "escape", "backspace", "up", "down", "end", "page up", *"retxsa0bq"])))
+def test_any_keys(keys):
+    """Whatever is typed: it is drawn, and an order is for a server that is seen."""
+    screen = named("a0", "b0", "c")
+    screen.add_event("x" * 100)
+    for key in keys:
+        order = screen.press(key)
+        assert order is None or order.action is Action.QUIT or order.server == screen.selected
+        assert len(screen.render(60, 12)) == 12
+
+
+@pytest.mark.parametrize(
+    ("typed", "keys"),
+    [
+        ("q", ["q"]),
+        ("\x1b[A\x1bOBj", ["up", "down", "j"]),
+        ("\x1b", ["escape"]),
+        ("\x1b[5~\x1b[6~\x1b[1~\x1bOF", ["page up", "page down", "home", "end"]),
+        ("é\r\x7f", ["é", "enter", "backspace"]),
+        ("\x1b[1;5Cq", ["\x1b[1;5C", "q"]),
+    ],
+)
+def test_keys(typed, keys):
+    assert keys_of(typed) == keys
