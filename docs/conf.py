@@ -24,6 +24,7 @@ extensions = [
     "sphinx.ext.autodoc",
     "diagrams",
     "generated",
+    "screen_picture",
 ]
 
 html_theme = "furo"

@@ -101,7 +101,7 @@ def run(
     as_json: AsJsonLines = False,
     verbose: Verbose = False,
 ) -> None:
-    """Keep the servers running and show how they do, until Ctrl-C."""
+    """Keep the servers running and show how they do, on a full screen that takes orders, until `q` or Ctrl-C."""
     from .run import run as command
 
     _execute(command, _options(config, no_project=no_project, trust=trust, as_json=as_json, verbose=verbose))
@@ -109,7 +109,7 @@ def run(
 
 @app.command()
 def top(*, host: Host = None, as_json: AsJsonLines = False, verbose: Verbose = False) -> None:
-    """Show how the servers of a running host do, until Ctrl-C."""
+    """Show the same screen of a running host, until `q` or Ctrl-C."""
     from .attached import HostOptions
     from .attached import top as command
 

@@ -22,7 +22,7 @@ class Tmux:
     """A shell in a terminal, with somebody who types and reads."""
 
     def __init__(self, folder, width, **env):
-        self.env = {**os.environ, "TMUX_TMPDIR": str(folder), "PS1": "$ ", "ENV": "", **env}
+        self.env = {**os.environ, "TMUX_TMPDIR": str(folder), **env}
         self("-f", "/dev/null", "new-session", "-d", "-x", width, "-y", 24, "bash --norc --noprofile")
 
     def __call__(self, *args):
@@ -40,7 +40,7 @@ class Tmux:
         return self("capture-pane", "-p")
 
     def see(self, *texts):
-        """Waits until all of this is seen, and nothing of it after `not`."""
+        """Waits until all of this is seen."""
         until(lambda: all(text in self.text for text in texts), 120, lambda: f"{texts} not in\n{self.text}")
 
 
@@ -51,7 +51,7 @@ def tmux(tmp_path):
         def begin(width, **env):
             terminal = Tmux(tmp_path, width, **env)
             stack.callback(terminal, "kill-server")
-            terminal.see("$ ")
+            until(lambda: terminal.text.strip())
             return terminal
 
         yield begin
