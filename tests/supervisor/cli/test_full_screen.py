@@ -51,7 +51,7 @@ def tmux(tmp_path):
         def begin(width, **env):
             terminal = Tmux(tmp_path, width, **env)
             stack.callback(terminal, "kill-server")
-            until(lambda: terminal.text.strip())
+            until(lambda: "#" in terminal.text or "$" in terminal.text)
             return terminal
 
         yield begin
