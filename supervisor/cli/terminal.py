@@ -51,7 +51,7 @@ _Modes: TypeAlias = "list[int | list[bytes | int]]"
 
 def keys_of(text: str) -> list[str]:
     """The keys that were typed, by the names `Screen.press` knows; what it does not know has the terminal's own."""
-    return [_NAMES.get(each, each) for each in _KEY.findall(text)]
+    return [_NAMES.get(each, each) for each in (str(match[0]) for match in _KEY.finditer(text))]
 
 
 def open_tty() -> int | None:
