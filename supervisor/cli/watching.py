@@ -168,7 +168,10 @@ class Viewer:
                 for task in (self._draw, self._follow_events, self._follow_pane, self._follow_signals):
                     nursery.start_soon(task)
                 nursery.start_soon(self._follow_keys, nursery)
-                await self._follow_status()
+                try:
+                    await self._follow_status()
+                finally:
+                    nursery.cancel_scope.cancel()
 
     def tell(self, line: str) -> None:
         """Show a line among the events. From any thread: the next look at the servers draws it."""
