@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 if TYPE_CHECKING:
+    from mcp_nursery.supervisor.config.edits import Change
     from mcp_nursery.supervisor.control.client import ControlClient
 
     from .runtime import Options
@@ -480,6 +481,30 @@ def import_(
 
     wanted = ImportOptions(files=tuple(files or ()), to=to, force=force)
     _execute(lambda options: import_servers(options, wanted), _options(None, as_json=as_json, verbose=verbose))
+
+
+@app.command()
+def enable(name: ServerName, *, config: ConfigFiles = None, as_json: AsJson = False, verbose: Verbose = False) -> None:
+    """Switch a server on, in the file that it stands in: your own, or one that is named. Starts nothing."""
+    _edit(name, "enable", _options(config, no_project=True, as_json=as_json, verbose=verbose))
+
+
+@app.command()
+def disable(name: ServerName, *, config: ConfigFiles = None, as_json: AsJson = False, verbose: Verbose = False) -> None:
+    """Switch a server off, in the file that it stands in: your own, or one that is named. Stops nothing."""
+    _edit(name, "disable", _options(config, no_project=True, as_json=as_json, verbose=verbose))
+
+
+@app.command()
+def remove(name: ServerName, *, config: ConfigFiles = None, as_json: AsJson = False, verbose: Verbose = False) -> None:
+    """Take a server out of the file that it stands in: your own, or one that is named. Stops nothing."""
+    _edit(name, "remove", _options(config, no_project=True, as_json=as_json, verbose=verbose))
+
+
+def _edit(name: str, change: "Change", options: "Options") -> None:
+    from .edit import edit
+
+    _execute(lambda options: edit(options, name, change), options)
 
 
 @app.command()

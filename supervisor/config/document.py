@@ -48,11 +48,25 @@ def read_document(file: str, *, found: bool = False, limit: int | None = None) -
         ConfigError: The file cannot be read, has more bytes than the limit, is not UTF-8, not JSON or not an object, is
             nested more than 100 levels deep, or a key of one of its objects stands there twice.
     """
-    text = _read(file, found=found, limit=limit or LIMIT)
+    return parse_document(_read(file, found=found, limit=limit or LIMIT), file)
+
+
+def parse_document(text: str, file: str) -> dict[str, Any]:
+    """The object that the text of a file is.
+
+    Raises:
+        ConfigError: As for `read_document`.
+    """
     document = _parse(text, file)
     if not isinstance(document, dict):
         raise ConfigError(f"the top level must be an object, not {json_type(document)}", file=file)
     return cast("dict[str, Any]", document)
+
+
+def blanked(text: str, *, commas: bool = True) -> str:
+    """The JSON with spaces in the place of comments, and of commas after a last item: the rest stays where it is."""
+    bare = _COMMENTS.sub(_blank, text)
+    return _TRAILING_COMMAS.sub(_blank, bare) if commas else bare
 
 
 def as_object(value: object) -> dict[str, Any] | None:
@@ -119,8 +133,7 @@ def _parse(text: str, file: str) -> object:
     try:
         if file.endswith(".toml"):
             return _plain(_shallow(tomllib.loads(text)))
-        plain = _TRAILING_COMMAS.sub(_blank, _COMMENTS.sub(_blank, text))
-        return _shallow(json.loads(plain, object_pairs_hook=_object, parse_constant=_constant))
+        return _shallow(json.loads(blanked(text), object_pairs_hook=_object, parse_constant=_constant))
     except json.JSONDecodeError as error:
         problem = f"not JSON: {error.msg} (line {error.lineno}, column {error.colno})"
     except tomllib.TOMLDecodeError as error:

@@ -211,7 +211,7 @@ def read_file(
     read: list[tuple[str, Entry]] = []
     for number, (name, value) in enumerate(entries_of(origin.file, document, dialect, root), 1):
         entry = read_entry(name, value, number=number, origin=here, dialect=dialect, inputs=inputs)
-        read.append((name, entry.off() if dialect.is_off is not None and dialect.is_off(document, name) else entry))
+        read.append((name, entry.off() if dialect.is_off(document, name) else entry))
     return File(origin.file, dialect.name, tuple(read))
 
 

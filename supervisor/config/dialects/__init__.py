@@ -1,7 +1,7 @@
 """Whose words a configuration file is written in, and where each host keeps its own. Pure."""
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path, PurePath
 from typing import Any, cast
@@ -34,8 +34,10 @@ class Dialect:
     """Names that only its files have, wherever they are."""
     marks: Mapping[str, type] = field(factory=dict[str, type])
     """Keys of an entry that only this host writes, if what stands there is of this type."""
-    is_off: Callable[[Mapping[str, Any], str], bool] | None = None
-    """Whether the rest of a file switches off the server of this name; None: it has no say in that."""
+    switch: str = "disabled"
+    """The key of an entry with which the host switches it off, `enabled` or `disabled`; reading takes either."""
+    rules: str | None = None
+    """The key of a file whose lists `allowed` and `excluded` switch servers off by their names."""
     shares: bool = False
     """Whether its files are another program's settings: what else they hold is not for us, whatever it looks like."""
 
@@ -44,10 +46,18 @@ class Dialect:
         """How the paths of its files end."""
         return tuple(PurePath(place).parts for place in (*self.project, *self.user, *self.anywhere))
 
+    def is_off(self, document: Mapping[str, Any], server: str) -> bool:
+        """Whether the file's `rules` switch a server off."""
+        rules = as_object(document.get(self.rules)) or {} if self.rules is not None else {}
+        allowed, excluded = rules.get("allowed"), rules.get("excluded")
+        return (isinstance(allowed, list) and server not in allowed) or (
+            isinstance(excluded, list) and server in excluded
+        )
+
 
 _SUPPORT = "Library/Application Support" if sys.platform == "darwin" else ".config"
 
-OWN = Dialect("mcp-nursery", ("mcpServers",))
+OWN = Dialect("mcp-nursery", ("mcpServers",), switch="enabled")
 
 _CLAUDE = Dialect(
     "Claude",
@@ -90,10 +100,15 @@ _GEMINI = Dialect(
     project=(".gemini/settings.json",),
     user=(".gemini/settings.json",),
     marks={"httpUrl": object, "includeTools": object, "excludeTools": object},
-    is_off=gemini.is_off,
+    rules="mcp",
 )
 _CODEX = Dialect(
-    "Codex", ("mcp_servers",), codex.translate, project=(".codex/config.toml",), user=(".codex/config.toml",)
+    "Codex",
+    ("mcp_servers",),
+    codex.translate,
+    project=(".codex/config.toml",),
+    user=(".codex/config.toml",),
+    switch="enabled",
 )
 _OPENCODE = Dialect(
     "OpenCode",
@@ -101,6 +116,7 @@ _OPENCODE = Dialect(
     opencode.translate,
     project=("opencode.json", "opencode.jsonc"),
     user=(".config/opencode/opencode.json", ".config/opencode/opencode.jsonc"),
+    switch="enabled",
 )
 _SIDECAR = Dialect(
     "SideCar",

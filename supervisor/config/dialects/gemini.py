@@ -1,12 +1,10 @@
 """Gemini CLI's `settings.json`."""
 
 import re
-from collections.abc import Mapping
 from typing import Any
 
 from attrs import field, frozen
 
-from mcp_nursery.supervisor.config.document import as_object
 from mcp_nursery.supervisor.config.values import FieldError, Milliseconds, structurer
 
 from .translation import Translation, each_text, oauth
@@ -45,13 +43,6 @@ def translate(written: dict[str, Any]) -> Translation:
     translation.offer("deny", "excludeTools", words.exclude_tools)
     oauth(translation)
     return translation
-
-
-def is_off(document: Mapping[str, Any], server: str) -> bool:
-    """Whether `mcp.allowed` or `mcp.excluded` switch a server off."""
-    rules = as_object(document.get("mcp")) or {}
-    allowed, excluded = rules.get("allowed"), rules.get("excluded")
-    return (isinstance(allowed, list) and server not in allowed) or (isinstance(excluded, list) and server in excluded)
 
 
 def _braced(text: str) -> str:

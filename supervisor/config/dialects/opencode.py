@@ -43,11 +43,17 @@ def servers(mcp: Mapping[str, Any]) -> Mapping[str, Any]:
 
     An entry that only switches off a server, which its user's organisation offers, is left out.
     """
-    nested = as_object(mcp.get("servers"))
+    nested = nested_servers(mcp)
     found = mcp
-    if nested is not None and not nested.keys() & _SAYS_WHAT:
+    if nested is not None:
         found = {**{name: entry for name, entry in mcp.items() if name not in ("servers", "timeout")}, **nested}
     return {name: entry for name, entry in found.items() if entry != {"enabled": False}}
+
+
+def nested_servers(mcp: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """What OpenCode 2 has in `servers`; None where it has nothing, or where that is the name of an entry."""
+    nested = as_object(mcp.get("servers"))
+    return None if nested is None or nested.keys() & _SAYS_WHAT else nested
 
 
 def translate(written: dict[str, Any]) -> Translation:

@@ -1,0 +1,144 @@
+"""Servers of a file switched on, switched off or taken out: text in, text out. What else the text holds stays, with its
+comments, its indentation and its line ends. Writes nothing."""
+
+from collections.abc import Mapping
+from copy import deepcopy
+from typing import Any, Literal, TypeAlias
+
+from attrs import evolve, frozen
+
+from mcp_nursery.actors.errors import ConfigError
+from mcp_nursery.supervisor.spec import ServerSpec
+
+from . import json_edits, toml_edits
+from .dialects import Dialect, entries_of, opencode, recognise
+from .discovery import Origin
+from .document import as_object, parse_document
+from .loader import read_file
+
+Change: TypeAlias = Literal["enable", "disable", "remove"]
+Path: TypeAlias = tuple[str | int, ...]
+"""Keys of objects and places in lists, from the top of a file."""
+
+
+@frozen
+class Step:
+    """One edit. In `set` and `append`, objects and the list on the way are made where they are missing."""
+
+    verb: Literal["set", "append", "remove"]
+    path: Path
+    """Of the value to set or remove; of the list to append to."""
+    value: bool | str = ""
+
+
+def edited(text: str, file: str, server: str, change: Change) -> str:
+    """The file's text after the change of one of its servers; the same text if it is so already.
+
+    What the new text says is compared with what it should say: the change made, and nothing else.
+
+    Args:
+        text: Without a byte order mark.
+        file: Its path, which says whose words the text is written in.
+        server: Its name.
+        change: What becomes of it.
+
+    Raises:
+        ConfigError: The text cannot be used, has no such server, or does not let the change be made without more.
+    """
+    document = parse_document(text, file)
+    dialect, root = recognise(file, document)
+    before = _specs(file, document)
+    if server not in before:
+        raise ConfigError("there is no such server in it", file=file, server=server)
+    if change != "remove" and before[server].enabled is (change == "enable"):
+        return text
+    steps = _steps(document, dialect, _path(document, dialect, root, file, server), server, change)
+    edits = toml_edits if file.endswith(".toml") else json_edits
+    wanted, new = deepcopy(document), text
+    for step in steps:
+        _apply(wanted, step)
+        new = edits.apply(new, step.verb, step.path, step.value)
+    after = {name: spec for name, spec in before.items() if name != server}
+    if change != "remove":
+        after = {**before, server: evolve(before[server], enabled=change == "enable")}
+    if not _says(new, file, wanted, after):
+        field = ".".join(map(str, steps[-1].path)) if steps else None
+        problem = f"cannot be edited to {change} it without changing more; do it by hand (nothing was written)"
+        raise ConfigError(problem, file=file, server=server, field=field)
+    return new
+
+
+def _specs(file: str, document: Mapping[str, Any]) -> dict[str, ServerSpec]:
+    """By name. An entry without a name tells in its error where it stands, which a change of another moves."""
+    return {name: entry.spec for name, entry in read_file(Origin(file), document=document).entries if name.strip()}
+
+
+def _says(text: str, file: str, wanted: Mapping[str, Any], specs: Mapping[str, ServerSpec]) -> bool:
+    try:
+        document = parse_document(text, file)
+        return document == wanted and _specs(file, document) == specs
+    except ConfigError:
+        return False
+
+
+def _path(document: Mapping[str, Any], dialect: Dialect, root: str, file: str, server: str) -> Path:
+    servers = document[root]
+    if isinstance(servers, list):
+        names = [name for name, _ in entries_of(file, document, dialect, root)]
+        return root, names.index(server)
+    nested = opencode.nested_servers(servers) if root == "mcp" else None
+    return (root, "servers", server) if nested is not None and server in nested else (root, server)
+
+
+def _steps(document: dict[str, Any], dialect: Dialect, path: Path, server: str, change: Change) -> list[Step]:
+    """What has to be done, by what the dialect reads; the last in a list first, so that places stay."""
+    if change == "remove":
+        return [Step("remove", path)]
+    entry = as_object(_at(document, path))
+    rules = as_object(document.get(dialect.rules, {})) if dialect.rules is not None else {}
+    if entry is None or rules is None or not isinstance(rules.get("excluded", []), list):
+        return []  # none that would do
+    if change == "enable":
+        return _steps_to_enable(entry, rules, dialect.rules or "", path, server)
+    if dialect.rules is not None:
+        return [Step("append", (dialect.rules, "excluded"), server)]
+    other = "enabled" if dialect.switch == "disabled" else "disabled"
+    key = other if other in entry and dialect.switch not in entry else dialect.switch
+    return [Step("set", (*path, key), key == "disabled")]
+
+
+def _steps_to_enable(
+    entry: Mapping[str, Any], rules: Mapping[str, Any], key: str, path: Path, server: str
+) -> list[Step]:
+    steps: list[Step] = []
+    if entry.get("enabled") is False:
+        steps.append(Step("set", (*path, "enabled"), value=True))
+    if entry.get("disabled") is True:
+        steps.append(Step("set", (*path, "disabled"), value=False))
+    excluded: list[Any] = rules.get("excluded", [])
+    places = [place for place, name in enumerate(excluded) if name == server]
+    steps += [Step("remove", (key, "excluded", place)) for place in reversed(places)]
+    if isinstance(rules.get("allowed"), list) and server not in rules["allowed"]:
+        steps.append(Step("append", (key, "allowed"), server))
+    return steps
+
+
+def _at(document: Any, path: Path) -> Any:
+    for key in path:
+        document = document[key]
+    return document
+
+
+def _apply(document: Any, step: Step) -> None:
+    """The same edit on the object that the text stands for."""
+    *way, last = step.path
+    for key in way:
+        inner = as_object(document)
+        document = document[key] if inner is None else inner.setdefault(str(key), {})
+    match step.verb:
+        case "set":
+            document[last] = step.value
+        case "append":
+            document.setdefault(last, []).append(step.value)
+        case "remove":
+            del document[last]

@@ -1,0 +1,103 @@
+"""Edits of TOML by its lines. Pure.
+
+Not with tomlkit: it counts a comment above a table to the table before, takes it out with that one, and writes new keys
+below it.
+"""
+
+import re
+import tomllib
+from collections.abc import Iterator
+from typing import Any, Literal
+
+from attrs import frozen
+
+from .document import as_object
+
+Path = tuple[str | int, ...]
+
+_LINES = re.compile(r"[^\n]*\n|[^\n]+")
+_MAY_END = re.compile(r"\"{3}|'{3}|[\]}]")
+_BOOLEAN = re.compile(r"(=[ \t]*)(?:true|false)\b")
+
+
+@frozen
+class _Statement:
+    """A header or a key with its value, of which only the last may have several lines."""
+
+    path: Path
+    first: int
+    end: int
+    header: bool
+
+
+def apply(text: str, verb: Literal["set", "append", "remove"], path: Path, value: object) -> str:
+    """The text with the value at the path set or removed; the same text if its lines do not let that be done."""
+    lines = _LINES.findall(text)
+    statements = list(_statements(lines))
+    if verb == "remove":
+        return "".join(_without(lines, [each for each in statements if each.path[: len(path)] == path]))
+    said = "true" if value else "false"
+    for each in statements:
+        if each.path == path and not each.header:
+            lines[each.first] = _BOOLEAN.sub(rf"\g<1>{said}", lines[each.first], count=1)
+            return "".join(lines)
+    table = next((each for each in statements if each.header and each.path == path[:-1]), None)
+    if verb == "set" and table is not None:
+        last = _last_of(table, statements)
+        line = lines[last.first]
+        indent, ending = line[: len(line) - len(line.lstrip())], "\r\n" if line.endswith("\r\n") else "\n"
+        if not lines[last.end - 1].endswith("\n"):
+            lines[last.end - 1] += ending
+        lines.insert(last.end, f"{indent}{path[-1]} = {said}{ending}")
+    return "".join(lines)
+
+
+def _last_of(table: _Statement, statements: list[_Statement]) -> _Statement:
+    """The last statement before the next header."""
+    last = table
+    for each in statements[statements.index(table) + 1 :]:
+        if each.header:
+            break
+        last = each
+    return last
+
+
+def _without(lines: list[str], gone: list[_Statement]) -> list[str]:
+    """The lines without these statements, what stands between two of them of one table, and the blank lines after."""
+    left = list(lines)
+    for each, following in zip(gone, [*gone, None][1:], strict=True):
+        end = following.first if following is not None and not following.header else each.end
+        left[each.first : end] = [""] * (end - each.first)
+        if following is None or following.header:
+            while end < len(left) and not left[end].strip():
+                left[end], end = "", end + 1
+    return left
+
+
+def _statements(lines: list[str]) -> Iterator[_Statement]:
+    """A statement takes as many lines as it takes to be TOML on its own."""
+    table: Path = ()
+    first = 0
+    for end, line in enumerate(lines, 1):
+        if end - first > 1 and not _MAY_END.search(line):
+            continue  # each try reads all of the statement again
+        try:
+            said = tomllib.loads("".join(lines[first:end]))
+        except tomllib.TOMLDecodeError:
+            continue
+        if said:
+            header = lines[first].lstrip().startswith("[")
+            path = _only(said, deep=header)
+            table = path if header else table
+            yield _Statement(path if header else table + path, first, end, header)
+        first = end
+
+
+def _only(said: dict[str, Any], *, deep: bool) -> Path:
+    """The keys of the one statement; those of an inline table are its value."""
+    path: Path = ()
+    inner: dict[str, Any] | None = said
+    while inner and (deep or not path):
+        key, value = next(iter(inner.items()))
+        path, inner = (*path, key), as_object(value)
+    return path

@@ -1,0 +1,224 @@
+"""Servers are switched off and on and taken out of a file; all else that people wrote in it stays as they wrote it."""
+
+import json
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mcp_nursery.actors.errors import ConfigError
+from mcp_nursery.supervisor.config.discovery import Origin
+from mcp_nursery.supervisor.config.document import parse_document
+from mcp_nursery.supervisor.config.edits import edited
+from mcp_nursery.supervisor.config.loader import read_file
+
+JSONC = """{
+  // servers of mine
+  "mcpServers": {
+    "a": {"command": "x"}, // about a
+    /* about b */
+    "b": {
+      "command": "y" // why y
+    },
+    "c": {"command": "z", "enabled": true} // about c
+  }, // end
+  "theme": "dark",
+}
+"""
+
+TOML = '''model = "o" # the model
+[mcp_servers]
+
+# about a
+[mcp_servers.a]
+command = "x" # why x
+args = """
+[mcp_servers.b]
+"""
+
+# about b
+[mcp_servers.b]
+# within b
+command = "y"
+[mcp_servers.b.env]
+A = "1"
+
+# about the rest
+[other]
+x = 1
+'''.replace('args = """\n[mcp_servers.b]\n"""', 'description = """\n[mcp_servers.b]\n"""')
+
+
+def specs(text, file):
+    return {name: entry.spec for name, entry in read_file(Origin(file), document=parse_document(text, file)).entries}
+
+
+@pytest.mark.parametrize(
+    ("server", "change", "line", "instead"),
+    [
+        ("a", "disable", '"a": {"command": "x"}', '"a": {"command": "x", "enabled": false}'),
+        ("b", "disable", '"y" // why y\n', '"y", // why y\n      "enabled": false\n'),
+        ("c", "disable", '"enabled": true', '"enabled": false'),
+        ("a", "remove", '    "a": {"command": "x"}, // about a\n', "    // about a\n"),
+        ("b", "remove", '    "b": {\n      "command": "y" // why y\n    },\n', ""),
+        ("c", "remove", ',\n    "c": {"command": "z", "enabled": true} // about c', "\n    // about c"),
+    ],
+)
+@pytest.mark.parametrize("ending", ["\n", "\r\n"])
+def test_only_the_entry_is_edited(server, change, line, instead, ending):
+    text, expected = (each.replace("\n", ending) for each in (JSONC, JSONC.replace(line, instead)))
+    assert line in JSONC
+    assert edited(text, "f.json", server, change) == expected
+
+
+def test_it_goes_back_and_forth():
+    off = edited(JSONC, "f.json", "c", "disable")
+    assert edited(off, "f.json", "c", "enable") == JSONC
+    assert edited(off, "f.json", "c", "disable") == off
+    assert edited(JSONC, "f.json", "c", "enable") == JSONC
+
+
+@pytest.mark.parametrize(
+    ("text", "change", "expected"),
+    [
+        ('{"mcpServers": {"a": {"command": "x",},}}', "disable", '{"command": "x", "enabled": false,}'),
+        ('{"mcpServers": {"a": {\n"command": "x"\n,\n},}}', "disable", '"x"\n,\n"enabled": false,\n'),
+        ('{"mcpServers": {"a": {\n\t"command": "x",\n},}}', "disable", '\n\t"command": "x",\n\t"enabled": false,\n}'),
+        ('{"mcpServers": {"a": {"command": "x"}, "b": {}}}', "remove", '{"mcpServers": {"b": {}}}'),
+        ('{"mcpServers": {"b": {}, "a": {"command": "x"}}}', "remove", '{"mcpServers": {"b": {}}}'),
+        ('{"mcpServers": {"b": {}, /* c */ "a": {}}}', "remove", '{"mcpServers": {"b": {} /* c */ }}'),
+        ('{"mcpServers": {"a": {} /* c */, "b": {}}}', "remove", '{"mcpServers": {/* c */ "b": {}}}'),
+        ('{"mcpServers": {"a": {}}}', "remove", '{"mcpServers": {}}'),
+        ('{"mcpServers": {"a": {"command": "x", "enabled": false, "disabled": true}}}', "enable", "true, "),
+        ('{"mcpServers": {"a": {"command": "x", "disabled": false}}}', "disable", '"disabled": true'),
+    ],
+)
+def test_however_it_is_written(text, change, expected):
+    assert expected in edited(text, "f.json", "a", change)
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "off"),
+    [
+        (".mcp.json", '{"mcpServers": {"a": {"command": "x"}}}', '"disabled": true'),
+        (".vscode/mcp.json", '{"servers": {"a": {"command": "x"}}}', '"disabled": true'),
+        (".codebuddy/mcp.json", '{"servers": [{"name": "b"}, {"name": "a", "command": "x"}]}', '"disabled": true'),
+        ("opencode.json", '{"mcp": {"a": {"type": "local", "command": ["x"]}}}', '"enabled": false'),
+        ("opencode.json", '{"mcp": {"servers": {"a": {"command": ["x"]}}}}', '"enabled": false'),
+        (".vscode/settings.json", '{"sidecar.mcpServers": {"a": {"command": "x"}}}', '"disabled": true'),
+        (".gemini/settings.json", '{"mcpServers": {"a": {"command": "x"}}}', ', "mcp": {"excluded": ["a"]}'),
+        (".gemini/settings.json", '{"mcpServers": {"a": {"command": "x"}}, "mcp": {}}', '"mcp": {"excluded": ["a"]}'),
+        (
+            ".gemini/settings.json",
+            '{"mcpServers": {"a": {"command": "x"}}, "mcp": {"excluded": ["b" /* c */]}}',
+            '["b", "a" /* c */]',
+        ),
+    ],
+)
+def test_by_the_words_of_the_host(file, text, off):
+    new = edited(text, file, "a", "disable")
+    assert off in new
+    assert not specs(new, file)["a"].enabled
+    again = edited(new, file, "a", "enable")
+    assert specs(again, file) == specs(text, file)
+    assert "a" not in specs(edited(text, file, "a", "remove"), file)
+
+
+def test_who_is_not_allowed_is_allowed():
+    text = '{"mcpServers": {"a": {"command": "x"}}, "mcp": {"allowed": [], "excluded": ["a"]}}'
+    assert '"mcp": {"allowed": ["a"], "excluded": []}' in edited(text, ".gemini/settings.json", "a", "enable")
+
+
+@pytest.mark.parametrize(
+    ("server", "change", "part", "instead"),
+    [
+        ("b", "disable", '"y"\n[mcp', '"y"\nenabled = false\n[mcp'),
+        ("a", "disable", '"""\n\n# about b', '"""\nenabled = false\n\n# about b'),
+        ("b", "remove", TOML[TOML.index("[mcp_servers.b]\n#") : TOML.index("# about the rest")], ""),
+        ("a", "remove", TOML[TOML.index("[mcp_servers.a]") : TOML.index("# about b")], ""),
+    ],
+)
+@pytest.mark.parametrize("ending", ["\n", "\r\n"])
+def test_toml(server, change, part, instead, ending):
+    text, expected = (each.replace("\n", ending) for each in (TOML, TOML.replace(part, instead)))
+    assert part in TOML
+    assert edited(text, "config.toml", server, change) == expected
+
+
+def test_toml_goes_back_and_forth():
+    on = edited(edited(TOML, "config.toml", "a", "disable"), "config.toml", "a", "enable")
+    assert on == TOML.replace('"""\n\n', '"""\nenabled = true\n\n')
+    assert edited('[mcp_servers.a]\ncommand="x"', "f.toml", "a", "disable").endswith('"x"\nenabled = false\n')
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "change"),
+    [
+        ("f.toml", 'mcp_servers = {a = {command = "x"}}', "remove"),
+        ("f.toml", 'mcp_servers.a.command = "x"', "disable"),
+        ("opencode.json", '{"mcp": {"a": {"command": ["x"]}, "servers": {"a": {"command": ["y"]}}}}', "remove"),
+        ("f.json", '{"mcpServers": {"a": {"disabled": "no"}}}', "disable"),
+        ("f.json", '{"mcpServers": {"a": 1}}', "disable"),
+        (".gemini/settings.json", '{"mcpServers": {"a": {}}, "mcp": 1}', "disable"),
+    ],
+)
+def test_what_cannot_be_done_alone_is_not_done(file, text, change):
+    with pytest.raises(ConfigError, match=rf"^{file}: server 'a': .*by hand"):
+        edited(text, file, "a", change)
+
+
+def test_a_server_that_is_not_there():
+    with pytest.raises(ConfigError, match="no such server"):
+        edited(JSONC, "f.json", "d", "remove")
+
+
+space = st.text(" \t\n", max_size=3)
+letters = st.text('ab"/*\\,{}', max_size=5)
+comments = st.builds(lambda text: f"/*{text.replace('/', '')}_*/", letters) | st.builds("//{}\n".format, letters)
+gaps = st.one_of(space, st.builds("{}{}{}".format, space, comments, space), st.builds("\r\n{}".format, space))
+END = st.sampled_from(["", ","])
+
+
+@st.composite
+def written(draw, value):
+    """The value as JSON with comments, and anything that may stand between its parts."""
+    if not isinstance(value, dict):
+        return json.dumps(value)
+    parts = [
+        f"{draw(gaps)}{json.dumps(key)}{draw(gaps)}:{draw(gaps)}{draw(written(part))}{draw(gaps)}"
+        for key, part in value.items()
+    ]
+    return f"{{{','.join(parts)}{draw(END) if parts else ''}{draw(gaps)}}}"
+
+
+entries = st.fixed_dictionaries(
+    {"command": letters.map("x{}".format)},
+    optional={"disabled": st.booleans(), "enabled": st.booleans(), "description": letters},
+)
+documents = st.dictionaries(st.sampled_from(["a", "b", 'c"d', "//e"]), entries, min_size=1).flatmap(
+    lambda servers: st.tuples(
+        st.sampled_from(sorted(servers)), written({"other": {}, "mcpServers": servers, "x": "/* no comment */"})
+    )
+)
+
+
+def comments_of(text):
+    found = re.findall(r'"(?:\\.|[^"\\])*"|(//[^\n]*|/\*.*?\*/)', text, re.DOTALL)
+    return [each.rstrip("\r") for each in found if each]
+
+
+@given(documents)
+def test_whatever_is_written_around(drawn):
+    name, text = drawn
+    before = specs(text, "f.json")
+    off = edited(text, "f.json", name, "disable")
+    on = edited(off, "f.json", name, "enable")
+    assert [specs(each, "f.json")[name].enabled for each in (off, on)] == [False, True]
+    assert comments_of(text) == comments_of(off) == comments_of(on)
+    if before[name].enabled:
+        assert specs(on, "f.json") == before
+    assert edited(on, "f.json", name, "enable") == on
+    without = edited(text, "f.json", name, "remove")
+    assert specs(without, "f.json").keys() == before.keys() - {name}
+    assert set(comments_of(without)) <= set(comments_of(text))
