@@ -60,9 +60,14 @@ def _read(file: str) -> bytes:
         if not stat.S_ISREG(os.stat(file).st_mode):
             raise OSError(0, "not a regular file")
         with open(file, "rb") as stream:
-            return stream.read()
+            data = stream.read()
+        data.decode()
     except OSError as error:
         problem = error.strerror or type(error).__name__
+    except UnicodeDecodeError:
+        problem = "not UTF-8"
+    else:
+        return data
     raise ConfigError(f"cannot be edited: {problem}", file=file)
 
 

@@ -111,3 +111,17 @@ def test_what_is_no_file(cli, tmp_path):
     pipe = tmp_path / "pipe"
     pipe.mkdir()
     assert cli("disable", "a", "--config", pipe).code == 2
+
+
+def test_a_file_that_is_not_text_any_more(cli, file, monkeypatch):
+    """Somebody else writes it after its servers were read. Nothing of it is shown."""
+    file_of = edit_module._file_of
+
+    def slowly(*args):
+        found = file_of(*args)
+        file.write_bytes(b"\xffhunter2")
+        return found
+
+    monkeypatch.setattr(edit_module, "_file_of", slowly)
+    run = cli("disable", "a", "--config", file)
+    assert (run.code, run.err) == (2, f"mcp-nursery: {file}: cannot be edited: not UTF-8\n")
