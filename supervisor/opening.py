@@ -25,6 +25,7 @@ from mcp_nursery.actors.roots import roots_or_none
 
 from .auth.vault import vault_of
 from .config.specs import WANTED, ConfigSource, Given, specs_of
+from .docker_gateway import Docker, add_gateway
 from .preload import load_unless_in_loop, loaded
 from .restart_policy import RestartPolicy
 from .security.trust import Trust
@@ -104,6 +105,7 @@ async def open_supervisor(
     drop_placeholders: bool = False,
     watch: bool = False,
     control: bool = False,
+    docker: Docker | None = None,
     gate: float = GATE,
     wait_for: WaitFor = "all",
     drain: float = 0.0,
@@ -149,6 +151,8 @@ async def open_supervisor(
             read again when one of them changes: see `Supervisor.reload`. What is broken changes nothing.
         control: Whether `mcp-nursery status --attach`, `reconnect`, `logs` and so on can talk to this process, by a
             socket in the user's state folder that is this user's alone.
+        docker: `"auto"`: Docker's MCP gateway is added as a lazy server `docker` where it is found within 3 seconds,
+            and no other server has it or the name. Nothing waits for that. If it cannot run, the log says why.
         gate: Seconds after which the block is entered, whatever first attempts are still under way. Servers that are
             not connected by then offer what they had when they were listed last, in this run or an earlier one; a call
             of that waits for its server.
@@ -209,6 +213,7 @@ async def open_supervisor(
     check_setting("wait_for", wait_for, one_of(WaitFor))
     check_setting("pins", pins, one_of(PinMode))
     check_setting("control", control, true_or_false)
+    check_setting("docker", docker, one_of(Docker, optional=True))
     specs, source = specs_of(config_or_specs), _source_of(config_or_specs, watch=watch)
     await loaded()
     from .calls.approval import Approvals
@@ -241,6 +246,7 @@ async def open_supervisor(
         reserved=kept_names,
         watch=watch,
         control=control,
+        docker=docker,
         gate=gate,
         wait_for=wait_for,
         drain=drain,
@@ -287,6 +293,7 @@ async def _running(
     reserved: Collection[str],
     watch: bool,
     control: bool,
+    docker: Docker | None,
     gate: float,
     wait_for: WaitFor,
     drain: float,
@@ -305,6 +312,8 @@ async def _running(
                 from .watch import ConfigWatch
 
                 nursery.start_soon(ConfigWatch(supervisor, source, servers.specs).run)
+            if docker is not None:
+                nursery.start_soon(add_gateway, servers, source)
             with trio.move_on_after(gate):
                 await servers.pass_gate(wait_for)
             yield supervisor

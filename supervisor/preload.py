@@ -14,7 +14,7 @@ import trio
 _NEEDED = (
     "mcp_nursery.supervisor.supervisor",
     "mcp_nursery.actors.session.connection",
-    "mcp_nursery.actors.transports.docker",
+    "mcp_nursery.actors.transports.docker_gateway",
     "mcp_nursery.actors.transports.in_process",
     "mcp_nursery.actors.transports.sse",
     "mcp_nursery.actors.transports.stdio",

@@ -28,9 +28,9 @@ from .restart_policy import Lazy, RestartMode, RestartPolicy, Revive
 from .security.trust import TrustRequest
 from .security.untrusted_marks import MAX_RESULT_CHARS
 from .tools.filters import is_offered
-from .transports import REMOTE_KINDS, Transport
+from .transports import REMOTE_KINDS, DockerGatewayTransport, Transport
 
-__all__ = ["CircuitBreaker", "Liveness", "ServerSpec"]
+__all__ = ["CircuitBreaker", "DockerGatewayTransport", "Liveness", "ServerSpec"]
 
 IDLE_LIMIT = 300.0
 """Seconds without a call or list after which a lazy server is stopped."""
@@ -43,6 +43,10 @@ def _revives(value: object) -> str | None:
 
 def _is_lazy(value: object) -> str | None:
     return None if isinstance(value, bool) or value == "cached" else "True, False or 'cached'"
+
+
+def _lazy(spec: "ServerSpec") -> Lazy:
+    return getattr(spec.transport, "kind", None) == "docker-gateway"
 
 
 def _watched(spec: "ServerSpec") -> Liveness | None:
@@ -99,9 +103,10 @@ class ServerSpec:
     )
     """When it is called no more, though it is connected, because it does not answer; None: it is called whatever it
     does."""
-    lazy: Lazy = field(default=False, kw_only=True, validator=setting(_is_lazy))
+    lazy: Lazy = field(default=Factory(_lazy, takes_self=True), kw_only=True, validator=setting(_is_lazy))
     """Not started before the first call or list. `"cached"`: what it has is offered as it was listed last, and it is
-    started by the first call alone, or a refresh; if nothing is cached, at once, and then stopped when it is idle."""
+    started by the first call alone, or a refresh; if nothing is cached, at once, and then stopped when it is idle.
+    Default False; True for docker's gateway."""
     stop_idle_after: float | None = field(default=None, kw_only=True, validator=setting(finite_seconds_or_none))
     """Seconds without a call or list after which it is stopped and `idle`; the next one starts it again. 0: never.
     None: 300 if it is lazy, else never."""

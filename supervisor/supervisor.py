@@ -678,7 +678,7 @@ class Supervisor:
                 found = await trio.to_thread.run_sync(reader, abandon_on_cancel=True)
             if isinstance(found, Config) and found.errors:
                 raise ConfigError("; ".join(found.errors))
-            return specs_of(found)
+            return self._source.with_besides(specs_of(found))
 
         try:
             event = await kept.reload(read, restart=restart, drain=drain)

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
     from mcp_nursery.actors.server import Connector
 
-TransportKind = Literal["stdio", "docker", "in-process", "http", "sse", "ws"]
+TransportKind = Literal["stdio", "docker", "docker-gateway", "in-process", "http", "sse", "ws"]
 """The transports' names as users see them."""
 
-LOCAL_KINDS = frozenset({"stdio", "docker"})
+LOCAL_KINDS = frozenset({"stdio", "docker", "docker-gateway"})
 """Transports whose server is a process of this machine."""
 
 REMOTE_KINDS = frozenset({"http", "sse", "ws"})
@@ -127,6 +127,38 @@ class DockerTransport:
 
         client, *args = self.argv
         return DockerConnector(StdioConnector(client, tuple(args), self.env, cwd=None, close_grace=close_grace))
+
+
+@frozen
+class DockerGatewayTransport:
+    """Docker's MCP gateway as one server: `docker mcp gateway run`. It has the tools of all servers that are enabled in
+    docker. A spec with it is lazy unless it says otherwise.
+
+    Where docker, its `mcp gateway` or its daemon is not there, or says nothing for 3 seconds, the server is `failed`,
+    and a line in the log says why.
+    """
+
+    kind: ClassVar[TransportKind] = "docker-gateway"
+
+    args: Sequence[str] = field(default=(), converter=several, repr=lambda args: f"<{len(args)} arguments>")
+    """What follows `docker mcp gateway run`. Only their number is shown: they may hold secrets."""
+    env: Mapping[str, str] = field(factory=dict[str, str], converter=copied, repr=names_only)
+    """Variables added to the few that the client inherits, such as `DOCKER_HOST`."""
+    command: str = "docker"
+    """The client."""
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        """The client and its arguments."""
+        return (self.command, "mcp", "gateway", "run", *self.args)
+
+    def connector(self, *, close_grace: float) -> "Connector":
+        """How an incarnation runs it. `close_grace` is the wait, in seconds, at each step of its close."""
+        from mcp_nursery.actors.transports.docker_gateway import DockerGatewayConnector
+        from mcp_nursery.actors.transports.stdio import StdioConnector
+
+        client, *args = self.argv
+        return DockerGatewayConnector(StdioConnector(client, tuple(args), self.env, cwd=None, close_grace=close_grace))
 
 
 @frozen
@@ -295,6 +327,7 @@ class CustomTransport(Protocol):
 Transport = (
     StdioTransport
     | DockerTransport
+    | DockerGatewayTransport
     | InProcessTransport
     | HttpTransport
     | SseTransport

@@ -3,7 +3,7 @@
 import logging
 import signal
 import subprocess
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from secrets import token_hex
 from typing import Final
@@ -74,22 +74,31 @@ class DockerConnector(StreamConnector):
 
     async def _problem_with_removing(self, name: str) -> str | None:
         try:
-            ended = await trio.run_process(
-                [self.client.command, "rm", "--force", name],
-                env=child_environment(self.client.env),
-                stdin=subprocess.DEVNULL,
-                capture_stdout=True,
-                capture_stderr=True,
-                check=False,
-                start_new_session=True,  # a Ctrl-C at the terminal must not reach it
-                deliver_cancel=_kill,
-            )
+            ended = await run_client(self.client.command, ["rm", "--force", name], self.client.env)
         except OSError as error:
             return error.strerror or type(error).__name__
         # Of a container that is not there, some clients say so and some fail; of other failures, old ones do not fail.
         said = ended.stderr.decode(errors="replace").lower()
         gone = name in ended.stdout.decode(errors="replace") or any(words in said for words in _GONE)
         return None if gone else f"docker ended with exit code {ended.returncode}"
+
+
+async def run_client(command: str, args: Sequence[str], env: Mapping[str, str]) -> "subprocess.CompletedProcess[bytes]":
+    """Run the client to its end, and keep what it says; a cancelled caller kills it.
+
+    Raises:
+        OSError: It cannot be started.
+    """
+    return await trio.run_process(
+        [command, *args],
+        env=child_environment(env),
+        stdin=subprocess.DEVNULL,
+        capture_stdout=True,
+        capture_stderr=True,
+        check=False,
+        start_new_session=True,  # a Ctrl-C at the terminal must not reach it
+        deliver_cancel=_kill,
+    )
 
 
 async def _kill(process: trio.Process) -> None:

@@ -191,6 +191,7 @@ class DeferredConnector:
     def _discreet(self, connector: Any, secrets: tuple[str, ...]) -> Any:
         """The connector, with errors that quote the file about a process that it starts."""
         from mcp_nursery.actors.transports.docker import DockerConnector
+        from mcp_nursery.actors.transports.docker_gateway import DockerGatewayConnector
         from mcp_nursery.actors.transports.stdio import StdioConnector
 
         written = self.deferred.transport
@@ -198,7 +199,7 @@ class DeferredConnector:
             case StdioConnector():
                 shown = Shown(written.command, getattr(written, "cwd", None), secrets)
                 return evolve(connector, shown=shown)
-            case DockerConnector():
+            case DockerConnector() | DockerGatewayConnector():
                 return evolve(connector, client=self._discreet(connector.client, secrets))
             case _:
                 return connector

@@ -14,6 +14,7 @@ from mcp_nursery.supervisor.circuit_breaker import CircuitBreaker
 from mcp_nursery.supervisor.restart_policy import Lazy, RestartMode, RestartPolicy, Revive
 from mcp_nursery.supervisor.spec import ServerSpec
 from mcp_nursery.supervisor.transports import (
+    DockerGatewayTransport,
     DockerTransport,
     HttpTransport,
     RemoteTransport,
@@ -42,6 +43,7 @@ _KINDS = {
     "stdio": "stdio",
     "local": "stdio",
     "docker": "docker",
+    "docker-gateway": "docker-gateway",
     "http": "http",
     "streamable-http": "http",
     "streamable_http": "http",
@@ -368,7 +370,9 @@ def _within(key: str, structure: Callable[[dict[str, Any]], T], said: Mapping[st
         raise FieldError(str(error), f"{key}.{error.key}") from None
 
 
-def _transport(entry: _Entry, kind: str | None) -> StdioTransport | DockerTransport | RemoteTransport:
+def _transport(
+    entry: _Entry, kind: str | None
+) -> StdioTransport | DockerTransport | DockerGatewayTransport | RemoteTransport:
     if entry.type in _IN_PROCESS:
         raise FieldError("a server in the host's process can be given in code only, not in a file", "type")
     if entry.type is not None and kind is None:
@@ -379,6 +383,8 @@ def _transport(entry: _Entry, kind: str | None) -> StdioTransport | DockerTransp
         raise FieldError(f"both {one} ({this}) and {other} ({that}) are given; remove one of them", other)
     if kind in _REMOTE:
         return _remote(entry, kind)
+    if kind == "docker-gateway":
+        return _gateway(entry)
     return _container(entry) if kind == "docker" else _local(entry, kind)
 
 
@@ -420,6 +426,13 @@ def _container(entry: _Entry) -> DockerTransport:
     if entry.cwd is not None:
         raise FieldError("must not be given: a container uses the working directory of its image", "cwd")
     return DockerTransport(entry.image, args=entry.args, env=entry.env)
+
+
+def _gateway(entry: _Entry) -> DockerGatewayTransport:
+    for key in (*_MEANT_BY, "cwd"):
+        if getattr(entry, key) is not None:
+            raise FieldError("must not be given: docker's gateway has only args and env", key)
+    return DockerGatewayTransport(args=entry.args, env=entry.env)
 
 
 def _local(entry: _Entry, kind: str | None) -> StdioTransport:

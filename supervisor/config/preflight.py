@@ -8,7 +8,7 @@ from typing import Any
 from mcp_nursery.actors.errors import ConfigError, StartFailed
 from mcp_nursery.actors.process.command import Shown, child_environment, find_program
 from mcp_nursery.supervisor.spec import ServerSpec
-from mcp_nursery.supervisor.transports import DockerTransport, StdioTransport
+from mcp_nursery.supervisor.transports import DockerGatewayTransport, DockerTransport, StdioTransport
 
 from .deferred import DeferredTransport, Resolver
 
@@ -31,7 +31,7 @@ async def problem_with(spec: ServerSpec, *, trusted: bool) -> ConfigError | None
             if transport.env_file is not None and not trusted:
                 return None
             transport = await Resolver(transport, run=_not_run).transport()
-        if isinstance(transport, StdioTransport | DockerTransport):
+        if isinstance(transport, StdioTransport | DockerTransport | DockerGatewayTransport):
             cwd = getattr(transport, "cwd", None)
             shown = Shown(written.command, getattr(written, "cwd", None))
             find_program(transport.command, child_environment(transport.env), cwd and str(cwd), shown)

@@ -42,11 +42,22 @@ def specs_of(given: Given) -> tuple[ServerSpec, ...]:
     return specs
 
 
+def is_taken(spec: ServerSpec, specs: Iterable[ServerSpec]) -> bool:
+    """Whether one of these has its name, or its kind of transport."""
+    return any(spec.name == each.name or spec.transport.kind == each.transport.kind for each in specs)
+
+
 @define
 class ConfigSource:
     """What says which servers there are; it can be asked again if that was files."""
 
     given: Given
+    besides: Sequence[ServerSpec] = ()
+    """Servers that go with those, whatever is read, unless their names or transports are taken."""
+
+    def with_besides(self, specs: Sequence[ServerSpec]) -> Sequence[ServerSpec]:
+        """All servers, where these were found."""
+        return (*specs, *(spec for spec in self.besides if not is_taken(spec, specs)))
 
     def reader(self) -> Callable[[], Config] | None:
         """What reads the files again; None if servers were given in another way."""

@@ -2,11 +2,8 @@
 
 import json
 import os
-import shlex
 import signal
-import sys
 import time
-from pathlib import Path
 
 import psutil
 import pytest
@@ -28,52 +25,9 @@ from .harness import AT_ONCE, eventually, is_alive, next_state, removed_in_time,
 
 pytestmark = pytest.mark.slow
 
-FAKE = Path(__file__).parents[1] / "servers" / "fake_docker.py"
 SECRET = "hunter2-hunter2"
 STUBBORN = ["ignore=eof,term"]
 ONCE = RestartPolicy(delays=())
-
-
-class Docker:
-    """What the client was told, and which containers there are."""
-
-    def __init__(self, state):
-        self.state = state
-
-    def calls(self, command):
-        if not (self.state / "calls").exists():
-            return []
-        lines = map(json.loads, (self.state / "calls").read_text().splitlines())
-        return [line for line in lines if line["argv"][0] == command]
-
-    def containers(self):
-        """Pids by name."""
-        return {file.name: int(file.read_text()) for file in self.state.glob("mcp-nursery-*")}
-
-    def make(self, trouble):
-        (self.state / trouble).touch()
-
-    def forget(self):
-        """What was told, for who begins again; a container that was left behind is ended."""
-        (self.state / "calls").unlink(missing_ok=True)
-        for name, pid in self.containers().items():
-            (self.state / name).unlink()
-            if is_alive(pid):
-                os.kill(pid, signal.SIGKILL)
-
-
-@pytest.fixture
-def docker(tmp_path, monkeypatch):
-    """The only `docker` on PATH, and no container of it left behind."""
-    state, bin_folder = tmp_path / "state", tmp_path / "bin"
-    state.mkdir()
-    bin_folder.mkdir()
-    program = bin_folder / "docker"
-    program.write_text(f'#!/bin/sh\nexec {shlex.join([sys.executable, "-I", "-S", str(FAKE), str(state)])} "$@"\n')
-    program.chmod(0o700)
-    monkeypatch.setenv("PATH", f"{bin_folder}:/usr/bin:/bin")
-    yield (fake := Docker(state))
-    fake.forget()
 
 
 def contained(*args, env=None, **options):

@@ -4,6 +4,8 @@
     NAME            while a container runs: the pid of its process
     rm_hangs, rm_fails, old
                     made by a test: `rm` never ends; fails; fails if there is no such container, as old clients do
+    mcp_hangs, no_mcp, info_hangs, no_daemon
+                    made by a test: `mcp --help` or `info` never ends, or fails
 
 A container is no descendant that anybody could find: it has a session of its own, no variables but those it was
 given, and none of its client's limits. It outlives its client, and its input ends with the client.
@@ -105,8 +107,28 @@ def remove(arguments):
     sys.stdout.write(name + "\n")
 
 
+def gateway(arguments):
+    """The gateway itself is the lab."""
+    if (STATE / "mcp_hangs").exists():
+        for_ever()
+    if (STATE / "no_mcp").exists():
+        fail(1, "docker: 'mcp' is not a docker command.\nSee 'docker --help'")
+    if arguments == ["--help"]:
+        sys.stdout.write("Usage:  docker mcp [OPTIONS]\n\nAvailable Commands:\n  gateway  Manage it\n")
+    elif arguments[:2] == ["gateway", "run"]:
+        os.execv(sys.executable, [sys.executable, "-I", "-S", str(LAB), *arguments[2:]])
+
+
+def info(_arguments):
+    if (STATE / "info_hangs").exists():
+        for_ever()
+    if (STATE / "no_daemon").exists():
+        fail(1, "Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?")
+    sys.stdout.write("28.3.2\n")
+
+
 if __name__ == "__main__":
     _, _, command, *arguments = sys.argv
     with open(STATE / "calls", "a") as file:
         file.write(json.dumps({"argv": [command, *arguments], "env": environment()}) + "\n")
-    {"run": run, "rm": remove}[command](arguments)
+    {"run": run, "rm": remove, "mcp": gateway, "info": info}[command](arguments)

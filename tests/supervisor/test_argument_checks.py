@@ -78,6 +78,7 @@ SETTINGS = {
     ("open_supervisor", "wait_for"): [("none", "'all' or 'uncached'"), (None, "'all' or 'uncached'")],
     ("open_supervisor", "drop_placeholders"): [("no", TRUTH)],
     ("open_supervisor", "control"): [("no", TRUTH)],
+    ("open_supervisor", "docker"): [("yes", "'auto' or None"), (True, "'auto' or None")],
     ("open_supervisor", "watch"): [("no", TRUTH)],
     ("open_supervisor", "override"): [("all", "a list of texts is needed")],
     ("open_supervisor", "trust"): [(True, "an async function or None"), ("all", "an async function or None")],

@@ -16,6 +16,7 @@ from mcp_nursery.supervisor.restart_policy import RestartPolicy
 from mcp_nursery.supervisor.servers.settings import call_timeout, connect_timeout
 from mcp_nursery.supervisor.spec import ServerSpec
 from mcp_nursery.supervisor.transports import (
+    DockerGatewayTransport,
     DockerTransport,
     HttpTransport,
     SseTransport,
@@ -221,6 +222,9 @@ def test_byte_order_mark(file: Path) -> None:
         ({"type": "docker", "url": "https://x"}, "image", "missing image (docker)", "docker"),
         ({"type": "stdio", "image": "x"}, "command", "missing command (stdio)", "stdio"),
         ({"type": "sse", "image": "x"}, "url", "missing url (sse)", "sse"),
+        ({"type": "docker-gateway", "image": "x"}, "image", "must not be given: docker's gateway", "docker-gateway"),
+        ({"type": "docker-gateway", "command": "x"}, "command", "must not be given", "docker-gateway"),
+        ({"type": "docker-gateway", "cwd": "/"}, "cwd", "must not be given", "docker-gateway"),
         ({"image": ""}, "image", "must not be empty", "docker"),
         ({"image": " "}, "image", "must not be empty", "docker"),
         ({"image": "--privileged"}, "image", "must be the name of an image", "docker"),
@@ -231,7 +235,7 @@ def test_byte_order_mark(file: Path) -> None:
         ({"url": "https://x", "envFile": ""}, "envFile", "must not be empty", "http"),
         ({"type": "sdk", "name": "x"}, "type", "given in code only", None),
         ({"type": "in-process"}, "type", "given in code only", None),
-        ({"command": "x", "type": "pigeon"}, "type", "the known ones are stdio, local, docker, http", None),
+        ({"command": "x", "type": "pigeon"}, "type", "the known ones are stdio, local, docker, docker-gateway", None),
         ({"command": "x", "type": 1}, "type", "must be text, not a number", None),
         ({"command": "x", "type": "http"}, "url", "missing url (http)", "http"),
         ({"type": "sse"}, "url", "missing url (sse)", "sse"),
@@ -364,6 +368,7 @@ def test_an_entry_of_a_container(file: Path, entry: Any, transport: DockerTransp
 WORDS = {
     "stdio": ["stdio", "local"],
     "docker": ["docker"],
+    "docker-gateway": ["docker-gateway"],
     "http": ["http", "streamable-http", "streamable_http", "streamableHttp", "remote"],
     "sse": ["sse", "sse-ide"],
     "ws": ["ws", "ws-ide", "websocket"],
@@ -376,6 +381,9 @@ def test_every_word_for_a_transport(file: Path, kind: str, word: str) -> None:
     key, text = {"stdio": ("command", "x"), "docker": ("image", "x"), "ws": ("url", "ws://x")}.get(
         kind, ("url", "http://x")
     )
+    if kind == "docker-gateway":
+        assert load_one(file, {"type": word}).transport == DockerGatewayTransport()
+        return
     assert load_one(file, {"type": word, key: text}).transport.kind == kind
     error = load_one(file, {"type": word}).transport.error
     assert error.field == key
