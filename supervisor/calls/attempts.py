@@ -63,10 +63,11 @@ class Attempts(Generic[R]):
 
     async def _run(self) -> R:
         call, outcome = self._call, self._call.slot.outcome
-        found = call.found or await self._begin()
-        server = found.server
         error: CallError | None = None
+        server: str | None = None
         try:
+            found = call.found or await self._begin()
+            server = found.server
             while True:
                 if outcome is None:
                     if not found.available:
@@ -83,7 +84,10 @@ class Attempts(Generic[R]):
                     error = await self._failed(ended, final=error is not None)
                 found, outcome = await self._ready(error), None
         except BaseException as raised:
-            call.count_failure(server, raised)
+            if server is not None:
+                call.count_failure(server, raised)
+            if isinstance(raised, NurseryError):  # it may have failed at once: who tries again holds up nobody else
+                await trio.lowlevel.cancel_shielded_checkpoint()
             raise
 
     async def _begin(self) -> Found:

@@ -168,9 +168,12 @@ class _Ask:
     browser: bool
 
     async def __call__(self, request: AuthorizationRequest) -> str | None:
-        opened = self.browser and _has_browser() and await _opened(request.url)
-        did = "A browser shows this page" if opened else "Open this page in a browser"
+        has_browser = self.browser and _has_browser()
+        did = "A browser shows this page" if has_browser else "Open this page in a browser"
         sys.stderr.write(f"{did}, and agree there:\n\n  {request.url}\n\n")
+        sys.stderr.flush()  # a browser may be back before it is known that it was opened
+        if has_browser and not await _opened(request.url):
+            sys.stderr.write("No browser could be opened: open the page in one.\n")
         if not can_ask():
             sys.stderr.flush()
             return None

@@ -39,7 +39,7 @@ async def test_forty_servers_of_which_one_is_used(tmp_path):
                 await supervisor.wait_connected(name)
         assert len(children()) == before
         specs = [lab(name, lazy="cached", stop_idle_after=1) for name in names]
-        async with open_supervisor(specs, state=state) as supervisor:
+        async with open_supervisor(specs, state=state, gate=60) as supervisor:
             assert [tool.name for tool in supervisor.tools] == tools
             assert {status.state for status in supervisor.status()} == {ServerState.IDLE}
             await supervisor.list_tools()

@@ -115,7 +115,7 @@ class OverStdio:
     """Processes of the supervisor's own, which starts them again."""
 
     def __init__(self, journal):
-        self.specs = [lab(server, journal=journal, policy=POLICY) for server in SERVERS]
+        self.specs = [lab(server, journal=journal, policy=POLICY, breaker=None) for server in SERVERS]
         self.pids = set()
 
     @asynccontextmanager
@@ -148,7 +148,7 @@ class OverHttp:
         self.journal = journal
         self.ports = {server: free_port() for server in SERVERS}
         self.specs = [
-            ServerSpec(server, HttpTransport(f"http://127.0.0.1:{port}/mcp"), policy=POLICY)
+            ServerSpec(server, HttpTransport(f"http://127.0.0.1:{port}/mcp"), policy=POLICY, breaker=None)
             for server, port in self.ports.items()
         ]
         self.running = {}

@@ -12,7 +12,7 @@ import trio
 import trio.testing
 
 from mcp_nursery.actors.errors import ServerBusy
-from mcp_nursery.supervisor import ServerSpec, open_supervisor
+from mcp_nursery.supervisor import NurseryError, ServerSpec, open_supervisor
 from mcp_nursery.supervisor.testing import Life, ScriptedServer
 
 from ..specs import hang, spec
@@ -138,3 +138,24 @@ async def test_nothing_of_a_call_is_kept_by_an_idle_server():
             assert tracemalloc.get_traced_memory()[0] < 1 << 20
         finally:
             tracemalloc.stop()
+
+
+async def test_calls_that_fail_at_once_hold_up_nobody(autojump_clock):
+    """R4: a host that tries again without a pause leaves everybody else their turns."""
+    turns = 0
+
+    async def others():
+        nonlocal turns
+        while True:
+            turns += 1
+            await trio.lowlevel.checkpoint()
+
+    async with open_supervisor([spec(ScriptedServer(tools={"echo": nothing}))]) as supervisor:
+        await supervisor.stop_server("lab")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(others)
+            for name in ("mcp_lab_echo", "mcp_lab_nothing") * 10:
+                with pytest.raises(NurseryError):
+                    await supervisor.call_tool(name, when_down="fail")
+            nursery.cancel_scope.cancel()
+    assert turns >= 19

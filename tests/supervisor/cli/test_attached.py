@@ -108,6 +108,7 @@ def test_top_until_the_host_ends(cli, config):
         read_until(plain.stdout, "lab: waiting")
         read_until(lines.stdout, '"waiting"')
         ran.terminate()
+        ran.wait(timeout=60)
         for each in (plain, lines):
             out, err = each.communicate(timeout=60)
             assert each.returncode == 3
