@@ -64,10 +64,10 @@ class Attempts(Generic[R]):
     async def _run(self) -> R:
         call, outcome = self._call, self._call.slot.outcome
         error: CallError | None = None
-        server: str | None = None
+        counted: str | None = None
         try:
             found = call.found or await self._begin()
-            server = found.server
+            server = counted = found.server
             while True:
                 if outcome is None:
                     if not found.available:
@@ -84,8 +84,8 @@ class Attempts(Generic[R]):
                     error = await self._failed(ended, final=error is not None)
                 found, outcome = await self._ready(error), None
         except BaseException as raised:
-            if server is not None:
-                call.count_failure(server, raised)
+            if counted is not None:
+                call.count_failure(counted, raised)
             if isinstance(raised, NurseryError):  # it may have failed at once: who tries again holds up nobody else
                 await trio.lowlevel.cancel_shielded_checkpoint()
             raise
