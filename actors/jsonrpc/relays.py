@@ -16,8 +16,12 @@ from mcp_types import INTERNAL_ERROR
 from ..pieces import SMALL
 from ..reply import Relay, ReplySlot
 
-ASKED: Final = frozenset(["elicitation/create", "sampling/createMessage", "roots/list"])
-"""What a server may ask in the middle of a call."""
+ASKED: Final[Mapping[str, str]] = {
+    "elicitation/create": "elicitation",
+    "sampling/createMessage": "sampling",
+    "roots/list": "roots",
+}
+"""What a server may ask in the middle of a call, and the capability that its client needs for it."""
 
 _LOG: Final = "notifications/message"
 

@@ -4,8 +4,10 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 from attrs import define, field, frozen
+from mcp.shared.inbound import NAME_BEARING_METHODS
 
 from mcp_nursery.actors.errors import NotApproved, NurseryError, UnknownTool
+from mcp_nursery.actors.jsonrpc.dispatcher import LISTED
 from mcp_nursery.actors.messages import CALL_TOOL
 from mcp_nursery.actors.pieces import Steps
 from mcp_nursery.actors.reply import Ask, IdleLimit, NoticeCallback, Relay, ReplySlot
@@ -14,21 +16,8 @@ from .others import OtherCall, Place
 
 __all__ = ["RelayedResult"]
 
-_NAMED_BY: Final = {CALL_TOOL: "name", "prompts/get": "name", "resources/read": "uri"}
-"""By method: the parameter that says what a request is about."""
-
 _REPEATABLE: Final = frozenset(
-    [
-        "completion/complete",
-        "ping",
-        "prompts/get",
-        "prompts/list",
-        "resources/list",
-        "resources/read",
-        "resources/templates/list",
-        "server/discover",
-        "tools/list",
-    ]
+    [*LISTED, "completion/complete", "ping", "prompts/get", "resources/read", "server/discover"]
 )
 """Methods that only read."""
 
@@ -47,7 +36,7 @@ class RelayedResult:
 
 def name_in(method: str, params: Mapping[str, Any]) -> str:
     """What a request is about: a tool, a prompt or a URI; empty if none of these."""
-    name = params.get(_NAMED_BY.get(method, ""))
+    name = params.get(NAME_BEARING_METHODS.get(method, ""))
     return name if isinstance(name, str) else ""
 
 

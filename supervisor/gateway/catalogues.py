@@ -16,6 +16,7 @@ from ..resources.prompt import Prompt
 from ..resources.resource import Resource, ResourceTemplate
 from ..status import ServerStatus
 from ..supervisor import Supervisor
+from ..tools.preamble import MOST_INSTRUCTIONS
 from ..tools.tool import Tool
 from .downstream import Incoming
 from .eras import Json, bridged, is_modern
@@ -23,10 +24,8 @@ from .eras import Json, bridged, is_modern
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-INSTRUCTIONS_EACH: Final = 2_000
-"""Characters of one server's instructions that clients of all servers are told."""
 INSTRUCTIONS: Final = 16_000
-"""Characters of all of them."""
+"""Characters of all servers' instructions that a client is told."""
 
 R = TypeVar("R", Resource, ResourceTemplate)
 
@@ -104,12 +103,7 @@ class One(View):
 
     async def hello(self) -> Json:
         """What the server says of itself."""
-        hello = self.supervisor.hello(self.server)
-        if hello is None:
-            await self.supervisor.wait_connected(self.server)
-            hello = self.supervisor.hello(self.server)
-        assert hello is not None  # it was connected
-        return hello
+        return await hello_of(self.supervisor, self.server)
 
     async def place(self, incoming: Incoming) -> Place | None:
         """That server, for any request."""
@@ -126,8 +120,8 @@ class One(View):
 
     async def set_level(self, params: Json) -> Json:
         """Have the server told, if it keeps a level."""
-        status = next(one for one in self.supervisor.status() if one.name == self.server)
-        if status.state is ServerState.CONNECTED and not is_modern(status.protocol_version):
+        status = next((one for one in self.supervisor.status() if one.name == self.server), None)
+        if status and status.state is ServerState.CONNECTED and not is_modern(status.protocol_version):
             await self.supervisor.request(self.server, "logging/setLevel", params)
         return {}
 
@@ -250,6 +244,21 @@ class All(View):
         return sorted(offered, key=lambda each: places.get(each.server, len(places)))
 
 
+async def hello_of(supervisor: Supervisor, server: str) -> Json:
+    """What a server says of itself, once it was connected.
+
+    Raises:
+        UnknownServer: No server of that name.
+        ServerDown: It never was, and that will not change by itself.
+    """
+    hello = supervisor.hello(server)
+    if hello is None:
+        await supervisor.wait_connected(server)
+        hello = supervisor.hello(server)
+    assert hello is not None  # it was connected
+    return hello
+
+
 def _name_of(tool: object) -> str:
     name: object = cast("Json", tool).get("name") if isinstance(tool, dict) else None
     return name if isinstance(name, str) else ""
@@ -264,6 +273,6 @@ def _declared(definition: "BaseModel", name: str | None = None) -> Json:
 def _instructions(statuses: Iterable[ServerStatus]) -> str:
     """What servers want a model to know, each under its name, within bounds."""
     parts = [
-        f"# {status.name}\n{status.instructions[:INSTRUCTIONS_EACH]}" for status in statuses if status.instructions
+        f"# {status.name}\n{status.instructions[:MOST_INSTRUCTIONS]}" for status in statuses if status.instructions
     ]
     return "\n\n".join(parts)[:INSTRUCTIONS]

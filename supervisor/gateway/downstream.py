@@ -1,21 +1,17 @@
 """What the gateway knows of its clients: who they are, and one request of theirs."""
 
 from collections.abc import Awaitable, Callable, Collection, Hashable, Mapping
-from typing import Any, Final
+from typing import Any
 
 import trio
 from attrs import define, field
 from mcp.shared.exceptions import MCPError
 from mcp_types import LOG_LEVEL_META_KEY, MISSING_REQUIRED_CLIENT_CAPABILITY
 
-from .eras import LEVELS, Json
+from mcp_nursery.actors.jsonrpc.relays import ASKED
+from mcp_nursery.actors.reply import PROGRESS
 
-ASKS: Final[Mapping[str, str]] = {
-    "elicitation/create": "elicitation",
-    "sampling/createMessage": "sampling",
-    "roots/list": "roots",
-}
-"""What a server may ask of a client, and the capability that it takes."""
+from .eras import LEVELS, Json
 
 Tell = Callable[[str, Mapping[str, Any] | None], Awaitable[None]]
 """Sends a notification: `(method, params)`."""
@@ -44,6 +40,11 @@ class Session:
     """The least severe log messages that it wants; None for all."""
     subscribed: dict[str, trio.CancelScope] = field(factory=dict[str, trio.CancelScope])
     """The resources that it wants news of, by URI."""
+
+    def introduce(self, params: Json) -> None:
+        """Note who the client is, by the parameters of `initialize`."""
+        self.capabilities = as_object(params.get("capabilities"))
+        self.info = as_object(params.get("clientInfo")) or None
 
 
 @define(eq=False)
@@ -120,14 +121,14 @@ class Incoming:
         Raises:
             MCPError: It has not the capability.
         """
-        need = ASKS.get(method, method)
+        need = ASKED.get(method, method)
         if need not in self.capabilities:
             data: Json = {"requiredCapabilities": {need: {}}}
             raise MCPError(MISSING_REQUIRED_CLIENT_CAPABILITY, f"the client of this call has no {need}", data)
 
     async def hand_on(self, method: str, params: Mapping[str, Any]) -> None:
         """Hand on what the server says of this request."""
-        if method == "notifications/progress":
+        if method == PROGRESS:
             if "progressToken" not in self.meta:
                 return
             params = {**params, "progressToken": self.meta["progressToken"]}

@@ -1,7 +1,7 @@
 """What of a message belongs to an era of the protocol or to one hop of it, and what is handed on. Pure."""
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from mcp_types import (
     CLIENT_CAPABILITIES_META_KEY,
@@ -9,32 +9,32 @@ from mcp_types import (
     LOG_LEVEL_META_KEY,
     PROTOCOL_VERSION_META_KEY,
     SERVER_INFO_META_KEY,
+    LoggingLevel,
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from mcp_nursery.actors.jsonrpc.dispatcher import LISTED
 
 Json = dict[str, Any]
 
 _HOP: Final = frozenset(
     [PROTOCOL_VERSION_META_KEY, CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY, LOG_LEVEL_META_KEY]
 )
-_CACHEABLE: Final = frozenset(
-    [
-        "tools/list",
-        "prompts/list",
-        "resources/list",
-        "resources/templates/list",
-        "resources/read",
-        "server/discover",
-    ]
-)
+_CACHEABLE: Final = frozenset([*LISTED, "resources/read", "server/discover"])
 """Methods whose results say since 2026-07-28 how long they hold."""
 
-LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+LEVELS: Final[tuple[str, ...]] = get_args(LoggingLevel)
+"""Of log messages, the least severe first."""
 
 
 def is_modern(version: str | None) -> bool:
     """Whether the version has no handshake."""
     return version in MODERN_PROTOCOL_VERSIONS
+
+
+def speaks_modern(hello: Mapping[str, Any]) -> bool:
+    """Whether the server that said this of itself has no handshake."""
+    return "supportedVersions" in hello
 
 
 def envelope(
@@ -95,7 +95,7 @@ def initialized(hello: Mapping[str, Any], wanted: object, versions: tuple[str, .
 
 def discovered(hello: Mapping[str, Any]) -> Json:
     """The result of `server/discover`."""
-    if "supportedVersions" in hello:
+    if speaks_modern(hello):
         return dict(hello)
     kept = {key: hello[key] for key in ("capabilities", "instructions") if key in hello}
     result: Json = {"supportedVersions": list(MODERN_PROTOCOL_VERSIONS)} | kept

@@ -4,7 +4,6 @@ A client of the supervisor's public surface. Raw where client and server speak o
 as it came. Bridged where they do not: see `eras` for results, and `held` for questions in the middle of a call.
 """
 
-import logging
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
@@ -31,24 +30,18 @@ from mcp_nursery.actors.errors import (
 from mcp_nursery.actors.nurseries import open_bare_nursery
 
 from ..callbacks import Callbacks
+from ..calls.input_rounds import MAX_ROUNDS
 from ..events import Lagged, PromptsChanged, ResourcesChanged, ToolsChanged
-from ..status import ServerStatus
 from ..supervisor import Supervisor
 from ..tools.error_content import error_content
-from .catalogues import All, One, Place, View
+from .catalogues import All, One, Place, View, hello_of
 from .downstream import Incoming, Listener, Session
-from .eras import Json, bridged, discovered, envelope, initialized, is_modern, server_info_of
+from .eras import Json, bridged, discovered, envelope, initialized, is_modern, server_info_of, speaks_modern
 from .held import HOLD, HeldCall, HeldCalls, bare
 
-logger: Final = logging.getLogger(__name__)
-
 SUBSCRIPTION: Final = "io.modelcontextprotocol/subscriptionId"
-ROUNDS: Final = 10
-"""Times a call may be answered with a request for input: see `input_rounds`."""
 BURST: Final = 0.05
 """Seconds in which changes of lists are told of together."""
-TEMPLATE: Final = "{server}_{tool}"
-"""How tools of all servers are named, unless the supervisor was told otherwise."""
 
 _MAY_ASK: Final = frozenset(["tools/call", "prompts/get", "resources/read"])
 _CHANGES: Final = {
@@ -95,8 +88,7 @@ class Gateway:
         """
         if server is None:
             return self._all
-        if all(status.name != server for status in self.supervisor.status()):
-            raise UnknownServer(server)
+        self.supervisor.hello(server)  # refuses one that is not there
         return One(self.supervisor, server)
 
     @property
@@ -116,12 +108,12 @@ class Gateway:
 
     # -- its requests ---------------------------------------------------------------------------------------------
 
-    async def answer(self, incoming: Incoming, server: str | None, protocol_version: str) -> Json:
+    async def answer(self, incoming: Incoming, view: View, protocol_version: str) -> Json:
         """The result of a request.
 
         Args:
             incoming: The request.
-            server: The server it is for; None for all of them.
+            view: What its client sees.
             protocol_version: Of the client.
 
         Raises:
@@ -132,7 +124,7 @@ class Gateway:
         self._under_way += incoming.method != _LISTEN
         try:
             _check(incoming, protocol_version)
-            return await self._answer(incoming, self.view(server))
+            return await self._answer(incoming, view)
         except NurseryError as error:
             raise _told(error) from None
         finally:
@@ -183,11 +175,9 @@ class Gateway:
         place = await view.place(incoming)
         if place is None:
             return await view.own_answer(incoming)
-        if self._status(place.server).protocol_version is None:
-            await self.supervisor.wait_connected(place.server)
-        may_ask = incoming.modern and incoming.method in _MAY_ASK
+        modern = speaks_modern(await hello_of(self.supervisor, place.server))
         try:
-            if may_ask and not is_modern(self._status(place.server).protocol_version):
+            if incoming.modern and not modern and incoming.method in _MAY_ASK:
                 result = await self._hold(incoming, place)
             else:
                 result = await self._rounds(incoming, place.server, place.params)
@@ -203,8 +193,9 @@ class Gateway:
         """A request to a server that asks by requests, of a client that cannot be asked."""
         if isinstance(incoming.params.get("requestState"), str):
             return await self._held.go_on(incoming)
-        call = HeldCall(incoming, incoming.method, bare(incoming.params))
-        return await self._held.make(call, partial(self._make_held, server=place.server, params=place.params))
+        return await self._held.make(
+            HeldCall(incoming), partial(self._make_held, server=place.server, params=place.params)
+        )
 
     async def _make_held(self, call: HeldCall, *, server: str, params: Json) -> Json:
         return await self._request(call.incoming, server, bare(params), on_notice=call.hear, on_question=call.ask)
@@ -212,7 +203,7 @@ class Gateway:
     async def _rounds(self, incoming: Incoming, server: str, params: Json) -> Json:
         """A request, and for a client that can be asked all the rounds in which a newer server asks."""
         ask = None if incoming.ask is None else partial(_ask, incoming)
-        for _ in range(ROUNDS):
+        for _ in range(MAX_ROUNDS):
             result = await self._request(incoming, server, params, on_notice=incoming.hand_on, on_question=ask)
             if result.get("resultType") != "input_required" or incoming.modern:
                 return result
@@ -224,7 +215,7 @@ class Gateway:
             params = bare(params) | {"inputResponses": answers}
             if "requestState" in result:
                 params["requestState"] = result["requestState"]
-        raise MCPError(INTERNAL_ERROR, f"the server still asks for input after {ROUNDS} rounds")
+        raise MCPError(INTERNAL_ERROR, f"the server still asks for input after {MAX_ROUNDS} rounds")
 
     async def _request(self, incoming: Incoming, server: str, params: Json, **hears: Any) -> Json:
         relayed = await self.supervisor.request(
@@ -235,14 +226,12 @@ class Gateway:
             principal=incoming.principal or object(),
             **hears,
         )
-        if relayed.result.get("resultType") == "input_required":
+        from_modern = is_modern(relayed.protocol_version)
+        if from_modern == incoming.modern or relayed.result.get("resultType") == "input_required":
             return relayed.result
+        info = server_info_of(self.supervisor.hello(server) or {})
         return bridged(
-            incoming.method,
-            relayed.result,
-            to_modern=incoming.modern,
-            from_modern=is_modern(relayed.protocol_version),
-            server_info=server_info_of(self.supervisor.hello(server) or {}),
+            incoming.method, relayed.result, to_modern=incoming.modern, from_modern=from_modern, server_info=info
         )
 
     def _failed(self, error: NurseryError, incoming: Incoming) -> Json:
@@ -250,12 +239,6 @@ class Gateway:
         text = error_content(error)
         result: Json = {"content": [{"type": "text", "text": text}], "isError": True}
         return result | {"resultType": "complete"} if incoming.modern else result
-
-    def _status(self, server: str) -> ServerStatus:
-        found = next((status for status in self.supervisor.status() if status.name == server), None)
-        if found is None:
-            raise UnknownServer(server)
-        return found
 
     # -- what changes ---------------------------------------------------------------------------------------------
 

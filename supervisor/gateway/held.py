@@ -6,7 +6,7 @@ comes again with the answers. So such a call is a task of the gateway, which out
 
 import secrets
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Mapping
 from typing import Any, Final
 
 import trio
@@ -42,9 +42,7 @@ class HeldCall:
     """One call, which may be asked about several times before it has a result."""
 
     incoming: Incoming
-    """The request that it is attended by now."""
-    method: str
-    params: Json
+    """The request that it is attended by now; the first began it, and the others ask for the same."""
     scope: trio.CancelScope = field(factory=trio.CancelScope)
     _said: deque[tuple[str, Mapping[str, Any]]] = field(factory=lambda: deque(maxlen=1024))
     _questions: dict[str, _Question] = field(factory=dict[str, _Question])
@@ -146,9 +144,6 @@ class HeldCalls:
         self._hold = hold
         self._held: dict[str, tuple[HeldCall, trio.CancelScope]] = {}
 
-    def __len__(self) -> int:
-        return len(self._held)
-
     async def make(self, call: HeldCall, make: Callable[[HeldCall], Awaitable[Json]]) -> Json:
         """Begin a call; its result, or the questions that come before it."""
         self._nursery.start_soon(call.run, make)
@@ -162,12 +157,7 @@ class HeldCalls:
         """
         state = incoming.params["requestState"]
         call, scope = self._held.get(state, (None, None))
-        same = call is not None and (call.method, call.params, call.incoming.principal) == (
-            incoming.method,
-            bare(incoming.params),
-            incoming.principal,
-        )
-        if call is None or scope is None or not same:
+        if call is None or scope is None or _wanted(call.incoming) != _wanted(incoming):
             raise MCPError(INVALID_PARAMS, "unknown or expired requestState, or not that of this request")
         call.answer(incoming.params.get("inputResponses") or {})
         del self._held[state]
@@ -192,6 +182,11 @@ class HeldCalls:
             await trio.sleep_forever()
         if self._held.pop(state, None) is not None:
             call.scope.cancel()
+
+
+def _wanted(incoming: Incoming) -> tuple[str, Json, Hashable]:
+    """What a request asks for, and whose it is."""
+    return incoming.method, bare(incoming.params), incoming.principal
 
 
 def bare(params: Mapping[str, Any]) -> Json:

@@ -33,6 +33,7 @@ from mcp_nursery.actors.jsonrpc import codec, large_messages
 from mcp_nursery.actors.limits import MOST_VALUES
 from mcp_nursery.actors.nurseries import open_bare_nursery
 
+from .catalogues import View
 from .downstream import Incoming, as_object
 from .eras import Json
 from .gateway import Gateway
@@ -155,9 +156,8 @@ class _HttpFront:
         if problem is not None:
             await http.response.end(*problem)
             return
-        server = unquote(rest) if rest else self._server
         try:
-            self._gateway.view(server)
+            view = self._gateway.view(unquote(rest) if rest else self._server)
         except UnknownServer as error:
             await http.response.end(HTTPStatus.NOT_FOUND, str(error))
             return
@@ -166,7 +166,7 @@ class _HttpFront:
             return
         self._under_way += 1
         try:
-            await self._serve(http, server)
+            await self._serve(http, view)
         finally:
             self._under_way -= 1
 
@@ -178,11 +178,11 @@ class _HttpFront:
             return HTTPStatus.FORBIDDEN, "this origin is not served here"
         return None
 
-    async def _serve(self, http: _Http, server: str | None) -> None:
+    async def _serve(self, http: _Http, view: View) -> None:
         version = http.headers.get(MCP_PROTOCOL_VERSION_HEADER)
         in_session = version is None or version in HANDSHAKE_PROTOCOL_VERSIONS
         if http.method == "POST":
-            await self._post(http, server, in_session=in_session)
+            await self._post(http, view, in_session=in_session)
         elif not in_session or http.method not in ("GET", "DELETE"):
             http.response.headers["allow"] = "GET, POST, DELETE" if in_session else "POST"
             await http.response.end(HTTPStatus.METHOD_NOT_ALLOWED, "method not allowed")
@@ -238,7 +238,7 @@ class _HttpFront:
 
     # -- messages -------------------------------------------------------------------------------------------------
 
-    async def _post(self, http: _Http, server: str | None, *, in_session: bool) -> None:
+    async def _post(self, http: _Http, view: View, *, in_session: bool) -> None:
         kind = http.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/json":
             await http.response.end(HTTPStatus.BAD_REQUEST, "the content type must be application/json")
@@ -260,7 +260,7 @@ class _HttpFront:
         if len(messages) != 1 or body.lstrip()[:1] == b"[":
             await self._refuse(http, HTTPStatus.BAD_REQUEST, INVALID_REQUEST, "the body must be one JSON-RPC message")
             return
-        await (self._in_session if in_session else self._alone)(http, server, messages[0])
+        await (self._in_session if in_session else self._alone)(http, view, messages[0])
 
     async def _body(self, http: _Http) -> bytes | None:
         """The body of a request; None if it was refused, or its client has gone."""
@@ -283,26 +283,26 @@ class _HttpFront:
 
     # -- before 2026-07-28 ----------------------------------------------------------------------------------------
 
-    async def _in_session(self, http: _Http, server: str | None, message: Json) -> None:
+    async def _in_session(self, http: _Http, view: View, message: Json) -> None:
         opens = message.get("method") == "initialize" and SESSION not in http.headers
         if not opens:
             session = await self._session_of(http)
             if session is not None:
-                await self._use(http, server, session, message)
+                await self._use(http, view, session, message)
             return
         try:
-            session = await self._sessions.open(http.owner, server)
+            session = await self._sessions.open(http.owner, view.server)
         except MCPError as error:
             await self._refuse(http, HTTPStatus.SERVICE_UNAVAILABLE, error.code, error.message)
             return
         try:
-            await self._use(http, server, session, message)
+            await self._use(http, view, session, message)
         finally:
             session.leave()
             if not session.version:
                 self._sessions.end(session)
 
-    async def _use(self, http: _Http, server: str | None, session: HttpSession, message: Json) -> None:
+    async def _use(self, http: _Http, view: View, session: HttpSession, message: Json) -> None:
         method, request_id = message.get("method"), message.get("id")
         if method is None and ("result" in message or "error" in message):
             session.answered(message)
@@ -315,7 +315,7 @@ class _HttpFront:
         else:
             session.enter()
             try:
-                await self._ask_in_session(http, server, session, message)
+                await self._ask_in_session(http, view, session, message)
             finally:
                 session.leave()
 
@@ -324,7 +324,7 @@ class _HttpFront:
         if method == "notifications/cancelled":
             session.take_back(as_object(message.get("params")).get("requestId"))
 
-    async def _ask_in_session(self, http: _Http, server: str | None, session: HttpSession, message: Json) -> None:
+    async def _ask_in_session(self, http: _Http, view: View, session: HttpSession, message: Json) -> None:
         client = session.client
         assert client is not None  # it lives
         incoming = Incoming(*described(message), http.response.notify, principal=session, session=client)
@@ -335,10 +335,9 @@ class _HttpFront:
             http.response.headers[SESSION] = session.id
 
         async def answer() -> Json:
-            result = await self._gateway.answer(incoming, server, version)
+            result = await self._gateway.answer(incoming, view, version)
             if incoming.method == "initialize":
-                client.capabilities = as_object(incoming.params.get("capabilities"))
-                client.info = as_object(incoming.params.get("clientInfo")) or None
+                client.introduce(incoming.params)
                 session.version = result["protocolVersion"]
                 self._sessions.welcome(session)
             return result
@@ -350,7 +349,7 @@ class _HttpFront:
 
     # -- since 2026-07-28 -----------------------------------------------------------------------------------------
 
-    async def _alone(self, http: _Http, server: str | None, message: Json) -> None:
+    async def _alone(self, http: _Http, view: View, message: Json) -> None:
         version = http.headers[MCP_PROTOCOL_VERSION_HEADER]
         method = message.get("method")
         if not isinstance(method, str) or not _is_id(message.get("id"), absent="id" not in message):
@@ -364,29 +363,15 @@ class _HttpFront:
                 await http.response.end()
             return
         request_id, _, params, meta = described(message)
-        rejection = self._rejection(http, server, message)
+        rejection = _rejection(http, view, message)
         if isinstance(rejection, InboundLadderRejection):
             frame = codec.error(request_id, rejection.code, rejection.message, rejection.data)
             await http.response.answer(frame, ERROR_CODE_HTTP_STATUS.get(rejection.code, HTTPStatus.BAD_REQUEST))
             return
         incoming = Incoming(request_id, method, params, meta, http.response.notify, principal=http.owner)
         incoming.describe(rejection.client_capabilities, rejection.client_info)
-        answer = partial(self._gateway.answer, incoming, server, rejection.protocol_version)
+        answer = partial(self._gateway.answer, incoming, view, rejection.protocol_version)
         await self._answer(http, incoming, answer, by_status=True)
-
-    def _rejection(self, http: _Http, server: str | None, message: Json) -> Any:
-        """What its headers and its envelope say: who asks, or what is wrong with them."""
-        twice = find_duplicated_routing_header(http.lines)
-        if twice is not None:
-            return InboundLadderRejection(HEADER_MISMATCH, f"{twice} header appears more than once")
-        route = classify_inbound_request(message, headers=http.headers)
-        if isinstance(route, InboundLadderRejection) or message["method"] != "tools/call":
-            return route
-        params: Json = message["params"]
-        schema = self._gateway.view(server).input_schema(params.get("name"))
-        if schema is None:
-            return route
-        return validate_mcp_param_headers(schema, as_object(params.get("arguments")), http.headers) or route
 
     # -- answers --------------------------------------------------------------------------------------------------
 
@@ -406,6 +391,21 @@ class _HttpFront:
                     status = HTTPStatus(ERROR_CODE_HTTP_STATUS.get(code, HTTPStatus.OK))
             await http.response.answer(frame, status)
             nursery.cancel_scope.cancel()
+
+
+def _rejection(http: _Http, view: View, message: Json) -> Any:
+    """What its headers and its envelope say: who asks, or what is wrong with them."""
+    twice = find_duplicated_routing_header(http.lines)
+    if twice is not None:
+        return InboundLadderRejection(HEADER_MISMATCH, f"{twice} header appears more than once")
+    route = classify_inbound_request(message, headers=http.headers)
+    if isinstance(route, InboundLadderRejection) or message["method"] != "tools/call":
+        return route
+    params: Json = message["params"]
+    schema = view.input_schema(params.get("name"))
+    if schema is None:
+        return route
+    return validate_mcp_param_headers(schema, as_object(params.get("arguments")), http.headers) or route
 
 
 async def _watch(http: _Http, scope: trio.CancelScope) -> None:

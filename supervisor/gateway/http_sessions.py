@@ -145,9 +145,6 @@ class HttpSessions:
         self._most = most
         self._open: dict[str, HttpSession] = {}
 
-    def __len__(self) -> int:
-        return len(self._open)
-
     def get(self, session_id: str, owner: Hashable) -> HttpSession | None:
         """The session of this id, if it is this owner's."""
         session = self._open.get(session_id)

@@ -9,19 +9,21 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERS
 
 from mcp_nursery.actors.jsonrpc import codec
 
-from .downstream import Incoming
+from .downstream import Incoming, as_object
 from .eras import Json
 
 logger: Final = logging.getLogger(__name__)
 
 
+def without_meta(given: object) -> tuple[Json, Json]:
+    """Parameters without `_meta`, and `_meta`; what is no object counts as empty."""
+    params = as_object(given)
+    return params, as_object(params.pop("_meta", None))
+
+
 def described(message: Json) -> tuple[Any, str, Json, Json]:
-    """Id, method, parameters without `_meta`, and `_meta` of a request; what is no object counts as empty."""
-    given: object = message.get("params")
-    params: Json = dict(given) if isinstance(given, dict) else {}  # pyright: ignore[reportUnknownArgumentType]
-    meta: object = params.pop("_meta", None)
-    own: Json = dict(meta) if isinstance(meta, dict) else {}  # pyright: ignore[reportUnknownArgumentType]
-    return message["id"], message["method"], params, own
+    """Id, method, parameters without `_meta`, and `_meta` of a request."""
+    return message["id"], message["method"], *without_meta(message.get("params"))
 
 
 def offered_version(params: Json) -> str:

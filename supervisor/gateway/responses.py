@@ -28,12 +28,12 @@ class Response:
 
     Args:
         send: Of ASGI. It waits while the client does not read.
-        headers: Added to those of the kind of response.
     """
 
-    def __init__(self, send: Send, headers: Mapping[str, str] | None = None) -> None:
+    def __init__(self, send: Send) -> None:
         self._send = send
-        self.headers: dict[str, str] = dict(headers or {})
+        self.headers: dict[str, str] = {}
+        """Added to those of the kind of response."""
         self._lock = trio.Lock()
         self._streams = False
         self.ended: bool = False
@@ -41,7 +41,7 @@ class Response:
 
     async def event(self, frame: bytes) -> None:
         """Send one message as an event, unless the response has ended."""
-        await self._write(b"event: message\r\ndata: " + frame + b"\r\n\r\n")
+        await self._write(_event(frame))
 
     async def notify(self, method: str, params: Mapping[str, Any] | None) -> None:
         """Send a notification as an event."""
@@ -79,7 +79,7 @@ class Response:
         async with self._lock:
             self.ended = True
             if self._streams:
-                body = b"event: message\r\ndata: " + frame + b"\r\n\r\n"
+                body = _event(frame)
             else:
                 body = frame
                 await self._start(status, (_JSON, (b"content-length", b"%d" % len(frame))))
@@ -94,3 +94,7 @@ class Response:
                 kind = (b"content-type", b"text/plain; charset=utf-8")
                 await self._start(status, (kind, (b"content-length", b"%d" % len(body))))
             await self._send({"type": "http.response.body", "body": b"" if self._streams else body, "more_body": False})
+
+
+def _event(frame: bytes) -> bytes:
+    return b"event: message\r\ndata: " + frame + b"\r\n\r\n"

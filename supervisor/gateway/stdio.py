@@ -27,10 +27,11 @@ from mcp_nursery.actors.jsonrpc.stream_carrier import StreamCarrier
 from mcp_nursery.actors.outcomes import Loss
 from mcp_nursery.actors.transports.stdio_stream import LineStream
 
+from .catalogues import View
 from .downstream import Incoming, Session
 from .eras import Json
 from .gateway import Gateway
-from .requests import offered_version
+from .requests import offered_version, without_meta
 
 FRAME_LIMIT: Final = 16 << 20
 """Bytes of one line that a client may send."""
@@ -50,11 +51,11 @@ async def serve_stdio(gateway: Gateway, server: str | None = None) -> None:
     Raises:
         UnknownServer: No server of that name.
     """
-    gateway.view(server)
+    view = gateway.view(server)
     with _streams() as (reading, writing):
         carrier = StreamCarrier(_Streams(reading, writing))
         async with trio.open_nursery() as nursery:
-            client = _Client(gateway, server, carrier, nursery)
+            client = _Client(gateway, view, carrier, nursery)
             await client.endpoint.run(client.asked, client.told)
             client.leave()
             nursery.cancel_scope.cancel()
@@ -104,10 +105,10 @@ def _streams() -> Generator[tuple[int, int], None, None]:
 class _Client:
     """The client, whichever era it opens with."""
 
-    def __init__(self, gateway: Gateway, server: str | None, carrier: StreamCarrier, nursery: trio.Nursery) -> None:
+    def __init__(self, gateway: Gateway, view: View, carrier: StreamCarrier, nursery: trio.Nursery) -> None:
         self.endpoint: Final = Endpoint(carrier, server="the client")
         self._gateway = gateway
-        self._server = server
+        self._view = view
         self._carrier = carrier
         self._nursery = nursery
         self._session: Session | None = None
@@ -129,8 +130,7 @@ class _Client:
         Raises:
             MCPError: What the client is told instead.
         """
-        given = dict(params or {})
-        meta: Json = given.pop("_meta", None) or {}
+        given, meta = without_meta(params)
         if PROTOCOL_VERSION_META_KEY in meta and method != "initialize":
             return await self._asked_modern(context, method, given, meta)
         return await self._asked_in_session(context, method, given, meta)
@@ -148,7 +148,7 @@ class _Client:
         self._modern = self._modern or method != "server/discover"  # whose answer may have come too late for it
         incoming = self._incoming(context, method, params, meta)
         incoming.describe(route.client_capabilities, route.client_info)
-        return await self._gateway.answer(incoming, self._server, route.protocol_version)
+        return await self._gateway.answer(incoming, self._view, route.protocol_version)
 
     async def _asked_in_session(
         self, context: DispatchContext[TransportContext], method: str, params: Json, meta: Json
@@ -158,16 +158,15 @@ class _Client:
             raise MCPError(UNSUPPORTED_PROTOCOL_VERSION, "this connection began without a handshake", data)
         if self._session is not None and method == "initialize":
             raise MCPError(INVALID_REQUEST, "this connection is initialized already")
-        session = self._session or Session(self._tell, self._nursery, self._server)
+        session = self._session or Session(self._tell, self._nursery, self._view.server)
         if self._session is None and method not in ("initialize", "ping"):
             raise MCPError(INVALID_PARAMS, "Invalid request parameters", "initialize comes first")
         incoming = self._incoming(context, method, params, meta)
         incoming.session, incoming.ask = session, context.send_raw_request
         incoming.capabilities, incoming.info = session.capabilities, session.info
-        result = await self._gateway.answer(incoming, self._server, self._version or offered_version(params))
+        result = await self._gateway.answer(incoming, self._view, self._version or offered_version(params))
         if method == "initialize":
-            session.capabilities = params.get("capabilities") or {}
-            session.info = params.get("clientInfo")
+            session.introduce(params)
             self._session, self._version = session, result["protocolVersion"]
             self._gateway.enter(session)
         return result
