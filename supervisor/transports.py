@@ -39,14 +39,23 @@ class StdioTransport:
     args: Sequence[str] = field(default=(), converter=several, repr=lambda args: f"<{len(args)} arguments>")
     """Its arguments. Only their number is shown: they may hold secrets."""
     env: Mapping[str, str] = field(factory=dict[str, str], converter=copied, repr=names_only)
-    """Variables added to the few it inherits (PATH, HOME and the like); nothing else of the host's is passed on."""
+    """Variables added to the few it inherits (PATH, HOME and the like)."""
     cwd: str | Path | None = None
     """Its working directory; the host's by default."""
+    inherit_env: bool = False
+    """Whether it gets the whole environment of the host, and not only those few; `env` goes first."""
 
     @property
     def argv(self) -> tuple[str, ...]:
         """The program and its arguments."""
         return (self.command, *self.args)
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """What is added to the variables that every server inherits."""
+        from mcp_nursery.actors.process.command import host_environment
+
+        return {**host_environment(), **self.env} if self.inherit_env else self.env
 
     def connector(self, *, close_grace: float) -> "Connector":
         """How an incarnation starts it. `close_grace` is the wait, in seconds, at each step of its close."""
@@ -55,7 +64,7 @@ class StdioTransport:
         return StdioConnector(
             command=self.command,
             args=tuple(self.args),
-            env=self.env,
+            env=self.environment,
             cwd=None if self.cwd is None else str(self.cwd),
             close_grace=close_grace,
         )

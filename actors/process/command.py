@@ -12,6 +12,9 @@ from ..errors import StartFailed
 INHERITED = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "LANG", "LC_ALL", "TMPDIR", "TEMP", "TMP")
 """The host's variables that a server gets. Nothing else is passed on: the rest may hold secrets."""
 
+_OF_THE_SHELL = ("PWD", "OLDPWD", "SHLVL", "_")
+"""Variables that say where and how the host was started, and nothing to a server."""
+
 _LASTING = frozenset(
     {
         errno.E2BIG,
@@ -43,6 +46,11 @@ class Shown:
 def child_environment(extra: Mapping[str, str]) -> dict[str, str]:
     """What a server's process gets: the inherited few, and `extra` above them."""
     return {**{name: os.environ[name] for name in INHERITED if name in os.environ}, **extra}
+
+
+def host_environment() -> dict[str, str]:
+    """What else of the host's environment a server gets that is meant to have all of it: its secrets, too."""
+    return {name: value for name, value in os.environ.items() if name not in (*INHERITED, *_OF_THE_SHELL)}
 
 
 def find_program(command: str, env: Mapping[str, str], cwd: str | None, shown: Shown | None = None) -> str:

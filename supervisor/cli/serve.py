@@ -1,6 +1,5 @@
 """`mcp-nursery serve`: the servers as one MCP server."""
 
-import os
 import signal
 import socket
 import sys
@@ -13,7 +12,6 @@ from attrs import evolve, frozen
 from mcp_nursery.actors.argument_checks import check_setting, seconds_or_none
 from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.actors.nurseries import run_alongside
-from mcp_nursery.actors.process.command import INHERITED
 from mcp_nursery.supervisor import ServerSpec, StdioTransport, open_supervisor
 from mcp_nursery.supervisor.config import Config
 from mcp_nursery.supervisor.gateway import Gateway, gateway_callbacks, open_gateway, serve_stdio
@@ -29,8 +27,6 @@ GATE = 0.0
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 """Where nobody else on the network can reach it: it asks nobody who he is."""
-_PASSED_ON = frozenset([*INHERITED, "PWD", "OLDPWD", "SHLVL", "_"])
-"""Variables that every server gets, or that belong to the shell. Values of the others count as secrets."""
 
 
 @frozen
@@ -90,8 +86,7 @@ def _of_command(serving: Serving) -> ServerSpec:
     """The one server. It has the environment that its host meant for it, and a failure is not for good: there is nobody
     who could start it again."""
     program, *args = serving.command
-    env = {name: value for name, value in os.environ.items() if name not in _PASSED_ON}
-    transport = StdioTransport(program, args, env=env)
+    transport = StdioTransport(program, args, inherit_env=True)
     name = PurePath(program).stem or "server"
     return ServerSpec(name, transport, revive="on_call", call_timeout=serving.timeout)
 

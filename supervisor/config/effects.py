@@ -37,6 +37,8 @@ commands. A key that is not here has to be agreed to: also one that lets a serve
 
 _DOES = {"headersHelper": "runs a command for headers", "auth": "uses your tokens", "roots": "is told of folders"}
 """What some of those others do."""
+_DOES_LOCALLY = {"envFile": "reads a file for env", "inheritEnv": "gets your whole environment"}
+"""The same of an entry that starts a process."""
 
 _FORMAT = 1
 """Part of every digest: with another number, everybody is asked again."""
@@ -96,7 +98,7 @@ def _reasons(entry: Mapping[str, Any], *, remote: bool, known: Collection[str]) 
             yield f"reads variables for {key}"
         if key == "headers" and inputs_in(value):
             yield "uses inputs for headers"
-        if not remote and key == "envFile":
-            yield "reads a file for env"
+        if not remote and key in _DOES_LOCALLY and value:
+            yield _DOES_LOCALLY[key]
         if remote and key in known and key not in _HARMLESS:
             yield _DOES.get(key, f"uses {key}")

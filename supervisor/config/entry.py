@@ -80,6 +80,7 @@ class _Entry:
     args: tuple[str, ...] = ()
     env: dict[str, str] = field(factory=dict[str, str])
     env_file: str | None = field(default=None, alias="envFile")
+    inherit_env: bool = field(default=False, alias="inheritEnv")
     cwd: str | None = None
     url: str | None = None
     headers: Mapping[str, str] = field(factory=dict[str, str])
@@ -442,4 +443,4 @@ def _local(entry: _Entry, kind: str | None) -> StdioTransport:
     for key, text in (("command", entry.command), ("cwd", entry.cwd)):
         if text is not None and not text.strip():
             raise FieldError("must not be empty", key)
-    return StdioTransport(entry.command, args=entry.args, env=entry.env, cwd=entry.cwd)
+    return StdioTransport(entry.command, args=entry.args, env=entry.env, cwd=entry.cwd, inherit_env=entry.inherit_env)

@@ -24,6 +24,7 @@ _BASIC = re.compile(r"basic\s+(\S+)\s*", re.IGNORECASE)
 def secrets_of(transport: object) -> set[str]:
     """The values of a transport that may not be shown: see `secrets_in`."""
     env, headers, url = (getattr(transport, name, None) for name in ("env", "headers", "url"))
+    env = getattr(transport, "environment", env)
     words = getattr(transport, "auth", None)
     return (words.secrets if isinstance(words, OAuth) else set[str]()) | secrets_in(
         env=cast("Mapping[str, object]", env) if isinstance(env, Mapping) else {},

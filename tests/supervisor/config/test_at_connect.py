@@ -5,12 +5,14 @@ import os
 
 import pytest
 import trio
+from attrs import evolve
 
 from mcp_nursery.actors.errors import StartFailed
 from mcp_nursery.actors.process.command import Shown
 from mcp_nursery.supervisor import discover_config, load_config
 from mcp_nursery.supervisor.config.deferred import DeferredConnector, Resolver
 from mcp_nursery.supervisor.config.loader import load_project
+from mcp_nursery.supervisor.security.secret_values import secrets_of
 
 SECRET = "hunter2-hunter2"
 OTHER = "swordfish-${GONE}"
@@ -28,6 +30,24 @@ async def resolved(spec):
     transport = await resolver.transport()
     assert SECRET not in repr((spec, resolver))
     return transport, resolver.secrets
+
+
+@pytest.mark.parametrize("env", [{"B": "own"}, {"B": "own", "C": "${env:PLANTED}"}])
+async def test_the_whole_environment(tmp_path, monkeypatch, env):
+    """K5, L17: below `env`, never expanded, without what belongs to the shell; and each value of it is a secret."""
+    for name, value in {"PLANTED": SECRET, "A": "${HOME}", "B": "host's", "SHLVL": "7"}.items():
+        monkeypatch.setenv(name, value)
+    spec = only(tmp_path / "f.json", {"mcpServers": {"s": {"command": "x", "env": env, "inheritEnv": True}}})
+    transport = (await resolved(spec))[0] if "C" in env else spec.transport
+    given = transport.connector(close_grace=1).env
+    assert {name: given.get(name) for name in ("PLANTED", "A", "B", "SHLVL")} == {
+        "PLANTED": SECRET,
+        "A": "${HOME}",
+        "B": "own",
+        "SHLVL": None,
+    }
+    assert SECRET in secrets_of(transport)
+    assert "PLANTED" not in evolve(transport, inherit_env=False).connector(close_grace=1).env
 
 
 async def test_an_env_file(tmp_path, monkeypatch):

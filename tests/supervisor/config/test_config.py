@@ -33,6 +33,7 @@ ALL_KEYS = [
         "args",
         "env",
         "envFile",
+        "inheritEnv",
         "image",
         "cwd",
         "url",

@@ -29,6 +29,7 @@ KNOWN = (
     "cwd",
     "headersHelper",
     "envFile",
+    "inheritEnv",
     "bearer_token_env_var",
     "roots",
 )
@@ -70,6 +71,8 @@ def test_every_command_asks():
     assert request.reasons == ("starts a process", "runs a command for env", "reads variables for env")
     container = ask({"image": "mcp/time", "args": ["--utc"], "env": {"TOKEN": "x"}}, known={*KNOWN, "image"})
     assert container.reasons == ("starts a process",)
+    assert ask({"command": "x", "inheritEnv": True}).reasons == ("starts a process", "gets your whole environment")
+    assert ask({"command": "x", "inheritEnv": False}).reasons == ("starts a process",)
 
 
 def test_any_change_is_another_request(tmp_path):
