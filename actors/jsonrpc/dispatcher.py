@@ -110,6 +110,11 @@ class Endpoint(Requests):
         self._session: _Session | None = None
         """The session that runs it; None before."""
 
+    @property
+    def serving(self) -> int:
+        """Requests of the peer that are not answered yet."""
+        return len(self._requests)
+
     # -- the SDK's Dispatcher: outbound ---------------------------------------------------------------------------
 
     async def send_raw_request(

@@ -212,6 +212,9 @@ class PeerRequests:
         """Bytes of those that are served at once."""
         self._bytes = 0
         self._serving: dict[RequestId, Inbound] = {}
+        self._begun = trio.Event()
+        """Set when the latest request is begun."""
+        self._begun.set()
         self._tasks = 0
         """Not the length of the table: a peer may use an id twice."""
 
@@ -219,7 +222,7 @@ class PeerRequests:
         return self._tasks
 
     def begin(self, nursery: trio.Nursery, on_request: OnRequest, asked: PeerRequest) -> None:
-        """Serve a request in the nursery."""
+        """Serve a request in the nursery. They begin in the order in which they came."""
         problem = self._problem(asked)
         if problem is not None:
             asked.respond(codec.error(asked.id, INTERNAL_ERROR, problem))
@@ -228,7 +231,8 @@ class PeerRequests:
         self._bytes += asked.size
         inbound = Inbound(self._back, asked.id, asked.params)
         self._serving[coerce_request_id(asked.id)] = inbound  # before its task runs: its cancel may be in this batch
-        nursery.start_soon(self._serve, inbound, asked, on_request)
+        before, self._begun = self._begun, trio.Event()
+        nursery.start_soon(self._serve, inbound, asked, on_request, before, self._begun)
 
     def _problem(self, asked: PeerRequest) -> str | None:
         """Why it is not served; None if it is."""
@@ -247,7 +251,9 @@ class PeerRequests:
         if inbound is not None:
             inbound.cancel()
 
-    async def _serve(self, inbound: Inbound, asked: PeerRequest, on_request: OnRequest) -> None:
+    async def _serve(
+        self, inbound: Inbound, asked: PeerRequest, on_request: OnRequest, before: trio.Event, begun: trio.Event
+    ) -> None:
         async def answer() -> None:
             try:
                 reply = codec.result(asked.id, await on_request(inbound, asked.method, asked.params))
@@ -257,6 +263,9 @@ class PeerRequests:
                 asked.respond(reply)
 
         try:
+            if not before.is_set():  # tasks that were started together run in any order
+                await before.wait()
+            begun.set()
             await inbound.serve(answer)
         finally:
             self._tasks -= 1

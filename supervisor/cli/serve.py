@@ -74,7 +74,7 @@ def serve(options: Options, serving: Serving) -> int:
                 open_gateway(supervisor, hold=serving.hold) as gateway,
             ):
                 if listening is None:
-                    await _serve_client(gateway, only, serving.drain, stop)
+                    await serve_stdio(gateway, only, stop=stop.wait, drain=serving.drain)
                 else:
                     await _serve_port(gateway, listening, only, serving.drain, stop)
 
@@ -124,15 +124,3 @@ async def _serve_port(
     sys.stderr.write(f"serving on http://{shown}:{port}/mcp\n")
     sys.stderr.flush()
     await serve_http(gateway, listening, server=only, drain=drain, stop=stop.wait)
-
-
-async def _serve_client(gateway: Gateway, only: str | None, drain: float, stop: trio.Event) -> None:
-    with trio.CancelScope() as scope:
-
-        async def end() -> None:
-            await stop.wait()
-            await gateway.drain(drain)
-            scope.cancel()
-
-        async with run_alongside(end):
-            await serve_stdio(gateway, only)

@@ -49,7 +49,7 @@ _CHANGES: Final = {
     PromptsChanged: ("notifications/prompts/list_changed", "promptsListChanged"),
     ResourcesChanged: ("notifications/resources/list_changed", "resourcesListChanged"),
 }
-_LISTEN: Final = "subscriptions/listen"
+LISTEN: Final = "subscriptions/listen"
 _UPDATED: Final = "notifications/resources/updated"
 
 
@@ -121,14 +121,14 @@ class Gateway:
         """
         if self.draining:
             raise MCPError(INTERNAL_ERROR, "the gateway is ending: it takes no more requests")
-        self._under_way += incoming.method != _LISTEN
+        self._under_way += incoming.method != LISTEN
         try:
             _check(incoming, protocol_version)
             return await self._answer(incoming, view)
         except NurseryError as error:
             raise _told(error) from None
         finally:
-            self._under_way -= incoming.method != _LISTEN
+            self._under_way -= incoming.method != LISTEN
             self._settled.set()
 
     async def drain(self, seconds: float) -> None:

@@ -5,8 +5,10 @@ the client's streams meanwhile.
 """
 
 import os
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+import select
+import stat
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 import trio
@@ -22,6 +24,7 @@ from mcp_types import (
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
+from mcp_nursery.actors.errors import NurseryError
 from mcp_nursery.actors.jsonrpc.dispatcher import Endpoint
 from mcp_nursery.actors.jsonrpc.stream_carrier import StreamCarrier
 from mcp_nursery.actors.outcomes import Loss
@@ -30,7 +33,7 @@ from mcp_nursery.actors.transports.stdio_stream import LineStream
 from .catalogues import View
 from .downstream import Incoming, Session
 from .eras import Json
-from .gateway import Gateway
+from .gateway import LISTEN, Gateway
 from .requests import offered_version, without_meta
 
 FRAME_LIMIT: Final = 16 << 20
@@ -39,32 +42,63 @@ UNREAD: Final = 4 << 20
 """Bytes that may wait for a client before it loses notifications."""
 
 
-async def serve_stdio(gateway: Gateway, server: str | None = None) -> None:
-    """Serve the client on standard input and output, until it closes its end.
+LAST_ANSWERS: Final = 60.0
+"""Seconds that requests may take which are under way when the client has closed its end, as a shell's pipe does, and
+still reads what it is sent."""
+_LOOK_FIRST, _LOOK_MOST = 0.005, 0.1
+"""Seconds between two looks at whether all is answered, or nobody reads any more."""
 
-    Standard input is empty and standard output goes to standard error meanwhile, for whatever else uses them.
+
+async def serve_stdio(
+    gateway: Gateway,
+    server: str | None = None,
+    *,
+    stop: Callable[[], Awaitable[object]] = trio.sleep_forever,
+    drain: float = 5.0,
+) -> None:
+    """Serve the client on standard input and output, until it closes its end, or `stop` returns.
+
+    When the client closes its end, requests that are under way are answered first, for 60 seconds at most, unless
+    nobody reads the answers or `stop` returns. Standard input is empty and standard output goes to standard error
+    meanwhile, for whatever else uses them.
 
     Args:
         gateway: What is served.
         server: The one server that the client sees, with its own names; None: all of them.
+        stop: `async () -> None`, returns when it is to end, whatever the client does.
+        drain: Seconds that requests under way may take then, if the client has not closed its end.
 
     Raises:
         UnknownServer: No server of that name.
     """
     view = gateway.view(server)
     with _streams() as (reading, writing):
-        carrier = StreamCarrier(_Streams(reading, writing))
+        streams = _Streams(reading, writing)
         async with trio.open_nursery() as nursery:
-            client = _Client(gateway, view, carrier, nursery)
+            client = streams.client = _Client(gateway, view, StreamCarrier(streams), nursery)
+
+            async def end() -> None:
+                await stop()
+                client.stopped = True
+                if not streams.closed:
+                    await gateway.drain(drain)
+                nursery.cancel_scope.cancel()
+
+            nursery.start_soon(end)
             await client.endpoint.run(client.asked, client.told)
             client.leave()
             nursery.cancel_scope.cancel()
 
 
 class _Streams(LineStream):
+    client: "_Client"
+
     def __init__(self, reading: int, writing: int) -> None:
         super().__init__(frame_limit=FRAME_LIMIT)
         self._fds = reading, writing
+        self._never_waits = _never_waits(reading)
+        self.closed = False
+        """Whether the client has closed its end."""
 
     def _reading(self) -> int:
         return self._fds[0]
@@ -72,14 +106,37 @@ class _Streams(LineStream):
     def _writing(self) -> int:
         return self._fds[1]
 
+    async def _output(self) -> None:
+        if self._never_waits:
+            await trio.lowlevel.checkpoint()
+        else:
+            await super()._output()
+
     async def taken(self) -> None:
         """Nobody can tell."""
         await trio.lowlevel.checkpoint()
 
     async def loss(self) -> Loss:
-        """The client has closed its end, or said too much at once."""
+        """The client has closed its end, or said too much at once. Waits until it has all answers."""
+        self.closed = True
+        pause = _LOOK_FIRST
+        with trio.move_on_after(LAST_ANSWERS):
+            while self.client.waits and not self.client.stopped and self._has_reader():
+                await trio.sleep(pause)  # there is no event for a reader that goes
+                pause = min(2 * pause, _LOOK_MOST)
         await trio.lowlevel.checkpoint()
         return Loss(f"sent a line of more than {FRAME_LIMIT} bytes" if self._lines.overlong else "closed its end")
+
+    def _has_reader(self) -> bool:
+        end = select.poll()
+        end.register(self._writing(), 0)
+        return not end.poll(0)
+
+
+def _never_waits(fd: int) -> bool:
+    """Whether it can always be read, as a file: the system refuses to wait for those."""
+    mode = os.fstat(fd).st_mode
+    return stat.S_ISREG(mode) or (stat.S_ISCHR(mode) and not os.isatty(fd))
 
 
 @contextmanager
@@ -116,6 +173,17 @@ class _Client:
         """Of its session."""
         self._modern = False
         """Whether it has opened with the era without sessions."""
+        self._opening = trio.StrictFIFOLock()
+        """Held by `initialize`: what was written behind it waits for it, in order."""
+        self._listening = 0
+        self.stopped = False
+        """Whether it is to end without further answers once the client has closed its end."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether an answer is under way. A stream of news has none."""
+        unread = self._carrier.outbox.size or self._carrier.outbox.is_blocked
+        return bool(unread or self.endpoint.serving > self._listening)
 
     def leave(self) -> None:
         """It is gone."""
@@ -131,9 +199,26 @@ class _Client:
             MCPError: What the client is told instead.
         """
         given, meta = without_meta(params)
-        if PROTOCOL_VERSION_META_KEY in meta and method != "initialize":
-            return await self._asked_modern(context, method, given, meta)
-        return await self._asked_in_session(context, method, given, meta)
+        self._listening += method == LISTEN
+        try:
+            if method == "initialize":
+                async with self._opening:
+                    return await self._asked_in_session(context, method, given, meta)
+            in_session = PROTOCOL_VERSION_META_KEY not in meta
+            if method != "ping":
+                await self._turn(opens=not in_session and not self._modern)
+            ask = self._asked_in_session if in_session else self._asked_modern
+            return await ask(context, method, given, meta)
+        finally:
+            self._listening -= method == LISTEN
+
+    async def _turn(self, *, opens: bool) -> None:
+        """Wait for what opens the conversation; `opens`: this request does, if there is no session."""
+        if opens or self._opening.locked():
+            async with self._opening:
+                if opens:
+                    with suppress(NurseryError):  # the request itself will meet it
+                        await self._view.hello()
 
     async def _asked_modern(
         self, context: DispatchContext[TransportContext], method: str, params: Json, meta: Json

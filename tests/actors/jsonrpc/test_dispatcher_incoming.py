@@ -430,3 +430,16 @@ async def test_a_request_is_answered_whatever_its_id(request_id):
     """An answer that had no JSON form ended the connection's tasks."""
     (heard,) = await served(Peer(), nothing, request(request_id, "ping"))
     assert heard["id"] == ("\ufffd" if request_id == "\ud800" else request_id)
+
+
+async def test_requests_are_begun_in_the_order_in_which_they_came():
+    begun = []
+
+    async def handler(context, method, params):
+        begun.append(context.request_id)
+        await trio.lowlevel.checkpoint()
+        return {}
+
+    for _ in range(20):
+        await served(Peer(), handler, *(request(number, "m") for number in range(8)))
+    assert begun == [*range(8)] * 20

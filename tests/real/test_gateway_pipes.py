@@ -1,0 +1,105 @@
+"""`mcp-nursery serve -- COMMAND` at the end of a pipe: all is written before anything is answered, and then it ends."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from .gateways import PROGRAM
+from .harness import LAB, is_alive
+
+pytestmark = pytest.mark.slow
+
+HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "pipe", "version": "1"}}
+
+
+def request(number, method, **params):
+    return {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
+
+
+def call(number, tool, **arguments):
+    return request(number, "tools/call", name=tool, arguments=arguments)
+
+
+def modern(message):
+    meta = {"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}}
+    return message | {"params": message["params"] | {"_meta": meta}}
+
+
+def lines(*messages):
+    return b"".join(json.dumps(message).encode() + b"\n" for message in messages)
+
+
+def serving(journal):
+    return [PROGRAM, "serve", "--", sys.executable, "-I", "-S", str(LAB), f"journal={journal.path}"]
+
+
+def answers(output):
+    return {message["id"]: message for message in map(json.loads, output.splitlines()) if "id" in message}
+
+
+def text_of(answer):
+    return answer["result"]["content"][0]["text"]
+
+
+@pytest.mark.parametrize("initialized", [True, False])
+@pytest.mark.parametrize("given", ["pipe", "file"])
+def test_what_is_written_behind_initialize_waits_for_it_and_keeps_its_order(journal, given, initialized, tmp_path):
+    calls = [call(number, "commit", token=f"t{number}") for number in range(2, 12)]
+    told = [{"jsonrpc": "2.0", "method": "notifications/initialized"}] if initialized else []
+    written = lines(request(1, "initialize", **HELLO), *told, request(90, "tools/list"), *calls)
+    if given == "pipe":
+        done = subprocess.run(serving(journal), input=written, capture_output=True, timeout=60, check=True)
+    else:
+        file = tmp_path / "requests"
+        file.write_bytes(written)
+        with file.open() as stdin:
+            done = subprocess.run(serving(journal), stdin=stdin, capture_output=True, timeout=60, check=True)
+    answered = answers(done.stdout)
+    assert answered.keys() == {1, 90, *range(2, 12)}
+    assert [text_of(answered[number]) for number in range(2, 12)] == ["committed"] * 10
+    assert journal.details("commit") == [f"t{number}" for number in range(2, 12)]
+
+
+def test_requests_without_a_session_are_answered_before_the_end(journal):
+    written = lines(*(modern(call(number, "commit", token=f"t{number}", takes=0.2)) for number in range(5)))
+    done = subprocess.run(serving(journal), input=written, capture_output=True, timeout=60, check=True)
+    assert [text_of(answer) for _, answer in sorted(answers(done.stdout).items())] == ["committed"] * 5
+    assert journal.details("commit") == [f"t{number}" for number in range(5)]
+
+
+def test_a_request_before_any_initialize_is_refused(journal):
+    written = lines(request(1, "tools/list"))
+    done = subprocess.run(serving(journal), input=written, capture_output=True, timeout=60, check=True)
+    assert answers(done.stdout)[1]["error"]["data"] == "initialize comes first"
+
+
+def test_large_answers_are_written_whole_to_a_slow_reader(journal):
+    written = lines(request(1, "initialize", **HELLO), call(2, "big", size=3_000_000), call(3, "echo", text="x"))
+    with subprocess.Popen(serving(journal), stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        process.stdin.write(written)
+        process.stdin.close()
+        time.sleep(1)  # nobody reads: the pipe is full
+        answered = answers(process.stdout.read())
+    assert len(text_of(answered[2])) == 3_000_000
+    assert text_of(answered[3]) == "x"
+
+
+@pytest.mark.parametrize("how", ["the reader goes", "SIGTERM"])
+def test_it_ends_at_once_if_nobody_waits_for_what_is_under_way(journal, how):
+    written = lines(request(1, "initialize", **HELLO), call(2, "sleep", seconds=600))
+    with subprocess.Popen(serving(journal), stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        process.stdin.write(written)
+        process.stdin.close()
+        assert b'"id":1' in process.stdout.readline()
+        began = time.monotonic()
+        if how == "SIGTERM":
+            process.send_signal(signal.SIGTERM)
+        else:
+            process.stdout.close()
+        assert process.wait(30) == 0
+        assert time.monotonic() - began < 5
+    assert not is_alive(process.pid)
