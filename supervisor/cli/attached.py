@@ -13,7 +13,7 @@ from mcp_nursery.supervisor.status import ServerStatus
 
 from .event_lines import line_of_event, line_of_status
 from .failures import OK
-from .output import safe_line, safe_text, warn, write_json, write_json_line, write_line
+from .output import safe_line, safe_text, send_json_line, send_line, warn, write_json, write_line
 from .runtime import Interrupted, Options, run_async
 from .status import print_statuses
 from .statuses import documents
@@ -132,11 +132,11 @@ def attached_log(options: Options, wanted: HostOptions, name: str, *, follow: bo
         async with host.stderr(name, follow=follow) as lines:
             async for line in lines:
                 if options.as_json and follow:
-                    write_json_line({"name": name, "line": line})
+                    await send_json_line({"name": name, "line": line})
                 elif options.as_json:
                     said.append(line)
                 else:
-                    write_line(safe_text(line))
+                    await send_line(safe_text(line))
         if not options.as_json and follow:
             warn(f"{name}: nothing more comes: it was removed, or its host has ended")
 

@@ -4,10 +4,13 @@ import json
 import math
 import os
 import re
+import select
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NoReturn
 
+import trio
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
@@ -55,15 +58,38 @@ def write_line(text: str) -> None:
         _give_up_stdout()
 
 
+async def send_line(text: str) -> None:
+    """Print the text as it is. Whoever reads it slowly is waited for, and holds up nothing else meanwhile.
+
+    Raises:
+        StdoutClosed: The reader has closed it.
+    """
+    line = text if text.endswith("\n") else text + "\n"
+    try:
+        fd = sys.stdout.fileno()
+    except (OSError, ValueError):  # a program has put something else in its place
+        write_line(line)
+        return
+    sys.stdout.flush()
+    left = memoryview(line.encode(sys.stdout.encoding, sys.stdout.errors or "strict"))
+    try:
+        while left:
+            with suppress(PermissionError):  # a file, which takes everything
+                await trio.lowlevel.wait_writable(fd)
+            left = left[os.write(fd, left[: select.PIPE_BUF]) :]  # so much is taken at once by what takes anything
+    except BrokenPipeError:
+        _give_up_stdout()
+
+
+async def send_json_line(document: Any) -> None:
+    """Print one JSON document on one line, of several, as `send_line` does."""
+    await send_line(_json(document))
+
+
 def write_json(document: Any) -> None:
     """Print one JSON document. Non-ASCII is escaped: with it, every character a terminal could obey. Numbers that JSON
     does not know become null: servers send them all the same."""
     write_line(_json(document, indent=2))
-
-
-def write_json_line(document: Any) -> None:
-    """Print one JSON document on one line, of several."""
-    write_line(_json(document))
 
 
 def _json(document: Any, indent: int | None = None) -> str:

@@ -20,7 +20,7 @@ from mcp_nursery.supervisor.status import ServerStatus
 
 from .event_lines import line_of_event
 from .failures import message_of
-from .output import StdoutClosed, safe_line, write_json_line, write_line
+from .output import StdoutClosed, safe_line, send_json_line, send_line
 from .screen import Action, Order, Pane, Screen, Shown
 from .terminal import Terminal, open_tty, taken
 
@@ -310,6 +310,6 @@ async def print_events(events: AsyncIterable[Event], *, as_json: bool) -> None:
     """Where each server stands, and then what happens, until nothing more does: a line each."""
     async for event in events:
         if as_json:
-            write_json_line({"time": time.time(), **event_document(event)})
+            await send_json_line({"time": time.time(), **event_document(event)})
         elif not _is_step(event):
-            write_line(f"{time.strftime('%H:%M:%S')} {safe_line(line_of_event(event))}")
+            await send_line(f"{time.strftime('%H:%M:%S')} {safe_line(line_of_event(event))}")

@@ -33,6 +33,8 @@ MOST_CLIENTS: Final = 32
 """Connections that are served at once. More wait."""
 MOST_STREAMS: Final = 16
 """How many of them may be told what happens. More are refused."""
+MOST_WAITING: Final = 8
+"""Requests of one connection that wait for their turn. Who sends more is let go."""
 PAUSE: Final = 0.05
 """Seconds that each request takes its place at least."""
 _AT_ONCE: Final = 50
@@ -125,7 +127,7 @@ class _Client:
 
     async def serve(self) -> None:
         """Answer requests, one after the other, as long as it is connected."""
-        requests, waiting = trio.open_memory_channel[bytes](0)
+        requests, waiting = trio.open_memory_channel[bytes](MOST_WAITING)
         life = trio.CancelScope()
         with life:
             async with run_alongside(partial(self._read, requests, life)):
@@ -143,11 +145,11 @@ class _Client:
         lines = Lines(self._stream, LONGEST_REQUEST)
         try:
             while (line := await lines.next(begin=math.inf)) is not None:
-                await requests.send(line)
+                requests.send_nowait(line)  # reading goes on, whatever waits: the end has to be seen
         except ControlError:
             await requests.send(b"")  # too long: it is answered as what cannot be read
             return
-        except (trio.BrokenResourceError, trio.TooSlowError):
+        except (trio.BrokenResourceError, trio.TooSlowError, trio.WouldBlock):
             pass
         life.cancel()
 

@@ -8,7 +8,7 @@ import termios
 import psutil
 import pytest
 
-from .harness import BROKEN, LAB, process
+from .harness import BROKEN, LAB, process, until
 
 FLAKY = {**LAB, "restartDelays": [0.1]}
 
@@ -92,13 +92,13 @@ def test_nohup_survives_its_terminal(config):
 def test_in_this_process(cli, config, monkeypatch):
     from mcp_nursery.supervisor.cli import watching
 
-    def say(line):
+    async def say(line):
         said.append(line)
         if "lab: connected" in line:
             os.kill(os.getpid(), signal.SIGINT)
 
     said = []
-    monkeypatch.setattr(watching, "write_line", say)
+    monkeypatch.setattr(watching, "send_line", say)
     assert cli("run", "--config", config(lab=LAB, broken=BROKEN)).code == 0
     assert any("broken: " in line for line in said)
     assert [line.split(" ", 1)[1] for line in said].count("lab: connecting") == 1
@@ -111,6 +111,18 @@ def test_a_full_screen_on_a_terminal(tty, screen, config):
     for words in ("SERVER", "RETRY IN", "UP", "PID", "CALLS", "ERROR", "[b]ad"):
         assert words in ran.out
     assert "\x1b[2J" not in ran.out
+
+
+@pytest.mark.slow
+def test_a_reader_that_takes_nothing_holds_up_nothing(cli, config):
+    """`run | less`: the servers are supervised, commands are obeyed, and a signal ends it."""
+    with process("run", "--config", config(lab=LAB), "--json") as ran:
+        fcntl.fcntl(ran.stdout, fcntl.F_SETPIPE_SZ, 4096)
+        until(lambda: '"connected"' in cli("status", "--attach", "--json").out)
+        for _ in range(20):
+            assert cli("reconnect", "lab", "--json").json["servers"][0]["state"] == "connected"
+        ran.terminate()
+        assert ran.wait(timeout=60) == 0
 
 
 @pytest.mark.slow

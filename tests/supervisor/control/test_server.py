@@ -5,7 +5,7 @@ import math
 import os
 import socket
 import sys
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 import trio
@@ -297,6 +297,24 @@ async def test_who_goes_while_it_waits_gives_up(autojump_clock):
             await trio.testing.wait_all_tasks_blocked()
         await trio.sleep(5)
         assert supervisor.status()[0].state is ServerState.STOPPED
+
+
+async def test_who_goes_is_noticed_whatever_it_said_before():
+    """Its place is free again, also if it had asked for more than it was answered, of a server that writes nothing."""
+    async with controlled(spec(ScriptedServer())) as (supervisor, _):
+        async with raw() as (stream, lines):
+            await stream.send_all(asked("stderr", server="lab", follow=True) + asked("host"))
+            assert b'"result":null' in await lines.next()
+            assert supervisor._servers.stderr._open
+        await eventually(lambda: not supervisor._servers.stderr._open)
+
+
+async def test_who_asks_and_does_not_listen_is_let_go():
+    async with controlled(), raw() as (stream, lines):
+        await stream.send_all(asked("events") + asked("host") * (server.MOST_WAITING + 2))
+        with suppress(trio.BrokenResourceError), trio.fail_after(5):
+            while await lines.next(begin=math.inf) is not None:
+                pass
 
 
 async def test_who_reads_nothing_holds_up_nobody(monkeypatch):
