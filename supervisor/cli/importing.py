@@ -3,7 +3,6 @@
 import json
 import os
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from mcp_nursery.supervisor.transports import UnusableTransport
 from .failures import OK
 from .output import warn, write_json, write_line
 from .runtime import Options
+from .whole_file import replace_file
 
 
 @frozen
@@ -48,7 +48,8 @@ def import_servers(options: Options, wanted: ImportOptions) -> int:
                 servers[name] = entry.own, file.path
     if not servers:
         raise ConfigError("there is nothing to import; name the files: mcp-nursery import FILE")
-    _write(target, {name: entry for name, (entry, _) in servers.items()})
+    written = {"mcpServers": {name: entry for name, (entry, _) in servers.items()}}
+    replace_file(str(target), f"{json.dumps(written, indent=2)}\n".encode())
     for line in left:
         warn(line)
     if options.as_json:
@@ -83,21 +84,3 @@ def _left_out(file: File) -> list[str]:
             if key in entry.own and not entry.own[key].startswith(("/", "${"))
         ]
     return left
-
-
-def _write(target: Path, servers: Mapping[str, Mapping[str, Any]]) -> None:
-    """For the user alone, since entries may hold secrets as they were written; as a whole or not at all."""
-    text = json.dumps({"mcpServers": servers}, indent=2) + "\n"
-    beside = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as stream:
-            stream.write(text)
-        beside.replace(target)
-    except OSError as error:
-        with suppress(OSError):  # it may never have come to be
-            beside.unlink()
-        problem = error.strerror or type(error).__name__
-    else:
-        return
-    raise ConfigError(f"cannot be written: {problem}", file=str(target))

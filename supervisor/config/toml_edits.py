@@ -34,8 +34,13 @@ def apply(text: str, verb: Literal["set", "append", "remove"], path: Path, value
     """The text with the value at the path set or removed; the same text if its lines do not let that be done."""
     lines = _LINES.findall(text)
     statements = list(_statements(lines))
+    ending = "\r\n" if "\r\n" in text else "\n"
     if verb == "remove":
-        return "".join(_without(lines, [each for each in statements if each.path[: len(path)] == path]))
+        gone = [each for each in statements if each.path[: len(path)] == path]
+        left = _without(lines, gone)
+        if gone and all(each in gone for each in statements if each.path[: len(path) - 1] == path[:-1]):
+            left[gone[0].first] = f"[{'.'.join(map(str, path[:-1]))}]{ending}"  # an empty table has to be said
+        return "".join(left)
     said = "true" if value else "false"
     for each in statements:
         if each.path == path and not each.header:
@@ -45,7 +50,7 @@ def apply(text: str, verb: Literal["set", "append", "remove"], path: Path, value
     if verb == "set" and table is not None:
         last = _last_of(table, statements)
         line = lines[last.first]
-        indent, ending = line[: len(line) - len(line.lstrip())], "\r\n" if line.endswith("\r\n") else "\n"
+        indent = line[: len(line) - len(line.lstrip())]
         if not lines[last.end - 1].endswith("\n"):
             lines[last.end - 1] += ending
         lines.insert(last.end, f"{indent}{path[-1]} = {said}{ending}")

@@ -125,3 +125,12 @@ def test_a_file_that_is_not_text_any_more(cli, file, monkeypatch):
     monkeypatch.setattr(edit_module, "_file_of", slowly)
     run = cli("disable", "a", "--config", file)
     assert (run.code, run.err) == (2, f"mcp-nursery: {file}: cannot be edited: not UTF-8\n")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
+def test_a_file_that_is_not_to_be_written(cli, file):
+    """Its folder could be: another file could come in its place."""
+    file.chmod(0o440)
+    run = cli("disable", "a", "--config", file)
+    assert (run.code, run.err) == (2, f"mcp-nursery: {file}: cannot be written: it is read-only\n")
+    assert file.read_bytes() == TEXT.encode()

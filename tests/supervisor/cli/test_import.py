@@ -90,6 +90,16 @@ def test_nothing_is_written_over_unasked(cli, home, tmp_path):
     assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["f.json"]
 
 
+def test_a_link_stays_one(cli, home, tmp_path):
+    """People keep their files elsewhere, and link to them."""
+    (tmp_path / "kept.json").write_text("{}")
+    link = tmp_path / "link.json"
+    link.symlink_to("kept.json")
+    assert cli("import", "--to", link, "--force").code == 0
+    assert link.is_symlink()
+    assert json.loads((tmp_path / "kept.json").read_text())["mcpServers"]
+
+
 def test_our_own_file_is_no_source(cli, home, user_folders):
     """What is written over is gone, as --force says."""
     own = user_folders / "config" / "mcp-nursery" / "servers.json"

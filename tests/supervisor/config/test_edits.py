@@ -1,7 +1,9 @@
 """Servers are switched off and on and taken out of a file; all else that people wrote in it stays as they wrote it."""
 
+import difflib
 import json
 import re
+import tomllib
 
 import pytest
 from hypothesis import given
@@ -146,6 +148,18 @@ def test_toml(server, change, part, instead, ending):
     assert edited(text, "config.toml", server, change) == expected
 
 
+@pytest.mark.parametrize("rest", ["", "\n[other]\nx = 1\n"])
+def test_toml_without_its_last_server(rest):
+    """The table that is left empty is said, as in JSON: the file has no servers, and not nothing to do with them."""
+    text = f'x = 1\n\n# mine\n[mcp_servers.a]\ncommand = "x"\n[mcp_servers.a.env]\nA = "1"\n{rest}'
+    assert edited(text, "f.toml", "a", "remove") == f"x = 1\n\n# mine\n[mcp_servers]\n{rest.lstrip()}"
+
+
+def test_toml_without_a_last_line_end():
+    text = 'x = 1\r\n[mcp_servers.a]\r\ncommand = "x"'
+    assert edited(text, "f.toml", "a", "disable") == f"{text}\r\nenabled = false\r\n"
+
+
 def test_toml_goes_back_and_forth():
     on = edited(edited(TOML, "config.toml", "a", "disable"), "config.toml", "a", "enable")
     assert on == TOML.replace('"""\n\n', '"""\nenabled = true\n\n')
@@ -222,3 +236,55 @@ def test_whatever_is_written_around(drawn):
     without = edited(text, "f.json", name, "remove")
     assert specs(without, "f.json").keys() == before.keys() - {name}
     assert set(comments_of(without)) <= set(comments_of(text))
+
+
+toml_names = st.sampled_from(["a", "b", '"c d"', "'x.y'", '"\\u0061b"'])
+toml_comments = st.sampled_from(["", " # c", " # enabled = true", "\t# [mcp_servers.a]"])
+toml_blanks = st.sampled_from([[], [""], ["# between"], ["  ", "# [mcp_servers.b]"]])
+TEXTS = ['"x"', '"""\n[mcp_servers.a]\nenabled = false\n"""', "'''\n# no\n[x]\n'''"]
+OTHERS = [*TEXTS, "[[1, 2],\n[3]]", '{A = "1"}', '[\n  "a", # c\n  "[mcp_servers.b]",\n]']
+
+
+@st.composite
+def toml_files(draw):
+    """A file with servers, and the name of one of them."""
+    lines = ["x = 1", *draw(toml_blanks), *draw(st.sampled_from([[], ["[mcp_servers]"]]))]
+    names = draw(st.lists(toml_names, min_size=1, max_size=3, unique=True))
+    for name in names:
+        indent = draw(st.sampled_from(["", "  ", "\t"]))
+        fields = ['command = "x"', f"description = {draw(st.sampled_from(TEXTS))}"]
+        fields += draw(
+            st.sampled_from([[], [f"other = {draw(st.sampled_from(OTHERS))}"], ["env.A = 'x'", "env.B = 'y'"]])
+        )
+        fields += draw(st.sampled_from([[], ["enabled = false"], ["enabled\t=  true"]]))
+        header = draw(st.sampled_from(["[mcp_servers.{}]", "  [ mcp_servers . {} ]", '["mcp_servers".{}]']))
+        lines.append(header.format(name) + draw(toml_comments))
+        for each in fields:
+            lines += [indent + each + draw(toml_comments), *draw(toml_blanks)]
+        lines += draw(st.sampled_from([[], [f"[mcp_servers.{name}.tools.t]", 'approval_mode = "auto"'], ["# after"]]))
+    lines += draw(st.sampled_from([[], ["[[list]]", "y = 1", "[[list]]", "y = 2"]]))
+    ending = draw(st.sampled_from(["\n", "\r\n"]))
+    text = "\n".join(lines).replace("\n", ending) + draw(st.sampled_from(["", ending]))
+    return text, next(iter(tomllib.loads(f"{draw(st.sampled_from(names))} = 1")))
+
+
+@given(toml_files())
+def test_whatever_toml_is_written_around(drawn):
+    """One line is another, or there is one more; what is taken out is all that is not there any more."""
+    text, name = drawn
+    on, off, without = (edited(text, "f.toml", name, change) for change in ("enable", "disable", "remove"))
+    assert [specs(each, "f.toml")[name].enabled for each in (on, off)] == [True, False]
+    assert specs(without, "f.toml").keys() == specs(text, "f.toml").keys() - {name}
+    for each in (on, off):
+        before, after = text.splitlines(), each.splitlines()
+        ways = [line for line in difflib.ndiff(before, after) if line[0] in "+-"]
+        assert len(ways) in {0, len(after) - len(before), 2}
+        assert all("enabled" in way for way in ways)
+    kept = [line for line in without.splitlines() if line != "[mcp_servers]"]
+    assert is_subsequence(kept, text.splitlines())
+    assert ("\r" in text) == ("\r" in without)
+
+
+def is_subsequence(part, whole):
+    left = iter(whole)
+    return all(each in left for each in part)
