@@ -28,10 +28,15 @@ def true_or_false(value: object) -> str | None:
     return None if isinstance(value, bool) else "True or False"
 
 
+def seconds(value: object) -> str | None:
+    """Seconds, 0 or more."""
+    fits = isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
+    return None if fits else "seconds >= 0"
+
+
 def seconds_or_none(value: object) -> str | None:
     """Seconds, 0 or more, or None."""
-    fits = value is None or (isinstance(value, int | float) and not isinstance(value, bool) and value >= 0)
-    return None if fits else "seconds >= 0"
+    return None if value is None else seconds(value)
 
 
 def finite_seconds_or_none(value: object) -> str | None:

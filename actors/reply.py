@@ -99,6 +99,11 @@ class ReplySlot:
     """Nobody waits any more. Written by `abandon`."""
     sent: bool = field(default=False, init=False)
     """Its frame's write has begun. Written by `mark_sent`."""
+    waits_since: float | None = field(default=None, init=False)
+    """Of a call with a time limit: when it was handed on, and since its frame's write began, when that was. On Trio's
+    clock. Written by `limit` and `mark_sent`."""
+    heard: bool = field(default=False, init=False)
+    """The server has said something of it before its outcome. Written by `report` and `note`."""
     incarnation: int | None = field(default=None, init=False)
     """Of the server that it was routed to. Written by `route` and `follow`."""
     request_id: int | str | None = field(default=None, init=False)
@@ -126,6 +131,12 @@ class ReplySlot:
     def mark_sent(self) -> None:
         """The frame's write begins: from now on the server may have acted."""
         self.sent = True
+        if self.waits_since is not None:
+            self.waits_since = trio.current_time()
+
+    def limit(self) -> None:
+        """The call is being handed on, and has a time limit: how long it waits may count."""
+        self.waits_since = trio.current_time()
 
     @property
     def delivery(self) -> Delivery:
@@ -177,6 +188,7 @@ class ReplySlot:
         if self._said is None:
             self._said = deque(maxlen=_PROGRESS_BACKLOG)
         self._said.append(said)
+        self.heard = True
         self._wake()
 
     def _restart(self) -> None:

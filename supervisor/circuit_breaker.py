@@ -11,7 +11,7 @@ breaker.
 """
 
 import math
-from typing import Literal
+from typing import Final, Literal
 
 from attrs import evolve, field, frozen
 
@@ -21,6 +21,9 @@ from mcp_nursery.actors.outcomes import Answered, Dropped, Expired, Malformed, O
 BreakerState = Literal["closed", "open", "half_open"]
 """`closed`: calls are sent. `open`: they fail at once. `half_open`: one call probes, and the others fail at once."""
 
+PATIENCE: Final = 0.5
+"""Seconds that a server must have had for a request whose time is over. To give up sooner says more of the caller; and
+who waits as short as that loses little by calling a server that hangs."""
 _SERVER_ERROR = 500
 """The first HTTP status that blames the server."""
 
@@ -41,7 +44,7 @@ class CircuitBreaker:
 
     A failure is a request that was sent and timed out, got an HTTP status of 500 or more instead of an answer, or lost
     its exchange while the connection goes on. Results with `isError` and JSON-RPC errors are answers. What was not
-    sent, or was cancelled, says nothing.
+    sent, was cancelled, or timed out within half a second or after its server had reported progress, says nothing.
 
     Raises:
         ValueError: A value out of its range.
@@ -112,19 +115,25 @@ class Circuit:
         return Circuit(self.breaker, failures, now + self.breaker.open_for if opens else None)
 
 
-def says(outcome: Outcome | None, *, sent: bool) -> bool | None:
+def says(outcome: Outcome | None, *, sent: bool, waited: float = math.inf, heard: bool = False) -> bool | None:
     """Whether a server answers, as the outcome of a request shows; None if it does not show that.
 
     Args:
         outcome: None if nobody waits for one any more.
         sent: Whether the request has left.
+        waited: For how many seconds the server has had it.
+        heard: Whether the server has said something of it meanwhile.
     """
     match outcome:
         case Answered() | Malformed():
             return True
         case Rejected():
             return outcome.status is None or outcome.status < _SERVER_ERROR
-        case Dropped() | Expired():
-            return False if sent else None
+        case Dropped() | Expired() if not sent:
+            return None
+        case Dropped():
+            return False
+        case Expired():
+            return None if heard or waited < PATIENCE else False
         case _:
             return None

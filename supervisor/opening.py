@@ -16,6 +16,7 @@ from mcp_nursery.actors.argument_checks import (
     function_or_none,
     instance_of,
     one_of,
+    seconds,
     several,
     true_or_false,
 )
@@ -178,6 +179,8 @@ async def open_supervisor(
     check_setting("callbacks", callbacks, instance_of(Callbacks))
     check_setting("roots", roots, roots_or_none)
     check_setting("drop_placeholders", drop_placeholders, true_or_false)
+    for name, limit in (("gate", gate), ("drain", drain), ("shutdown_timeout", shutdown_timeout)):
+        check_setting(name, limit, seconds)
     given_up = reserved if override is True else override or ()
     kept_names = frozenset(several(reserved)) - frozenset(several(given_up))
     check_template(template)

@@ -6,7 +6,7 @@ from typing import Any, final
 
 import trio
 
-from mcp_nursery.actors.argument_checks import check_argument, true_or_false
+from mcp_nursery.actors.argument_checks import check_argument, seconds, true_or_false
 from mcp_nursery.actors.callbacks import Roots
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import ConfigError, NurseryError, UnknownTool
@@ -601,8 +601,10 @@ class Supervisor:
             drain: Seconds that calls already sent may still take; those not sent fail at once.
 
         Raises:
+            ValueError: `drain` is no seconds.
             UnknownServer: No server of that name.
         """
+        check_argument("drain", drain, seconds)
         await self._kept.execute(server, Stop(drain))
 
     async def add_server(self, spec: ServerSpec) -> None:
@@ -623,8 +625,10 @@ class Supervisor:
             drain: Seconds that calls already sent may still take; those not sent fail at once.
 
         Raises:
+            ValueError: `drain` is no seconds.
             UnknownServer: No server of that name.
         """
+        check_argument("drain", drain, seconds)
         await self._kept.remove(server, drain=drain)
 
     async def reload(
@@ -663,10 +667,11 @@ class Supervisor:
         Raises:
             ConfigError: Two servers of one name, a setting that cannot work, or a file that was found and cannot be
                 used. Nothing has changed then, and the event is a `ReloadFailed`.
-            ValueError: `restart` is neither True, False nor names.
+            ValueError: `restart` is neither True, False nor names, or `drain` no seconds.
             SupervisorClosed: The block was left.
         """
         check_argument("restart", restart, _all_none_or_names)
+        check_argument("drain", drain, seconds)
         kept = self._kept
 
         async def read() -> Sequence[ServerSpec]:

@@ -310,6 +310,8 @@ class ActiveCall(ABC, Generic[F, R]):
         if context:  # an empty context has nothing to inject, and finding that out takes the propagators longer
             inject(meta, context)
         limited = asked.idle_timeout is not None or self.timeout < math.inf
+        if limited:
+            slot.limit()
         return Request(found.server, self.method, self.name, self.params(), meta, slot, limited)
 
     async def submit(self, hand_on: Callable[[Request], None] | None = None) -> Outcome:

@@ -1,6 +1,7 @@
 """The circuit breakers of all servers: asked before a call is sent, told what became of it, and shown in status and
 events. What they make of that is decided in `circuit_breaker`."""
 
+import math
 from collections.abc import Callable, Mapping
 
 import trio
@@ -61,9 +62,10 @@ class CircuitBreakers:
             if (breaker := observable.value.spec.breaker) is None:
                 return
             circuit = Circuit(breaker)
-        # A probe that the server does not even read has failed too.
-        answers = says(slot.outcome, sent=slot.sent or circuit.probe is call)
-        self._set(server, circuit.settled(call, answers=answers, now=trio.current_time()))
+        now, sent = trio.current_time(), slot.sent or circuit.probe is call  # a probe that it does not read has failed
+        waited = math.inf if slot.waits_since is None else now - slot.waits_since
+        answers = says(slot.outcome, sent=sent, waited=waited, heard=slot.heard)
+        self._set(server, circuit.settled(call, answers=answers, now=now))
 
     # -- servers --------------------------------------------------------------------------------------------------
 

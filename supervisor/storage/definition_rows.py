@@ -33,6 +33,7 @@ DELETE FROM definitions WHERE rowid IN (
 
 def cached_definitions(db: sqlite3.Connection, server: str, spec: str, most: int) -> bytes:
     """See `Store.definitions`."""
+    most = min(most, MOST_CACHED)  # as much as SQLite can count, too
     row: Any = db.execute(_READ, (server, spec, FORMAT, time.time() - LASTS, most)).fetchone()
     return row[0] if row is not None and isinstance(row[0], bytes) else b""
 

@@ -177,7 +177,7 @@ class SqliteStore:
             return work(self._connection)
         except UnusableFile as error:
             reason, advice = str(error), error.advice
-        except (sqlite3.Error, OSError, UnicodeError, UnusableRow, UnusablePins) as error:
+        except (sqlite3.Error, OSError, ValueError, UnusableRow) as error:
             reason = getattr(error, "strerror", None) or str(error)
         raise StoreUnreadable(f"{self.path}: the state file cannot be used: {reason}; {advice}")
 

@@ -51,7 +51,7 @@ async def test_a_hung_server(column, remotes, tmp_path):
             spec = rig.spec(breaker=SOON, liveness=None)
             async with open_supervisor([spec], gate=30) as supervisor, supervisor.events() as events:
                 await rig.frozen(supervisor)
-                outcomes = await supervisor.gather([Call(rig.slow, {"seconds": 60}, server="lab", timeout=0.3)] * 20)
+                outcomes = await supervisor.gather([Call(rig.slow, {"seconds": 60}, server="lab", timeout=1)] * 20)
                 assert Counter(type(one).__name__ for one in outcomes) == {"CallTimeout": 20}
                 await next_breaker(events, "open")
 
@@ -59,7 +59,7 @@ async def test_a_hung_server(column, remotes, tmp_path):
                 assert outcomes == {"BreakerOpen": 50}
 
                 await trio.sleep(status_of(supervisor).breaker.retry_in)
-                assert await fifty(rig, supervisor, 60, 0.3) == {"BreakerOpen": 49, "CallTimeout": 1}
+                assert await fifty(rig, supervisor, 60, 1) == {"BreakerOpen": 49, "CallTimeout": 1}
                 assert status_of(supervisor).breaker.failures == 4
 
                 await rig.mend()

@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import math
 from collections.abc import Callable
 from typing import Literal, get_args, get_origin
 
@@ -29,6 +30,7 @@ RESEND = "'safe', 'always' or 'never'"
 WHEN_DOWN = "'wait', 'fail', 'reconnect' or None"
 UNTIL = "'all', 'first' or a number of successes >= 1"
 TRUTH = "True or False"
+SECONDS = "seconds >= 0"
 LEVELS = "'debug', 'info', 'notice', 'warning', 'error', 'critical', 'alert' or 'emergency'"
 
 PROTOCOL = "'auto', 'handshake', '2024-11-05', '2025-03-26', '2025-06-18', '2025-11-25' or '2026-07-28'"
@@ -54,6 +56,9 @@ ARGUMENTS = {
     ("Supervisor.read_resource", "refresh"): [("no", TRUTH)],
     ("Supervisor.as_toolset", "search"): [("no", TRUTH)],
     ("Supervisor.reload", "restart"): [("no", "True, False or names of servers")],
+    ("Supervisor.reload", "drain"): [(-1, SECONDS)],
+    ("Supervisor.stop_server", "drain"): [(math.nan, SECONDS)],
+    ("Supervisor.remove_server", "drain"): [("no", SECONDS), (None, SECONDS), (True, SECONDS)],
     ("Supervisor.list_tools", "refresh"): [("no", TRUTH), (1, TRUTH), (None, TRUTH)],
     ("Callbacks", "roots"): [("/work", ROOTS), (["https://far.example"], ROOTS), (7, ROOTS)],
     ("Supervisor.set_roots", "roots"): [("/work", ROOTS), (None, ROOTS)],
@@ -80,6 +85,9 @@ SETTINGS = {
     ("open_supervisor", "control"): [("no", TRUTH)],
     ("open_supervisor", "docker"): [("yes", "'auto' or None"), (True, "'auto' or None")],
     ("open_supervisor", "watch"): [("no", TRUTH)],
+    ("open_supervisor", "gate"): [(math.nan, SECONDS), (-1, SECONDS), ("0", SECONDS), (None, SECONDS), (True, SECONDS)],
+    ("open_supervisor", "drain"): [(math.nan, SECONDS), (-1, SECONDS), (None, SECONDS)],
+    ("open_supervisor", "shutdown_timeout"): [(math.nan, SECONDS), (-1, SECONDS), (None, SECONDS)],
     ("open_supervisor", "override"): [("all", "a list of texts is needed")],
     ("open_supervisor", "trust"): [(True, "an async function or None"), ("all", "an async function or None")],
     ("open_supervisor", "approve"): [(True, "an async function or None"), ("allow", "an async function or None")],
@@ -148,6 +156,8 @@ async def given(where: str, argument: str, value: object) -> None:
                     "read_resource": ["x:/"],
                     "get_prompt": ["mcp_lab_greet"],
                     "request": ["lab", "ping"],
+                    "stop_server": ["lab"],
+                    "remove_server": ["lab"],
                 }
                 method = where.removeprefix("Supervisor.")
                 await getattr(supervisor, method)(*given.get(method, ()), **{argument: value})

@@ -22,9 +22,9 @@ from mcp_nursery.supervisor.callbacks import Callbacks
 from mcp_nursery.supervisor.circuit_breaker import BreakerStatus, says
 from mcp_nursery.supervisor.events import BreakerChanged
 from mcp_nursery.supervisor.spec import CircuitBreaker
-from mcp_nursery.supervisor.testing import Ask, Life, Refusal, ScriptedServer
+from mcp_nursery.supervisor.testing import Ask, Life, Refusal, ScriptedServer, report_progress
 
-from ..specs import hang, nothing, status
+from ..specs import hang, lasting, nothing, status
 from .asking import User, dumped, form
 
 FAILS = ConnectionLost, CallTimeout
@@ -81,6 +81,16 @@ def test_it_is_on_unless_it_is_switched_off():
     assert spec(lab(), breaker=None).breaker is None
     with pytest.raises(ConfigError, match=r"lab.*breaker.*CircuitBreaker or None, not 3"):
         spec(lab(), breaker=3)
+
+
+@pytest.mark.parametrize(
+    ("waited", "heard", "verdict"),
+    [(0.5, False, False), (60, False, False), (0.49, False, None), (0, False, None), (60, True, None)],
+)
+def test_what_a_time_that_is_over_says_of_a_server(waited, heard, verdict):
+    """Nothing, if the server had hardly any, or is known to have worked on the request."""
+    assert says(Expired(), sent=True, waited=waited, heard=heard) is verdict
+    assert says(Expired(), sent=False, waited=waited, heard=heard) is None
 
 
 @pytest.mark.parametrize(
@@ -187,6 +197,65 @@ async def test_every_timeout_counts(autojump_clock, options):
         for _ in range(3):
             assert type(await call(supervisor, "hang", **options)) is CallTimeout
         assert status(supervisor).breaker is not None
+
+
+async def test_callers_with_no_patience_open_it_for_nobody(autojump_clock):
+    """Their server answers within 50 ms."""
+    server = lab(work=lasting(0.05))
+    async with open_supervisor([spec(server)]) as supervisor:
+        for options in ({"timeout": 0.01}, {"idle_timeout": 0.01}):
+            for _ in range(20):
+                assert type(await call(supervisor, "work", **options)) is CallTimeout
+        results = await supervisor.gather([Call("work", server="lab", timeout=0.01)] * 20)
+        assert {type(one) for one in results} == {CallTimeout}
+        assert status(supervisor).breaker is None
+        assert len(server.calls) == 60
+        assert (await supervisor.call_tool("work", server="lab")).full_text == "done"
+
+
+async def test_a_call_that_waited_for_its_turn_has_not_waited_for_its_server(autojump_clock):
+    """One at a time, each answered within 0.9 s: those that are sent at last have no time left."""
+    server = lab(work=lasting(0.9))
+    async with open_supervisor([spec(server, max_in_flight=1)]) as supervisor:
+        async with trio.open_nursery() as nursery:
+            for _ in range(9):
+                nursery.start_soon(partial(call, supervisor, "work", timeout=1))
+                await trio.sleep(0.05)
+        assert len(server.calls) > 3
+        assert status(supervisor).breaker is None
+
+
+async def test_a_probe_with_no_patience_makes_room_for_the_next(autojump_clock):
+    server = lab(work=lasting(0.05))
+    async with open_supervisor([spec(server)]) as supervisor:
+        await time_out(supervisor)
+        await trio.sleep(300)
+        assert type(await call(supervisor, "work", timeout=0.01)) is CallTimeout
+        assert status(supervisor).breaker == BreakerStatus("open", 3, 0)
+        assert (await supervisor.call_tool("work", server="lab")).full_text == "done"
+        assert status(supervisor).breaker is None
+
+
+async def test_progress_says_that_the_server_works(autojump_clock):
+    """It is no failure that it does not get done in time; where the progress is not wanted, nobody hears of it."""
+
+    async def long(arguments):
+        for done in range(1000):
+            await trio.sleep(5)
+            await report_progress(done)
+
+    async with open_supervisor([spec(lab(long=long))]) as supervisor:
+        for options in ({"on_progress": nothing_of}, {"idle_timeout": 6}):
+            for _ in range(5):
+                assert type(await call(supervisor, "long", timeout=60, **options)) is CallTimeout
+        assert status(supervisor).breaker is None
+        for _ in range(3):
+            assert type(await call(supervisor, "long", timeout=60)) is CallTimeout
+        assert status(supervisor).breaker is not None
+
+
+async def nothing_of(progress, total, message):
+    await trio.lowlevel.checkpoint()
 
 
 async def test_whatever_is_asked_of_the_server(autojump_clock):

@@ -1,5 +1,6 @@
 """The definition cache: what is written down of a server's definitions, and what is not."""
 
+import math
 import sqlite3
 import time
 from contextlib import closing
@@ -82,6 +83,18 @@ def test_the_last_is_kept_by_server_and_spec(either):
     either.remember_definitions("s", "d", b"", now - 4)  # nothing of it is for the cache any more
     either.remember_definitions("s", "d", b"late", now - 5)
     assert either.definitions("s", "d", most=MOST) == b""
+
+
+@pytest.mark.parametrize("most", [2**63, 10**30, math.inf])
+def test_a_limit_beyond_what_sqlite_can_count(either, most):
+    either.remember_definitions("s", "d", b"x", time.time())
+    assert either.definitions("s", "d", most=most) == b"x"
+
+
+def test_a_path_that_no_file_can_have():
+    with closing(SqliteStore("state\0")) as store:
+        store.remember_definitions("s", "d", b"x", time.time())
+        assert store.definitions("s", "d", most=MOST) == b""
 
 
 def test_it_is_kept_for_thirty_days(store, file, monkeypatch):
