@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from attrs import asdict, field, frozen
+from attrs import asdict, frozen
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
@@ -54,13 +54,11 @@ class StatusTable:
     statuses: Sequence[ServerStatus]
     whole: bool = False
     """Whether all servers are shown, even if they are more than there are lines."""
-    medians: Mapping[str, float] = field(factory=dict[str, float])
-    """Seconds that half of the calls took at most, by server."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Draw it in the room there is."""
         room = len(self.statuses) if self.whole else max(console.size.height - _FRAME, 1)
-        yield from table_lines(self.statuses[:room], options.max_width, self.medians)
+        yield from table_lines(self.statuses[:room], options.max_width, {})
         if len(self.statuses) > room:
             yield Text(f"… and {len(self.statuses) - room} more", style="dim")
 
