@@ -1,8 +1,11 @@
 """The rows of the definition cache, in the state file. Several hosts write them: what was declared last stays."""
 
+import math
 import sqlite3
 import time
 from typing import Any, Final
+
+from attrs import define
 
 from .state_file import whole
 
@@ -25,10 +28,17 @@ WHERE excluded.at >= definitions.at OR definitions.at > ?
 _EXPIRE = "DELETE FROM definitions WHERE at <= ?"
 _MAKE_ROOM = """
 DELETE FROM definitions WHERE rowid IN (
-    SELECT rowid FROM (SELECT rowid, sum(length(declared)) OVER (ORDER BY at DESC, rowid) AS total FROM definitions)
+    SELECT rowid FROM (
+        SELECT rowid, sum(length(declared)) OVER (ORDER BY at > ?, at DESC, rowid) AS total FROM definitions
+    )
     WHERE total > ?
 )
 """
+"""Those of the future first: however many there are, what is written now has room."""
+_SWEPT_EVERY = 3600.0
+"""Seconds between two sweeps at most, where anything is written."""
+_SHARE = 64
+"""A sweep follows when this part of what may be cached was written."""
 
 
 def cached_definitions(db: sqlite3.Connection, server: str, spec: str, most: int) -> bytes:
@@ -38,10 +48,22 @@ def cached_definitions(db: sqlite3.Connection, server: str, spec: str, most: int
     return row[0] if row is not None and isinstance(row[0], bytes) else b""
 
 
-def cache_definitions(db: sqlite3.Connection, server: str, spec: str, declared: bytes, at: float) -> None:
-    """See `Store.remember_definitions`."""
-    now = time.time()
-    with whole(db):
-        db.execute(_WRITE, (server, spec, FORMAT, at, declared, now))
-        db.execute(_EXPIRE, (now - LASTS,))
-        db.execute(_MAKE_ROOM, (MOST_CACHED,))
+@define
+class RowWriter:
+    """Writes rows for one host, and throws out now and then what is too old or too much. To look for that, all rows are
+    looked at: with each write, a thousand servers that start would take seconds."""
+
+    _swept_at: float = -math.inf
+    _written: int = 0
+    """Bytes, since then."""
+
+    def write(self, db: sqlite3.Connection, server: str, spec: str, declared: bytes, at: float) -> None:
+        """See `Store.remember_definitions`."""
+        now = time.time()
+        self._written += len(declared)
+        with whole(db):
+            db.execute(_WRITE, (server, spec, FORMAT, at, declared, now))
+            if self._written * _SHARE > MOST_CACHED or not 0 <= now - self._swept_at < _SWEPT_EVERY:
+                db.execute(_EXPIRE, (now - LASTS,))
+                db.execute(_MAKE_ROOM, (now, MOST_CACHED))
+                self._swept_at, self._written = now, 0

@@ -17,7 +17,7 @@ from mcp_nursery.actors.process.table import ProcessId
 
 from ..security.trust import TrustRequest
 from ..tools.pins import DefinitionChange, Pin, Room, UnusablePins, check_pinned, pins_after
-from .definition_rows import cache_definitions, cached_definitions
+from .definition_rows import RowWriter, cached_definitions
 from .state_file import BUSY, INSERT_PINS, UnusableFile, open_state_file, pin_rows, whole
 from .store import DOUBT, EraNote, StoreUnreadable
 
@@ -44,6 +44,7 @@ class SqliteStore:
         self._problem: str | None = None
         self._unopened: str | None = None
         """Why it could not be opened just now."""
+        self._definitions = RowWriter()
 
     @property
     def path(self) -> Path:
@@ -107,7 +108,7 @@ class SqliteStore:
 
     def remember_definitions(self, server: str, spec: str, declared: bytes, at: float) -> None:
         """See `Store`."""
-        self._tried(lambda db: cache_definitions(db, server, spec, declared, at), None)
+        self._tried(lambda db: self._definitions.write(db, server, spec, declared, at), None)
 
     def add_process(self, marker: str, host: HostProcess) -> None:
         """See `Store`."""

@@ -152,6 +152,33 @@ def test_all_together_have_their_limit(store, file, monkeypatch):
     assert rows(file) == ["b", "d"]
 
 
+def test_rows_of_the_future_take_no_room_from_what_is_written_now(store, file, monkeypatch):
+    """G5: another host's clock was wrong, and it wrote much."""
+    monkeypatch.setattr(definition_rows, "MOST_CACHED", 100)
+    now = time.time()
+    for name in "abc":
+        store.remember_definitions(name, "d", b"x" * 30, now + 400 * DAY)
+    store.remember_definitions("s", "d", b"x" * 60, now)
+    assert store.definitions("s", "d", most=MOST) == b"x" * 60
+    assert rows(file) == ["a", "s"]
+
+
+def test_many_rows_are_not_looked_through_at_each_write(store):
+    """A thousand servers that start write a thousand rows."""
+    now, steps = time.time(), [0]
+    store.definitions("s", "d", most=MOST)
+    store._connection.set_progress_handler(lambda: steps.__setitem__(0, steps[0] + 1), 1)
+
+    def cost(names) -> int:
+        steps[0] = 0
+        for name in names:
+            store.remember_definitions(str(name), "d", b"x", now)
+        return steps[0]
+
+    few, _, many = cost(range(100)), cost(range(100, 1100)), cost(range(1100, 1200))
+    assert many < 2 * few
+
+
 # -- what is written of a server ------------------------------------------------------------------------------------
 
 
