@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from attrs import field, frozen
 
-from mcp_nursery.actors.argument_checks import copied, several
+from mcp_nursery.actors.argument_checks import choice, copied, several, true_or_false
 from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.actors.secrets import names_only, shown_url
 from mcp_nursery.actors.transports.http.grants import OAuth
@@ -42,7 +42,7 @@ class StdioTransport:
     """Variables added to the few it inherits (PATH, HOME and the like)."""
     cwd: str | Path | None = None
     """Its working directory; the host's by default."""
-    inherit_env: bool = False
+    inherit_env: bool = field(default=False, validator=choice(true_or_false))
     """Whether it gets the whole environment of the host, and not only those few; `env` goes first."""
 
     @property

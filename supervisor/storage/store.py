@@ -265,6 +265,8 @@ def spec_digest(spec: ServerSpec) -> str | None:
 def _lasts(attribute: Any, value: object) -> bool:
     """What authorises requests is no part of how a server is reached, unless words say it. What is not said of it has
     no name either: digests that were written down before there were words for it hold on."""
+    if attribute.name == "inherit_env":
+        return value is True
     return attribute.name not in ("auth", "headers_helper") or has(type(value)) or isinstance(value, str)
 
 

@@ -4,6 +4,7 @@ import inspect
 import json
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Literal, get_args, get_origin
 
 import pytest
@@ -65,6 +66,7 @@ ARGUMENTS = {
     ("Callbacks", "log_level"): [("loud", LEVELS), (None, LEVELS), (20, LEVELS)],
     ("discover_config", "project"): [("no", TRUTH), (None, TRUTH)],
     ("discover_config", "user"): [("no", TRUTH), (None, TRUTH)],
+    ("StdioTransport", "inherit_env"): [("no", TRUTH), (None, TRUTH)],
     ("discover_config", "hosts"): [("no", TRUTH), (0, TRUTH)],
 }
 """Arguments of functions and calls: refused with a ValueError."""
@@ -132,8 +134,8 @@ async def given(where: str, argument: str, value: object) -> None:
             Callbacks(**{argument: value})
         case "ServerSpec":
             ServerSpec("lab", server.transport, **{argument: value})
-        case "OAuth":
-            OAuth(**{argument: value})
+        case "OAuth" | "StdioTransport":
+            {"OAuth": OAuth, "StdioTransport": partial(StdioTransport, "x")}[where](**{argument: value})
         case "discover_config":
             discover_config(**{argument: value})
         case "open_supervisor":

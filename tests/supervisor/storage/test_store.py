@@ -472,6 +472,8 @@ def test_digests():
     )
     assert len(digest) == 64
     assert digest != spec_digest(ServerSpec("s", StdioTransport("x", ["a"], env={"A": "hunter3"}, cwd="/tmp")))
+    inheriting = ServerSpec("s", StdioTransport("x", ["a"], env={"A": "hunter2"}, cwd="/tmp", inherit_env=True))
+    assert digest != spec_digest(inheriting)
     computed = [HttpTransport("https://x/mcp", headers=function) for function in (dict, lambda: {"A": "1"})]
     first, second = (spec_digest(ServerSpec("s", transport)) for transport in computed)
     assert first == second  # computed anew at each connect, they are no part of what lasts
