@@ -66,6 +66,11 @@ def function_or_none(value: object) -> str | None:
     return None if value is None or callable(value) else "an async function or None"
 
 
+def mapping_or_none(value: object) -> str | None:
+    """Values by name, or None."""
+    return None if value is None or isinstance(value, Mapping) else "a mapping or None"
+
+
 def check_argument(argument: str, value: object, check: Check) -> None:
     """Refuse an argument of a call or a function.
 

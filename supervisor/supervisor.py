@@ -159,7 +159,7 @@ class Supervisor:
             meta: More for the request's `_meta`.
 
         Raises:
-            ValueError: A time, `when_down`, `resend` or `on_progress` has a value that is not allowed.
+            ValueError: A time, `when_down`, `resend`, `on_progress` or `meta` has a value that is not allowed.
             InvalidArguments: `arguments` is not a JSON object.
             UnknownServer, UnknownTool: Nothing of that name, now that all first attempts are settled.
             NotApproved: The tool is held back: see `open_supervisor(pins=…)`.

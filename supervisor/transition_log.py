@@ -45,7 +45,7 @@ class TransitionLog:
         """Write that the circuit breaker of a server has opened or closed."""
         if event.retry_in is None:
             self._write(logging.INFO, event, "its circuit breaker is closed")
-        elif event.state == "open":
+        elif event.state == "open" and event.retry_in:  # a probe that says nothing leaves it as it was
             said = f"{event.failures} calls in a row failed; its circuit breaker is open for {event.retry_in:g} s"
             self._write(logging.WARNING, event, said)
 

@@ -191,8 +191,9 @@ class Attempts(Generic[R]):
         if found is None or not found.available or not servers.breakers.is_closed(found.server):
             return None
         call.begin(found)
+        message = call.message(slot)
         servers.usage.begin_call(found.server)
-        return call.message(slot)
+        return message
 
     @property
     def elapsed(self) -> float:

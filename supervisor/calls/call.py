@@ -17,7 +17,14 @@ from attrs import define, field, frozen
 from opentelemetry.context import get_current
 from opentelemetry.propagate import inject
 
-from mcp_nursery.actors.argument_checks import Check, check_argument, function_or_none, one_of, seconds_or_none
+from mcp_nursery.actors.argument_checks import (
+    Check,
+    check_argument,
+    function_or_none,
+    mapping_or_none,
+    one_of,
+    seconds_or_none,
+)
 from mcp_nursery.actors.enums import Delivery
 from mcp_nursery.actors.errors import (
     BreakerOpen,
@@ -47,6 +54,7 @@ _CHECKS: Final[Mapping[str, Check]] = {
     "idle_timeout": seconds_or_none,
     "when_down": one_of(WhenDown, optional=True),
     "on_progress": function_or_none,
+    "meta": mapping_or_none,
 }
 """What the options may be that are None by default."""
 _RESEND: Final = one_of(Resend)
@@ -57,7 +65,7 @@ class Call:
     """One tool call with its options. The fields mean what they mean for `Supervisor.call_tool`.
 
     Raises:
-        ValueError: A time, `when_down`, `resend` or `on_progress` has a value that is not allowed.
+        ValueError: A time, `when_down`, `resend`, `on_progress` or `meta` has a value that is not allowed.
     """
 
     name: str
@@ -331,8 +339,8 @@ class ActiveCall(ABC, Generic[F, R]):
             self._check_admitted()
         attentive = asked.on_progress is not None or asked.idle_timeout is not None
         idle = None if asked.idle_timeout is None else IdleLimit(asked.idle_timeout)
-        message = self.message(self.new_slot(idle, attentive=attentive))
         try:
+            message = self.message(self.new_slot(idle, attentive=attentive))
             with self._attention(idle) if attentive else _AT_EASE:
                 if hand_on is not None:
                     hand_on(message)

@@ -16,7 +16,7 @@ from mcp_nursery.actors.fairness import by_turns
 from mcp_nursery.actors.reply import ProgressCallback
 
 from ..catalogue.catalogue import Catalogue
-from ..security.untrusted_marks import MAX_RESULT_CHARS
+from ..security.untrusted_marks import MAX_RESULT_CHARS, clean_name
 from ..servers.view import ServerView
 from ..tools.results import ToolResult
 from ..tools.search import ToolIndex
@@ -176,9 +176,10 @@ class SearchTools:
 
 
 def _finds(servers: Iterable[str]) -> str:
+    names = ", ".join(sorted(map(clean_name, servers)))
     return (
         "Finds tools of MCP servers by words for what they do. Gives the best first, one JSON object a line: name, "
-        f"description and input_schema; call_tool calls them. The servers: {', '.join(sorted(servers))}"
+        f"description and input_schema; call_tool calls them. The servers: {names}"
     )
 
 

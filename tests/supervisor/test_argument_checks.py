@@ -43,6 +43,9 @@ ARGUMENTS = {
     ("Call", "when_down"): [("Fail", WHEN_DOWN), ("Reconnect", WHEN_DOWN), (False, WHEN_DOWN)],
     ("Supervisor.call_tool", "resend"): [("Never", RESEND), (None, RESEND), (["never"], RESEND), (True, RESEND)],
     ("Supervisor.call_tool", "when_down"): [("Fail", WHEN_DOWN), ("Reconnect", WHEN_DOWN), (False, WHEN_DOWN)],
+    ("Call", "meta"): [(["a"], "a mapping or None"), ("abc", "a mapping or None")],
+    ("Supervisor.call_tool", "meta"): [("abc", "a mapping or None")],
+    ("Supervisor.request", "meta"): [(["a"], "a mapping or None")],
     ("Supervisor.fan_out", "until"): [("First", UNTIL), (0, UNTIL), (True, UNTIL), (1.5, UNTIL), (None, UNTIL)],
     ("Supervisor.broadcast", "until"): [("First", UNTIL), (0, UNTIL), (True, UNTIL), (1.5, UNTIL), (None, UNTIL)],
     **{

@@ -225,13 +225,14 @@ async def test_a_call_that_waited_for_its_turn_has_not_waited_for_its_server(aut
         assert status(supervisor).breaker is None
 
 
-async def test_a_probe_with_no_patience_makes_room_for_the_next(autojump_clock):
+async def test_a_probe_with_no_patience_makes_room_for_the_next(autojump_clock, caplog):
     server = lab(work=lasting(0.05))
     async with open_supervisor([spec(server)]) as supervisor:
         await time_out(supervisor)
         await trio.sleep(300)
         assert type(await call(supervisor, "work", timeout=0.01)) is CallTimeout
         assert status(supervisor).breaker == BreakerStatus("open", 3, 0)
+        assert sum("breaker is open" in one.getMessage() for one in caplog.records) == 1, "nothing new was found out"
         assert (await supervisor.call_tool("work", server="lab")).full_text == "done"
         assert status(supervisor).breaker is None
 
@@ -318,6 +319,27 @@ async def test_fifty_callers_and_one_probe(autojump_clock):
         assert outcomes == ["BreakerOpen"] * 49 + ["CallTimeout"]
         assert len(server.calls) == 4
         assert status(supervisor).breaker == BreakerStatus("open", 4, 300)
+
+
+class Raising(dict[str, object]):
+    """A mapping of the caller's that cannot be read."""
+
+    def items(self):
+        raise ZeroDivisionError
+
+
+async def test_a_probe_that_its_caller_made_wrong_makes_room_for_the_next(autojump_clock):
+    server = lab()
+    async with open_supervisor([spec(server)]) as supervisor:
+        await time_out(supervisor)
+        await trio.sleep(300)
+        made = Call("work", server="lab", meta=Raising(a=1))
+        with pytest.raises(ZeroDivisionError):
+            await supervisor.call_tool("work", server="lab", meta=made.meta)
+        assert (await supervisor.call_tool("work", server="lab")).full_text == "done"
+        with pytest.raises(ZeroDivisionError):
+            await supervisor.gather([made])
+        assert supervisor.statistics().calls.in_flight == 0
 
 
 async def test_a_cancelled_probe_makes_room_for_the_next(autojump_clock):
