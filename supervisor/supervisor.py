@@ -438,9 +438,11 @@ class Supervisor:
                 `progressToken` progress is asked for, with a token of ours.
             on_notice: `async (method, params)`, called in order, before the result, with what the server says of this
                 request: its progress; where one request comes on one stream (HTTP), all that comes there; elsewhere
-                logs and the like, while this is the only request of this kind at its server.
+                logs and whatever else its server says, while all requests of this kind there are one principal's and
+                this is the latest.
             on_question: `async (key, method, params) -> result`, called when a server of the handshake era asks for
-                elicitation, sampling or roots in the middle of this request. It may raise `MCPError`.
+                elicitation, sampling or roots in the middle of this request, or something of which the protocol knows
+                nothing. It may raise `MCPError`.
             principal: Whose request this is. Over a single stream a server does not say for which request it asks: its
                 question goes to the latest, and is refused while those of several principals are under way.
 

@@ -41,7 +41,6 @@ from . import codec, large_messages
 from .carrier import Carrier, Origin, Outgoing, no_headers
 from .incoming import Inbound, Notices, PeerRequest, PeerRequests
 from .pending import CLOSED, Requests, outcome_of
-from .relays import ASKED
 
 logger: Final = logging.getLogger(__name__)
 
@@ -269,7 +268,7 @@ class Endpoint(Requests):
             self._notice(method, _object(message.get("params")), size, origin, session)
 
     def _handler(self, method: str, origin: Origin, session: "_Session") -> OnRequest:
-        if method in ASKED and self._relays:
+        if self._relays.may_answer(method):
             return self._relays.handler(origin.slot, others=len(self._calls) > len(self._relays))
         return session.on_request
 

@@ -23,7 +23,8 @@ ASKED: Final[Mapping[str, str]] = {
 }
 """What a server may ask in the middle of a call, and the capability that its client needs for it."""
 
-_LOG: Final = "notifications/message"
+_OWN: Final = frozenset(["ping"])
+"""What a server asks of the connection, and of nobody's call."""
 
 
 class Relays:
@@ -47,15 +48,26 @@ class Relays:
     def note(self, method: str, params: Mapping[str, Any] | None, size: int, about: ReplySlot | None) -> bool:
         """Hand on a notification of so many bytes to the request it is about; whether there is one.
 
-        A log message over a single stream is about the only request that waits, if there is only one.
+        What does not say so over a single stream, such as a log message, is about the latest request, if all that wait
+        are one principal's.
         """
         slot = about if about in self._waiting else None
-        if slot is None and method == _LOG and len(self._waiting) == 1:
-            slot = next(iter(self._waiting))
+        if slot is None and about is None and self._is_one_principals:
+            slot = next(reversed(self._waiting))
         if slot is None or size > SMALL:
             return False
         slot.note(method, params or {})
         return True
+
+    @property
+    def _is_one_principals(self) -> bool:
+        """Whether there are requests, and all are made for one principal."""
+        return len({each.principal for each in self._waiting.values()}) == 1
+
+    def may_answer(self, method: str) -> bool:
+        """Whether a question of this method is for whoever made a request: one of a call, or one of which the protocol
+        knows nothing."""
+        return bool(self._waiting) and method not in _OWN
 
     def handler(self, about: ReplySlot | None, *, others: bool) -> "Handler":
         """What answers a question of the server's that came in the exchange of that request, or of none.
@@ -67,8 +79,7 @@ class Relays:
         relay = None if about is None else self._waiting.get(about)
         if relay is not None:
             return Handler(relay)
-        principals = {each.principal for each in self._waiting.values()}
-        if others or len(principals) > 1:
+        if others or not self._is_one_principals:
             return Handler(None, "calls of several clients are under way, and it is not said for which this is")
         return Handler(next(reversed(self._waiting.values())))
 

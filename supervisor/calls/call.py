@@ -308,12 +308,16 @@ class ActiveCall(ABC, Generic[F, R]):
         delivery = self.slot.delivery
         return Delivery.UNKNOWN if self._acted_before and delivery is Delivery.NOT_SENT else delivery
 
+    def own_meta(self) -> dict[str, Any]:
+        """The `_meta` that its caller gave, without what is None."""
+        return {key: value for key, value in (self.asked.meta or {}).items() if value is not None}
+
     def message(self, slot: ReplySlot) -> Request:
         """The message that sends it. From now on it waits in this slot, as long as it has time."""
         asked, found, self.slot = self.asked, self.found, slot
         assert found is not None  # it was found
         self.servers.timer.watch(slot, self._started + self.timeout)
-        meta = {key: value for key, value in asked.meta.items() if value is not None} if asked.meta else {}
+        meta = self.own_meta() if asked.meta else {}
         context = get_current() if self.operation is None else self.operation.context
         if context:  # an empty context has nothing to inject, and finding that out takes the propagators longer
             inject(meta, context)

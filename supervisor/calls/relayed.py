@@ -82,6 +82,10 @@ class RelayedCall(OtherCall[RelayedResult]):
         """Of a tool that its user does not want."""
         return UnknownTool(self.asked.name, server=self.asked.server, down=down)
 
+    def own_meta(self) -> dict[str, Any]:
+        """As it was given: null is a value."""
+        return dict(self.asked.meta or {})
+
     def encode(self) -> bytes:
         """See `encoded`."""
         return self.as_json({key: value for key, value in self.given_params.items() if key != "_meta"})

@@ -1,12 +1,13 @@
 """What the gateway knows of its clients: who they are, and one request of theirs."""
 
+import math
 from collections.abc import Awaitable, Callable, Collection, Hashable, Mapping
 from typing import Any
 
 import trio
 from attrs import define, field
 from mcp.shared.exceptions import MCPError
-from mcp_types import LOG_LEVEL_META_KEY, MISSING_REQUIRED_CLIENT_CAPABILITY
+from mcp_types import LOG_LEVEL_META_KEY, METHOD_NOT_FOUND, MISSING_REQUIRED_CLIENT_CAPABILITY
 
 from mcp_nursery.actors.jsonrpc.relays import ASKED
 from mcp_nursery.actors.reply import PROGRESS
@@ -40,6 +41,8 @@ class Session:
     """The least severe log messages that it wants; None for all."""
     subscribed: dict[str, trio.CancelScope] = field(factory=dict[str, trio.CancelScope])
     """The resources that it wants news of, by URI."""
+    since: float = math.inf
+    """When it was there, on Trio's clock: what had changed by then is no news."""
 
     def introduce(self, params: Json) -> None:
         """Note who the client is, by the parameters of `initialize`."""
@@ -54,6 +57,8 @@ class Listener:
     server: str | None
     wanted: Collection[str]
     """The kinds of news that it wants."""
+    since: float = field(factory=trio.current_time)
+    """See `Session`."""
     _waiting: dict[tuple[str, str], Json] = field(factory=dict[tuple[str, str], Json])
     _ready: trio.Event = field(factory=trio.Event)
 
@@ -119,9 +124,11 @@ class Incoming:
         """Refuse to ask its client what it cannot be asked.
 
         Raises:
-            MCPError: It has not the capability.
+            MCPError: It has not the capability, or the protocol knows no such question.
         """
-        need = ASKED.get(method, method)
+        if method not in ASKED:
+            raise MCPError(METHOD_NOT_FOUND, "Method not found", method)
+        need = ASKED[method]
         if need not in self.capabilities:
             data: Json = {"requiredCapabilities": {need: {}}}
             raise MCPError(MISSING_REQUIRED_CLIENT_CAPABILITY, f"the client of this call has no {need}", data)

@@ -37,20 +37,22 @@ def speaks_modern(hello: Mapping[str, Any]) -> bool:
     return "supportedVersions" in hello
 
 
+def without_hop(meta: Mapping[str, Any]) -> Json:
+    """The `_meta` of a client's request but for what belongs to one hop."""
+    return {key: value for key, value in meta.items() if key not in _HOP}
+
+
 def envelope(
     meta: Mapping[str, Any], capabilities: Mapping[str, Any], info: Mapping[str, Any] | None, level: str | None
 ) -> Json:
-    """The `_meta` of a request to a server: the client's own, but for what belongs to one hop, and who the client is.
-
-    A server of the handshake era takes no notice of that.
-    """
-    kept = {key: value for key, value in meta.items() if key not in _HOP}
+    """The `_meta` of a request to a server without a handshake: the client's own, but for what belongs to one hop, and
+    who the client is."""
     said: Json = {CLIENT_CAPABILITIES_META_KEY: dict(capabilities)}
     if info is not None:
         said[CLIENT_INFO_META_KEY] = dict(info)
     if level is not None:
         said[LOG_LEVEL_META_KEY] = level
-    return kept | said
+    return without_hop(meta) | said
 
 
 def bridged(method: str, result: Json, *, to_modern: bool, from_modern: bool, server_info: Json) -> Json:
@@ -86,17 +88,17 @@ def initialized(hello: Mapping[str, Any], wanted: object, versions: tuple[str, .
     own = hello.get("protocolVersion")
     if isinstance(own, str) and own in versions:
         version = min(version, own)
-    result: Json = {"protocolVersion": version, "serverInfo": server_info_of(hello)}
-    result |= {key: hello[key] for key in ("capabilities", "instructions") if key in hello}
-    said: Mapping[str, Any] = hello.get("_meta") or {}
-    meta = {key: value for key, value in said.items() if key != SERVER_INFO_META_KEY}
-    return result | ({"_meta": meta} if meta else {})
+    if not speaks_modern(hello):
+        return {**hello, "protocolVersion": version}
+    kept = bridged("server/discover", dict(hello), to_modern=False, from_modern=True, server_info={})
+    del kept["supportedVersions"]
+    return {"protocolVersion": version, "serverInfo": server_info_of(hello)} | kept
 
 
 def discovered(hello: Mapping[str, Any]) -> Json:
     """The result of `server/discover`."""
     if speaks_modern(hello):
         return dict(hello)
-    kept = {key: hello[key] for key in ("capabilities", "instructions") if key in hello}
+    kept = {key: value for key, value in hello.items() if key not in ("protocolVersion", "serverInfo")}
     result: Json = {"supportedVersions": list(MODERN_PROTOCOL_VERSIONS)} | kept
     return bridged("server/discover", result, to_modern=True, from_modern=False, server_info=server_info_of(hello))

@@ -4,6 +4,7 @@ A client of the supervisor's public surface. Raw where client and server speak o
 as it came. Bridged where they do not: see `eras` for results, and `held` for questions in the middle of a call.
 """
 
+import math
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
@@ -27,6 +28,7 @@ from mcp_nursery.actors.errors import (
     UnknownResource,
     UnknownServer,
 )
+from mcp_nursery.actors.jsonrpc.relays import ASKED
 from mcp_nursery.actors.nurseries import open_bare_nursery
 
 from ..callbacks import Callbacks
@@ -36,7 +38,17 @@ from ..supervisor import Supervisor
 from ..tools.error_content import error_content
 from .catalogues import All, One, Place, View, hello_of
 from .downstream import Incoming, Listener, Session
-from .eras import Json, bridged, discovered, envelope, initialized, is_modern, server_info_of, speaks_modern
+from .eras import (
+    Json,
+    bridged,
+    discovered,
+    envelope,
+    initialized,
+    is_modern,
+    server_info_of,
+    speaks_modern,
+    without_hop,
+)
 from .held import HOLD, HeldCall, HeldCalls, bare
 
 SUBSCRIPTION: Final = "io.modelcontextprotocol/subscriptionId"
@@ -72,7 +84,8 @@ class Gateway:
         self._held = HeldCalls(nursery, hold)
         self._sessions: set[Session] = set()
         self._listeners: set[Listener] = set()
-        self._changed: dict[tuple[str, str], set[str]] = {}
+        self._changed: dict[tuple[str, str], dict[str, float]] = {}
+        """When a list of which servers has changed, which is still to be told."""
         self._news = trio.Event()
         self._all = All(supervisor)
         self._under_way = 0
@@ -100,6 +113,7 @@ class Gateway:
 
     def enter(self, session: Session) -> None:
         """A client of the handshake era is there: it is told of changes."""
+        session.since = trio.current_time()
         self._sessions.add(session)
 
     def leave(self, session: Session) -> None:
@@ -218,11 +232,15 @@ class Gateway:
         raise MCPError(INTERNAL_ERROR, f"the server still asks for input after {MAX_ROUNDS} rounds")
 
     async def _request(self, incoming: Incoming, server: str, params: Json, **hears: Any) -> Json:
+        if speaks_modern(self.supervisor.hello(server) or {}):
+            meta = envelope(incoming.meta, incoming.capabilities, incoming.info, incoming.wanted_level)
+        else:
+            meta = without_hop(incoming.meta)
         relayed = await self.supervisor.request(
             server,
             incoming.method,
             params,
-            meta=envelope(incoming.meta, incoming.capabilities, incoming.info, incoming.wanted_level),
+            meta=meta,
             principal=incoming.principal or object(),
             **hears,
         )
@@ -296,17 +314,17 @@ class Gateway:
             async for event in events:
                 match event:
                     case ToolsChanged() | PromptsChanged() | ResourcesChanged():
-                        self._note(_CHANGES[type(event)], event.server)
+                        self._note(_CHANGES[type(event)], event.server, event.at)
                     case Lagged():  # nobody knows which
                         for change in _CHANGES.values():
                             for status in self.supervisor.status():
-                                self._note(change, status.name)
+                                self._note(change, status.name, trio.current_time())
                     case _:
                         pass
             nursery.cancel_scope.cancel()
 
-    def _note(self, change: tuple[str, str], server: str) -> None:
-        self._changed.setdefault(change, set()).add(server)
+    def _note(self, change: tuple[str, str], server: str, at: float) -> None:
+        self._changed.setdefault(change, {})[server] = at
         self._news.set()
 
     async def _tell_changes(self) -> None:
@@ -316,11 +334,16 @@ class Gateway:
             changed, self._changed, self._news = self._changed, {}, trio.Event()
             for (method, wanted), servers in changed.items():
                 for session in self._sessions:
-                    if session.server is None or session.server in servers:
+                    if _latest(servers, session.server) > session.since:
                         session.tell(method, None)
                 for listener in self._listeners:
-                    if wanted in listener.wanted and (listener.server is None or listener.server in servers):
+                    if wanted in listener.wanted and _latest(servers, listener.server) > listener.since:
                         listener.note(method, {})
+
+
+def _latest(changed: Mapping[str, float], server: str | None) -> float:
+    """When this server's list has changed, or the latest of all."""
+    return max(changed.values()) if server is None else changed.get(server, -math.inf)
 
 
 @asynccontextmanager
@@ -366,7 +389,8 @@ def _check(incoming: Incoming, protocol_version: str) -> None:
 async def _ask(incoming: Incoming, key: str, method: str, params: Mapping[str, Any] | None) -> Json:
     """A question of an older server to an older client: a request on the stream of its call."""
     del key
-    incoming.check_can_answer(method)
+    if method in ASKED:  # what the protocol does not know the client answers for itself
+        incoming.check_can_answer(method)
     assert incoming.ask is not None  # or this is not handed on
     return await incoming.ask(method, params)
 

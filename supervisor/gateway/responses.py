@@ -20,6 +20,8 @@ _EVENTS: Final = (
     (b"cache-control", b"no-cache, no-transform"),
     (b"x-accel-buffering", b"no"),
 )
+_LINE_ENDS: Final = ((b"\xe2\x80\xa8", rb"\u2028"), (b"\xe2\x80\xa9", rb"\u2029"), (b"\xc2\x85", rb"\u0085"))
+"""What many clients take for the end of a line, wrongly, and its JSON."""
 _JSON: Final = (b"content-type", b"application/json")
 
 
@@ -97,4 +99,6 @@ class Response:
 
 
 def _event(frame: bytes) -> bytes:
+    for character, escape in _LINE_ENDS:
+        frame = frame.replace(character, escape)
     return b"event: message\r\ndata: " + frame + b"\r\n\r\n"

@@ -5,7 +5,8 @@ Usage: stdio_scripted.py VERSION SCRIPT LOG
 SCRIPT is a JSON file: `{"pages": [tools, ...], "calls": {tool: [step, ...]}}`. A page is one answer to `tools/list`;
 each but the first is asked for with the cursor of its place in CURSORS. A step is a line to write, in which `$ID` and
 `$TOKEN` stand for the call's id and progress token; or `{"await": METHOD}`, which holds the rest back until such a
-notification was read, or with METHOD null until an answer of the client's was.
+notification was read, or with METHOD null until an answer of the client's was. A script may also have `"answers":
+{method: [step, ...]}`, for requests and notifications of that method, in place of what is answered otherwise.
 
 The tool `mark` is answered once all steps are done, and is written down as `null` when it is: what stands between two
 of them in LOG is what the client sent for what was asked in between.
@@ -39,6 +40,10 @@ class Server:
             self.note(line)
         if method is None or call is None:
             self.heard(method)
+        if method in self.script.get("answers", {}):
+            self.held += [(step, message) for step in self.script["answers"][method]]
+        elif method is None or call is None:
+            pass
         elif method == "tools/call":
             self.held += [(step, message) for step in self.script["calls"].get(params["name"], [])]
         else:
@@ -52,8 +57,8 @@ class Server:
     def go_on(self):
         while self.held and isinstance(self.held[0][0], str):
             step, call = self.held.pop(0)
-            token = call["params"].get("_meta", {}).get("progressToken")
-            say(step.replace("$ID", json.dumps(call["id"])).replace("$TOKEN", json.dumps(token)))
+            token = call.get("params", {}).get("_meta", {}).get("progressToken")
+            say(step.replace("$ID", json.dumps(call.get("id"))).replace("$TOKEN", json.dumps(token)))
         while self.marks and not self.held:
             self.note("null\n")
             result = {"content": [], **({"resultType": "complete"} if MODERN else {})}

@@ -1,0 +1,143 @@
+"""Clients that write and read raw JSON-RPC, over standard streams and over HTTP: what comes is kept as it came."""
+
+import json
+import subprocess
+from contextlib import asynccontextmanager
+from decimal import Decimal
+
+import httpx2
+import trio
+
+OLD, NEW = "2025-11-25", "2026-07-28"
+
+
+def exact(text):
+    """A JSON text as a value in which no number has lost a digit."""
+    return json.loads(text, parse_float=Decimal, parse_int=Decimal, parse_constant=lambda name: f"<{name}>")
+
+
+class StdioClient:
+    """A client of a process. `heard` is every frame, as text."""
+
+    def __init__(self, process):
+        self._process = process
+        self._rest = b""
+        self.heard = []
+        self._news = trio.lowlevel.ParkingLot()
+
+    async def run(self):
+        while chunk := await self._process.stdout.receive_some(1 << 16):
+            *lines, self._rest = (self._rest + chunk).split(b"\n")
+            self.heard += [line.decode() for line in lines]
+            self._news.unpark_all()
+
+    async def send(self, *frames):
+        await self._process.stdin.send_all(b"".join(frame.encode() + b"\n" for frame in frames))
+
+    async def until(self, condition, since=0):
+        """Wait until a frame fits."""
+        while not any(condition(json.loads(frame)) for frame in self.heard[since:]):
+            since = len(self.heard)
+            await self._news.park()
+
+    async def ask(self, frame, on_frame=None):
+        """Send a request; all that comes until its answer, as text. `on_frame` is called with each."""
+        number, seen, frames = json.loads(frame)["id"], len(self.heard), []
+        await self.send(frame)
+        while True:
+            for text in self.heard[seen:]:
+                seen += 1
+                frames.append(text)
+                message = json.loads(text)
+                if message.get("id") == number and "method" not in message:
+                    return frames
+                if on_frame is not None:
+                    await on_frame(text)
+            if seen == len(self.heard):
+                await self._news.park()
+
+    def close(self):
+        self._process.stdin.close()
+
+
+@asynccontextmanager
+async def stdio_client(command, **options):
+    """A client of what this command starts. It has ended when the block is left."""
+    async with trio.open_nursery() as nursery:
+        run = trio.run_process
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "check": False, **options}
+        process = await nursery.start(lambda task_status: run(command, **pipes, task_status=task_status))
+        client = StdioClient(process)
+        nursery.start_soon(client.run)
+        try:
+            yield client
+        finally:
+            await process.stdin.aclose()
+
+
+class HttpClient:
+    """A client of an endpoint. `unasked` are the frames of its stream of news, as text."""
+
+    def __init__(self, http, url, version):
+        self._http = http
+        self._url = url
+        self._version = version
+        self.session = None
+        self.unasked = []
+        self._news = trio.lowlevel.ParkingLot()
+
+    def _headers(self, frame):
+        message = json.loads(frame)
+        headers = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
+        if self.session is not None:
+            headers["mcp-session-id"] = self.session
+        if message.get("method") != "initialize":
+            headers["mcp-protocol-version"] = self._version
+        if self._version == NEW and "method" in message:
+            headers["mcp-method"] = message["method"]
+            params = message.get("params", {})
+            name = params.get("name") or params.get("uri")
+            headers |= {"mcp-name": name} if name else {}
+        return headers
+
+    async def ask(self, frame, on_frame=None):
+        """Send a request; all that comes in its response, as text. `on_frame` is called with each."""
+        heard = []
+        async with self._http.stream("POST", self._url, content=frame.encode(), headers=self._headers(frame)) as said:
+            self.session = said.headers.get("mcp-session-id", self.session)
+            if said.headers["content-type"] == "application/json":
+                return [(await said.aread()).decode()]
+            async for line in said.aiter_lines():
+                if line.startswith("data: "):
+                    heard.append(line.removeprefix("data: "))
+                    if on_frame is not None:
+                        await on_frame(heard[-1])
+        return heard
+
+    async def send(self, *frames):
+        for frame in frames:
+            said = await self._http.post(self._url, content=frame.encode(), headers=self._headers(frame))
+            assert said.status_code == 202, (said.status_code, said.text)
+
+    async def listen(self, task_status=trio.TASK_STATUS_IGNORED):
+        """Read the stream of news."""
+        headers = {"accept": "text/event-stream", "mcp-session-id": self.session, "mcp-protocol-version": OLD}
+        async with self._http.stream("GET", self._url, headers=headers) as said:
+            assert said.status_code == 200
+            task_status.started()
+            async for line in said.aiter_lines():
+                if line.startswith("data: "):
+                    self.unasked.append(line.removeprefix("data: "))
+                    self._news.unpark_all()
+
+    async def until(self, condition):
+        """Wait until a frame of the stream of news fits."""
+        while not any(condition(json.loads(frame)) for frame in self.unasked):
+            await self._news.park()
+
+
+@asynccontextmanager
+async def http_client(url, version):
+    """A client of this endpoint."""
+    async with httpx2.AsyncClient(timeout=60) as http:
+        yield HttpClient(http, url, version)
