@@ -98,7 +98,7 @@ class ServerStatistics:
     last_refresh: float | None
     """Seconds since it listed its tools last; None if it never did."""
     by_tool: Mapping[str, ToolStatistics]
-    """Tools that were called, by the server's own names: the first thousand."""
+    """Tools that were called, by the server's own names: the first thousand. Empty if they were not asked for."""
 
 
 @frozen
@@ -183,21 +183,26 @@ class ServerTally:
         """Its calls."""
         return CallCounts(self.in_flight, self.done, self.failed)
 
-    @property
-    def tallies(self) -> list[Tally]:
+    def total(self) -> Tally:
         """Of all its calls that have their outcome."""
-        return [*self.tools.values(), self.others]
+        total = Tally()
+        for each in (*self.tools.values(), self.others):
+            if each.failures:
+                total.failures.update(each.failures)
+            for bucket, count in each.buckets.items():
+                total.buckets[bucket] = total.buckets.get(bucket, 0) + count
+        return total
 
-    def statistics(self, *, tools: int, now: float) -> ServerStatistics:
-        """As a user reads it, with so many tools that have a public name."""
+    def statistics(self, total: Tally, *, tools: int, now: float, by_tool: bool) -> ServerStatistics:
+        """As a user reads it, with so many tools that have a public name, and perhaps the figures of each."""
         return ServerStatistics(
             calls=self.counts,
-            failures=failure_counts(self.tallies),
-            latency=latency_of(self.tallies),
+            failures=failure_counts([total]),
+            latency=latency_of([total]),
             restarts=self.restarts,
             tools=tools,
             last_refresh=None if self.listed_at is None else now - self.listed_at,
-            by_tool={name: tally.statistics() for name, tally in sorted(self.tools.items())},
+            by_tool={name: tally.statistics() for name, tally in sorted(self.tools.items())} if by_tool else {},
         )
 
 
@@ -212,12 +217,13 @@ def failure_counts(tallies: Iterable[Tally]) -> tuple[FailureCount, ...]:
 
 def latency_of(tallies: Iterable[Tally]) -> Latency | None:
     """All their results, by how long they took."""
-    buckets: Counter[int] = Counter()
+    buckets: dict[int, int] = {}
     for tally in tallies:
-        buckets.update(tally.buckets)
+        for bucket, count in tally.buckets.items():
+            buckets[bucket] = buckets.get(bucket, 0) + count
     if not buckets:
         return None
-    ordered, total = sorted(buckets.items()), buckets.total()
+    ordered, total = sorted(buckets.items()), sum(buckets.values())
     return Latency(*(_percentile(ordered, total * hundredths / 100) for hundredths in (50, 95, 99)))
 
 
@@ -236,6 +242,7 @@ def statistics_of(
     connected: int,
     router: "MailboxStatistics",
     now: float,
+    by_tool: bool,
 ) -> SupervisorStatistics:
     """All that a user reads.
 
@@ -245,9 +252,13 @@ def statistics_of(
         connected: How many servers are.
         router: Its mailbox.
         now: The time on Trio's clock.
+        by_tool: Whether the figures of each tool are among them.
     """
-    by_server = {name: tally.statistics(tools=len(tools[name]), now=now) for name, tally in tallies.items()}
-    of_calls = [tally for one in tallies.values() for tally in one.tallies]
+    totals = {name: tally.total() for name, tally in tallies.items()}
+    by_server = {
+        name: tally.statistics(totals[name], tools=len(tools[name]), now=now, by_tool=by_tool)
+        for name, tally in tallies.items()
+    }
     listed_at = [one.listed_at for one in tallies.values() if one.listed_at is not None]
     return SupervisorStatistics(
         servers=len(by_server),
@@ -259,8 +270,8 @@ def statistics_of(
             done=sum(one.done for one in tallies.values()),
             failed=sum(one.failed for one in tallies.values()),
         ),
-        failures=failure_counts(of_calls),
-        latency=latency_of(of_calls),
+        failures=failure_counts(totals.values()),
+        latency=latency_of(totals.values()),
         restarts=sum(one.restarts for one in tallies.values()),
         last_refresh=now - max(listed_at) if listed_at else None,
         router=router,

@@ -178,7 +178,8 @@ class Screen:
         return Text("  ".join(map(safe_line, parts)), style="reverse")
 
     def _table(self, servers: Sequence[ServerStatus], width: int) -> list[Text]:
-        marks = [False, *(status.name == self.selected for status in servers)]
+        selected = self.selected
+        marks = [False, *(status.name == selected for status in servers)]
         return [
             Text.assemble("> " if marked else "  ", line, style="bold" if marked else "")
             for marked, line in zip(marks, table_lines(servers, width - _MARGIN, self.medians), strict=True)

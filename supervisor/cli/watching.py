@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, redirect_stderr
 from functools import partial
+from itertools import count
 from typing import Final, Protocol
 
 import trio
@@ -28,8 +29,8 @@ REDRAW: Final = 0.25
 """Seconds between two looks at the servers: a countdown in tenths stays readable."""
 _SHORTEST: Final = 0.03
 """Seconds between two drawings, however much happens."""
-_TOOLS: Final = 2.0
-"""Seconds between two looks at a server's tools."""
+_SELDOM: Final = 2.0
+"""Seconds between two looks at a server's tools, and at how long calls take: it is longer to find out."""
 
 
 class Host(Protocol):
@@ -43,8 +44,8 @@ class Host(Protocol):
         """The p50 of each server's calls, in seconds, of those that have any."""
         ...
 
-    async def tools(self) -> Sequence[ToolSummary]:
-        """The catalogue now."""
+    async def tools(self, server: str) -> Sequence[ToolSummary]:
+        """A server's part of the catalogue now."""
         ...
 
     def events(self) -> AbstractAsyncContextManager[AsyncIterable[Event]]:
@@ -80,12 +81,12 @@ class OwnHost:
 
     async def medians(self) -> Mapping[str, float]:
         """See `Host`."""
-        seen = self._supervisor.statistics().by_server.items()
+        seen = self._supervisor.statistics(by_tool=False).by_server.items()
         return {name: one.latency.p50 for name, one in seen if one.latency is not None}
 
-    async def tools(self) -> Sequence[ToolSummary]:
+    async def tools(self, server: str) -> Sequence[ToolSummary]:
         """See `Host`."""
-        return [ToolSummary.of(tool) for tool in self._supervisor.tools]
+        return [ToolSummary.of(tool) for tool in self._supervisor.tools if tool.server == server]
 
     def events(self) -> AbstractAsyncContextManager[AsyncIterable[Event]]:
         """See `Host`."""
@@ -188,8 +189,10 @@ class Viewer:
     # -- what the host says -------------------------------------------------------------------------------------------
 
     async def _follow_status(self) -> None:
-        while True:
-            self.screen.statuses, self.screen.medians = await self.host.status(), await self.host.medians()
+        for look in count():
+            self.screen.statuses = await self.host.status()
+            if look % round(_SELDOM / REDRAW) == 0:
+                self.screen.medians = await self.host.medians()
             self._touch()
             await trio.sleep(REDRAW)
 
@@ -225,9 +228,9 @@ class Viewer:
 
     async def _follow_tools(self, server: str) -> None:
         while True:
-            self.screen.set_tools([tool for tool in await self.host.tools() if tool.server == server])
+            self.screen.set_tools(await self.host.tools(server))
             self._touch()
-            await trio.sleep(_TOOLS)
+            await trio.sleep(_SELDOM)
 
     async def _follow_stderr(self, server: str) -> None:
         async with self.host.stderr(server, follow=True) as lines:

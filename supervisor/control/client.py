@@ -41,17 +41,17 @@ class ControlClient:
         """Where every server stands now."""
         return tuple(protocol.value_of(ServerStatus, each) for each in await self._ask("status"))
 
-    async def tools(self) -> tuple[ToolSummary, ...]:
-        """The catalogue now."""
-        return tuple(protocol.value_of(ToolSummary, each) for each in await self._ask("tools"))
+    async def tools(self, server: str) -> tuple[ToolSummary, ...]:
+        """A server's part of the catalogue now."""
+        return tuple(protocol.value_of(ToolSummary, each) for each in await self._ask("tools", server=server))
 
-    async def statistics(self) -> dict[str, Any]:
+    async def statistics(self, *, by_tool: bool = True) -> dict[str, Any]:
         """Figures, as JSON: the fields of `Supervisor.statistics`."""
-        return cast("dict[str, Any]", await self._ask("statistics"))
+        return cast("dict[str, Any]", await self._ask("statistics", by_tool=by_tool))
 
     async def medians(self) -> dict[str, float]:
         """The p50 of each server's calls, in seconds, of those that have any."""
-        seen = (await self.statistics())["by_server"].items()
+        seen = (await self.statistics(by_tool=False))["by_server"].items()
         return {name: one["latency"]["p50"] for name, one in seen if one["latency"] is not None}
 
     async def reconnect(self, server: str) -> None:

@@ -27,6 +27,8 @@ LONGEST_REQUEST: Final = 64 << 10
 """Bytes of a message to a host."""
 LONGEST_ANSWER: Final = 16 << 20
 """Bytes of a message of a host."""
+LONGEST_DESCRIPTION: Final = 2000
+"""Characters of a tool's description in a list."""
 PATIENCE: Final = 10.0
 """Seconds that either end may take to write a message it has begun, or to read one; and that a client may say nothing
 before its first request, or between two."""
@@ -72,7 +74,7 @@ class ToolSummary:
     tool: str
     """The server's own name of it."""
     description: str
-    """What the server says it does."""
+    """What the server says it does: the beginning of it."""
     available: bool
     """Whether its server was connected."""
     requires_approval: bool
@@ -87,7 +89,7 @@ class ToolSummary:
             name=tool.name,
             server=tool.server,
             tool=tool.tool,
-            description=tool.full_description,
+            description=tool.full_description[:LONGEST_DESCRIPTION],
             available=tool.available,
             requires_approval=tool.requires_approval,
             changed=tool.change is not None,

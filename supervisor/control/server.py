@@ -57,8 +57,12 @@ async def serve_control(supervisor: Supervisor, *, task_status: trio.TaskStatus[
     Raises:
         ConfigError: Before it is started: there can be no socket.
     """
+    try:
+        folder = os.getcwd()
+    except FileNotFoundError:
+        folder = "a folder that was removed"
     with listening() as listener:
-        info = HostInfo(listener.name, os.path.basename(sys.argv[0]), os.getcwd(), (), version("mcp-nursery"))
+        info = HostInfo(listener.name, os.path.basename(sys.argv[0]), folder, (), version("mcp-nursery"))
         task_status.started()
         await ControlServer(supervisor, info).serve(listener)
 
@@ -201,12 +205,13 @@ async def _status(server: ControlServer, _params: Params) -> bytes:
     return await _array(server.supervisor.status())
 
 
-async def _tools(server: ControlServer, _params: Params) -> bytes:
-    return await _array(map(ToolSummary.of, server.supervisor.tools))
+async def _tools(server: ControlServer, params: Params) -> bytes:
+    name = _name(params)
+    return await _array(ToolSummary.of(tool) for tool in server.supervisor.tools if tool.server == name)
 
 
-async def _statistics(server: ControlServer, _params: Params) -> bytes:
-    return protocol.encoded(asdict(server.supervisor.statistics()))
+async def _statistics(server: ControlServer, params: Params) -> bytes:
+    return protocol.encoded(asdict(server.supervisor.statistics(by_tool=_truth(params, "by_tool"))))
 
 
 async def _reconnect(server: ControlServer, params: Params) -> bytes:

@@ -59,6 +59,7 @@ ARGUMENTS = {
     ("Supervisor.list_prompts", "refresh"): [("no", TRUTH)],
     ("Supervisor.read_resource", "refresh"): [("no", TRUTH)],
     ("Supervisor.as_toolset", "search"): [("no", TRUTH)],
+    ("Supervisor.statistics", "by_tool"): [("no", TRUTH)],
     ("Supervisor.reload", "restart"): [("no", "True, False or names of servers")],
     ("Supervisor.reload", "drain"): [(-1, SECONDS)],
     ("Supervisor.stop_server", "drain"): [(math.nan, SECONDS)],

@@ -4,6 +4,7 @@ from functools import partial
 
 import pytest
 import trio
+from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -87,6 +88,15 @@ async def test_every_figure(autojump_clock):
         down = seen.by_server["down"]
         assert (down.tools, down.last_refresh, down.latency) == (0, None, None)
         assert down.calls == CallCounts()  # of a tool that nobody knows
+
+
+async def test_without_those_of_each_tool(autojump_clock):
+    async with open_supervisor([spec(lab()), spec(lab(), "other")]) as supervisor:
+        await call(supervisor, "nap", {"for": 1})
+        await call(supervisor, "refuse")
+        whole, without = supervisor.statistics(), supervisor.statistics(by_tool=False)
+        assert without.by_server["lab"] == evolve(whole.by_server["lab"], by_tool={})
+        assert evolve(without, by_server=whole.by_server) == whole
 
 
 async def test_restarts_and_refreshes(autojump_clock):

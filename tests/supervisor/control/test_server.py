@@ -38,10 +38,14 @@ from mcp_nursery.supervisor.status import Challenge, ServerStatus
 from mcp_nursery.supervisor.testing import Life, ScriptedServer
 
 from ..cli.test_lines import status
-from ..specs import spec
+from ..specs import nothing, spec
 
 ME = str(os.getpid())
 ONCE = RestartPolicy(delays=())
+
+
+def worker():
+    return ScriptedServer(tools={"work": nothing})
 
 
 @asynccontextmanager
@@ -87,11 +91,33 @@ async def test_what_is_shown_is_what_the_supervisor_shows():
         said, shown = await client.status(), supervisor.status()
         assert [evolve(one, uptime=None) for one in said] == [evolve(one, uptime=None) for one in shown]
         assert said[1].error == "no such thing"
-        assert [(tool.name, tool.server, tool.tool, tool.available) for tool in await client.tools()] == [
+        assert [(tool.name, tool.server, tool.tool, tool.available) for tool in await client.tools("a")] == [
             (tool.name, tool.server, tool.tool, tool.available) for tool in supervisor.tools
         ]
+        assert await client.tools("nobody") == ()
         assert (await client.statistics())["servers"] == 2
+        assert await client.medians() == {}
         assert (await client.info()).servers == ("a", "b")
+
+
+async def test_what_a_server_says_at_length_hides_nothing(monkeypatch):
+    """Its descriptions take more than an answer may have."""
+    monkeypatch.setattr(server, "LONGEST_ANSWER", 10_000)
+    long = {"description": "x" * 9000}
+    tools = dict.fromkeys(("one", "two", "three"), nothing)
+    talker = ScriptedServer(tools=tools, declared=dict.fromkeys(tools, long))
+    async with controlled(spec(talker, "talker"), spec(worker(), "other")) as (supervisor, client):
+        await supervisor.list_tools()
+        assert [tool.tool for tool in await client.tools("other")] == ["work"]
+        assert {len(tool.description) for tool in await client.tools("talker")} == {protocol.LONGEST_DESCRIPTION}
+
+
+async def test_the_figures_of_tools_are_asked_for():
+    async with controlled(spec(worker(), "a")) as (supervisor, client):
+        await supervisor.call_tool("work", server="a")
+        assert list((await client.statistics())["by_server"]["a"]["by_tool"]) == ["work"]
+        assert (await client.statistics(by_tool=False))["by_server"]["a"]["by_tool"] == {}
+        assert list(await client.medians()) == ["a"]
 
 
 def test_statuses_and_events_come_back_as_they_were():
@@ -224,6 +250,15 @@ async def test_following_ends_with_the_server():
     async with controlled(spec(ScriptedServer())) as (supervisor, client), client.stderr("lab", follow=True) as lines:
         await supervisor.remove_server("lab")
         assert [line async for line in lines] == []
+
+
+async def test_a_host_whose_folder_was_removed(tmp_path, monkeypatch):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    async with controlled() as (_, client):
+        assert (await client.info()).folder == "a folder that was removed"
 
 
 async def test_without_control_there_is_no_socket():
