@@ -217,7 +217,8 @@ async def open_supervisor(
     check_setting("pins", pins, one_of(PinMode))
     check_setting("control", control, true_or_false)
     check_setting("docker", docker, one_of(Docker, optional=True))
-    specs, source = specs_of(config_or_specs), _source_of(config_or_specs, watch=watch)
+    source = _source_of(config_or_specs, watch=watch)
+    specs = specs_of(config_or_specs)
     await loaded()
     from .calls.approval import Approvals
     from .calls.host_tools import NAMES

@@ -6,8 +6,7 @@ are none: on network drives and in many containers.
 """
 
 import logging
-import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -17,6 +16,7 @@ from attrs import define, frozen
 from mcp_nursery.actors.errors import ConfigError, SupervisorClosed
 
 from .config.deferred import DeferredTransport
+from .config.discovery import Signature, signatures
 from .config.specs import ConfigSource
 from .spec import ServerSpec
 from .supervisor import Supervisor
@@ -31,9 +31,6 @@ VANISHED: Final = 1.0
 """The same where a file is not there any more: some editors remove it and write it anew."""
 _MOST_LOOKS: Final = 20
 """Looks until that: who writes without end is read all the same."""
-
-Signature = tuple[int, ...] | None
-"""What tells a file from what it was before; None if it is not there."""
 
 
 async def reload_or_log(supervisor: Supervisor, restart: Sequence[str] = ()) -> None:
@@ -70,7 +67,7 @@ class ConfigWatch:
 
     async def run(self) -> None:
         """Watch, until cancelled."""
-        seen = await self._look()
+        seen = _Look(self._source.before, (await self._look()).env_files)
         while True:
             await trio.sleep(INTERVAL)
             now = await self._look()
@@ -105,17 +102,5 @@ class ConfigWatch:
         """In a thread: a network drive may take its time."""
         env_files = self._env_files().values()
         return await trio.to_thread.run_sync(
-            lambda: _Look(_signatures(self._source.files()), _signatures(env_files)), abandon_on_cancel=True
+            lambda: _Look(signatures(self._source.files()), signatures(env_files)), abandon_on_cancel=True
         )
-
-
-def _signatures(paths: Iterable[str]) -> Mapping[str, Signature]:
-    return {path: _signature(path) for path in paths}
-
-
-def _signature(path: str) -> Signature:
-    try:
-        found = os.stat(path)
-    except (OSError, ValueError):
-        return None
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns

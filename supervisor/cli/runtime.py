@@ -160,7 +160,7 @@ def found(options: Options) -> Config:
     if not options.trust:
         return config
     trusted = evolve(config, servers=tuple(evolve(spec, trust_request=None) for spec in config.servers))
-    return trusted.read_by(partial(found, options), config.locate or tuple)
+    return trusted.read_by(partial(found, options), config.locate or tuple, config.before)
 
 
 def _read(options: Options) -> Config:

@@ -6,7 +6,7 @@ Above a shared folder anybody can put a file, and every command below would read
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePath
 
 from attrs import frozen
@@ -40,6 +40,23 @@ class Origin:
     """`${workspaceFolder}`: the folder of a project's file; None for the host's working directory."""
     root: str = "mcpServers"
     """The file's key under which the entry stands."""
+
+
+Signature = tuple[int, ...] | None
+"""What tells a file from what it was before; None if it is not there."""
+
+
+def signatures(paths: Iterable[str]) -> Mapping[str, Signature]:
+    """Those of these files now."""
+    return {path: _signature(path) for path in paths}
+
+
+def _signature(path: str) -> Signature:
+    try:
+        found = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 def absolute(path: str | os.PathLike[str]) -> Path:

@@ -16,7 +16,17 @@ from mcp_nursery.supervisor.spec import ServerSpec
 
 from .deferred import DeferredTransport
 from .dialects import entries_of, recognise
-from .discovery import SETTINGS, Origin, absolute, as_project, problem_with_owner, project_files, user_files
+from .discovery import (
+    SETTINGS,
+    Origin,
+    Signature,
+    absolute,
+    as_project,
+    problem_with_owner,
+    project_files,
+    signatures,
+    user_files,
+)
 from .document import PROJECT_LIMIT, read_document
 from .entry import NAMELESS, Entry, read_entry
 from .variables import how_to_pass_on
@@ -48,11 +58,17 @@ class Config:
     locate: Callable[[], Sequence[str]] | None = field(default=None, init=False, eq=False, repr=False)
     """The files that `reread` would read now, whether they are there or not; None where there is no `reread`."""
 
-    def read_by(self, reread: "Callable[[], Config]", locate: Callable[[], Sequence[str]]) -> "Config":
+    before: Mapping[str, Signature] = field(factory=dict[str, Signature], init=False, eq=False, repr=False)
+    """Those files as they were before they were read."""
+
+    def read_by(
+        self, reread: "Callable[[], Config]", locate: Callable[[], Sequence[str]], before: Mapping[str, Signature]
+    ) -> "Config":
         """The same, which is read again in this way."""
         config = evolve(self)
         object.__setattr__(config, "reread", reread)
         object.__setattr__(config, "locate", locate)
+        object.__setattr__(config, "before", before)
         return config
 
 
@@ -92,10 +108,11 @@ def load_config(
         ConfigError: A file that cannot be read, is neither a JSON object nor TOML, says a key twice or has no servers.
     """
     by_code = tuple(specs)
-    read = [read_file(Origin(os.fspath(file)), inputs=inputs) for file in files]
-    again = partial(load_config, *files, specs=by_code, inputs=inputs, keep=keep)
     paths = tuple(os.fspath(file) for file in files)
-    return _logged(_config(read, by_code, keep)).read_by(again, lambda: paths)
+    before = signatures(paths)
+    read = [read_file(Origin(path), inputs=inputs) for path in paths]
+    again = partial(load_config, *files, specs=by_code, inputs=inputs, keep=keep)
+    return _logged(_config(read, by_code, keep)).read_by(again, lambda: paths, before)
 
 
 def discover_config(
@@ -137,12 +154,13 @@ def discover_config(
         return origins + (user_files(hosts=hosts) if user else []), unfound
 
     origins, unfound = locate()
+    before = signatures(origin.file for origin in origins)
     by_code = tuple(specs)
     files, errors = read_found(origins, inputs=inputs)
     found = {"project": project, "user": user, "hosts": hosts}
     again = partial(discover_config, folder, **found, specs=by_code, inputs=inputs, keep=keep)
     return _logged(evolve(_config(files, by_code, keep), errors=unfound + errors)).read_by(
-        again, lambda: [origin.file for origin in locate()[0]]
+        again, lambda: [origin.file for origin in locate()[0]], before
     )
 
 

@@ -1,15 +1,17 @@
 """The servers a host gives, in whatever shape it has them: specs, a configuration, or the file that holds one."""
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+import stat
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TypeAlias, cast
 
-from attrs import define
+from attrs import Factory, define, field
 
 from mcp_nursery.actors.errors import ConfigError
 
 from ..spec import ServerSpec
+from .discovery import Signature, signatures
 from .loader import Config, load_config
 
 Given: TypeAlias = Config | ServerSpec | Iterable[ServerSpec] | str | os.PathLike[str]
@@ -54,6 +56,11 @@ class ConfigSource:
     given: Given
     besides: Sequence[ServerSpec] = ()
     """Servers that go with those, whatever is read, unless their names or transports are taken."""
+    before: Mapping[str, Signature] = field(default=Factory(lambda self: self._before(), takes_self=True), init=False)
+    """The files as they were before they were read the first time."""
+
+    def _before(self) -> Mapping[str, Signature]:
+        return self.given.before if isinstance(self.given, Config) else signatures(self.files())
 
     def with_besides(self, specs: Sequence[ServerSpec]) -> Sequence[ServerSpec]:
         """All servers, where these were found."""
@@ -62,8 +69,15 @@ class ConfigSource:
     def reader(self) -> Callable[[], Config] | None:
         """What reads the files again; None if servers were given in another way."""
         if isinstance(self.given, str | os.PathLike):
-            return partial(load_config, self.given)
-        return self.given.reread if isinstance(self.given, Config) else None
+            return partial(self._again, partial(load_config, self.given))
+        reread = self.given.reread if isinstance(self.given, Config) else None
+        return None if reread is None else partial(self._again, reread)
+
+    def _again(self, read: Callable[[], Config]) -> Config:
+        for file in self.files():
+            if _is_stream(file):
+                raise ConfigError("a pipe or the like, which cannot be read again", file=file)
+        return read()
 
     def files(self) -> Sequence[str]:
         """The files that would be read now, whether they are there or not."""
@@ -71,6 +85,15 @@ class ConfigSource:
             return (os.fspath(self.given),)
         locate = self.given.locate if isinstance(self.given, Config) else None
         return () if locate is None else locate()
+
+
+def _is_stream(file: str) -> bool:
+    """Whether reading it may wait for who writes it."""
+    try:
+        mode = os.stat(file).st_mode
+    except (OSError, ValueError):
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
 def _described(value: object) -> str:

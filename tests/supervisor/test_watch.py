@@ -191,6 +191,38 @@ async def test_who_writes_without_end_is_read(file):
         nursery.cancel_scope.cancel()
 
 
+@pytest.mark.parametrize("given", [load_config, str])
+async def test_what_changes_after_it_was_read_is_a_change(file, given, monkeypatch):
+    """Between the reading and the first look; what is loaded in between takes its time."""
+
+    async def slowly():
+        file.write_text(entries("a", "b"))
+
+    monkeypatch.setattr("mcp_nursery.supervisor.opening.loaded", slowly)
+    with trio.fail_after(30):
+        async with open_supervisor(given(file), watch=True) as supervisor, supervisor.events() as events:
+            assert (await Watched(supervisor, events).told()).added == ("b",)
+
+
+async def test_files_that_come_after_the_project_was_looked_at(tmp_path):
+    (tmp_path / ".git").mkdir()
+    config = discover_config(tmp_path, user=False)
+    (tmp_path / ".mcp.json").write_text(entries("a"))
+    async with watching(config) as watched:
+        assert (await watched.told()).added == ("a",)
+
+
+async def test_a_pipe_is_not_waited_for(file):
+    """Nobody may ever write to it; and who waits for that lets no other reload begin."""
+    async with watching(file) as watched:
+        file.unlink()
+        os.mkfifo(file)
+        assert "cannot be read again" in (await watched.told()).error
+        file.unlink()
+        file.write_text(entries("b"))
+        assert (await watched.told()).added == ("b",)
+
+
 async def test_leaving_does_not_wait_for_it(file, monkeypatch):
     monkeypatch.setattr(watch, "INTERVAL", 3600)
     with trio.fail_after(5):
