@@ -108,6 +108,40 @@ class Supervisor:
         if server is not None and (snapshot := servers.snapshot(server).value).state in LEFT_BY_NOBODY:
             raise server_down(snapshot, now=trio.current_time())
 
+    async def find_tool(self, name: str, *, server: str | None = None) -> Tool:
+        """The tool that a call of this name would go to; waits for it as a call does, and starts what a call starts.
+
+        Args:
+            name: The public name; with `server`, that server's own name of the tool.
+            server: Whose tool it is.
+
+        Raises:
+            UnknownServer, UnknownTool: Nothing of that name, now that all first attempts are settled.
+            NotApproved: The tool is held back: see `open_supervisor(pins=…)`.
+            ServerDown: Its server is in a state in which a call does not wait.
+            SupervisorClosed: The block was left.
+        """
+        found = await Target(ToolCall(Call(name, server=server), self._servers)).find()
+        assert isinstance(found, Tool)  # as a call of a tool has it
+        return found
+
+    async def find_tools(self, query: str, *, server: str | None = None) -> tuple[Tool, ...]:
+        """The tools whose names, descriptions, hints and arguments fit these words, best first. What is known now is
+        searched: no server is asked.
+
+        Args:
+            query: Words for what a tool does, or its name.
+            server: Only this server's.
+
+        Raises:
+            ConfigError: The SQLite of this Python has no FTS5.
+            SupervisorClosed: The block was left.
+        """
+        self._search_tools.open()
+        known = {tool.name for tool in self.tools}
+        found = await self._search_tools.search(query)
+        return tuple(tool for tool in found if tool.name in known and server in (None, tool.server))
+
     def as_toolset(self, *, search: bool = False) -> Toolset:
         """The tools as the loop of a model's host uses them; follows every change of the catalogue.
 

@@ -9,8 +9,8 @@ from mcp_types import CallToolResult, Tool
 from ..jsonrpc.codec import decode
 from ..messages import CALL_TOOL
 from ..pieces import Steps
-from .output_schema import OutputSchema, SchemaViolation
 from .requests import BadResult, PreparedRequest
+from .schemas import OutputSchema, SchemaViolation
 
 HeaderMap = Mapping[tuple[str, ...], str]
 """Which arguments are repeated in headers of their own: their path, and the header's name."""

@@ -29,11 +29,11 @@ FOUND: Final = 5
 MOST_FOUND: Final = 20
 """Tools that are found at most."""
 
-_NOTHING = "no tool fits; try other words for what it does, or the name of a server"
+NOTHING: Final = "no tool fits; try other words for what it does, or the name of a server"
 _TOO_LONG = "too long to be shown"
 
-_CALLS = "Calls a tool that find_tools has found, by its name, with arguments as its input_schema says."
-_FIND_SCHEMA: Final[dict[str, Any]] = {
+CALLS: Final = "Calls a tool that find_tools has found, by its name, with arguments as its input_schema says."
+FIND_SCHEMA: Final[dict[str, Any]] = {
     "type": "object",
     "properties": {
         "query": {"type": "string", "description": "Words for what the tool does, or its name."},
@@ -46,7 +46,7 @@ _FIND_SCHEMA: Final[dict[str, Any]] = {
     },
     "required": ["query"],
 }
-_CALL_SCHEMA: Final[dict[str, Any]] = {
+CALL_SCHEMA: Final[dict[str, Any]] = {
     "type": "object",
     "properties": {
         "name": {"type": "string", "description": "The tool's name, as it was found."},
@@ -100,8 +100,8 @@ class SearchTools:
     def _of(self, catalogue: Catalogue) -> tuple[Tool, Tool]:
         servers = catalogue.parts.keys()
         if self._find is None or self._find[0] != servers:
-            self._find = servers, self._made(FIND_TOOLS, _finds(servers), _FIND_SCHEMA)
-        self._call = self._call or self._made(CALL_TOOL, _CALLS, _CALL_SCHEMA)
+            self._find = servers, self._made(FIND_TOOLS, finds(servers), FIND_SCHEMA)
+        self._call = self._call or self._made(CALL_TOOL, CALLS, CALL_SCHEMA)
         return self._find[1], self._call
 
     def _made(self, name: str, described: str, schema: dict[str, Any]) -> Tool:
@@ -121,6 +121,20 @@ class SearchTools:
         own = (tool for tool in self._of(self._servers.catalogue.value) if tool.name == name)
         return next(own, None) or self._all.find(name)
 
+    async def search(self, query: str) -> list[Tool]:
+        """What is known and fits these words, best first; no server is asked.
+
+        Raises:
+            SupervisorClosed: The block was left.
+        """
+        async with self._indexing:
+            await self._follow()
+            self._servers.check_open()
+            assert self._index is not None  # or nobody searches
+            known = {each.name: each for each in self._all.beside(self._servers.catalogue.value)}
+            names = self._index.find(query, len(known))
+        return [known[name] for name in names if name in known]
+
     async def _do_find(
         self,
         tool: Tool,
@@ -130,22 +144,11 @@ class SearchTools:
         on_progress: ProgressCallback | None,
         meta: Mapping[str, Any] | None,
     ) -> ToolResult:
-        """What is known is searched; no server is asked."""
+        """What is known is searched."""
         del timeout, on_progress, meta
-        given = _given(tool, arguments)
-        query, limit = given.get("query"), given.get("limit", FOUND)
-        if not isinstance(query, str) or not query.strip():
-            raise InvalidArguments("query must be a text", tool=tool.name)
-        if type(limit) is not int or not 1 <= limit <= MOST_FOUND:
-            raise InvalidArguments(f"limit must be an integer from 1 to {MOST_FOUND}", tool=tool.name)
+        query, limit = wanted(arguments)
         await trio.lowlevel.checkpoint()
-        async with self._indexing:
-            await self._follow()
-            self._servers.check_open()
-            assert self._index is not None  # or nobody has this tool
-            names = self._index.find(query, limit)
-        known = {each.name: each for each in self._all.beside(self._servers.catalogue.value)}
-        return host_result(tool, _shown(known[name] for name in names if name in known) or _NOTHING)
+        return host_result(tool, described((await self.search(query))[:limit]) or NOTHING)
 
     async def _follow(self) -> None:
         """Bring the index to where the catalogue is, in turns; while that changes, to where it was not long ago."""
@@ -166,16 +169,15 @@ class SearchTools:
         meta: Mapping[str, Any] | None,
     ) -> ToolResult:
         """The call of another tool, as if the model had called that."""
-        given = _given(tool, arguments)
-        name = given.get("name")
-        if not isinstance(name, str):
-            raise InvalidArguments("name must be a text", tool=tool.name)
+        del tool
+        name, given = chosen(arguments)
         self._servers.check_open()
         called = self._all.find(name)
-        return await called(given.get("arguments"), timeout=timeout, on_progress=on_progress, meta=meta)
+        return await called(given, timeout=timeout, on_progress=on_progress, meta=meta)
 
 
-def _finds(servers: Iterable[str]) -> str:
+def finds(servers: Iterable[str]) -> str:
+    """What the tool that finds tools of these servers says that it does."""
     names = ", ".join(sorted(map(clean_name, servers)))
     return (
         "Finds tools of MCP servers by words for what they do. Gives the best first, one JSON object a line: name, "
@@ -183,23 +185,51 @@ def _finds(servers: Iterable[str]) -> str:
     )
 
 
-def _given(tool: Tool, arguments: object) -> dict[str, Any]:
+def wanted(arguments: object) -> tuple[str, int]:
+    """Words to search for, and how many tools are to be found, out of the arguments of `find_tools`.
+
+    Raises:
+        InvalidArguments: They are not there.
+    """
+    given = _given(FIND_TOOLS, FIND_SCHEMA, arguments)
+    query, limit = given.get("query"), given.get("limit", FOUND)
+    if not isinstance(query, str) or not query.strip():
+        raise InvalidArguments("query must be a text", tool=FIND_TOOLS)
+    if type(limit) is not int or not 1 <= limit <= MOST_FOUND:
+        raise InvalidArguments(f"limit must be an integer from 1 to {MOST_FOUND}", tool=FIND_TOOLS)
+    return query, limit
+
+
+def chosen(arguments: object) -> tuple[str, Any]:
+    """The name of the tool to be called, and what it is given, out of the arguments of `call_tool`.
+
+    Raises:
+        InvalidArguments: They are not there.
+    """
+    given = _given(CALL_TOOL, CALL_SCHEMA, arguments)
+    name = given.get("name")
+    if not isinstance(name, str):
+        raise InvalidArguments("name must be a text", tool=CALL_TOOL)
+    return name, given.get("arguments")
+
+
+def _given(tool: str, schema: Mapping[str, Any], arguments: object) -> dict[str, Any]:
     """What is given; None counts as nothing.
 
     Raises:
         InvalidArguments: It is no object, or has what the tool does not know.
     """
     if not isinstance(arguments, Mapping | None):
-        raise InvalidArguments("the arguments must be a JSON object", tool=tool.name)
-    wanted = cast("Mapping[str, Any]", arguments or {})
-    known = cast("dict[str, Any]", tool.input_schema["properties"])
-    given = {name: value for name, value in wanted.items() if value is not None}
-    if unknown := [name for name in given if name not in known]:
-        raise InvalidArguments(f"there is no {str(unknown[0])!r:.80}: give {', '.join(known)}", tool=tool.name)
+        raise InvalidArguments("the arguments must be a JSON object", tool=tool)
+    given = {name: value for name, value in cast("Mapping[str, Any]", arguments or {}).items() if value is not None}
+    if unknown := [name for name in given if name not in schema["properties"]]:
+        raise InvalidArguments(
+            f"there is no {str(unknown[0])!r:.80}: give {', '.join(schema['properties'])}", tool=tool
+        )
     return given
 
 
-def _shown(tools: Iterable[Tool]) -> str:
+def described(tools: Iterable[Tool]) -> str:
     """The tools, one a line, in no more characters than a model is shown. What does not fit has no schema."""
     lines: list[str] = []
     room = MAX_RESULT_CHARS

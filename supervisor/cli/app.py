@@ -178,6 +178,10 @@ def serve(
         str | None,
         typer.Option(metavar="HOST:PORT", help="Serve over HTTP, at /mcp, and not on standard streams. Port 0: any."),
     ] = None,
+    search: Annotated[
+        bool,
+        typer.Option("--search", help="Show two tools, find_tools and call_tool, in place of all definitions."),
+    ] = False,
     hold: Annotated[
         float, typer.Option(metavar="SECONDS", help="What a call waits for its client to come back with answers.")
     ] = 300.0,
@@ -188,7 +192,9 @@ def serve(
     from .serve import Serving
     from .serve import serve as serve_servers
 
-    serving = Serving(tuple(command or ()), template=template, timeout=timeout, http=http, hold=hold, drain=drain)
+    serving = Serving(
+        tuple(command or ()), template=template, timeout=timeout, http=http, hold=hold, drain=drain, search=search
+    )
     options = _options(config, no_project=no_project, trust=trust, verbose=verbose)
     _execute(lambda options: serve_servers(options, serving), options)
 

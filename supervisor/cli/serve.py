@@ -42,6 +42,8 @@ class Serving:
     """Where to listen, as `HOST:PORT`; None: a client on standard streams."""
     hold: float = HOLD
     """Seconds that a call waits for its client to come back with answers."""
+    search: bool = False
+    """Whether clients see two tools, which find and call all others."""
     drain: float = 5.0
     """Seconds that calls under way may take after SIGTERM."""
 
@@ -71,7 +73,7 @@ def serve(options: Options, serving: Serving) -> int:
                 open_supervisor(
                     given, callbacks=gateway_callbacks(), template=serving.template, gate=GATE
                 ) as supervisor,
-                open_gateway(supervisor, hold=serving.hold) as gateway,
+                open_gateway(supervisor, hold=serving.hold, search=serving.search) as gateway,
             ):
                 if listening is None:
                     await serve_stdio(gateway, only, stop=stop.wait, drain=serving.drain)

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
+import trio
 from attrs import frozen
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS, METHOD_NOT_FOUND
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 
 INSTRUCTIONS: Final = 16_000
 """Characters of all servers' instructions that a client is told."""
+
+SETTLE: Final = 5.0
+"""Seconds that a search waits at most for servers that were never connected."""
 
 R = TypeVar("R", Resource, ResourceTemplate)
 
@@ -76,6 +80,22 @@ class View(ABC):
         """
 
     @abstractmethod
+    async def tool(self, name: str) -> Tool:
+        """The tool that the client calls so.
+
+        Raises:
+            NurseryError: There is none, or it cannot be used now.
+        """
+
+    @abstractmethod
+    async def settle(self) -> None:
+        """Wait until what there is to be listed is known, within bounds.
+
+        Raises:
+            NurseryError: There is nothing, and why.
+        """
+
+    @abstractmethod
     def input_schema(self, name: object) -> Mapping[str, Any] | None:
         """What the tool of this name takes, if that is known."""
 
@@ -108,6 +128,15 @@ class One(View):
     async def place(self, incoming: Incoming) -> Place | None:
         """That server, for any request."""
         return Place(self.server, incoming.params)
+
+    async def tool(self, name: str) -> Tool:
+        """By the server's own name."""
+        return await self.supervisor.find_tool(name, server=self.server)
+
+    async def settle(self) -> None:
+        """Have the server started, if nothing is known of it."""
+        if not any(tool.server == self.server for tool in self.supervisor.tools):
+            await self.supervisor.request(self.server, "tools/list")
 
     def input_schema(self, name: object) -> Mapping[str, Any] | None:
         """By the server's own name."""
@@ -157,7 +186,7 @@ class All(View):
         params = incoming.params
         match incoming.method:
             case "tools/call":
-                tool = await self._tool(params["name"])
+                tool = await self._called(params["name"])
                 return Place(tool.server, params | {"name": tool.tool})
             case "prompts/get":
                 prompt = await self._prompt(params["name"])
@@ -200,14 +229,18 @@ class All(View):
         del params
         return {}
 
-    async def _tool(self, name: str) -> Tool:
-        """The tool of this name, now or when all first attempts are settled."""
-        try:
-            return self.supervisor.tool(name)
-        except UnknownTool:
+    async def tool(self, name: str) -> Tool:
+        """By its public name."""
+        return await self.supervisor.find_tool(name)
+
+    async def settle(self) -> None:
+        """Wait for first attempts, `SETTLE` seconds at most."""
+        with trio.move_on_after(SETTLE):
             await self.supervisor.list_tools()
+
+    async def _called(self, name: str) -> Tool:
         try:
-            return self.supervisor.tool(name)
+            return await self.tool(name)
         except UnknownTool as error:
             raise MCPError(INVALID_PARAMS, str(error)) from None
 

@@ -5,7 +5,7 @@ as it came. Bridged where they do not: see `eras` for results, and `held` for qu
 """
 
 import math
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Collection, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final
@@ -50,14 +50,16 @@ from .eras import (
     without_hop,
 )
 from .held import HOLD, HeldCall, HeldCalls, bare
+from .search import Schemas, Search
 
 SUBSCRIPTION: Final = "io.modelcontextprotocol/subscriptionId"
 BURST: Final = 0.05
 """Seconds in which changes of lists are told of together."""
 
 _MAY_ASK: Final = frozenset(["tools/call", "prompts/get", "resources/read"])
+_TOOLS_CHANGED: Final = "notifications/tools/list_changed"
 _CHANGES: Final = {
-    ToolsChanged: ("notifications/tools/list_changed", "toolsListChanged"),
+    ToolsChanged: (_TOOLS_CHANGED, "toolsListChanged"),
     PromptsChanged: ("notifications/prompts/list_changed", "promptsListChanged"),
     ResourcesChanged: ("notifications/resources/list_changed", "resourcesListChanged"),
 }
@@ -78,7 +80,7 @@ def gateway_callbacks() -> Callbacks:
 class Gateway:
     """Serves a supervisor, all its servers or one of them, to any number of clients. Made by `open_gateway`."""
 
-    def __init__(self, supervisor: Supervisor, nursery: trio.Nursery, hold: float) -> None:
+    def __init__(self, supervisor: Supervisor, nursery: trio.Nursery, hold: float, *, search: bool = False) -> None:
         self.supervisor: Final = supervisor
         """Whose servers it offers."""
         self._held = HeldCalls(nursery, hold)
@@ -87,7 +89,10 @@ class Gateway:
         self._changed: dict[tuple[str, str], dict[str, float]] = {}
         """When a list of which servers has changed, which is still to be told."""
         self._news = trio.Event()
-        self._all = All(supervisor)
+        self._schemas = Schemas() if search else None
+        self._all = self._searched(All(supervisor))
+        self._described = self._names()
+        """The servers that clients were told of last, where these are all that can change of what tools they see."""
         self._under_way = 0
         self._settled = trio.Event()
         self.draining: bool = False
@@ -102,7 +107,10 @@ class Gateway:
         if server is None:
             return self._all
         self.supervisor.hello(server)  # refuses one that is not there
-        return One(self.supervisor, server)
+        return self._searched(One(self.supervisor, server))
+
+    def _searched(self, view: View) -> View:
+        return view if self._schemas is None else Search(self.supervisor, view, self._schemas)
 
     @property
     def is_settled(self) -> bool:
@@ -186,11 +194,11 @@ class Gateway:
         return {}
 
     async def _hand_on(self, incoming: Incoming, view: View) -> Json:
-        place = await view.place(incoming)
-        if place is None:
-            return await view.own_answer(incoming)
-        modern = speaks_modern(await hello_of(self.supervisor, place.server))
         try:
+            place = await view.place(incoming)
+            if place is None:
+                return await view.own_answer(incoming)
+            modern = speaks_modern(await hello_of(self.supervisor, place.server))
             if incoming.modern and not modern and incoming.method in _MAY_ASK:
                 result = await self._hold(incoming, place)
             else:
@@ -200,7 +208,7 @@ class Gateway:
         except NurseryError as error:
             if incoming.method != "tools/call":
                 raise
-            result = self._failed(error, incoming)
+            return self._failed(error, incoming)
         return view.shown(incoming, result, place.server)
 
     async def _hold(self, incoming: Incoming, place: Place) -> Json:
@@ -333,21 +341,32 @@ class Gateway:
             await trio.sleep(BURST)
             changed, self._changed, self._news = self._changed, {}, trio.Event()
             for (method, wanted), servers in changed.items():
+                changes = self._to_tell(method, servers)
                 for session in self._sessions:
-                    if _latest(servers, session.server) > session.since:
+                    if changes.get(session.server, -math.inf) > session.since:
                         session.tell(method, None)
                 for listener in self._listeners:
-                    if wanted in listener.wanted and _latest(servers, listener.server) > listener.since:
+                    if wanted in listener.wanted and changes.get(listener.server, -math.inf) > listener.since:
                         listener.note(method, {})
 
+    def _to_tell(self, method: str, servers: Mapping[str, float]) -> Mapping[str | None, float]:
+        """When what clients see has changed, by their server, None for those of all. The tools that find and call
+        others change with the names of the servers alone."""
+        latest = max(servers.values())
+        if self._schemas is None or method != _TOOLS_CHANGED:
+            told: dict[str | None, float] = dict(servers.items())
+            return told | {None: latest}
+        before, self._described = self._described, self._names()
+        return {} if before == self._described else {None: latest}
 
-def _latest(changed: Mapping[str, float], server: str | None) -> float:
-    """When this server's list has changed, or the latest of all."""
-    return max(changed.values()) if server is None else changed.get(server, -math.inf)
+    def _names(self) -> Collection[str]:
+        return {status.name for status in self.supervisor.status()}
 
 
 @asynccontextmanager
-async def open_gateway(supervisor: Supervisor, *, hold: float = HOLD) -> AsyncGenerator[Gateway, None]:
+async def open_gateway(
+    supervisor: Supervisor, *, hold: float = HOLD, search: bool = False
+) -> AsyncGenerator[Gateway, None]:
     """A gateway in front of a supervisor, for as long as the block lasts.
 
     The supervisor is opened with `callbacks=gateway_callbacks()`, or its servers are offered nothing that a client can
@@ -357,16 +376,22 @@ async def open_gateway(supervisor: Supervisor, *, hold: float = HOLD) -> AsyncGe
         supervisor: What is served.
         hold: Seconds that a call waits for its client to come back with answers. A client that never does keeps its
             call under way for so long, and over stdio an older server can ask no other client meanwhile.
+        search: List two tools in place of all: `find_tools`, which finds tools by words, and `call_tool`, which calls
+            what was found.
 
     Raises:
-        ValueError: `hold` is no number of seconds.
+        ValueError: `hold` is no number of seconds, or `search` neither True nor False.
+        ConfigError: `search`, and the SQLite of this Python has no FTS5.
     """
     check_argument("hold", hold, seconds_or_none)
+    supervisor.as_toolset(search=search)  # refuses what cannot work
     async with open_bare_nursery() as nursery:
-        gateway = Gateway(supervisor, nursery, hold)
-        await nursery.start(gateway.run)
-        yield gateway
-        nursery.cancel_scope.cancel()
+        gateway = Gateway(supervisor, nursery, hold, search=search)
+        try:
+            await nursery.start(gateway.run)
+            yield gateway
+        finally:
+            nursery.cancel_scope.cancel()
 
 
 def _check(incoming: Incoming, protocol_version: str) -> None:

@@ -112,8 +112,10 @@ async def open_http(
     """
     gateway.view(server)
     async with open_bare_nursery() as nursery:
-        yield _HttpFront(gateway, nursery, server, frozenset(hosts), limits or HttpLimits())
-        nursery.cancel_scope.cancel()
+        try:
+            yield _HttpFront(gateway, nursery, server, frozenset(hosts), limits or HttpLimits())
+        finally:
+            nursery.cancel_scope.cancel()
 
 
 class _HttpFront:

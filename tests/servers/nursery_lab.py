@@ -109,6 +109,7 @@ def environment(call):
 def sleep(call, seconds, label="", says=""):
     """Answer after some seconds unless it is cancelled; nothing else waits for it. Says a word on stderr first."""
     SLEEPERS[call] = (threading.Event(), label)
+    note("sleep", label)
 
     def wait():
         if not SLEEPERS[call][0].wait(seconds):

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from mcp_nursery.actors.pieces import at_once
-from mcp_nursery.actors.session.output_schema import OutputSchema, SchemaViolation
+from mcp_nursery.actors.session.schemas import OutputSchema, SchemaViolation
 
 from .test_schema_cost import FOREST, TEXT, doubling
 

@@ -1,7 +1,7 @@
-"""Checks what a tool returns against the schema that it declared, in bounded time."""
+"""Checks what a tool returns, or is given, against the schema that it declared, in bounded time."""
 
 import logging
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import jsonschema_rs
 
@@ -39,6 +39,13 @@ class OutputSchema:
         SchemaViolation: It cannot be used.
     """
 
+    content: ClassVar[str] = "structured content"
+    """What is checked."""
+    said: ClassVar[str] = "a result"
+    """What that is of."""
+    name: ClassVar[str] = "output schema"
+    """What it is checked against."""
+
     def __init__(self, schema: dict[str, Any], *, tool: str) -> None:
         self._tool = tool
         self._cost = SchemaCost(schema)
@@ -48,7 +55,7 @@ class OutputSchema:
         self._has_patterns = self._reading.most > 0 or not self._reading.over
         self._is_tame = self._cost.over and self._cost.most <= _TAME and not self._has_patterns
         compilable = self._cost.is_small and not more_values_than(schema, _VALUES)
-        self._validator = _compiled(schema) if compilable else None
+        self._validator = self._compiled(schema) if compilable else None
 
     def check(self, content: object, *, small: bool = False) -> Steps[None]:
         """Check content against it; `small`: it came in a message that is processed in one go.
@@ -59,20 +66,18 @@ class OutputSchema:
         validator = self._validator
         yield
         if validator is None or not ((small and self._is_tame) or self._is_affordable(content)):
-            logger.info("a result of the tool %.100r is not checked: its output schema is too complex", self._tool)
+            logger.info(f"{self.said} of the tool %.100r is not checked: its {self.name} is too complex", self._tool)
             return
         yield
         try:
             if validator.is_valid(content):
                 return
             if self._cost.most > _DESCRIBABLE:
-                raise SchemaViolation(
-                    "structured content does not fit the output schema, which is too complex to say how"
-                )
+                raise SchemaViolation(f"{self.content} does not fit the {self.name}, which is too complex to say how")
             yield
             validator.validate(content)
         except ValueError as error:
-            raise _violation(error) from None
+            raise self._violation(error) from None
 
     def _is_affordable(self, content: object) -> bool:
         levels, values = size_of(content)
@@ -80,22 +85,39 @@ class OutputSchema:
             return False
         return not self._has_patterns or self._reading.down_to(levels) * characters_of(content) <= LIMIT
 
+    def _compiled(self, schema: dict[str, Any]) -> jsonschema_rs.Validator | None:
+        """The compiled schema; None if a linear engine refuses a pattern in it.
 
-def _compiled(schema: dict[str, Any]) -> jsonschema_rs.Validator | None:
-    """The compiled schema; None if a linear engine refuses a pattern in it.
-
-    Raises:
-        SchemaViolation: It is not a valid schema, or refers to another document.
-    """
-    linear, any_at_all = jsonschema_rs.RegexOptions(size_limit=_PATTERN_SIZE), jsonschema_rs.FancyRegexOptions()
-    try:
-        return _validator(schema, linear)
-    except ValueError:
+        Raises:
+            SchemaViolation: It is not a valid schema, or refers to another document.
+        """
+        linear, any_at_all = jsonschema_rs.RegexOptions(size_limit=_PATTERN_SIZE), jsonschema_rs.FancyRegexOptions()
         try:
-            _validator(schema, any_at_all)
-        except ValueError as error:
-            raise _violation(error) from None
-    return None
+            return _validator(schema, linear)
+        except ValueError:
+            try:
+                _validator(schema, any_at_all)
+            except ValueError as error:
+                raise self._violation(error) from None
+        return None
+
+    def _violation(self, error: ValueError) -> SchemaViolation:
+        if isinstance(error, jsonschema_rs.ValidationError):
+            where = "".join(f"/{step}" for step in error.instance_path)[:_MESSAGE]
+            at = f" at {where}" if where else ""
+            return SchemaViolation(
+                folded(f"{self.content} does not fit the {self.name}{at}: {error.message[:_MESSAGE]}")
+            )
+        # Half a surrogate pair, in the schema or in what it is held against.
+        return SchemaViolation(f"the {self.name} cannot be used: {folded(error)}")
+
+
+class InputSchema(OutputSchema):
+    """An input schema, compiled: the same for the arguments of a call."""
+
+    content = "what was given"
+    said = "a call"
+    name = "input schema"
 
 
 def _validator(
@@ -104,13 +126,6 @@ def _validator(
     return jsonschema_rs.validator_for(
         schema, validate_formats=False, retriever=_refuse_retrieval, pattern_options=engine
     )
-
-
-def _violation(error: ValueError) -> SchemaViolation:
-    if isinstance(error, jsonschema_rs.ValidationError):
-        return SchemaViolation(f"structured content does not fit the output schema: {folded(error.message[:_MESSAGE])}")
-    # Half a surrogate pair, in the schema or in what it is held against.
-    return SchemaViolation(f"the output schema cannot be used: {folded(error)}")
 
 
 def _refuse_retrieval(uri: str) -> Any:

@@ -1,0 +1,152 @@
+"""What a client sees that is to have few tools in its context: one that finds tools, and one that calls what was found.
+
+Prompts, resources and all else are those of the view behind. A call is made as if its client had called the tool that
+it names: what holds for that holds for this.
+"""
+
+from collections import OrderedDict
+from collections.abc import Collection, Mapping
+from typing import Any, Final
+
+from attrs import evolve
+
+from mcp_nursery.actors.enums import ServerState
+from mcp_nursery.actors.errors import InvalidArguments
+from mcp_nursery.actors.fairness import by_turns
+from mcp_nursery.actors.session.schemas import InputSchema, SchemaViolation
+
+from ..calls.host_tools import CALL_TOOL, FIND_TOOLS
+from ..calls.search_tools import CALL_SCHEMA, CALLS, FIND_SCHEMA, NOTHING, chosen, described, finds, wanted
+from ..supervisor import Supervisor
+from ..tools.tool import Tool
+from .catalogues import Place, View
+from .downstream import Incoming
+from .eras import Json, bridged, server_info_of
+
+COMPILED: Final = 256
+"""Schemas of tools that were called last and are kept compiled."""
+
+_SCHEMAS: Final = {FIND_TOOLS: FIND_SCHEMA, CALL_TOOL: CALL_SCHEMA}
+
+
+class Schemas:
+    """The schemas of what is called, compiled."""
+
+    def __init__(self) -> None:
+        self._compiled: OrderedDict[str, InputSchema | None] = OrderedDict()
+
+    async def check(self, tool: Tool, arguments: object) -> None:
+        """Refuse arguments that a tool does not take. One whose schema cannot be used judges for itself.
+
+        Raises:
+            InvalidArguments: They do not fit its schema.
+        """
+        schema = self._of(tool)
+        try:
+            if schema is not None:
+                await by_turns(schema.check({} if arguments is None else arguments))
+        except SchemaViolation as violation:
+            problem = f"{violation}; {FIND_TOOLS} shows what {tool.tool} takes"
+            raise InvalidArguments(problem, server=tool.server, tool=tool.tool) from None
+
+    def _of(self, tool: Tool) -> InputSchema | None:
+        key = tool.definition_hash
+        if key not in self._compiled:
+            try:
+                self._compiled[key] = InputSchema(tool.input_schema, tool=tool.tool)
+            except SchemaViolation:
+                self._compiled[key] = None
+            if len(self._compiled) > COMPILED:
+                self._compiled.popitem(last=False)
+        self._compiled.move_to_end(key)
+        return self._compiled[key]
+
+
+class Search(View):
+    """Another view, with two tools in place of all of its own."""
+
+    def __init__(self, supervisor: Supervisor, behind: View, schemas: Schemas) -> None:
+        super().__init__(supervisor)
+        self._behind = behind
+        self._schemas = schemas
+
+    @property
+    def server(self) -> str | None:
+        """See `View`."""
+        return self._behind.server
+
+    async def hello(self) -> Json:
+        """That of the view behind; it always has tools."""
+        hello = await self._behind.hello()
+        return hello | {"capabilities": {**(hello.get("capabilities") or {}), "tools": {"listChanged": True}}}
+
+    async def place(self, incoming: Incoming) -> Place | None:
+        """Where the tool is that is to be called, and what it is given."""
+        params = incoming.params
+        name = params["name"] if incoming.method == "tools/call" else None
+        if incoming.method == "tools/list" or name == FIND_TOOLS:
+            return None
+        if name != CALL_TOOL:
+            return await self._behind.place(incoming)
+        called, given = chosen(params.get("arguments"))
+        tool = await self._behind.tool(called)
+        await self._schemas.check(tool, given)
+        params = {key: value for key, value in params.items() if key != "arguments"}
+        return Place(tool.server, params | {"name": tool.tool} | ({} if given is None else {"arguments": given}))
+
+    async def tool(self, name: str) -> Tool:
+        """That of the view behind."""
+        return await self._behind.tool(name)
+
+    async def settle(self) -> None:
+        """See `View`."""
+        await self._behind.settle()
+
+    async def own_answer(self, incoming: Incoming) -> Json:
+        """The two tools, and what is found."""
+        if incoming.method == "tools/list":
+            result: Json = {"tools": self._tools()}
+        elif incoming.method == "tools/call":
+            result = {"content": [{"type": "text", "text": await self._found(incoming.params.get("arguments"))}]}
+        else:
+            return await self._behind.own_answer(incoming)
+        info = server_info_of(await self._behind.hello())
+        return bridged(incoming.method, result, to_modern=incoming.modern, from_modern=False, server_info=info)
+
+    def _tools(self) -> list[Json]:
+        hints = {"readOnlyHint": True}
+        return [
+            {"name": CALL_TOOL, "description": CALLS, "inputSchema": CALL_SCHEMA},
+            {"name": FIND_TOOLS, "description": finds(self.servers), "inputSchema": FIND_SCHEMA, "annotations": hints},
+        ]
+
+    @property
+    def servers(self) -> Collection[str]:
+        """Those whose tools are found."""
+        statuses = self.supervisor.status()
+        return [status.name for status in statuses if self.server in (None, status.name)]
+
+    async def _found(self, arguments: object) -> str:
+        query, limit = wanted(arguments)
+        await self._behind.settle()
+        found = await self.supervisor.find_tools(query, server=self.server)
+        own = self.server is not None
+        lines = [described(evolve(tool, name=tool.tool) if own else tool for tool in found[:limit]) or NOTHING]
+        down = [
+            f"{status.name} ({status.state.value})"
+            for status in self.supervisor.status()
+            if status.name in self.servers and status.state not in (ServerState.CONNECTED, ServerState.DISABLED)
+        ]
+        return "\n".join([*lines, *([f"not connected: {', '.join(down)}"] if down else [])])
+
+    def input_schema(self, name: object) -> Mapping[str, Any] | None:
+        """That of one of the two, or of any tool."""
+        return _SCHEMAS.get(str(name)) or self._behind.input_schema(name)
+
+    async def set_level(self, params: Json) -> Json:
+        """See `View`."""
+        return await self._behind.set_level(params)
+
+    def shown(self, incoming: Incoming, result: Json, server: str) -> Json:
+        """See `View`."""
+        return self._behind.shown(incoming, result, server)
