@@ -10,7 +10,8 @@ import trio
 async def open_bare_nursery() -> AsyncGenerator[trio.Nursery, None]:
     """A nursery that does not wrap its block's own exception in a group, as Trio's does.
 
-    Exceptions of tasks come in a group. Cancellations of tasks together with the block are not reported.
+    A block that raises cancels its tasks. Exceptions of tasks come in a group. Cancellations of tasks together with the
+    block are not reported.
     """
     failure: BaseException | None = None
     try:
@@ -19,6 +20,7 @@ async def open_bare_nursery() -> AsyncGenerator[trio.Nursery, None]:
                 yield nursery
             except BaseException as error:
                 failure = error
+                nursery.cancel_scope.cancel()
     except BaseExceptionGroup as group:
         if failure is None or group.split(trio.Cancelled)[1] is not None:
             raise

@@ -12,7 +12,7 @@ import trio.testing
 
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import ConfigError, ConnectionLost, NurseryError, SupervisorClosed
-from mcp_nursery.actors.nurseries import run_alongside
+from mcp_nursery.actors.nurseries import open_bare_nursery, run_alongside
 from mcp_nursery.supervisor import MemoryStore, open_supervisor, state_machine
 from mcp_nursery.supervisor.auth.vault import ServerVault
 from mcp_nursery.supervisor.restart_policy import RestartPolicy
@@ -56,6 +56,15 @@ async def test_a_task_that_crashes_beside_a_cancelled_block(autojump_clock):
         async with run_alongside(crash):
             await trio.sleep_forever()
     assert caught.group_contains(Boom)
+
+
+async def test_a_block_that_raises_cancels_its_tasks(autojump_clock):
+    """As Trio's nursery does: nobody waits for what goes on without end."""
+    with pytest.raises(Boom), trio.fail_after(1):
+        async with open_bare_nursery() as nursery:
+            nursery.start_soon(trio.sleep_forever)
+            raise Boom
+    assert trio.current_time() == 0
 
 
 # -- the body -----------------------------------------------------------------------------------------------------
