@@ -3,6 +3,7 @@
 import io
 import sys
 from collections.abc import Awaitable, Callable, Sequence
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -58,6 +59,14 @@ Timeout = Annotated[
     float | None,
     typer.Option("--timeout", min=0, metavar="S", help="Seconds to wait for the answer.", show_default=False),
 ]
+
+
+class Scope(Enum):
+    """Whose file of a host."""
+
+    USER = "user"
+    PROJECT = "project"
+
 
 # The base that typer's errors about usage share; it exports only this one of them.
 UsageError: type[Exception] = typer.BadParameter.__base__ or Exception
@@ -487,6 +496,33 @@ def import_(
 
     wanted = ImportOptions(files=tuple(files or ()), to=to, force=force)
     _execute(lambda options: import_servers(options, wanted), _options(None, as_json=as_json, verbose=verbose))
+
+
+@app.command()
+def install(
+    host: Annotated[
+        str | None,
+        typer.Argument(metavar="[HOST]", help="Such as claude-code; without it: which there are.", show_default=False),
+    ] = None,
+    *,
+    scope: Annotated[
+        Scope, typer.Option(help="Whose file: the user's, or that of the project in the working directory.")
+    ] = Scope.USER,
+    file: Annotated[
+        Path | None, typer.Option("--file", metavar="FILE", help="This file of that host.", show_default=False)
+    ] = None,
+    adopt: Annotated[bool, typer.Option("--adopt", help="Move the servers in it behind mcp-nursery.")] = False,
+    undo: Annotated[bool, typer.Option("--undo", help="Take back what was done to it.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Write without asking.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the change alone.")] = False,
+    as_json: AsJson = False,
+    verbose: Verbose = False,
+) -> None:
+    """Write mcp-nursery into a host's own file, so that the host starts it. Shows the change first."""
+    from .install import InstallOptions, install_gateway
+
+    wanted = InstallOptions(host, scope.value, file, adopt=adopt, undo=undo, yes=yes, dry_run=dry_run)
+    _execute(lambda options: install_gateway(options, wanted), _options(None, as_json=as_json, verbose=verbose))
 
 
 @app.command()

@@ -4,22 +4,21 @@ from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.supervisor.config import discover_config, load_config
 from mcp_nursery.supervisor.config.discovery import own_file
 from mcp_nursery.supervisor.config.edits import Change, edited
+from mcp_nursery.supervisor.config.whole_file import parted, read_bytes, replace_file
 
 from .failures import OK
 from .output import safe_line, write_json, write_line
 from .runtime import Options, check_server
-from .whole_file import read_bytes, replace_file
 
 _DONE = {"enable": "enabled", "disable": "disabled", "remove": "removed"}
-_MARK = b"\xef\xbb\xbf"
 
 
 def edit(options: Options, server: str, change: Change) -> int:
     """Change the file that the server stands in, and say so."""
     file = _file_of(options, server)
     before = read_bytes(file)
-    mark = _MARK if before.startswith(_MARK) else b""
-    after = mark + edited(before.decode("utf-8-sig"), file, server, change).encode()
+    mark, text = parted(before)
+    after = (mark + edited(text, file, server, change)).encode()
     if after != before:
         replace_file(file, after, before=before)
     done = _DONE[change] if after != before else None

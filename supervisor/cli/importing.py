@@ -10,14 +10,15 @@ from attrs import frozen
 
 from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.supervisor.config.discovery import Origin, own_file, user_files
+from mcp_nursery.supervisor.config.hosts import is_gateway
 from mcp_nursery.supervisor.config.loader import File, read_file, read_found, warnings_of
 from mcp_nursery.supervisor.config.variables import texts_of
+from mcp_nursery.supervisor.config.whole_file import replace_file
 from mcp_nursery.supervisor.transports import UnusableTransport
 
 from .failures import OK
 from .output import warn, write_json, write_line
 from .runtime import Options
-from .whole_file import replace_file
 
 
 @frozen
@@ -42,7 +43,7 @@ def import_servers(options: Options, wanted: ImportOptions) -> int:
     for file in files:
         left += _left_out(file)
         for name, entry in file.entries:
-            if not isinstance(entry.spec.transport, UnusableTransport):
+            if not (isinstance(entry.spec.transport, UnusableTransport) or is_gateway(entry.own)):
                 if name in servers:
                     left.append(f"{servers[name][1]}: server {name!r}: {file.path} overrides it")
                 servers[name] = entry.own, file.path
@@ -72,6 +73,9 @@ def _left_out(file: File) -> list[str]:
     left: list[str] = []
     for name, entry in file.entries:
         transport = entry.spec.transport
+        if is_gateway(entry.own):
+            left.append(f"{file.path}: server {name!r}: it is mcp-nursery itself")
+            continue
         if isinstance(transport, UnusableTransport):
             left.append(str(transport.error))
             continue

@@ -9,6 +9,8 @@ import tomllib
 from collections import Counter
 from typing import Any, NoReturn, cast
 
+from attrs import frozen
+
 from mcp_nursery.actors.errors import ConfigError
 
 _STRING = r'"(?:\\.|[^"\\])*+"?'
@@ -28,6 +30,14 @@ recursion, since no deeper one gets past here."""
 
 
 _TOO_DEEP = f"nested too deeply: {DEPTH} levels are read"
+
+
+@frozen
+class Written:
+    """A value, and the text of a file that it stood there as."""
+
+    text: str
+    value: Any
 
 
 class _RefusedError(Exception):

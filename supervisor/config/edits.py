@@ -1,7 +1,7 @@
 """Servers of a file switched on, switched off or taken out: text in, text out. What else the text holds stays, with its
 comments, its indentation and its line ends. Writes nothing."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import Any, Literal, TypeAlias
 
@@ -13,7 +13,7 @@ from mcp_nursery.supervisor.spec import ServerSpec
 from . import json_edits, toml_edits
 from .dialects import Dialect, entries_of, opencode, recognise
 from .discovery import Origin
-from .document import as_object, parse_document
+from .document import Written, as_object, parse_document
 from .loader import read_file
 
 Change: TypeAlias = Literal["enable", "disable", "remove"]
@@ -28,7 +28,25 @@ class Step:
     verb: Literal["set", "append", "remove"]
     path: Path
     """Of the value to set or remove; of the list to append to."""
-    value: bool | str = ""
+    value: Any = ""
+
+
+def changed(text: str, file: str, steps: Sequence[Step]) -> str:
+    """The file's text after these edits, and no others.
+
+    Raises:
+        ConfigError: The text cannot be used, or does not let that be done without changing more.
+    """
+    new, wanted = _made(text, file, parse_document(text, file), steps)
+    if not _reads(new, file, wanted):
+        field = ".".join(map(str, steps[-1].path)) if steps else None
+        raise ConfigError("cannot be edited without changing more; do it by hand", file=file, field=field)
+    return new
+
+
+def raw_text(text: str, file: str, path: Path) -> str:
+    """A value of the file as it stands there; empty if that cannot be taken out and put elsewhere."""
+    return toml_edits.raw(text, path) if file.endswith(".toml") else json_edits.raw(text, path)
 
 
 def edited(text: str, file: str, server: str, change: Change) -> str:
@@ -53,11 +71,7 @@ def edited(text: str, file: str, server: str, change: Change) -> str:
     if change != "remove" and before[server].enabled is (change == "enable"):
         return text
     steps = _steps(document, dialect, _path(document, dialect, root, file, server), server, change)
-    edits = toml_edits if file.endswith(".toml") else json_edits
-    wanted, new = deepcopy(document), text
-    for step in steps:
-        _apply(wanted, step)
-        new = edits.apply(new, step.verb, step.path, step.value)
+    new, wanted = _made(text, file, document, steps)
     after = {name: spec for name, spec in before.items() if name != server}
     if change != "remove":
         after = {**before, server: evolve(before[server], enabled=change == "enable")}
@@ -71,6 +85,22 @@ def edited(text: str, file: str, server: str, change: Change) -> str:
 def _specs(file: str, document: Mapping[str, Any]) -> dict[str, ServerSpec]:
     """By name. An entry without a name tells in its error where it stands, which a change of another moves."""
     return {name: entry.spec for name, entry in read_file(Origin(file), document=document).entries if name.strip()}
+
+
+def _made(text: str, file: str, document: dict[str, Any], steps: Sequence[Step]) -> tuple[str, dict[str, Any]]:
+    edits = toml_edits if file.endswith(".toml") else json_edits
+    wanted = deepcopy(document)
+    for step in steps:
+        _apply(wanted, step)
+        text = edits.apply(text, step.verb, step.path, step.value)
+    return text, wanted
+
+
+def _reads(text: str, file: str, wanted: Mapping[str, Any]) -> bool:
+    try:
+        return parse_document(text, file) == wanted
+    except ConfigError:
+        return False
 
 
 def _says(text: str, file: str, wanted: Mapping[str, Any], specs: Mapping[str, ServerSpec]) -> bool:
@@ -99,7 +129,7 @@ def _steps(document: dict[str, Any], dialect: Dialect, path: Path, server: str, 
     if entry is None or rules is None or not isinstance(rules.get("excluded", []), list):
         return []  # none that would do
     if change == "enable":
-        return _steps_to_enable(entry, rules, dialect.rules or "", path, server)
+        return steps_to_enable(entry, rules, dialect.rules or "", path, server)
     if dialect.rules is not None:
         return [Step("append", (dialect.rules, "excluded"), server)]
     other = "enabled" if dialect.switch == "disabled" else "disabled"
@@ -107,15 +137,16 @@ def _steps(document: dict[str, Any], dialect: Dialect, path: Path, server: str, 
     return [Step("set", (*path, key), key == "disabled")]
 
 
-def _steps_to_enable(
+def steps_to_enable(
     entry: Mapping[str, Any], rules: Mapping[str, Any], key: str, path: Path, server: str
 ) -> list[Step]:
+    """What switches an entry on, in itself and in the rules that stand under a key of the file."""
     steps: list[Step] = []
     if entry.get("enabled") is False:
         steps.append(Step("set", (*path, "enabled"), value=True))
     if entry.get("disabled") is True:
         steps.append(Step("set", (*path, "disabled"), value=False))
-    excluded: list[Any] = rules.get("excluded", [])
+    excluded: list[Any] = rules["excluded"] if isinstance(rules.get("excluded"), list) else []
     places = [place for place, name in enumerate(excluded) if name == server]
     steps += [Step("remove", (key, "excluded", place)) for place in reversed(places)]
     if isinstance(rules.get("allowed"), list) and server not in rules["allowed"]:
@@ -137,7 +168,7 @@ def _apply(document: Any, step: Step) -> None:
         document = document[key] if inner is None else inner.setdefault(str(key), {})
     match step.verb:
         case "set":
-            document[last] = step.value
+            document[last] = step.value.value if isinstance(step.value, Written) else step.value
         case "append":
             document.setdefault(last, []).append(step.value)
         case "remove":

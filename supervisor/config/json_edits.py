@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from attrs import frozen
 
-from .document import blanked
+from .document import Written, blanked
 
 _decode = json.JSONDecoder().raw_decode
 _BLANK = re.compile(r"[ \t]*+")
@@ -46,7 +46,19 @@ def apply(text: str, verb: Literal["set", "append", "remove"], path: tuple[str |
     return _insert(text, at, _items(plain, at), _json(value))
 
 
+def raw(text: str, path: tuple[str | int, ...]) -> str:
+    """The value at the path as it stands there."""
+    plain = blanked(text)
+    at, end = _skip(plain, 0), len(text)
+    for key in path:
+        found = next(item for item in _items(plain, at) if item.key == key)
+        at, end = found.value, found.end
+    return text[at:end]
+
+
 def _json(value: object) -> str:
+    if isinstance(value, Written):
+        return value.text
     return json.dumps(value, ensure_ascii=False)
 
 

@@ -4,19 +4,21 @@ Not with tomlkit: it counts a comment above a table to the table before, takes i
 below it.
 """
 
+import json
 import re
 import tomllib
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from attrs import frozen
 
-from .document import as_object
+from .document import Written, as_object
 
 Path = tuple[str | int, ...]
 
 _LINES = re.compile(r"[^\n]*\n|[^\n]+")
 _MAY_END = re.compile(r"\"{3}|'{3}|[\]}]")
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
 _BOOLEAN = re.compile(r"(=[ \t]*)(?:true|false)\b")
 
 
@@ -31,16 +33,19 @@ class _Statement:
 
 
 def apply(text: str, verb: Literal["set", "append", "remove"], path: Path, value: object) -> str:
-    """The text with the value at the path set or removed; the same text if its lines do not let that be done."""
+    """The text with the value at the path set or removed; the same text if its lines do not let that be done. A table
+    is set at the end."""
     lines = _LINES.findall(text)
     statements = list(_statements(lines))
-    ending = "\r\n" if "\r\n" in text else "\n"
+    ending = _ending(text)
     if verb == "remove":
         gone = [each for each in statements if each.path[: len(path)] == path]
         left = _without(lines, gone)
         if gone and all(each in gone for each in statements if each.path[: len(path) - 1] == path[:-1]):
             left[gone[0].first] = f"[{'.'.join(map(str, path[:-1]))}]{ending}"  # an empty table has to be said
         return "".join(left)
+    if not isinstance(value, bool):
+        return _appended(text, path, value)
     said = "true" if value else "false"
     for each in statements:
         if each.path == path and not each.header:
@@ -55,6 +60,52 @@ def apply(text: str, verb: Literal["set", "append", "remove"], path: Path, value
             lines[last.end - 1] += ending
         lines.insert(last.end, f"{indent}{path[-1]} = {said}{ending}")
     return "".join(lines)
+
+
+def raw(text: str, path: Path) -> str:
+    """The table at the path as it stands there; empty if it is not under headers of its own."""
+    lines = _LINES.findall(text)
+    found = [each for each in _statements(lines) if each.path[: len(path)] == path]
+    if not all(each.header for each in found[:1]):
+        return ""
+    left = _without(lines, found)
+    return "".join(line for line, kept in zip(lines, left, strict=True) if not kept).rstrip("\r\n")
+
+
+def _appended(text: str, path: Path, value: object) -> str:
+    ending = _ending(text)
+    lines = value.text.splitlines() if isinstance(value, Written) and value.text else _table(path, value)
+    before = "" if not text.strip() else ending if text.endswith("\n") else ending * 2
+    return f"{text}{before}{ending.join(lines)}{ending}"
+
+
+def _ending(text: str) -> str:
+    return "\r\n" if "\r\n" in text else "\n"
+
+
+def _table(path: Path, value: object) -> list[str]:
+    known = as_object(value.value if isinstance(value, Written) else value) or {}
+    head = ".".join(_key(str(key)) for key in path)
+    return [f"[{head}]", *(f"{_key(key)} = {_toml(part)}" for key, part in known.items())]
+
+
+def _toml(value: object) -> str:
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case dict():
+            parts = cast("dict[str, object]", value).items()
+            return f"{{ {', '.join(f'{_key(key)} = {_toml(part)}' for key, part in parts)} }}" if parts else "{}"
+        case list():
+            return f"[{', '.join(map(_toml, cast('list[object]', value)))}]"
+        case str():
+            return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+        case _:
+            return repr(value)
+
+
+def _key(key: str) -> str:
+    return key if _BARE.fullmatch(key) else _toml(key)
 
 
 def _last_of(table: _Statement, statements: list[_Statement]) -> _Statement:

@@ -88,6 +88,11 @@ def has_variables(text: str) -> bool:
     return _VARIABLE.search(text) is not None
 
 
+def variables_in(text: str) -> list[str]:
+    """What stands between the braces of each variable in the text."""
+    return [match[1] for match in _VARIABLE.finditer(text)]
+
+
 def inputs_in(value: object) -> list[str]:
     """The ids of the host's inputs, `${input:ID}`, that the texts in a JSON value ask for."""
     names = (match[1].partition(":-")[0] for text in texts_of(value) for match in _VARIABLE.finditer(text))

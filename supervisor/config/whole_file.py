@@ -4,14 +4,46 @@ import os
 import stat
 import tempfile
 from contextlib import suppress
+from pathlib import Path
 from typing import IO
 
+from attrs import frozen
+
 from mcp_nursery.actors.errors import ConfigError
+
+MARK = "\ufeff"
+"""The byte order mark that some editors put first."""
+
+
+@frozen
+class Replacement:
+    """What a file holds before and after; None: there is none."""
+
+    file: Path
+    before: bytes | None
+    after: bytes | None
+
+    def make(self) -> None:
+        """Have it so.
+
+        Raises:
+            ConfigError: Somebody else has changed it meanwhile, or it cannot be written. Then it is as it was.
+        """
+        file = str(self.file)
+        if self.before == self.after:
+            return
+        if self.before is None and os.path.lexists(os.path.realpath(file)):
+            raise ConfigError("cannot be written: it is there by now", file=file)
+        if self.after is not None:
+            replace_file(file, self.after, before=self.before)
+        else:
+            _remove(file, self.before)
+
 
 # ConfigError is raised after each `except` block: as its context, the other error would show what was read.
 
 
-def read_bytes(file: str) -> bytes:
+def read_bytes(file: str | os.PathLike[str]) -> bytes:
     """What a regular file holds, which is UTF-8.
 
     Raises:
@@ -29,7 +61,23 @@ def read_bytes(file: str) -> bytes:
         problem = "not UTF-8"
     else:
         return data
-    raise ConfigError(f"cannot be edited: {problem}", file=file)
+    raise ConfigError(f"cannot be edited: {problem}", file=os.fspath(file))
+
+
+def parted(data: bytes | None) -> tuple[str, str]:
+    """The byte order mark, if there is one, and the text."""
+    text = (data or b"").decode()
+    return (MARK, text[1:]) if text.startswith(MARK) else ("", text)
+
+
+def check_writable(file: str | os.PathLike[str]) -> None:
+    """Refuse a file that nobody may write to, also to root: its folder would let another come in its place.
+
+    Raises:
+        ConfigError: It is there, and read-only.
+    """
+    if os.path.exists(file) and not (os.stat(file).st_mode & 0o222 and os.access(file, os.W_OK)):
+        raise ConfigError("cannot be written: it is read-only", file=os.fspath(file))
 
 
 def replace_file(file: str, after: bytes, *, before: bytes | None = None) -> None:
@@ -64,6 +112,18 @@ def replace_file(file: str, after: bytes, *, before: bytes | None = None) -> Non
     else:
         return
     raise ConfigError(f"cannot be written: {problem}", file=file)
+
+
+def _remove(file: str, before: bytes | None) -> None:
+    if read_bytes(file) != before:
+        raise ConfigError("cannot be written: it was changed meanwhile", file=file)
+    try:
+        os.unlink(os.path.realpath(file))
+    except OSError as error:
+        problem = error.strerror or type(error).__name__
+    else:
+        return
+    raise ConfigError(f"cannot be removed: {problem}", file=file)
 
 
 def _take_after(target: str, stream: IO[bytes]) -> None:

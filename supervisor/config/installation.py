@@ -1,0 +1,275 @@
+"""The gateway in a host's file: what that takes, and how it is taken back. Plans only; whoever has one makes it.
+
+Three files are involved, and written in this order, each as a whole: the record, which says what was before; the
+servers that went behind the gateway; the host's own. Killed in between, the host's file is as it was, and the record
+tells of more than was done, which taking back does not mind. Taking back goes the other way round.
+"""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from attrs import evolve, field, frozen
+
+from mcp_nursery.actors.errors import ConfigError
+
+from .adoption import Adoption, adopt, asked_for, servers_in
+from .discovery import own_file
+from .document import Written, as_object, parse_document
+from .edits import Step, changed, raw_text, steps_to_enable
+from .entry import Entry
+from .hosts import SERVER, is_gateway
+from .installed import Place, Record, digest_of, missing_folders, read_record, record_bytes, servers_behind
+from .whole_file import Replacement, check_writable, parted, read_bytes
+
+
+@frozen
+class Plan:
+    """What would be done."""
+
+    change: str | None
+    """`installed`, `adopted`, `undone`, or None: it is so already."""
+    file: Path
+    replacements: tuple[Replacement, ...] = ()
+    """In the order in which they have to be made."""
+    shown: tuple[Replacement, ...] = ()
+    """Those that a person has to see."""
+    moved: tuple[str, ...] = ()
+    stay: Mapping[str, str] = field(factory=dict[str, str])
+    """The servers that cannot go behind the gateway, and why."""
+    notes: tuple[str, ...] = ()
+    """What a person has to know besides, one line each."""
+    folders: tuple[str, ...] = ()
+    """Those to remove if they are empty, the innermost first."""
+
+
+@frozen
+class _Host:
+    """A host's file as it is."""
+
+    place: Place
+    data: bytes | None
+    mark: str
+    """Its byte order mark, if it has one."""
+    text: str
+    """The rest; of a file that is not there or blank, that of an empty one."""
+    document: Mapping[str, Any]
+    root: tuple[str, ...]
+    servers: Mapping[str, Entry]
+
+    @property
+    def gateway(self) -> Entry | None:
+        """Ours."""
+        entry = self.servers.get(SERVER)
+        return entry if entry is not None and is_gateway(entry.own) else None
+
+
+def install(place: Place, argv: Sequence[str], *, adopting: bool = False) -> Plan:
+    """Have the gateway in the host's file; with `adopting` the host's servers behind it.
+
+    Args:
+        place: The host's file.
+        argv: The command of mcp-nursery, without arguments.
+        adopting: Whether servers are moved.
+
+    Raises:
+        ConfigError: The file cannot be used, or edited without changing more than that.
+    """
+    check_writable(place.file)
+    host = _read(place)
+    if SERVER in host.servers and host.gateway is None:
+        raise ConfigError("is there already, and is another server; rename it", file=str(place.file), server=SERVER)
+    record = read_record(place)
+    kept: tuple[Replacement, ...] = ()
+    if record is None or _text(host.data) == record.original:
+        record, kept = Record(_text(host.data), folders=missing_folders(place.file)), _put_aside(place, record)
+    behind: Mapping[str, Any] = servers_behind(place) if not kept and record.servers is not None else {}
+    adoption = adopt(place.host, host.document, host.servers) if adopting else Adoption({}, {}, ())
+    moving = {name: entry for name, entry in adoption.entries.items() if name not in behind}
+    stay = {**adoption.stay, **{name: "is behind the gateway already" for name in adoption.entries if name in behind}}
+    stay.pop(SERVER, None)
+    if adopting and not moving and not behind:
+        why = "; ".join(f"{name}: {reason}" for name, reason in stay.items())
+        problem = f"it has no server that can go behind the gateway{f' ({why})' if why else ''}"
+        raise ConfigError(problem, file=str(place.file))
+    if host.gateway is not None and not moving:
+        return Plan(None, place.file, stay=stay, notes=adoption.notes)
+    text = _installed(host, argv, {**behind, **moving}, moving)
+    notes = list(adoption.notes)
+    if host.gateway is None and not (behind or moving) and not own_file().exists():
+        notes.append(f"there are no servers of yours for it yet, in {own_file()}; see mcp-nursery import, or --adopt")
+    return evolve(_planned(host, record, kept, text, moving), stay=stay, notes=tuple(notes))
+
+
+def undo(place: Place) -> Plan:
+    """Take back all that was done to the host's file. If it was changed since, what is ours is taken out, and what was
+    moved is put in again.
+
+    Raises:
+        ConfigError: Nothing was done to it, or it cannot be used or edited.
+    """
+    record = read_record(place)
+    if record is None:
+        raise ConfigError("there is nothing to undo: nothing was installed in it", file=str(place.file))
+    check_writable(place.file)
+    data = read_bytes(place.file) if os.path.exists(place.file) else None
+    before, notes = record.original, list[str]()
+    if _text(data) != record.original and digest_of(data) not in record.written:
+        before, lost = _taken_back(_read(place), record)
+        notes.append("it was changed since: what is ours is taken out, and what was moved is put in again")
+        notes += [f"{name}: there is another of that name now, which stays" for name in lost]
+        record = evolve(record, moved=tuple(name for name in record.moved if name not in lost))
+    ours = Replacement(place.file, data, None if before is None else before.encode())
+    aside = _put_aside(place, record)
+    notes += [f"the servers as they are behind the gateway are kept in {aside[0].file}" for _ in aside[1:]]
+    gone = Replacement(place.record, read_bytes(place.record), None)
+    return Plan("undone", place.file, (ours, *aside, gone), (ours,), notes=tuple(notes), folders=record.folders)
+
+
+def status(place: Place) -> tuple[int, str]:
+    """How many servers the host's file has besides the gateway, and what stands there of us: `installed`, `adopted` or
+    nothing.
+
+    Raises:
+        ConfigError: The file cannot be used.
+    """
+    host = _read(place)
+    count = len(host.servers) - (host.gateway is not None)
+    if host.gateway is None:
+        return count, ""
+    return count, "adopted" if str(place.servers) in host.gateway.own.get("args", ()) else "installed"
+
+
+def _read(place: Place) -> _Host:
+    data = read_bytes(place.file) if os.path.exists(place.file) else None
+    mark, text = parted(data)
+    if not text.strip() and place.file.suffix != ".toml":
+        text = "{}\n"
+    document = parse_document(text, str(place.file))
+    root = place.host.root(document)
+    return _Host(
+        place, data, mark, text, document, root, servers_in(str(place.file), document, place.host.dialect, root)
+    )
+
+
+def _installed(host: _Host, argv: Sequence[str], behind: Mapping[str, Any], moving: Mapping[str, Any]) -> str:
+    place = host.place
+    program = [host.gateway.own["command"]] if host.gateway is not None else argv
+    entry = place.host.written([*program, *_arguments(host.gateway, place.servers if behind else None)])
+    passed = place.host.passes(asked_for(behind.values()))
+    if host.gateway is not None:
+        said = _value(host, SERVER)
+        entry = {**said, **entry}
+        if "env" in passed:
+            passed = {"env": {**said.get("env", {}), **passed["env"]}}
+    entry |= passed
+    if host.text.strip() == "{}":
+        document: Mapping[str, Any] = {SERVER: entry}
+        for key in reversed(host.root):
+            document = {key: document}
+        return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+    path = (*host.root, SERVER)
+    steps = [Step("remove", path)] if host.gateway is not None and place.file.suffix == ".toml" else []
+    steps.append(Step("set", path, entry))
+    rules = host.place.host.dialect.rules
+    if rules is not None:
+        steps += steps_to_enable({}, as_object(host.document.get(rules)) or {}, rules, path, SERVER)
+    steps += [Step("remove", (*host.root, name)) for name in moving]
+    return changed(host.text, str(place.file), steps)
+
+
+def _arguments(gateway: Entry | None, behind: Path | None) -> list[str]:
+    """Of the gateway. Without servers of the host it has its user's own; those of a project would be started twice, or
+    be the gateway itself."""
+    said = list(gateway.own.get("args", ())) if gateway is not None else ["serve", "--no-project"]
+    if behind is None or str(behind) in said:
+        return said
+    if "--config" not in said:
+        said = [word for word in said if word != "--no-project"]
+        if gateway is not None and own_file().exists():
+            said += ["--config", str(own_file())]
+    return [*said, "--config", str(behind)]
+
+
+def _planned(host: _Host, record: Record, kept: Sequence[Replacement], text: str, moving: Mapping[str, Any]) -> Plan:
+    """All that has to be written, if the host's file becomes this text."""
+    place, now = host.place, _text(host.data)
+    after = (host.mark + text).encode()
+    written: tuple[str, ...] = ()
+    if now == record.original or digest_of(host.data) in record.written:
+        written = record.written
+    else:  # it was changed since: what it would be without us is found out
+        original, lost = _taken_back(host, record)
+        record = evolve(record, original=original, moved=tuple(name for name in record.moved if name not in lost))
+    shown = [Replacement(place.file, host.data, after)]
+    if moving:
+        data = read_bytes(place.servers) if record.servers is not None and os.path.exists(place.servers) else None
+        servers = _with_servers(place.servers, data, moving).encode()
+        shown.append(Replacement(place.servers, data, servers))
+        record = evolve(record, servers=digest_of(servers), moved=tuple(dict.fromkeys((*record.moved, *moving))))
+    record = evolve(record, written=(*written, digest_of(after)))
+    before = read_bytes(place.record) if os.path.exists(place.record) else None
+    replacements = (*kept, Replacement(place.record, before, record_bytes(place, record)), *reversed(shown))
+    change = "adopted" if moving else "installed"
+    return Plan(change, place.file, replacements, tuple(shown), tuple(moving))
+
+
+def _with_servers(file: Path, data: bytes | None, moving: Mapping[str, Any]) -> str:
+    """What is there stays as it was edited."""
+    if data is None:
+        return json.dumps({"mcpServers": moving}, indent=2, ensure_ascii=False) + "\n"
+    steps = [Step("set", ("mcpServers", name), own) for name, own in moving.items()]
+    return changed(data.decode(), str(file), steps)
+
+
+def _taken_back(host: _Host, record: Record) -> tuple[str, list[str]]:
+    """The host's file without us and with what was moved, and the servers of which there is another now."""
+    file = str(host.place.file)
+    _, original = parted((record.original or "").encode())
+    said = parse_document(original, file) if original.strip() else {}
+    root = host.place.host.root(said)
+    steps: list[Step] = []
+    lost: list[str] = []
+    for name in record.moved:
+        value = _at(said, (*root, name))
+        if name not in host.servers:
+            text = raw_text(original, file, (*root, name))
+            steps.append(Step("set", (*host.root, name), Written(text, value)))
+        elif _value(host, name) != value:
+            lost.append(name)
+    if host.gateway is not None:
+        steps.append(Step("remove", (*host.root, SERVER)))
+    rules = host.place.host.dialect.rules
+    allowed: list[Any] | None = (as_object(host.document.get(rules or "")) or {}).get("allowed")
+    if rules is not None and isinstance(allowed, list) and SERVER in allowed:
+        steps.append(Step("remove", (rules, "allowed", allowed.index(SERVER))))
+    return host.mark + changed(host.text, file, steps), lost
+
+
+def _put_aside(place: Place, record: Record | None) -> tuple[Replacement, ...]:
+    """What becomes of the file with the servers: it goes, and if somebody has changed it, or not all of it is with the
+    host again, it is kept beside."""
+    if not os.path.exists(place.servers):
+        return ()
+    data = read_bytes(place.servers)
+    gone = Replacement(place.servers, data, None)
+    if record is not None and record.servers == digest_of(data) and servers_behind(place).keys() <= set(record.moved):
+        return (gone,)
+    names = (place.servers.with_suffix(f".kept{number or ''}.json") for number in range(1000))
+    return (Replacement(next(name for name in names if not name.exists()), None, data), gone)
+
+
+def _value(host: _Host, name: str) -> Any:
+    return _at(host.document, (*host.root, name))
+
+
+def _at(document: Any, path: Sequence[str]) -> Any:
+    for key in path:
+        document = document[key]
+    return document
+
+
+def _text(data: bytes | None) -> str | None:
+    return None if data is None else data.decode()
