@@ -81,6 +81,6 @@ class CircuitBreakers:
             self._circuits[server] = circuit
         else:
             self._circuits.pop(server, None)
-        if (circuit.state, circuit.probe_at) != (before.state, before.probe_at):
+        if circuit.state != before.state:
             retry_in = None if circuit.probe_at is None else max(0.0, circuit.probe_at - at)
             self._publish(BreakerChanged(server, circuit.state, circuit.failures, retry_in, at))

@@ -516,6 +516,7 @@ class Keeper:
                 await self._begin(self._machine.started(trio.current_time()))
             command.settle(self._now)
             return
+        await self._settings.definitions.save()
         if spec.transport == old.transport:  # what was found out about it still holds
             settings = evolve(settings, notes=self._settings.notes, pins=self._settings.pins.of(spec))
         await self._show(machine)

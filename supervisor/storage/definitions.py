@@ -3,7 +3,10 @@ before the server is connected."""
 
 import math
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -50,6 +53,8 @@ class DefinitionCache:
     _cached: bytes = field(default=b"", init=False)
     _unsaved: tuple[Definitions, float] | None = field(default=None, init=False)
     """What was noted last, and when by the wall clock."""
+    _unwritten: deque[tuple[bytes, float]] = field(factory=lambda: deque(maxlen=1), init=False)
+    """The last of it, for the store: one that hangs makes nobody keep more."""
 
     @property
     def lasts(self) -> bool:
@@ -91,9 +96,14 @@ class DefinitionCache:
             return
         (definitions, at), self._unsaved = self._unsaved, None
         self._saved_at, self.save_at = trio.current_time(), math.inf
-        name = self._spec.name
-        declared = await by_turns(self._encoding_steps(definitions))
-        self._worker.submit(lambda store: store.remember_definitions(name, digest, declared, at))
+        self._unwritten.append((await by_turns(self._encoding_steps(definitions)), at))
+        self._worker.submit(partial(self._write, digest))
+
+    def _write(self, digest: str, store: Store) -> None:
+        """In the thread of the store."""
+        with suppress(IndexError):  # an earlier job has written it
+            declared, at = self._unwritten.pop()
+            store.remember_definitions(self._spec.name, digest, declared, at)
 
     def _encoding_steps(self, definitions: Definitions) -> Steps[bytes]:
         """A line for each; nothing if one of them must not be written down, or they are too large."""

@@ -237,6 +237,19 @@ async def test_a_probe_with_no_patience_makes_room_for_the_next(autojump_clock, 
         assert status(supervisor).breaker is None
 
 
+async def test_a_probe_that_its_server_does_not_read_has_failed(autojump_clock):
+    """One at a time: three time out, each when it had its turn, and a fourth has it for ever."""
+    async with open_supervisor([spec(lab(), max_in_flight=1)]) as supervisor, trio.open_nursery() as nursery:
+        for seconds in (1, 2, 3, 10_000):
+            nursery.start_soon(partial(call, supervisor, "hang", timeout=seconds))
+            await trio.testing.wait_all_tasks_blocked()
+        await trio.sleep(303)
+        assert status(supervisor).breaker == BreakerStatus("open", 3, 0)
+        assert type(await call(supervisor, "work", timeout=1)) is CallTimeout
+        assert status(supervisor).breaker == BreakerStatus("open", 4, 300)
+        nursery.cancel_scope.cancel()
+
+
 async def test_progress_says_that_the_server_works(autojump_clock):
     """It is no failure that it does not get done in time; where the progress is not wanted, nobody hears of it."""
 

@@ -309,7 +309,14 @@ def test_a_changed_list_is_written_down_now_and_then():
             await change_to("t3")
             await trio.sleep(1)
             assert cached("t2")
-        assert cached("t3")
+            await supervisor.reload([spec(lazy=True)])
+            await trio.sleep(1)
+            assert cached("t3"), "by what knows it last"
+            await supervisor.wait_connected("lab")
+            await change_to("t4")
+            await trio.sleep(1)
+            assert cached("t3")
+        assert cached("t4")
 
     run_virtual(main)
 
@@ -368,6 +375,36 @@ def test_a_store_that_hangs_holds_nobody_up():
         began = trio.current_time()
         assert not await cache.recalled()
         assert trio.current_time() == began + 1
+
+    run_virtual(main)
+
+
+class Counting(MemoryStore):
+    """Counts what is written."""
+
+    writes = 0
+
+    def remember_definitions(self, server, spec, declared, at):
+        self.writes += 1
+        super().remember_definitions(server, spec, declared, at)
+
+
+def test_a_store_that_hangs_keeps_one_list_of_each_server():
+    """However often that changes meanwhile: the last is written when it goes on."""
+
+    async def main():
+        store = Counting()
+        worker = StoreWorker(store)  # and nobody runs it yet
+        cache = DefinitionCache(worker, spec(), "d", Redactor)
+        for name in ("t0", "t1", "t2"):
+            cache.note(definitions_of(name))
+            await cache.save()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(worker.run)
+            await worker.ask(lambda _: None)
+            await worker.finish()
+        assert store.writes == 1
+        assert b'"t2"' in store.definitions("lab", "d", most=MOST)
 
     run_virtual(main)
 
