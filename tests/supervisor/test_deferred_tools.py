@@ -1,5 +1,7 @@
 """Tools that a server had when it was listed last, offered before it is connected."""
 
+import time
+
 import pytest
 import trio
 
@@ -15,6 +17,7 @@ from mcp_nursery.supervisor import (
     open_supervisor,
 )
 from mcp_nursery.supervisor.events import DefinitionsChanged, StateChanged, ToolsChanged
+from mcp_nursery.supervisor.storage.store import spec_digest
 from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual
 
 from .specs import SERVERS, Named, nothing, status
@@ -405,3 +408,42 @@ async def drained(events) -> list[object]:
         async for event in events:
             got.append(event)
     return got
+
+
+def test_a_server_that_is_reached_in_another_way_may_be_another():
+    """P7: nothing of what the one had is offered as the other's, and nothing of it is held against the other."""
+
+    async def main():
+        lab()
+        lab(Life(connects_after=3), name="other", declared={"add": EVIL})
+        async with open_supervisor([spec()], state=MemoryStore(), gate=100) as supervisor:
+            assert seen(supervisor) == [("mcp_lab_add", True)]
+            began = trio.current_time()
+            await supervisor.reload([ServerSpec("lab", Named("other"))])
+            assert seen(supervisor) == []
+            assert supervisor.hello("lab") is None
+            await supervisor.wait_connected("lab")
+            assert trio.current_time() - began == 3
+            assert seen(supervisor) == [("mcp_lab_add", True)]
+            assert supervisor.definition_changes == ()
+
+    run_virtual(main)
+
+
+def test_what_a_server_said_itself_goes_before_what_was_cached():
+    """G5: also where the cache is asked again, for another spec of a server that is reached in the same way."""
+
+    async def main():
+        lab(declared={"add": FIRST})
+        store = await warm("lab")
+        lab(declared={"add": EVIL})
+        async with open_supervisor([spec()], state=store, gate=100) as supervisor:
+            digest = spec_digest(spec())
+            said = b'tools {"name":"add","description":"Adds.","inputSchema":{}}\n'
+            store.remember_definitions("lab", digest, said, time.time() + 1000)  # another host, whose clock is ahead
+            await supervisor.reload([spec(lazy=True)])
+            await trio.sleep(1)
+            (tool,) = supervisor.tools
+            assert (tool.available, tool.definition.description) == (False, EVIL["description"])
+
+    run_virtual(main)

@@ -1,6 +1,7 @@
 """K8: a supervisor uses the servers of another, with names, filters, approval and limits of its own. Virtual time."""
 
 import logging
+from functools import partial
 
 import pytest
 import trio
@@ -417,6 +418,24 @@ async def test_a_borrower_that_is_opened_while_servers_change_misses_nothing(aut
                 await child.wait_connected("lab")
                 assert {tool.available for tool in child.tools} == {True}
                 assert len(child.tools) == 600
+
+
+async def test_a_server_that_is_being_removed_is_borrowed_without_its_tools(autojump_clock):
+    """It ends when a call of the lender's is done."""
+    server = ScriptedServer(tools={"work": lasting(5)})
+    async with open_supervisor([spec(server)], gate=10) as parent, trio.open_nursery() as nursery:
+        nursery.start_soon(partial(parent.call_tool, "work", server="lab"))
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.start_soon(partial(parent.remove_server, "lab", drain=60))
+        await trio.testing.wait_all_tasks_blocked()
+        async with open_supervisor(borrow=parent, servers=["lab"], gate=0) as child:
+            assert child.tools == parent.tools == ()
+            assert states(child) == states(parent) != {}
+            await trio.sleep(6)
+            assert states(child) == states(parent) == {}
+            await parent.add_server(spec(server))
+            await parent.wait_connected("lab")
+            assert child.tools == (), "it is another"
 
 
 async def test_a_refusal_is_no_crash(autojump_clock):
