@@ -25,10 +25,10 @@ from mcp_nursery.supervisor import (
 from mcp_nursery.supervisor.approval import ApprovalRules
 from mcp_nursery.supervisor.callbacks import Callbacks
 from mcp_nursery.supervisor.errors import SupervisorClosed, UnknownServer
-from mcp_nursery.supervisor.events import ResourceUpdated, ServerRemoved, StateChanged, ToolsChanged
+from mcp_nursery.supervisor.events import BreakerChanged, ResourceUpdated, ServerRemoved, StateChanged, ToolsChanged
 from mcp_nursery.supervisor.testing import Ask, Life, ScriptedServer
 
-from ..specs import SERVERS, Named, hang, lasting, nothing, spec, states, status
+from ..specs import SERVERS, Named, WithEnvironment, hang, lasting, nothing, spec, states, status
 
 
 async def allow(request):
@@ -104,6 +104,81 @@ async def test_a_borrower_of_a_borrower_gets_no_more_than_that_has(autojump_cloc
             await last.wait_connected("lab")
             assert names(last) == ["mcp_lab_read"]
         assert names(child) == ["mcp_lab_read", "mcp_lab_write"]
+
+
+async def test_a_call_starts_a_server_as_the_lender_s_own_does(autojump_clock):
+    """One that failed and is revived by calls, and one whose next start is due later; also two borrowers away."""
+    tired = ScriptedServer(Life(refuses="no"), Life())
+    waiting = ScriptedServer(Life(dies_after=1), Life())
+    specs = [
+        spec(tired, "tired", revive="on_call", policy=RestartPolicy(delays=())),
+        spec(waiting, "waiting", policy=RestartPolicy(delays=(100,))),
+    ]
+    async with (
+        open_supervisor(specs, gate=10) as parent,
+        open_supervisor(borrow=parent) as child,
+        open_supervisor(borrow=child) as last,
+    ):
+        await trio.sleep(2)
+        assert states(last) == {"tired": "failed", "waiting": "waiting"}
+        began = trio.current_time()
+        assert not (await last.call_tool("echo", server="tired")).is_error
+        assert not (await last.call_tool("echo", server="waiting", when_down="reconnect")).is_error
+        assert trio.current_time() == began
+        assert (len(tired.starts), len(waiting.starts)) == (2, 2)
+
+
+async def test_a_look_at_lists_that_are_too_old_has_them_fetched_again(autojump_clock):
+    server = ScriptedServer()
+    async with open_supervisor([spec(server)], gate=10) as parent, open_supervisor(borrow=parent) as child:
+        await trio.sleep(1000)
+        server.tools["more"] = nothing
+        assert len(child.tools) == 1
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(child.tools) == 2
+
+
+async def test_what_a_breaker_does_is_heard_however_far_away(autojump_clock):
+    async with (
+        open_supervisor([spec(ScriptedServer(tools={"hang": hang}))], gate=10) as parent,
+        open_supervisor(borrow=parent) as child,
+        open_supervisor(borrow=child) as last,
+        last.events() as events,
+    ):
+        for supervisor in (parent, child, last):
+            with pytest.raises(CallTimeout):
+                await supervisor.call_tool("hang", server="lab", timeout=1)
+        with trio.fail_after(1):
+            while not isinstance(await events.receive(), BreakerChanged):
+                pass
+
+
+async def test_the_lender_s_secrets_are_not_shown_to_who_is_asked(autojump_clock):
+    asked = []
+
+    async def approve(request):
+        await trio.lowlevel.checkpoint()
+        asked.append(request.redacted)
+        return Approval.ALLOW
+
+    server = WithEnvironment(ScriptedServer(), {"KEY": "a-secret-of-the-lender"})
+    async with (
+        open_supervisor([ServerSpec("lab", server)], gate=10) as parent,
+        open_supervisor(borrow=parent, approve=approve) as child,
+        open_supervisor(borrow=child, approve=approve) as last,
+    ):
+        for supervisor in (child, last):
+            await supervisor.tools[0]({"text": "a-secret-of-the-lender"})
+    assert asked == [{"text": "[REDACTED:config]"}] * 2
+
+
+async def test_a_borrower_that_has_ended_is_not_kept(autojump_clock):
+    async with open_supervisor([spec(ScriptedServer())], gate=10) as parent:
+        for _ in range(3):
+            async with open_supervisor(borrow=parent):
+                pass
+        assert not parent._servers.borrowers
+        assert not parent._servers.registry.followers
 
 
 async def test_what_becomes_of_a_server_is_seen_in_the_same_step(autojump_clock, caplog):
