@@ -29,6 +29,8 @@ app: Final = typer.Typer(
 
 auth_app: Final = typer.Typer(help="Tokens of servers that want OAuth.", no_args_is_help=True)
 app.add_typer(auth_app, name="auth")
+token_app: Final = typer.Typer(help="Tokens of clients that `serve --http` lets in.", no_args_is_help=True)
+app.add_typer(token_app, name="token")
 
 ConfigFiles = Annotated[
     list[Path] | None,
@@ -191,6 +193,28 @@ def serve(
         bool,
         typer.Option("--search", help="Show two tools, find_tools and call_tool, in place of all definitions."),
     ] = False,
+    tokens: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The tokens that let clients in: see `token add`.")
+    ] = None,
+    tls_cert: Annotated[Path | None, typer.Option(metavar="FILE", help="A certificate, as PEM.")] = None,
+    tls_key: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Its key. The password of that: $MCP_NURSERY_TLS_KEY_PASSWORD."),
+    ] = None,
+    behind_proxy: Annotated[
+        bool, typer.Option("--behind-proxy", help="Something before it ends TLS: serve without it.")
+    ] = False,
+    allowed_host: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Another name that it is reached by. May repeat.")
+    ] = None,
+    allowed_origin: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ORIGIN", help="An origin whose pages may use it, https://NAME. May repeat."),
+    ] = None,
+    limit: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=NUMBER", help="What clients may cost, such as sessions=200. May repeat."),
+    ] = None,
     hold: Annotated[
         float, typer.Option(metavar="SECONDS", help="What a call waits for its client to come back with answers.")
     ] = 300.0,
@@ -200,12 +224,31 @@ def serve(
     """Serve the servers as one MCP server, on standard input and output or over HTTP."""
     from .serve import Serving
     from .serve import serve as serve_servers
+    from .serve_http import serving_over_http
 
-    serving = Serving(
-        tuple(command or ()), template=template, timeout=timeout, http=http, hold=hold, drain=drain, search=search
-    )
-    options = _options(config, no_project=no_project, trust=trust, verbose=verbose)
-    _execute(lambda options: serve_servers(options, serving), options)
+    def start(options: "Options") -> int:
+        over_http = serving_over_http(
+            http,
+            tokens=tokens,
+            tls_cert=tls_cert,
+            tls_key=tls_key,
+            behind_proxy=behind_proxy,
+            hosts=allowed_host,
+            origins=allowed_origin,
+            limits=limit,
+        )
+        serving = Serving(
+            tuple(command or ()),
+            template=template,
+            timeout=timeout,
+            http=over_http,
+            hold=hold,
+            drain=drain,
+            search=search,
+        )
+        return serve_servers(options, serving)
+
+    _execute(start, _options(config, no_project=no_project, trust=trust, verbose=verbose))
 
 
 @app.command()
@@ -639,6 +682,26 @@ def auth_status(
     from .login import auth_status as command
 
     _execute(command, _options(config, no_project=no_project, trust=trust, as_json=as_json, verbose=verbose))
+
+
+@token_app.command(name="add")
+def token_add(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Whose token it is.")],
+    *,
+    file: Annotated[Path, typer.Option("--file", metavar="FILE", help="Where its digest is kept.")],
+    allow: Annotated[
+        list[str] | None,
+        typer.Option(metavar="SERVER/TOOL", help="A glob of what it may use. May repeat; without it everything."),
+    ] = None,
+    days: Annotated[
+        float | None, typer.Option(min=0, metavar="N", help="Valid for so long; without it until it is removed.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a token, print it this once, and keep its digest."""
+    from .token import add
+
+    _execute(lambda options: add(options, name, file, allow or (), days), _options(None, as_json=as_json))
 
 
 def run_command_line(argv: Sequence[str]) -> int:

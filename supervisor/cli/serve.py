@@ -1,9 +1,9 @@
 """`mcp-nursery serve`: the servers as one MCP server."""
 
 import signal
-import socket
-import sys
-from collections.abc import Sequence
+from collections.abc import AsyncIterable, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import PurePath
 
 import trio
@@ -12,21 +12,18 @@ from attrs import evolve, frozen
 from mcp_nursery.actors.argument_checks import check_setting, seconds_or_none
 from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.actors.nurseries import run_alongside
-from mcp_nursery.supervisor import ServerSpec, StdioTransport, open_supervisor
+from mcp_nursery.supervisor import ServerSpec, StdioTransport, Supervisor, open_supervisor
 from mcp_nursery.supervisor.config import Config
-from mcp_nursery.supervisor.gateway import Gateway, gateway_callbacks, open_gateway, serve_stdio
+from mcp_nursery.supervisor.gateway import gateway_callbacks, open_gateway, serve_stdio
 from mcp_nursery.supervisor.gateway.held import HOLD
-from mcp_nursery.supervisor.gateway.web_server import bound, serve_http
+from mcp_nursery.supervisor.watch import reload_or_log
 
 from .failures import OK
 from .runtime import Options, load, run_async
+from .serve_http import HttpFront, HttpServing
 
 GATE = 0.0
 """Seconds to wait for first attempts: a client of all servers is told of each when it is there."""
-
-
-_LOOPBACK = ("127.0.0.1", "localhost", "::1")
-"""Where nobody else on the network can reach it: it asks nobody who he is."""
 
 
 @frozen
@@ -38,8 +35,8 @@ class Serving:
     template: str = "{server}_{tool}"
     timeout: float | None = None
     """Seconds for one call to a server."""
-    http: str | None = None
-    """Where to listen, as `HOST:PORT`; None: a client on standard streams."""
+    http: HttpServing | None = None
+    """How it is served over HTTP; None: to a client on standard streams."""
     hold: float = HOLD
     """Seconds that a call waits for its client to come back with answers."""
     search: bool = False
@@ -49,7 +46,8 @@ class Serving:
 
 
 def serve(options: Options, serving: Serving) -> int:
-    """Serve until the client closes its end, or SIGTERM comes: both are the normal end."""
+    """Serve until the client closes its end, or SIGTERM comes: both are the normal end. A second SIGTERM waits for no
+    call."""
     check_setting("timeout", serving.timeout, seconds_or_none)
     check_setting("hold", serving.hold, seconds_or_none)
     check_setting("drain", serving.drain, seconds_or_none)
@@ -58,14 +56,17 @@ def serve(options: Options, serving: Serving) -> int:
     given = _of_command(serving) if serving.command else _limited(options, serving)
     only = given.name if isinstance(given, ServerSpec) else None
 
-    listening = None if serving.http is None else _listening(serving.http)
+    front = None if serving.http is None else HttpFront(serving.http)
+    hang_up, hang_ups = trio.open_memory_channel[None](1)
 
     async def main() -> None:
         stop = trio.Event()
-        with trio.open_signal_receiver(signal.SIGTERM) as signals:  # until all is closed: it is no failure, sent twice
+        with trio.open_signal_receiver(signal.SIGTERM) as signals, trio.CancelScope() as scope:
 
             async def listen() -> None:
                 async for _ in signals:
+                    if stop.is_set():
+                        scope.cancel()
                     stop.set()
 
             async with (
@@ -75,13 +76,24 @@ def serve(options: Options, serving: Serving) -> int:
                 ) as supervisor,
                 open_gateway(supervisor, hold=serving.hold, search=serving.search) as gateway,
             ):
-                if listening is None:
+                if front is None:
                     await serve_stdio(gateway, only, stop=stop.wait, drain=serving.drain)
                 else:
-                    await _serve_port(gateway, listening, only, serving.drain, stop)
+                    async with run_alongside(partial(_reload_at, hang_ups, supervisor, front)):
+                        await front.serve(gateway, only, serving.drain, stop.wait)
 
-    run_async(main)
+    def hung_up() -> None:
+        with suppress(trio.WouldBlock):  # one is about to be seen
+            hang_up.send_nowait(None)
+
+    run_async(main, None if front is None else hung_up)
     return OK
+
+
+async def _reload_at(signals: AsyncIterable[None], supervisor: Supervisor, front: HttpFront) -> None:
+    async for _ in signals:
+        front.reload()
+        await reload_or_log(supervisor)
 
 
 def _of_command(serving: Serving) -> ServerSpec:
@@ -101,28 +113,3 @@ def _limited(options: Options, serving: Serving) -> Config:
         spec if spec.call_timeout is not None else evolve(spec, call_timeout=serving.timeout) for spec in config.servers
     )
     return evolve(config, servers=servers)
-
-
-def _listening(address: str) -> socket.socket:
-    """The socket to serve on.
-
-    Raises:
-        ConfigError: The address is none, or not of this machine alone.
-    """
-    host, colon, port = address.rpartition(":")
-    host = host.strip("[]")
-    if not (colon and host and port.isdecimal() and int(port) < 1 << 16):
-        raise ConfigError(f"must be HOST:PORT, such as 127.0.0.1:8000, not {address!r}", field="--http")
-    if host not in _LOOPBACK:
-        raise ConfigError(f"{host} is not of this machine alone; one of {', '.join(_LOOPBACK)}", field="--http")
-    return bound(host, int(port))
-
-
-async def _serve_port(
-    gateway: Gateway, listening: socket.socket, only: str | None, drain: float, stop: trio.Event
-) -> None:
-    host, port = listening.getsockname()[:2]
-    shown = f"[{host}]" if ":" in host else host
-    sys.stderr.write(f"serving on http://{shown}:{port}/mcp\n")
-    sys.stderr.flush()
-    await serve_http(gateway, listening, server=only, drain=drain, stop=stop.wait)

@@ -1,7 +1,20 @@
 """The supervisor as one MCP server, over stdio or HTTP."""
 
+from .access import Access, Principal, Refused
 from .gateway import Gateway, gateway_callbacks, open_gateway
-from .http import HttpLimits, open_http
+from .http import HttpApplication, open_http
+from .http_limits import HttpLimits
 from .stdio import serve_stdio
 
-__all__ = ["Gateway", "HttpLimits", "gateway_callbacks", "open_gateway", "open_http", "serve_stdio"]
+__all__ = [
+    "Access",
+    "Gateway",
+    "HttpApplication",
+    "HttpLimits",
+    "Principal",
+    "Refused",
+    "gateway_callbacks",
+    "open_gateway",
+    "open_http",
+    "serve_stdio",
+]

@@ -2,13 +2,14 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import trio
 from attrs import frozen
 from mcp.shared.exceptions import MCPError
-from mcp_types import INVALID_PARAMS, METHOD_NOT_FOUND
+from mcp_types import INVALID_PARAMS, METHOD_NOT_FOUND, methods
 
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import UnknownResource, UnknownTool
@@ -19,6 +20,7 @@ from ..status import ServerStatus
 from ..supervisor import Supervisor
 from ..tools.preamble import MOST_INSTRUCTIONS
 from ..tools.tool import Tool
+from .access import EVERYTHING, Access
 from .downstream import Incoming
 from .eras import Json, bridged, is_modern
 
@@ -32,6 +34,7 @@ SETTLE: Final = 5.0
 """Seconds that a search waits at most for servers that were never connected."""
 
 R = TypeVar("R", Resource, ResourceTemplate)
+P = TypeVar("P", Prompt, Resource, ResourceTemplate)
 
 _INFO: Final = {"name": "mcp-nursery", "version": version("mcp-nursery")}
 
@@ -47,8 +50,10 @@ class Place:
 class View(ABC):
     """What a client sees of the supervisor."""
 
-    def __init__(self, supervisor: Supervisor) -> None:
+    def __init__(self, supervisor: Supervisor, access: Access = EVERYTHING) -> None:
         self.supervisor = supervisor
+        self.access: Final = access
+        """What the client may use of it."""
 
     @property
     def server(self) -> str | None:
@@ -99,6 +104,15 @@ class View(ABC):
     def input_schema(self, name: object) -> Mapping[str, Any] | None:
         """What the tool of this name takes, if that is known."""
 
+    async def owner_of(self, uri: str) -> str | None:
+        """The server whose resource a client means; None: whoever has it.
+
+        Raises:
+            UnknownResource: None that it may use.
+        """
+        del uri
+        return self.server
+
     @abstractmethod
     async def set_level(self, params: Json) -> Json:
         """A client of the handshake era wants log messages of another level."""
@@ -112,8 +126,8 @@ class View(ABC):
 class One(View):
     """One server, with its own names."""
 
-    def __init__(self, supervisor: Supervisor, server: str) -> None:
-        super().__init__(supervisor)
+    def __init__(self, supervisor: Supervisor, server: str, access: Access = EVERYTHING) -> None:
+        super().__init__(supervisor, access)
         self._name = server
 
     @property
@@ -126,12 +140,22 @@ class One(View):
         return await hello_of(self.supervisor, self.server)
 
     async def place(self, incoming: Incoming) -> Place | None:
-        """That server, for any request."""
+        """That server, for any request. Who may not use all of it cannot use what nobody knows the meaning of."""
+        if not self.access.has_all_of(self.server):
+            if incoming.method not in methods.SPEC_CLIENT_METHODS:
+                raise MCPError(METHOD_NOT_FOUND, "Method not found", incoming.method)
+            if incoming.method == "tools/call" and not self.access.has_tool(self.server, incoming.params["name"]):
+                raise MCPError(INVALID_PARAMS, f"Unknown tool: {incoming.params['name']}")
         return Place(self.server, incoming.params)
 
     async def tool(self, name: str) -> Tool:
         """By the server's own name."""
-        return await self.supervisor.find_tool(name, server=self.server)
+        if self.access.has_all_of(self.server):
+            return await self.supervisor.find_tool(name, server=self.server)
+        if self.access.has_tool(self.server, name):
+            with suppress(UnknownTool):
+                return await self.supervisor.find_tool(name, server=self.server)
+        raise UnknownTool(name, server=self.server)  # without the names of others
 
     async def settle(self) -> None:
         """Have the server started, if nothing is known of it."""
@@ -140,6 +164,8 @@ class One(View):
 
     def input_schema(self, name: object) -> Mapping[str, Any] | None:
         """By the server's own name."""
+        if not self.access.has_tool(self.server, str(name)):
+            return None
         tools = (tool for tool in self.supervisor.tools if tool.server == self.server and tool.tool == name)
         return next((tool.input_schema for tool in tools), None)
 
@@ -155,12 +181,15 @@ class One(View):
         return {}
 
     def shown(self, incoming: Incoming, result: Json, server: str) -> Json:
-        """Without the tools that filters and pins hold back."""
+        """Without the tools that filters and pins hold back, or that the client may not use."""
         tools: object = result.get("tools")
         if incoming.method != "tools/list" or not isinstance(tools, list):
             return result
         listed = cast("list[object]", tools)
-        shown = [tool for tool in listed if self.supervisor.offers(server, _name_of(tool))]
+        names = ((tool, _name_of(tool)) for tool in listed)
+        shown = [
+            tool for tool, name in names if self.supervisor.offers(server, name) and self.access.has_tool(server, name)
+        ]
         return result if len(shown) == len(listed) else result | {"tools": shown}
 
 
@@ -177,7 +206,7 @@ class All(View):
             "completions": {},
             "logging": {},
         }
-        instructions = _instructions(self.supervisor.status())
+        instructions = _instructions(one for one in self.supervisor.status() if self.access.has_server(one.name))
         said = {"instructions": instructions} if instructions else {}
         return {"serverInfo": _INFO, "capabilities": capabilities} | said
 
@@ -200,19 +229,22 @@ class All(View):
 
     async def own_answer(self, incoming: Incoming) -> Json:
         """Lists of what all servers have, each sorted."""
-        supervisor = self.supervisor
+        supervisor, access = self.supervisor, self.access
         match incoming.method:
             case "tools/list":
-                listed = {"tools": [_declared(tool.definition, tool.name) for tool in supervisor.tools]}
+                tools = (tool for tool in supervisor.tools if access.has_tool(tool.server, tool.tool))
+                listed = {"tools": [_declared(tool.definition, tool.name) for tool in tools]}
             case "prompts/list":
-                listed = {"prompts": [_declared(prompt.definition, prompt.name) for prompt in supervisor.prompts]}
+                prompts = self._usable(supervisor.prompts)
+                listed = {"prompts": [_declared(prompt.definition, prompt.name) for prompt in prompts]}
             case "resources/list":
                 first: dict[str, Json] = {}
                 for resource in self._in_order(supervisor.resources):
                     first.setdefault(resource.uri, _declared(resource.definition))
                 listed = {"resources": [first[uri] for uri in sorted(first)]}
             case "resources/templates/list":
-                listed = {"resourceTemplates": [_declared(each.definition) for each in supervisor.resource_templates]}
+                templates = self._usable(supervisor.resource_templates)
+                listed = {"resourceTemplates": [_declared(each.definition) for each in templates]}
             case _:
                 raise MCPError(METHOD_NOT_FOUND, "Method not found", incoming.method)
         return bridged(incoming.method, listed, to_modern=incoming.modern, from_modern=False, server_info=dict(_INFO))
@@ -220,9 +252,14 @@ class All(View):
     def input_schema(self, name: object) -> Mapping[str, Any] | None:
         """By the public name."""
         try:
-            return self.supervisor.tool(str(name)).input_schema
+            tool = self.supervisor.tool(str(name))
         except UnknownTool:
             return None
+        return tool.input_schema if self.access.has_tool(tool.server, tool.tool) else None
+
+    async def owner_of(self, uri: str) -> str | None:
+        """Whoever has it, of those that the client may use."""
+        return None if self.access.allow is None else await self._owner(uri)
 
     async def set_level(self, params: Json) -> Json:
         """Servers of the handshake era keep one level for everybody: it is each client's own here."""
@@ -231,7 +268,14 @@ class All(View):
 
     async def tool(self, name: str) -> Tool:
         """By its public name."""
+        if self.access.allow is not None and not self._may_call(name):
+            await self.supervisor.list_tools()
+            if not self._may_call(name):
+                raise UnknownTool(name)  # without the names of others
         return await self.supervisor.find_tool(name)
+
+    def _may_call(self, name: str) -> bool:
+        return any(tool.name == name and self.access.has_tool(tool.server, tool.tool) for tool in self.supervisor.tools)
 
     async def settle(self) -> None:
         """Wait for first attempts, `SETTLE` seconds at most."""
@@ -244,9 +288,12 @@ class All(View):
         except UnknownTool as error:
             raise MCPError(INVALID_PARAMS, str(error)) from None
 
+    def _usable(self, offered: Iterable[P]) -> list[P]:
+        return [each for each in offered if self.access.has_server(each.server)]
+
     async def _prompt(self, name: str) -> Prompt:
         for prompts in (self.supervisor.prompts, await self.supervisor.list_prompts()):
-            for prompt in prompts:
+            for prompt in self._usable(prompts):
                 if prompt.name == name:
                     return prompt
         raise MCPError(INVALID_PARAMS, f"no server offers a prompt named {name!r}")
@@ -272,9 +319,9 @@ class All(View):
         return Place(await self._owner(ref["uri"]), params)
 
     def _in_order(self, offered: Iterable[R]) -> list[R]:
-        """In the order in which their servers are configured."""
+        """Those that the client may use, in the order in which their servers are configured."""
         places = {status.name: place for place, status in enumerate(self.supervisor.status())}
-        return sorted(offered, key=lambda each: places.get(each.server, len(places)))
+        return sorted(self._usable(offered), key=lambda each: places.get(each.server, len(places)))
 
 
 async def hello_of(supervisor: Supervisor, server: str) -> Json:

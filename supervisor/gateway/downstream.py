@@ -12,6 +12,7 @@ from mcp_types import LOG_LEVEL_META_KEY, METHOD_NOT_FOUND, MISSING_REQUIRED_CLI
 from mcp_nursery.actors.jsonrpc.relays import ASKED
 from mcp_nursery.actors.reply import PROGRESS
 
+from .access import EVERYTHING, Access
 from .eras import LEVELS, Json
 
 Tell = Callable[[str, Mapping[str, Any] | None], Awaitable[None]]
@@ -35,6 +36,8 @@ class Session:
     """Where its subscriptions run; they end with the session."""
     server: str | None = None
     """The server that it talks to; None for all of them."""
+    access: Access = EVERYTHING
+    """What it may use."""
     capabilities: Mapping[str, Any] = field(factory=dict[str, Any])
     info: Mapping[str, Any] | None = None
     level: str | None = None
@@ -59,6 +62,8 @@ class Listener:
     """The kinds of news that it wants."""
     since: float = field(factory=trio.current_time)
     """See `Session`."""
+    access: Access = EVERYTHING
+    """What it may use."""
     _waiting: dict[tuple[str, str], Json] = field(factory=dict[tuple[str, str], Json])
     _ready: trio.Event = field(factory=trio.Event)
 
@@ -72,6 +77,19 @@ class Listener:
         await self._ready.wait()
         waiting, self._waiting, self._ready = self._waiting, {}, trio.Event()
         return [(method, params) for (method, _), params in waiting.items()]
+
+
+def last_news(client: Session | Listener, changes: Mapping[str | None, float]) -> float:
+    """When something has changed that a client sees.
+
+    Args:
+        client: Who is to be told.
+        changes: When it was, by servers, None for all of them.
+    """
+    if client.server is None and client.access.allow is not None and len(changes) > 1:
+        own = (at for server, at in changes.items() if server is not None and client.access.has_server(server))
+        return max(own, default=-math.inf)
+    return changes.get(client.server, -math.inf)
 
 
 @define(eq=False)

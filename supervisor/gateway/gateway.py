@@ -4,7 +4,6 @@ A client of the supervisor's public surface. Raw where client and server speak o
 as it came. Bridged where they do not: see `eras` for results, and `held` for questions in the middle of a call.
 """
 
-import math
 from collections.abc import AsyncGenerator, Collection, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
@@ -36,8 +35,9 @@ from ..calls.input_rounds import MAX_ROUNDS
 from ..events import Lagged, PromptsChanged, ResourcesChanged, ToolsChanged
 from ..supervisor import Supervisor
 from ..tools.error_content import error_content
+from .access import EVERYTHING, Access
 from .catalogues import All, One, Place, View, hello_of
-from .downstream import Incoming, Listener, Session
+from .downstream import Incoming, Listener, Session, last_news
 from .eras import (
     Json,
     bridged,
@@ -98,16 +98,27 @@ class Gateway:
         self.draining: bool = False
         """Whether it ends: new requests are refused."""
 
-    def view(self, server: str | None) -> View:
+    def view(self, server: str | None, access: Access = EVERYTHING) -> View:
         """What a client of one server sees, or of all of them.
 
+        Args:
+            server: None: all of them.
+            access: What the client may use.
+
         Raises:
-            UnknownServer: No server of that name.
+            UnknownServer: No server of that name, or the client may use nothing of it, who is not to know.
         """
         if server is None:
-            return self._all
-        self.supervisor.hello(server)  # refuses one that is not there
-        return self._searched(One(self.supervisor, server))
+            return self._all if access.allow is None else self._searched(All(self.supervisor, access))
+        try:
+            self.supervisor.hello(server)
+        except UnknownServer:
+            if access.allow is None:
+                raise
+            raise UnknownServer(server) from None  # without the names of others
+        if not access.has_server(server):
+            raise UnknownServer(server)
+        return self._searched(One(self.supervisor, server, access))
 
     def _searched(self, view: View) -> View:
         return view if self._schemas is None else Search(self.supervisor, view, self._schemas)
@@ -187,7 +198,7 @@ class Gateway:
             return await view.set_level(incoming.params)
         uri = incoming.params["uri"]
         if incoming.method == "resources/subscribe":
-            return await self._subscribe(session, uri)
+            return await self._subscribe(session, uri, view)
         scope = session.subscribed.pop(uri, None)
         if scope is not None:
             scope.cancel()
@@ -268,17 +279,21 @@ class Gateway:
 
     # -- what changes ---------------------------------------------------------------------------------------------
 
-    async def _subscribe(self, session: Session, uri: str) -> Json:
+    async def _subscribe(self, session: Session, uri: str, view: View) -> Json:
         """News of a resource for a session, until it unsubscribes or ends."""
         if uri not in session.subscribed:
-            await session.nursery.start(self._tell_updates, session, uri)
+            await session.nursery.start(self._tell_updates, session, uri, await view.owner_of(uri))
         return {}
 
     async def _tell_updates(
-        self, session: Session, uri: str, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+        self,
+        session: Session,
+        uri: str,
+        server: str | None,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
         with trio.CancelScope() as scope:
-            async with self.supervisor.subscribe(uri, server=session.server) as updates:
+            async with self.supervisor.subscribe(uri, server=server) as updates:
                 session.subscribed[uri] = scope
                 task_status.started()
                 try:
@@ -291,11 +306,11 @@ class Gateway:
         """One stream of news for a client without a session, until it ends it."""
         wanted: Json = {key: value for key, value in incoming.params["notifications"].items() if value}
         uris: list[str] = wanted.get("resourceSubscriptions") or []
-        listener = Listener(view.server, frozenset(wanted))
+        listener = Listener(view.server, frozenset(wanted), access=view.access)
         tagged = {"_meta": {SUBSCRIPTION: incoming.id}}
         async with trio.open_nursery() as nursery:
             for uri in uris:
-                await nursery.start(self._hear_updates, listener, uri)
+                await nursery.start(self._hear_updates, listener, uri, await view.owner_of(uri))
             await incoming.tell("notifications/subscriptions/acknowledged", {"notifications": wanted} | tagged)
             self._listeners.add(listener)
             try:
@@ -307,9 +322,13 @@ class Gateway:
         raise AssertionError  # it ends by being cancelled
 
     async def _hear_updates(
-        self, listener: Listener, uri: str, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+        self,
+        listener: Listener,
+        uri: str,
+        server: str | None,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        async with self.supervisor.subscribe(uri, server=listener.server) as updates:
+        async with self.supervisor.subscribe(uri, server=server) as updates:
             task_status.started()
             async for update in updates:
                 listener.note(_UPDATED, {"uri": update.uri})
@@ -343,10 +362,10 @@ class Gateway:
             for (method, wanted), servers in changed.items():
                 changes = self._to_tell(method, servers)
                 for session in self._sessions:
-                    if changes.get(session.server, -math.inf) > session.since:
+                    if last_news(session, changes) > session.since:
                         session.tell(method, None)
                 for listener in self._listeners:
-                    if wanted in listener.wanted and changes.get(listener.server, -math.inf) > listener.since:
+                    if wanted in listener.wanted and last_news(listener, changes) > listener.since:
                         listener.note(method, {})
 
     def _to_tell(self, method: str, servers: Mapping[str, float]) -> Mapping[str | None, float]:

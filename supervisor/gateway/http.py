@@ -1,138 +1,65 @@
-"""The gateway over streamable HTTP: an ASGI application for Trio.
+"""The gateway over streamable HTTP: an ASGI application for Trio. Who comes, and whether he is let in."""
 
-A request of a client is one POST. Before 2026-07-28 it belongs to a session, and what a server asks in the middle of it
-goes out on its stream and is answered by another POST; since then it stands for itself. A client that goes away takes
-its request back, in either era: nobody is left who could hear the answer.
-"""
-
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Hashable, Mapping, MutableMapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, MutableMapping
 from contextlib import asynccontextmanager
-from functools import partial
 from http import HTTPStatus
 from typing import Any, Final
-from urllib.parse import unquote
 
 import trio
-from attrs import field, frozen
-from mcp.shared.exceptions import MCPError
-from mcp.shared.inbound import (
-    ERROR_CODE_HTTP_STATUS,
-    MCP_PROTOCOL_VERSION_HEADER,
-    InboundLadderRejection,
-    classify_inbound_request,
-    find_duplicated_routing_header,
-    unsupported_protocol_version_rejection,
-    validate_mcp_param_headers,
-)
-from mcp_types import HEADER_MISMATCH, INVALID_REQUEST, PARSE_ERROR
-from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from mcp_nursery.actors.errors import UnknownServer
-from mcp_nursery.actors.fairness import by_turns
-from mcp_nursery.actors.jsonrpc import codec, large_messages
-from mcp_nursery.actors.limits import MOST_VALUES
 from mcp_nursery.actors.nurseries import open_bare_nursery
 
-from .catalogues import View
-from .downstream import Incoming, as_object
-from .eras import Json
+from .access import EVERYTHING, Authenticate, Principal, Refused
 from .gateway import Gateway
-from .http_sessions import HttpSession, HttpSessions
-from .requests import described, failure_frame, offered_version
+from .http_limits import Admission, HttpLimits
+from .http_messages import Admitted, HttpMessages, HttpRequest, Receive
+from .http_sessions import HttpSessions
 from .responses import Response
 
 Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-SESSION: Final = "mcp-session-id"
-_LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
-
-
-@frozen
-class HttpLimits:
-    """What one client, or all of them, may cost."""
-
-    body: int = 4 << 20
-    """Bytes of a request."""
-    body_seconds: float = 30.0
-    """Seconds in which a request has to be there whole."""
-    sessions: int = 1_000
-    """Sessions at once."""
-    idle: float = 1_800.0
-    """Seconds after which a session ends that nobody uses."""
-    requests: int = 1_000
-    """Requests under way at once; streams of news count."""
+LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
+"""What a client of this machine calls it."""
 
 
-@frozen
-class _Http:
-    """One HTTP request."""
-
-    method: str
-    path: str
-    headers: Mapping[str, str]
-    """By names in small letters; of several of one name the last."""
-    lines: Collection[tuple[str, str]] = field(repr=False)
-    """All of them."""
-    receive: Receive
-    response: Response
-    owner: Hashable
-    """Whose it is, if that is known."""
-
-    def accepts(self, kind: str) -> bool:
-        """Whether its client takes this media type."""
-        taken = {part.partition(";")[0].strip().lower() for part in self.headers.get("accept", "").split(",")}
-        return bool(taken & {kind, "*/*", f"{kind.partition('/')[0]}/*"})
+async def user_of(scope: Scope) -> Principal | None:
+    """Who a middleware of the host's says that it is, by `scope["user"]`; None if there is no name. The default of
+    `open_http`."""
+    name = getattr(scope.get("user"), "username", None)
+    return Principal(name) if isinstance(name, str) and name else None
 
 
-@asynccontextmanager
-async def open_http(
-    gateway: Gateway,
-    *,
-    server: str | None = None,
-    hosts: Collection[str] = _LOOPBACK,
-    limits: HttpLimits | None = None,
-) -> "AsyncGenerator[Application, None]":
-    """The gateway as an ASGI application, for as long as the block lasts. To be run on Trio.
+class HttpApplication:
+    """An ASGI application. Made by `open_http`."""
 
-    `/mcp` is all servers as one, and `/mcp/{server}` one of them; with `server`, `/mcp` is that one. `/healthz` answers
-    while it runs, `/readyz` while it takes requests and all first attempts are settled.
-
-    Args:
-        gateway: What is served.
-        server: The one server that is served, with its own names.
-        hosts: What `Host` and `Origin` may name, without a port: a page of another site must not reach it through a
-            browser of somebody who can.
-        limits: Default `HttpLimits()`.
-
-    Raises:
-        UnknownServer: No server of that name.
-    """
-    gateway.view(server)
-    async with open_bare_nursery() as nursery:
-        try:
-            yield _HttpFront(gateway, nursery, server, frozenset(hosts), limits or HttpLimits())
-        finally:
-            nursery.cancel_scope.cancel()
-
-
-class _HttpFront:
     def __init__(
         self,
         gateway: Gateway,
         nursery: trio.Nursery,
+        *,
         server: str | None,
-        hosts: Collection[str],
+        names: tuple[Collection[str] | None, Collection[str]],
+        authenticate: Authenticate,
         limits: HttpLimits,
     ) -> None:
         self._gateway = gateway
         self._server = server
-        self._hosts = hosts
-        self._limits = limits
-        self._sessions = HttpSessions(gateway, nursery, idle_after=limits.idle, most=limits.sessions)
-        self._under_way = 0
+        self._hosts, self._origins = names
+        self._authenticate = authenticate
+        self._sessions = HttpSessions(gateway, nursery, limits)
+        self._admission = Admission(limits)
+        self._messages = HttpMessages(gateway, self._sessions, limits)
+
+    def end_clients(self, of: Callable[[Principal | None], bool]) -> None:
+        """End the sessions of these clients, and what is under way for them. They may come again.
+
+        Args:
+            of: Whether this client is one; None is all whom nobody has authenticated.
+        """
+        self._sessions.end_clients(of)
+        self._admission.cancel(of)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI."""
@@ -140,282 +67,95 @@ class _HttpFront:
             await _live(receive, send)
         elif scope["type"] == "http":
             lines = [(name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in scope["headers"]]
-            user = scope.get("user")
-            owner = getattr(user, "username", None)
-            http = _Http(scope["method"], scope["path"], dict(lines), lines, receive, Response(send), owner)
-            await self._route(http)
+            http = HttpRequest(scope["method"], _path_of(scope), dict(lines), lines, receive, Response(send))
+            try:
+                await self._route(http, scope)
+            except Refused as refused:
+                http.response.headers.update(refused.headers)
+                await http.response.end(refused.status, refused.reason)
 
-    async def _route(self, http: _Http) -> None:
+    async def _route(self, http: HttpRequest, scope: Scope) -> None:
         first, _, rest = http.path.strip("/").partition("/")
         if first in ("healthz", "readyz") and not rest:
             ready = first == "healthz" or (not self._gateway.draining and self._gateway.is_settled)
             await http.response.end(HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE, "ok" if ready else "no")
             return
         if first != "mcp" or (rest and self._server is not None):
-            await http.response.end(HTTPStatus.NOT_FOUND, "not found")
-            return
-        problem = self._problem_with_host(http)
-        if problem is not None:
-            await http.response.end(*problem)
-            return
-        try:
-            view = self._gateway.view(unquote(rest) if rest else self._server)
-        except UnknownServer as error:
-            await http.response.end(HTTPStatus.NOT_FOUND, str(error))
-            return
-        if self._under_way >= self._limits.requests:
-            await http.response.end(HTTPStatus.SERVICE_UNAVAILABLE, "too many requests at once")
-            return
-        self._under_way += 1
-        try:
-            await self._serve(http, view)
-        finally:
-            self._under_way -= 1
+            raise Refused(HTTPStatus.NOT_FOUND, "not found")
+        self._check_names(http)
+        await self._serve(http, rest or self._server, await self._authenticate(scope))
 
-    def _problem_with_host(self, http: _Http) -> tuple[HTTPStatus, str] | None:
-        if _host_of(http.headers.get("host", "")) not in self._hosts:
-            return HTTPStatus.MISDIRECTED_REQUEST, "this host is not served here"
+    def _check_names(self, http: HttpRequest) -> None:
+        """Refuse a page of another site that reaches this one through a browser of somebody who can.
+
+        Raises:
+            Refused: `Host` or `Origin` are not among those that are served.
+        """
+        if self._hosts is not None and _host_of(http.headers.get("host", "")) not in self._hosts:
+            raise Refused(HTTPStatus.MISDIRECTED_REQUEST, "this host is not served here")
         origin = http.headers.get("origin")
-        if origin is not None and _host_of(origin.partition("://")[2]) not in self._hosts:
-            return HTTPStatus.FORBIDDEN, "this origin is not served here"
-        return None
-
-    async def _serve(self, http: _Http, view: View) -> None:
-        version = http.headers.get(MCP_PROTOCOL_VERSION_HEADER)
-        in_session = version is None or version in HANDSHAKE_PROTOCOL_VERSIONS
-        if http.method == "POST":
-            await self._post(http, view, in_session=in_session)
-        elif not in_session or http.method not in ("GET", "DELETE"):
-            http.response.headers["allow"] = "GET, POST, DELETE" if in_session else "POST"
-            await http.response.end(HTTPStatus.METHOD_NOT_ALLOWED, "method not allowed")
-        else:
-            await self._of_session(http)
-
-    # -- what is no request ---------------------------------------------------------------------------------------
-
-    async def _of_session(self, http: _Http) -> None:
-        session = await self._session_of(http)
-        if session is None:
+        if origin is None or origin.lower() in self._origins:
             return
-        if http.method == "DELETE":
-            self._sessions.end(session)
-            await http.response.end(HTTPStatus.OK)
-        elif not http.accepts("text/event-stream"):
-            await http.response.end(HTTPStatus.NOT_ACCEPTABLE, "text/event-stream must be accepted")
-        elif session.streaming:
-            await http.response.end(HTTPStatus.CONFLICT, "this session has such a stream already")
-        else:
-            await self._stream(http, session)
+        if _host_of(origin.partition("://")[2]) not in (LOOPBACK if self._hosts is None else self._hosts):
+            raise Refused(HTTPStatus.FORBIDDEN, "this origin is not served here")
 
-    async def _stream(self, http: _Http, session: HttpSession) -> None:
-        """What is said unasked, until its client goes or its session ends."""
-        session.streaming = True
-        session.enter()
+    async def _serve(self, http: HttpRequest, server: str | None, client: Principal | None) -> None:
         try:
-            await http.response.open_stream()
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(_watch, http, nursery.cancel_scope)
-                nursery.start_soon(http.response.keep_alive)
-                await session.stream(http.response)
-                await http.response.end()
-                nursery.cancel_scope.cancel()
-        finally:
-            session.streaming = False
-            session.leave()
-
-    async def _session_of(self, http: _Http) -> HttpSession | None:
-        """The session that a request names; None if it was refused."""
-        session_id = http.headers.get(SESSION)
-        if session_id is None:
-            await self._refuse(http, HTTPStatus.BAD_REQUEST, INVALID_REQUEST, "no session id")
-            return None
-        session = self._sessions.get(session_id, http.owner)
-        if session is None:
-            await self._refuse(http, HTTPStatus.NOT_FOUND, INVALID_REQUEST, "no such session: it has ended")
-        return session
-
-    async def _refuse(self, http: _Http, status: int, code: int, message: str) -> None:
-        body = {"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": message}}
-        await http.response.answer(codec.encode(body), status)
-
-    # -- messages -------------------------------------------------------------------------------------------------
-
-    async def _post(self, http: _Http, view: View, *, in_session: bool) -> None:
-        kind = http.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if kind != "application/json":
-            await http.response.end(HTTPStatus.BAD_REQUEST, "the content type must be application/json")
+            view = self._gateway.view(server, EVERYTHING if client is None else client.access)
+        except UnknownServer as error:
+            raise Refused(HTTPStatus.NOT_FOUND, str(error)) from None
+        with self._admission.request(client) as scope:
+            await self._messages.serve(Admitted(http, view, client, scope))
+        if not scope.cancelled_caught or http.response.ended:
             return
-        if not (http.accepts("application/json") and http.accepts("text/event-stream")):
-            await http.response.end(
-                HTTPStatus.NOT_ACCEPTABLE, "application/json and text/event-stream must be accepted"
+        if self._gateway.draining:
+            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "the gateway is ending")
+        raise Refused(HTTPStatus.UNAUTHORIZED, "what you were let in by does not hold any more")
+
+
+@asynccontextmanager
+async def open_http(
+    gateway: Gateway,
+    *,
+    server: str | None = None,
+    hosts: Collection[str] | None = LOOPBACK,
+    origins: Collection[str] = (),
+    authenticate: Authenticate = user_of,
+    limits: HttpLimits | None = None,
+) -> AsyncGenerator[HttpApplication, None]:
+    """The gateway as an ASGI application, for as long as the block lasts. To be run on Trio.
+
+    `/mcp` is all servers as one, and `/mcp/{server}` one of them; with `server`, `/mcp` is that one. `/healthz` answers
+    while it runs, `/readyz` while it takes requests and all first attempts are settled. It may be mounted under a path.
+
+    Args:
+        gateway: What is served.
+        server: The one server that is served, with its own names.
+        hosts: What `Host` and `Origin` may name, without a port: a page of another site must not reach it through a
+            browser of somebody who can. None: any host, which is safe where nobody is let in whom his browser alone
+            authenticates; of origins then only those of this machine.
+        origins: Other origins, such as `https://app.example.com`, whose pages may use it.
+        authenticate: Says whose a request is. The default believes a middleware of yours, and lets in whom there is no
+            word of.
+        limits: Default `HttpLimits()`.
+
+    Raises:
+        UnknownServer: No server of that name.
+    """
+    gateway.view(server)
+    names = (None if hosts is None else frozenset(map(str.lower, hosts)), frozenset(map(str.lower, origins)))
+    async with open_bare_nursery() as nursery:
+        try:
+            yield HttpApplication(
+                gateway,
+                nursery,
+                server=server,
+                names=names,
+                authenticate=authenticate,
+                limits=limits or HttpLimits(),
             )
-            return
-        body = await self._body(http)
-        if body is None:
-            return
-        try:
-            messages = list(await by_turns(large_messages.read(body, most=MOST_VALUES)))
-        except ValueError as error:
-            why = str(error) if isinstance(error, large_messages.Refused) else "Parse error"
-            await self._refuse(http, HTTPStatus.BAD_REQUEST, PARSE_ERROR, why)
-            return
-        if len(messages) != 1 or body.lstrip()[:1] == b"[":
-            await self._refuse(http, HTTPStatus.BAD_REQUEST, INVALID_REQUEST, "the body must be one JSON-RPC message")
-            return
-        await (self._in_session if in_session else self._alone)(http, view, messages[0])
-
-    async def _body(self, http: _Http) -> bytes | None:
-        """The body of a request; None if it was refused, or its client has gone."""
-        parts: list[bytes] = []
-        size, more = 0, True
-        with trio.move_on_after(self._limits.body_seconds) as limit:
-            while more:
-                message = await http.receive()
-                if message["type"] == "http.disconnect":
-                    return None
-                parts.append(message.get("body", b""))
-                size, more = size + len(parts[-1]), bool(message.get("more_body"))
-                if size > self._limits.body:
-                    await http.response.end(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "the request is too large")
-                    return None
-        if limit.cancelled_caught:
-            await http.response.end(HTTPStatus.REQUEST_TIMEOUT, "the request took too long")
-            return None
-        return b"".join(parts)
-
-    # -- before 2026-07-28 ----------------------------------------------------------------------------------------
-
-    async def _in_session(self, http: _Http, view: View, message: Json) -> None:
-        opens = message.get("method") == "initialize" and SESSION not in http.headers
-        if not opens:
-            session = await self._session_of(http)
-            if session is not None:
-                await self._use(http, view, session, message)
-            return
-        try:
-            session = await self._sessions.open(http.owner, view.server)
-        except MCPError as error:
-            await self._refuse(http, HTTPStatus.SERVICE_UNAVAILABLE, error.code, error.message)
-            return
-        try:
-            await self._use(http, view, session, message)
         finally:
-            session.leave()
-            if not session.version:
-                self._sessions.end(session)
-
-    async def _use(self, http: _Http, view: View, session: HttpSession, message: Json) -> None:
-        method, request_id = message.get("method"), message.get("id")
-        if method is None and ("result" in message or "error" in message):
-            session.answered(message)
-            await http.response.end()
-        elif not isinstance(method, str) or not _is_id(request_id, absent="id" not in message):
-            await self._refuse(http, HTTPStatus.BAD_REQUEST, INVALID_REQUEST, "not a JSON-RPC message")
-        elif "id" not in message:
-            self._told(session, method, message)
-            await http.response.end()
-        else:
-            session.enter()
-            try:
-                await self._ask_in_session(http, view, session, message)
-            finally:
-                session.leave()
-
-    @staticmethod
-    def _told(session: HttpSession, method: str, message: Json) -> None:
-        if method == "notifications/cancelled":
-            session.take_back(as_object(message.get("params")).get("requestId"))
-
-    async def _ask_in_session(self, http: _Http, view: View, session: HttpSession, message: Json) -> None:
-        client = session.client
-        assert client is not None  # it lives
-        incoming = Incoming(*described(message), http.response.notify, principal=session, session=client)
-        incoming.ask = partial(session.ask, http.response)
-        incoming.capabilities, incoming.info = client.capabilities, client.info
-        version = session.version or offered_version(incoming.params)
-        if incoming.method == "initialize":
-            http.response.headers[SESSION] = session.id
-
-        async def answer() -> Json:
-            result = await self._gateway.answer(incoming, view, version)
-            if incoming.method == "initialize":
-                client.introduce(incoming.params)
-                session.version = result["protocolVersion"]
-                self._sessions.welcome(session)
-            return result
-
-        with session.request(incoming.id) as scope:
-            await self._answer(http, incoming, answer, by_status=False)
-        if scope.cancelled_caught and not http.response.ended:
-            await http.response.end()
-
-    # -- since 2026-07-28 -----------------------------------------------------------------------------------------
-
-    async def _alone(self, http: _Http, view: View, message: Json) -> None:
-        version = http.headers[MCP_PROTOCOL_VERSION_HEADER]
-        method = message.get("method")
-        if not isinstance(method, str) or not _is_id(message.get("id"), absent="id" not in message):
-            await self._refuse(http, HTTPStatus.BAD_REQUEST, INVALID_REQUEST, "the body must be one request")
-            return
-        if "id" not in message:
-            unsupported = unsupported_protocol_version_rejection(version)
-            if unsupported is not None:
-                await self._refuse(http, HTTPStatus.BAD_REQUEST, unsupported.code, unsupported.message)
-            else:
-                await http.response.end()
-            return
-        request_id, _, params, meta = described(message)
-        rejection = _rejection(http, view, message)
-        if isinstance(rejection, InboundLadderRejection):
-            frame = codec.error(request_id, rejection.code, rejection.message, rejection.data)
-            await http.response.answer(frame, ERROR_CODE_HTTP_STATUS.get(rejection.code, HTTPStatus.BAD_REQUEST))
-            return
-        incoming = Incoming(request_id, method, params, meta, http.response.notify, principal=http.owner)
-        incoming.describe(rejection.client_capabilities, rejection.client_info)
-        answer = partial(self._gateway.answer, incoming, view, rejection.protocol_version)
-        await self._answer(http, incoming, answer, by_status=True)
-
-    # -- answers --------------------------------------------------------------------------------------------------
-
-    async def _answer(
-        self, http: _Http, incoming: Incoming, answer: Callable[[], Awaitable[Json]], *, by_status: bool
-    ) -> None:
-        """Answer a request, unless its client goes away before that."""
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(_watch, http, nursery.cancel_scope)
-            nursery.start_soon(http.response.keep_alive)
-            status = HTTPStatus.OK
-            try:
-                frame = codec.result(incoming.id, await answer())
-            except Exception as error:
-                code, frame = failure_frame(incoming, error)
-                if by_status:
-                    status = HTTPStatus(ERROR_CODE_HTTP_STATUS.get(code, HTTPStatus.OK))
-            await http.response.answer(frame, status)
             nursery.cancel_scope.cancel()
-
-
-def _rejection(http: _Http, view: View, message: Json) -> Any:
-    """What its headers and its envelope say: who asks, or what is wrong with them."""
-    twice = find_duplicated_routing_header(http.lines)
-    if twice is not None:
-        return InboundLadderRejection(HEADER_MISMATCH, f"{twice} header appears more than once")
-    route = classify_inbound_request(message, headers=http.headers)
-    if isinstance(route, InboundLadderRejection) or message["method"] != "tools/call":
-        return route
-    params: Json = message["params"]
-    schema = view.input_schema(params.get("name"))
-    if schema is None:
-        return route
-    return validate_mcp_param_headers(schema, as_object(params.get("arguments")), http.headers) or route
-
-
-async def _watch(http: _Http, scope: trio.CancelScope) -> None:
-    """End what is done for a client that has gone."""
-    while (await http.receive())["type"] != "http.disconnect":
-        pass
-    if not http.response.ended:
-        scope.cancel()
 
 
 async def _live(receive: Receive, send: Send) -> None:
@@ -426,12 +166,14 @@ async def _live(receive: Receive, send: Send) -> None:
             return
 
 
+def _path_of(scope: Scope) -> str:
+    """The path under the one that the application is mounted at."""
+    path, root = str(scope["path"]), str(scope.get("root_path", "")).rstrip("/")
+    return path[len(root) :] if path == root or path.startswith(root + "/") else path
+
+
 def _host_of(authority: str) -> str:
     """The host of `host:port`."""
     if authority.startswith("["):
         return authority.partition("]")[0] + "]"
     return authority.partition(":")[0].lower()
-
-
-def _is_id(request_id: object, *, absent: bool) -> bool:
-    return absent or (isinstance(request_id, str | int) and not isinstance(request_id, bool))

@@ -2,22 +2,25 @@
 
 import secrets
 from collections import deque
-from collections.abc import Generator, Hashable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
+from http import HTTPStatus
 from typing import Any, Final
 
 import trio
 from attrs import define, field
 from mcp.shared.exceptions import MCPError
-from mcp_types import INTERNAL_ERROR
 
 from mcp_nursery.actors.jsonrpc import codec
 from mcp_nursery.actors.jsonrpc.pending import outcome_of
 from mcp_nursery.actors.outcomes import Rejected
 
+from .access import Principal, Refused
+from .catalogues import View
 from .downstream import Session
 from .eras import Json
 from .gateway import Gateway
+from .http_limits import HttpLimits
 from .responses import Response
 
 BACKLOG: Final = 256
@@ -35,8 +38,10 @@ class HttpSession:
     """One session: its client, what waits for it, and what it was asked."""
 
     id: str
-    owner: Hashable
+    owner: Principal | None
     """Who opened it: nobody else may use it."""
+    server: str | None
+    """The server that it is with; None: all."""
     scope: trio.CancelScope
     """Its life; the deadline is that of an idle one."""
     idle_after: float
@@ -134,46 +139,47 @@ class HttpSessions:
     Args:
         gateway: Told of clients that come and go.
         nursery: Where sessions live.
-        idle_after: Seconds without a request before a session ends.
-        most: Sessions at once.
+        limits: How many there may be, and for how long.
     """
 
-    def __init__(self, gateway: Gateway, nursery: trio.Nursery, *, idle_after: float, most: int) -> None:
+    def __init__(self, gateway: Gateway, nursery: trio.Nursery, limits: HttpLimits) -> None:
         self._gateway = gateway
         self._nursery = nursery
-        self._idle_after = idle_after
-        self._most = most
+        self._limits = limits
         self._open: dict[str, HttpSession] = {}
 
-    def get(self, session_id: str, owner: Hashable) -> HttpSession | None:
-        """The session of this id, if it is this owner's."""
+    def get(self, session_id: str, owner: Principal | None, server: str | None) -> HttpSession | None:
+        """The session of this id, if it is this owner's, with this server."""
         session = self._open.get(session_id)
-        return session if session is not None and session.owner == owner else None
+        return session if session is not None and (session.owner, session.server) == (owner, server) else None
 
-    async def open(self, owner: Hashable, server: str | None) -> HttpSession:
+    async def open(self, owner: Principal | None, view: View) -> HttpSession:
         """A new session, in use. It counts when its client has been welcomed.
 
         Raises:
-            MCPError: There are too many.
+            Refused: There are too many.
         """
-        if len(self._open) >= self._most:
-            raise MCPError(INTERNAL_ERROR, f"too many sessions: {self._most} are open")
-        session = HttpSession(secrets.token_urlsafe(24), owner, trio.CancelScope(), self._idle_after)
+        limits, own = self._limits, sum(session.owner == owner for session in self._open.values())
+        if len(self._open) >= limits.sessions:
+            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, f"too many sessions: {limits.sessions} are open")
+        if owner is not None and own >= limits.sessions_of_client:
+            raise Refused(HTTPStatus.TOO_MANY_REQUESTS, f"too many sessions of yours: {own} are open")
+        session = HttpSession(secrets.token_urlsafe(24), owner, view.server, trio.CancelScope(), limits.idle)
         session.enter()
         self._open[session.id] = session
-        await self._nursery.start(self._live, session, server)
+        await self._nursery.start(self._live, session, view)
         return session
 
     async def _live(
         self,
         session: HttpSession,
-        server: str | None,
+        view: View,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
         try:
             with session.scope:
                 async with trio.open_nursery() as nursery:
-                    session.client = Session(session.tell, nursery, server)
+                    session.client = Session(session.tell, nursery, view.server, view.access)
                     task_status.started()
                     await trio.sleep_forever()
         finally:
@@ -191,3 +197,9 @@ class HttpSessions:
         """End a session, with all that runs for it."""
         self._open.pop(session.id, None)
         session.scope.cancel()
+
+    def end_clients(self, of: Callable[[Principal | None], bool]) -> None:
+        """End the sessions of these clients."""
+        for session in list(self._open.values()):
+            if of(session.owner):
+                self.end(session)

@@ -66,7 +66,7 @@ class Search(View):
     """Another view, with two tools in place of all of its own."""
 
     def __init__(self, supervisor: Supervisor, behind: View, schemas: Schemas) -> None:
-        super().__init__(supervisor)
+        super().__init__(supervisor, behind.access)
         self._behind = behind
         self._schemas = schemas
 
@@ -124,12 +124,17 @@ class Search(View):
     def servers(self) -> Collection[str]:
         """Those whose tools are found."""
         statuses = self.supervisor.status()
-        return [status.name for status in statuses if self.server in (None, status.name)]
+        return [
+            status.name
+            for status in statuses
+            if self.server in (None, status.name) and self.access.has_server(status.name)
+        ]
 
     async def _found(self, arguments: object) -> str:
         query, limit = wanted(arguments)
         await self._behind.settle()
-        found = await self.supervisor.find_tools(query, server=self.server)
+        known = await self.supervisor.find_tools(query, server=self.server)
+        found = [tool for tool in known if self.access.has_tool(tool.server, tool.tool)]
         own = self.server is not None
         lines = [described(evolve(tool, name=tool.tool) if own else tool for tool in found[:limit]) or NOTHING]
         down = [
@@ -138,6 +143,10 @@ class Search(View):
             if status.name in self.servers and status.state not in (ServerState.CONNECTED, ServerState.DISABLED)
         ]
         return "\n".join([*lines, *([f"not connected: {', '.join(down)}"] if down else [])])
+
+    async def owner_of(self, uri: str) -> str | None:
+        """See `View`."""
+        return await self._behind.owner_of(uri)
 
     def input_schema(self, name: object) -> Mapping[str, Any] | None:
         """That of one of the two, or of any tool."""

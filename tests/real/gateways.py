@@ -47,7 +47,7 @@ class Answers:
 
 
 @asynccontextmanager
-async def served_over_http(*args, env=None):
+async def served_over_http(*args, env=None, scheme="http"):
     """A gateway on a port of its own: its process, and its URL."""
     run = partial(trio.run_process, stderr=subprocess.PIPE, check=False, env=env)
     async with trio.open_nursery() as nursery:
@@ -57,7 +57,7 @@ async def served_over_http(*args, env=None):
             with trio.fail_after(60):
                 while b"\n" not in line:
                     line += await process.stderr.receive_some()
-            assert line.startswith(b"serving on http://127.0.0.1:"), line
+            assert line.startswith(f"serving on {scheme}://127.0.0.1:".encode()), line
             yield process, line.split()[2].decode()
         finally:
             process.terminate()

@@ -1,0 +1,184 @@
+"""`mcp-nursery serve --http`: what a port of one's own needs, and who may come."""
+
+import logging
+import os
+import socket
+import sys
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from attrs import fields, frozen
+
+from mcp_nursery.actors.errors import ConfigError
+from mcp_nursery.supervisor.gateway import Gateway, HttpLimits, Principal, open_http
+from mcp_nursery.supervisor.gateway.http import LOOPBACK, HttpApplication, user_of
+from mcp_nursery.supervisor.gateway.token_file import TokenFile
+
+if TYPE_CHECKING:
+    from mcp_nursery.supervisor.gateway.web_server import Tls
+
+logger: Final = logging.getLogger(__name__)
+
+KEY_PASSWORD: Final = "MCP_NURSERY_TLS_KEY_PASSWORD"  # noqa: S105 - the name of a variable
+"""Where the password of a key is: arguments are for everybody on the machine to see."""
+_LOOPBACK_ADDRESSES: Final = ("127.0.0.1", "localhost", "::1")
+_WILDCARDS: Final = ("0.0.0.0", "::")  # noqa: S104 - compared with
+
+
+@frozen
+class HttpServing:
+    """How it is served over HTTP."""
+
+    address: str
+    """Where to listen, as `HOST:PORT`."""
+    tokens: Path | None = None
+    """The file of tokens that let clients in."""
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    behind_proxy: bool = False
+    """Whether something before it ends TLS."""
+    hosts: Sequence[str] = ()
+    """Other names that it is reached by."""
+    origins: Sequence[str] = ()
+    """Origins whose pages may use it."""
+    limits: Sequence[str] = ()
+    """`NAME=NUMBER`, by the names of `HttpLimits`."""
+
+
+def serving_over_http(address: str | None, **given: Any) -> HttpServing | None:
+    """What was given of it; None if it is not served over HTTP.
+
+    Raises:
+        ConfigError: Options that have no meaning then.
+    """
+    chosen = {name: value for name, value in given.items() if value}
+    if address is not None:
+        return HttpServing(address, **chosen)
+    if chosen:
+        raise ConfigError("needs --http HOST:PORT", field=min(chosen))
+    return None
+
+
+class HttpFront:
+    """All that is ready before the servers start: what is wrong with it ends the command.
+
+    Raises:
+        ConfigError: An option cannot work.
+    """
+
+    def __init__(self, serving: HttpServing) -> None:
+        web_server = _web_server()
+        host, port = _address(serving.address)
+        self._limits = _limits(serving.limits)
+        self._tokens = None if serving.tokens is None else TokenFile(serving.tokens)
+        self._tls = _tls(serving)
+        self._hosts = _hosts(host, serving.hosts)
+        self._origins = serving.origins
+        if host not in _LOOPBACK_ADDRESSES:
+            self._check_network(host, serving)
+        self._listening: socket.socket = web_server.bound(host, port)
+        self._application: HttpApplication | None = None
+
+    def _check_network(self, host: str, serving: HttpServing) -> None:
+        if self._tokens is None:
+            raise ConfigError(f"{host} can be reached from the network: --tokens FILE is needed", field="--http")
+        if self._tls is None and not serving.behind_proxy:
+            problem = "tokens would cross the network in clear: --tls-cert FILE, or --behind-proxy if that ends TLS"
+            raise ConfigError(problem, field="--http")
+
+    def reload(self) -> None:
+        """Read tokens and certificates again. What is wrong with them is logged, and changes nothing."""
+        for file in (self._tokens, self._tls):
+            try:
+                if file is not None:
+                    file.reload()
+            except ConfigError as error:
+                logger.warning("not reloaded, it stays as it is: %s", error)
+        if self._application is not None:
+            self._application.end_clients(lambda client: not self._knows(client))
+
+    def _knows(self, client: Principal | None) -> bool:
+        return client is None or self._tokens is None or self._tokens.holds(client)
+
+    async def serve(
+        self, gateway: Gateway, server: str | None, drain: float, stop: Callable[[], Awaitable[object]]
+    ) -> None:
+        """Serve clients until `stop` returns."""
+        authenticate = user_of if self._tokens is None else self._tokens.authenticate
+        limits = self._limits
+        async with open_http(
+            gateway,
+            server=server,
+            hosts=self._hosts,
+            origins=self._origins,
+            authenticate=authenticate,
+            limits=limits,
+        ) as application:
+            self._application = application
+            self._announce()
+            await _web_server().serve_http(
+                gateway,
+                application,
+                self._listening,
+                tls=self._tls,
+                connections=limits.connections,
+                drain=drain,
+                stop=stop,
+            )
+
+    def _announce(self) -> None:
+        host, port = self._listening.getsockname()[:2]
+        shown = f"[{host}]" if ":" in host else host
+        sys.stderr.write(f"serving on {'http' if self._tls is None else 'https'}://{shown}:{port}/mcp\n")
+        sys.stderr.flush()
+
+
+def _web_server() -> Any:
+    try:
+        from mcp_nursery.supervisor.gateway import web_server
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"{error.name} is not here: pip install 'mcp-nursery[gateway]'", field="--http") from None
+    return web_server
+
+
+def _address(address: str) -> tuple[str, int]:
+    host, colon, port = address.rpartition(":")
+    host = host.strip("[]")
+    if not (colon and host and port.isdecimal() and int(port) < 1 << 16):
+        raise ConfigError(f"must be HOST:PORT, such as 127.0.0.1:8000, not {address!r}", field="--http")
+    return host, int(port)
+
+
+def _hosts(host: str, named: Iterable[str]) -> Sequence[str] | None:
+    """What `Host` may name. Who listens everywhere and names nothing is reached by names that he knows best: there a
+    token is asked for, which no browser adds by itself."""
+    if host in _WILDCARDS and not named:
+        return None
+    own = f"[{host}]" if ":" in host else host
+    return [*LOOPBACK, *([] if host in _WILDCARDS else [own]), *named]
+
+
+def _tls(serving: HttpServing) -> "Tls | None":
+    if serving.tls_cert is None:
+        if serving.tls_key is not None:
+            raise ConfigError("needs --tls-cert", field="--tls-key")
+        return None
+    tls: Tls = _web_server().Tls(serving.tls_cert, serving.tls_key, os.environ.get(KEY_PASSWORD))
+    return tls
+
+
+def _limits(given: Iterable[str]) -> HttpLimits:
+    kinds: Mapping[str, object] = {each.name: each.default for each in fields(HttpLimits)}
+    chosen: dict[str, Any] = {}
+    for text in given:
+        name, _, value = text.partition("=")
+        name = name.replace("-", "_")
+        if name not in kinds:
+            raise ConfigError(f"must be NAME=NUMBER with one of {', '.join(kinds)}, not {text!r}", field="--limit")
+        try:
+            chosen[name] = int(value) if isinstance(kinds[name], int) else float(value)
+            HttpLimits(**chosen)
+        except ValueError as error:
+            raise ConfigError(f"{text}: {error}", field="--limit") from None
+    return HttpLimits(**chosen)

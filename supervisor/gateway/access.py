@@ -1,0 +1,103 @@
+"""Who a client is, and what of the servers it may use. Pure."""
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
+from http import HTTPStatus
+from typing import Any, Final
+
+from attrs import field, frozen
+
+from mcp_nursery.actors.errors import NurseryError
+
+from ..tools.filters import matches
+
+METRICS: Final = "/metrics"
+"""What somebody who may use nothing else is allowed for reading figures."""
+
+
+def _checked(patterns: Iterable[str] | None) -> tuple[str, ...] | None:
+    allowed = None if patterns is None else tuple(patterns)
+    for pattern in allowed or ():
+        if "/" not in pattern:
+            raise ValueError(f"must be globs such as 'server/tool' or 'server/*', not {pattern!r}")
+    return allowed
+
+
+@frozen
+class Access:
+    """What somebody may use: everything, or the tools that a glob matches.
+
+    Prompts and resources of a server are for all who may use a tool of it. A server of which somebody may use nothing
+    does not exist for him.
+    """
+
+    allow: Sequence[str] | None = field(default=None, converter=_checked)
+    """Globs on `server/tool`; None: everything."""
+
+    def has_tool(self, server: str, tool: str) -> bool:
+        """Whether this tool, by its server's own name, may be called."""
+        return self.allow is None or any(
+            matches(server, [of]) and matches(tool, [glob]) for of, _, glob in self._globs()
+        )
+
+    def has_server(self, server: str) -> bool:
+        """Whether anything of this server may be used."""
+        return self.allow is None or any(matches(server, [of]) for of, _, _ in self._globs())
+
+    def has_all_of(self, server: str) -> bool:
+        """Whether all of this server may be used."""
+        return self.allow is None or any(matches(server, [of]) and glob == "*" for of, _, glob in self._globs())
+
+    @property
+    def has_metrics(self) -> bool:
+        """Whether figures of all servers may be read."""
+        return self.allow is None or METRICS in self.allow
+
+    def _globs(self) -> Iterable[tuple[str, str, str]]:
+        return (pattern.partition("/") for pattern in self.allow or ())
+
+
+EVERYTHING: Final = Access()
+
+
+@frozen
+class Principal:
+    """Who a client is. Those who are equal share sessions and limits."""
+
+    name: str
+    """Who it is, as logs say it."""
+    access: Access = EVERYTHING
+    """What it may use."""
+    key: str = field(default="", repr=False)
+    """What tells it from an earlier one of the same name, such as the digest of its token."""
+    expires: float | None = field(default=None, eq=False)
+    """Until when this holds, as a Unix time: streams end then. None: for good."""
+
+
+class Refused(NurseryError):
+    """Who a client is cannot be told, or it may not do what it wants to.
+
+    Args:
+        status: Of the HTTP response: 401 if it may come again with credentials.
+        reason: What it is told.
+        headers: Of the response, such as `WWW-Authenticate`.
+    """
+
+    def __init__(self, status: HTTPStatus, reason: str, headers: Mapping[str, str] | None = None) -> None:
+        self.status = status
+        """Of the HTTP response."""
+        self.reason = reason
+        """What the client is told."""
+        self.headers: dict[str, str] = dict(headers or {})
+        """Of the response."""
+        super().__init__(reason)
+
+
+Authenticate = Callable[[MutableMapping[str, Any]], Awaitable[Principal | None]]
+"""`async (scope) -> Principal`, by the ASGI scope of a request; None: nobody in particular. It raises `Refused`."""
+
+
+def bearer_of(scope: Mapping[str, Any]) -> str | None:
+    """The bearer token of a request; None if it has none, or several."""
+    given = [value for name, value in scope["headers"] if name.lower() == b"authorization"]
+    scheme, _, token = (given[0] if len(given) == 1 else b"").decode("latin-1").partition(" ")
+    return token.strip() or None if scheme.lower() == "bearer" else None

@@ -1,0 +1,86 @@
+"""What clients may cost over HTTP: each of them, and all together."""
+
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from http import HTTPStatus
+from typing import Final
+
+import trio
+from attrs import field, frozen
+
+from mcp_nursery.actors.argument_checks import at_least_one, choice, seconds_or_none
+
+from .access import Principal, Refused
+
+_COUNT: Final = choice(at_least_one)
+_SECONDS: Final = choice(seconds_or_none)
+
+
+@frozen
+class HttpLimits:
+    """What one client, or all of them, may cost. Clients whom nobody has authenticated are not told apart, and only the
+    limits of all of them hold."""
+
+    connections: int = field(default=1_000, validator=_COUNT)
+    """Connections at once, of `mcp-nursery serve`: others wait. Elsewhere that is the web server's affair."""
+    body: int = field(default=4 << 20, validator=_COUNT)
+    """Bytes of a request."""
+    body_seconds: float = field(default=30.0, validator=_SECONDS)
+    """Seconds in which a request has to be there whole."""
+    request_seconds: float | None = field(default=3_600.0, validator=_SECONDS)
+    """Seconds until a request is cancelled that has no answer; None: never. Streams of news go on."""
+    sessions: int = field(default=1_000, validator=_COUNT)
+    """Sessions at once."""
+    sessions_of_client: int = field(default=100, validator=_COUNT)
+    """Sessions of one client at once."""
+    idle: float = field(default=1_800.0, validator=_SECONDS)
+    """Seconds after which a session ends that nobody uses."""
+    requests: int = field(default=2_500, validator=_COUNT)
+    """Requests under way at once; streams of news count."""
+    requests_of_client: int = field(default=250, validator=_COUNT)
+    """Requests of one client under way at once; streams of news count."""
+
+
+class Admission:
+    """The requests that are under way, by whose they are."""
+
+    def __init__(self, limits: HttpLimits) -> None:
+        self._limits = limits
+        self._scopes: dict[trio.CancelScope, Principal | None] = {}
+        self._counts: dict[Principal | None, int] = {}
+
+    @contextmanager
+    def request(self, client: Principal | None) -> Generator[trio.CancelScope, None, None]:
+        """One request, and the scope that it runs in.
+
+        Raises:
+            Refused: There are too many.
+        """
+        if len(self._scopes) >= self._limits.requests:
+            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "too many requests at once", {"retry-after": "1"})
+        own = self._counts.get(client, 0)
+        if client is not None and own >= self._limits.requests_of_client:
+            raise Refused(HTTPStatus.TOO_MANY_REQUESTS, "too many requests of yours at once", {"retry-after": "1"})
+        with trio.CancelScope() as scope:
+            self._scopes[scope] = client
+            self._counts[client] = own + 1
+            try:
+                yield scope
+            finally:
+                del self._scopes[scope]
+                self._counts[client] -= 1
+                if not self._counts[client]:
+                    del self._counts[client]
+
+    def cancel(self, of: Callable[[Principal | None], bool]) -> None:
+        """Cancel what is under way for these clients."""
+        for scope, client in list(self._scopes.items()):
+            if of(client):
+                scope.cancel()
+
+
+def expire(scope: trio.CancelScope, client: Principal | None) -> None:
+    """A stream lasts no longer than what its client was let in by."""
+    if client is not None and client.expires is not None:
+        scope.deadline = trio.current_time() + max(0.0, client.expires - time.time())

@@ -1,0 +1,217 @@
+"""Bearer tokens by their digests, in a TOML file.
+
+    [tokens.ann]
+    sha256 = "…"
+    allow = ["github/*", "files/read_*"]
+    expires = 2027-01-01T00:00:00Z
+
+A token is 256 random bits. Nobody finds it by trying, however fast a digest is made, so that a slow one, such as a
+password needs, would protect nothing and cost every request.
+"""
+
+import hashlib
+import hmac
+import os
+import re
+import secrets
+import stat
+import time
+import tomllib
+from collections.abc import Mapping, MutableMapping, Sequence
+from datetime import date, datetime
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, Final, cast
+
+from attrs import frozen
+
+from mcp_nursery.actors.errors import ConfigError
+
+from .access import Access, Principal, Refused, bearer_of
+
+PREFIX: Final = "mcpn_"
+"""What tokens begin with: programs that look for leaked ones know them by it."""
+_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_DIGEST: Final = re.compile(r"[0-9a-f]{64}")
+_FIELDS: Final = frozenset(["sha256", "allow", "expires"])
+_CHALLENGE: Final = {"www-authenticate": "Bearer"}
+
+
+@frozen
+class _Entry:
+    digest: bytes
+    principal: Principal
+
+
+class TokenFile:
+    """The tokens of a file, as it was when it was read the last time.
+
+    Args:
+        path: Of the file.
+
+    Raises:
+        ConfigError: It cannot be read or used.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path: Final = path
+        self._entries: Sequence[_Entry] = _read(path)
+
+    def reload(self) -> None:
+        """Read the file again.
+
+        Raises:
+            ConfigError: It cannot be read or used; what was read before holds on.
+        """
+        self._entries = _read(self._path)
+
+    def find(self, token: str) -> Principal | None:
+        """Whose token this is; None if it is nobody's, or has expired."""
+        digest = hashlib.sha256(token.encode()).digest()
+        found = None
+        for entry in self._entries:  # all of them: how long it takes tells nothing
+            if hmac.compare_digest(entry.digest, digest):
+                found = entry.principal
+        return found if found is not None and not _is_over(found) else None
+
+    def holds(self, principal: Principal) -> bool:
+        """Whether this principal's token is still in the file, and allows the same."""
+        return any(entry.principal == principal for entry in self._entries)
+
+    async def authenticate(self, scope: MutableMapping[str, Any]) -> Principal:
+        """See `Authenticate`.
+
+        Raises:
+            Refused: No valid token.
+        """
+        token = bearer_of(scope)
+        if token is None:
+            raise Refused(HTTPStatus.UNAUTHORIZED, "a bearer token is needed", _CHALLENGE)
+        principal = self.find(token)
+        if principal is None:
+            challenge = {"www-authenticate": 'Bearer error="invalid_token"'}
+            raise Refused(HTTPStatus.UNAUTHORIZED, "this token is not valid", challenge)
+        return principal
+
+
+def add_token(path: Path, name: str, *, allow: Sequence[str] = (), expires: datetime | None = None) -> str:
+    """Add a token to a file, which is made if it is not there, and return it. Nobody can find it out again.
+
+    Args:
+        path: Of the file.
+        name: Whose token it is, as logs say it.
+        allow: Globs on `server/tool`; none: everything.
+        expires: Until when it is valid; None: until it is removed.
+
+    Raises:
+        ConfigError: The file cannot be used or written, or has a token of this name.
+    """
+    if not _NAME.fullmatch(name):
+        raise ConfigError("must be letters, digits, _ and -, at most 64", field="NAME")
+    token = PREFIX + secrets.token_urlsafe(32)
+    lines = [f"[tokens.{name}]", f'sha256 = "{hashlib.sha256(token.encode()).hexdigest()}"']
+    if allow:
+        lines.append(f"allow = [{', '.join(map(_quoted, allow))}]")
+    if expires is not None:
+        lines.append(f"expires = {expires.isoformat()}")
+    path = path.resolve()
+    try:
+        there = path.read_text() if path.exists() else ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot be read: {error}", file=str(path)) from None
+    text = (
+        there + ("" if not there or there.endswith("\n") else "\n") + ("\n" if there else "") + "\n".join(lines) + "\n"
+    )
+    if there and any(entry.principal.name == name for entry in _read(path)):
+        raise ConfigError("there is a token of this name: remove it first", file=str(path), field=f"tokens.{name}")
+    _parsed(text, path)
+    _write(path, text)
+    return token
+
+
+def _write(path: Path, text: str) -> None:
+    """Put this in the place of the file, whole or not at all."""
+    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o600
+        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+        try:
+            with os.fdopen(descriptor, "w") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            beside.replace(path)
+        except BaseException:
+            beside.unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise ConfigError(f"cannot be written: {error.strerror or error}", file=str(path)) from None
+
+
+def _quoted(text: str) -> str:
+    if not text.isprintable():
+        raise ConfigError("must be printable", field="allow")
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _read(path: Path) -> Sequence[_Entry]:
+    try:
+        with path.open("rb") as file:
+            found = os.fstat(file.fileno())
+            if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) or found.st_uid not in (0, os.geteuid()):
+                raise ConfigError("others can write it, and so give themselves tokens: chmod 600", file=str(path))
+            text = file.read().decode()
+    except OSError as error:
+        raise ConfigError(f"cannot be read: {error.strerror or error}", file=str(path)) from None
+    except UnicodeDecodeError:
+        raise ConfigError("is not UTF-8", file=str(path)) from None
+    return _parsed(text, path)
+
+
+def _parsed(text: str, path: Path) -> Sequence[_Entry]:
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"is no TOML: {error}", file=str(path)) from None
+    tokens = document.pop("tokens", {})
+    if document:
+        raise ConfigError("unknown: the only table is [tokens]", file=str(path), field=min(document))
+    if not isinstance(tokens, Mapping):
+        raise ConfigError("must be a table", file=str(path), field="tokens")
+    return [_entry(name, value, str(path)) for name, value in cast("Mapping[str, object]", tokens).items()]
+
+
+def _entry(name: str, given: object, file: str) -> _Entry:
+    place = f"tokens.{name}"
+    if not isinstance(given, Mapping):
+        raise ConfigError("must be a table", file=file, field=place)
+    fields = cast("Mapping[str, object]", given)
+    if unknown := fields.keys() - _FIELDS:
+        raise ConfigError(f"unknown; it has {', '.join(sorted(_FIELDS))}", file=file, field=f"{place}.{min(unknown)}")
+    digest, allow = fields.get("sha256"), fields.get("allow")
+    if not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
+        raise ConfigError("must be 64 hexadecimal digits", file=file, field=f"{place}.sha256")
+    if not (
+        allow is None or (isinstance(allow, list) and all(isinstance(it, str) for it in cast("list[object]", allow)))
+    ):
+        raise ConfigError("must be a list of globs", file=file, field=f"{place}.allow")
+    try:
+        access = Access(cast("list[str] | None", allow))
+    except ValueError as error:
+        raise ConfigError(str(error), file=file, field=f"{place}.allow") from None
+    principal = Principal(name, access, key=digest, expires=_expiry(fields.get("expires"), file, place))
+    return _Entry(bytes.fromhex(digest), principal)
+
+
+def _expiry(given: object, file: str, place: str) -> float | None:
+    if given is None:
+        return None
+    if type(given) is date:
+        given = datetime(given.year, given.month, given.day).astimezone()
+    if not isinstance(given, datetime):
+        raise ConfigError("must be a date, such as 2027-01-01T00:00:00Z", file=file, field=f"{place}.expires")
+    return given.timestamp()
+
+
+def _is_over(principal: Principal) -> bool:
+    return principal.expires is not None and principal.expires <= time.time()

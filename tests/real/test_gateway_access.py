@@ -1,0 +1,251 @@
+"""Who may come to `mcp-nursery serve --http`, and what he may use: real gateways, servers and sockets."""
+
+import json
+import signal
+import subprocess
+import sys
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+
+import httpx2
+import pytest
+import trio
+from mcp.client import Client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.exceptions import MCPError
+
+from mcp_nursery.actors.errors import ConfigError
+from mcp_nursery.supervisor.gateway import Access, Principal
+from mcp_nursery.supervisor.gateway.token_file import TokenFile, add_token
+
+from .gateways import PROGRAM, served_over_http
+from .harness import LAB
+
+pytestmark = pytest.mark.slow
+
+LAB_COMMAND = [sys.executable, "-I", "-S", str(LAB)]
+BOTH = {"accept": "application/json, text/event-stream"}
+INITIALIZE = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}},
+}
+
+
+def token_by_command(file, name, *options):
+    command = [PROGRAM, "token", "add", name, "--file", str(file), *options]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def refused(*args, env=None):
+    """What `serve` says that cannot be served."""
+    done = subprocess.run([PROGRAM, "serve", *args], capture_output=True, text=True, check=False, timeout=60, env=env)
+    assert done.returncode == 2, done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    return done.stderr
+
+
+def config_of(tmp_path, *names):
+    path = tmp_path / "servers.json"
+    path.write_text(
+        json.dumps({"mcpServers": {name: {"command": LAB_COMMAND[0], "args": LAB_COMMAND[1:]} for name in names}})
+    )
+    return path
+
+
+@asynccontextmanager
+async def client_with(url, token, mode="legacy"):
+    async with (
+        httpx2.AsyncClient(headers={"authorization": f"Bearer {token}"}) as http,
+        Client(streamable_http_client(url, http_client=http), mode=mode) as client,
+    ):
+        yield client
+
+
+def served_to(tokens):
+    return served_over_http("--tokens", str(tokens), "--", *LAB_COMMAND)
+
+
+async def all_there(client, wanted):
+    listed = set()
+    while not listed >= wanted:
+        listed = {tool.name for tool in (await client.list_tools()).tools}
+        await trio.sleep(0.05)
+    return listed
+
+
+def test_the_network_is_served_only_with_authentication_and_without_clear_tokens(tmp_path):
+    tokens = tmp_path / "tokens.toml"
+    add_token(tokens, "ann")
+    command = ["--", "true"]
+    assert "--tokens FILE is needed" in refused("--http", "0.0.0.0:0", *command)
+    assert "in clear" in refused("--http", "0.0.0.0:0", "--tokens", str(tokens), *command)
+    assert "needs --http" in refused("--tokens", str(tokens), *command)
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ("[tokens.ann]\nsha256 = 'x'\n", "field 'tokens.ann.sha256': must be 64 hexadecimal digits"),
+        ("[tokens.ann]\nsha256 = '%s'\nallow = ['x']\n" % ("0" * 64), "tokens.ann.allow': must be globs"),
+        ("[tokens.ann]\nsha256 = '%s'\nexpires = 1\n" % ("0" * 64), "tokens.ann.expires': must be a date"),
+        ("[tokens.ann]\nsha256 = '%s'\nadmin = true\n" % ("0" * 64), "field 'tokens.ann.admin': unknown"),
+        ("[oauth]\n", "field 'oauth': unknown"),
+        ("x", "is no TOML"),
+    ],
+)
+def test_a_file_of_tokens_that_cannot_be_used_is_refused(tmp_path, content, problem):
+    tokens = tmp_path / "tokens.toml"
+    tokens.write_text(content)
+    with pytest.raises(ConfigError) as caught:
+        TokenFile(tokens)
+    assert problem in str(caught.value)
+    assert str(tokens) in str(caught.value)
+
+
+def test_a_file_of_tokens_that_others_can_write_is_refused(tmp_path):
+    tokens = tmp_path / "tokens.toml"
+    add_token(tokens, "ann")
+    assert tokens.stat().st_mode & 0o777 == 0o600
+    tokens.chmod(0o620)
+    with pytest.raises(ConfigError, match="others can write it"):
+        TokenFile(tokens)
+
+
+def test_a_token_is_printed_once_and_kept_nowhere(tmp_path):
+    tokens = tmp_path / "tokens.toml"
+    tokens.write_text("# ours\n")
+    made = [token_by_command(tokens, "ann", "--allow", "a/*"), token_by_command(tokens, "bob", "--days", "1")]
+    first, second = (done.stdout.strip() for done in made)
+    assert [done.returncode for done in made] == [0, 0]
+    text = tokens.read_text()
+    assert text.startswith("# ours\n")
+    assert first != second
+    assert first not in text
+    assert second not in text
+    again = token_by_command(tokens, "ann")
+    assert again.returncode == 2
+    assert "there is a token of this name" in again.stderr
+    assert tokens.read_text() == text
+    assert TokenFile(tokens).find(first) == Principal("ann", Access(["a/*"]), sha256(first.encode()).hexdigest())
+
+
+async def test_nobody_comes_in_without_a_valid_token(tmp_path):
+    tokens = tmp_path / "tokens.toml"
+    token, over = add_token(tokens, "ann"), add_token(tokens, "old", expires=datetime.now(UTC))
+    given = [
+        {},
+        {"authorization": "Bearer x"},
+        {"authorization": f"Basic {token}"},
+        {"authorization": f"Bearer {over}"},
+    ]
+    with trio.fail_after(60):
+        async with served_to(tokens) as (_, url), httpx2.AsyncClient() as http:
+            for headers in given:
+                said = await http.post(url, headers=BOTH | headers, json=INITIALIZE)
+                assert said.status_code == 401
+                assert said.headers["www-authenticate"].startswith("Bearer")
+            twice = [("authorization", f"Bearer {token}"), ("authorization", "Bearer x"), *BOTH.items()]
+            assert (await http.post(url, headers=twice, json=INITIALIZE)).status_code == 401
+            assert (await http.get(url.replace("/mcp", "/healthz"))).status_code == 200
+            async with client_with(url, token) as client:
+                assert (await client.call_tool("echo", {"text": "x"})).content[0].text == "x"
+
+
+async def test_a_session_belongs_to_its_token(tmp_path):
+    tokens = tmp_path / "tokens.toml"
+    ann, bob = ({"authorization": f"Bearer {add_token(tokens, name)}"} for name in ("ann", "bob"))
+    with trio.fail_after(60):
+        async with served_to(tokens) as (_, url), httpx2.AsyncClient() as http:
+            begun = await http.post(url, headers=BOTH | ann, json=INITIALIZE)
+            session = {"mcp-session-id": begun.headers["mcp-session-id"]}
+            ping = {"jsonrpc": "2.0", "id": 2, "method": "ping"}
+            assert (await http.post(url, headers=BOTH | bob | session, json=ping)).status_code == 404
+            assert (await http.delete(url, headers=bob | session)).status_code == 404
+            assert (await http.get(url, headers=BOTH | bob | session)).status_code == 404
+            assert (await http.post(url, headers=BOTH | ann | session, json=ping)).json()["result"] == {}
+
+
+@pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
+async def test_a_token_uses_what_it_may_and_knows_of_nothing_else(tmp_path, mode):
+    tokens = tmp_path / "tokens.toml"
+    part = add_token(tokens, "part", allow=["first/*", "second/echo"])
+    config = config_of(tmp_path, "first", "second", "third")
+    with trio.fail_after(60):
+        async with served_over_http("--tokens", str(tokens), "--config", str(config)) as (_, url):
+            async with client_with(url, part, mode) as client:
+                listed = await all_there(client, {"first_crash", "second_echo"})
+                assert {name for name in listed if not name.startswith("first_")} == {"second_echo"}
+                assert (await client.call_tool("second_echo", {"text": "x"})).content[0].text == "x"
+                for hidden in ("second_crash", "third_echo"):
+                    with pytest.raises(MCPError) as caught:
+                        await client.call_tool(hidden, {})
+                    assert "third" not in str(caught.value).replace(hidden, "")
+            async with client_with(f"{url}/second", part, mode) as client:
+                assert [tool.name for tool in (await client.list_tools()).tools] == ["echo"]
+                with pytest.raises(MCPError, match="Unknown tool: crash"):
+                    await client.call_tool("crash", {})
+            async with httpx2.AsyncClient(headers=BOTH | {"authorization": f"Bearer {part}"}) as http:
+                for server in ("third", "nowhere"):
+                    said = await http.post(f"{url}/{server}", json=INITIALIZE)
+                    assert (said.status_code, said.text) == (404, f"no server named '{server}'")
+
+
+async def test_at_sighup_tokens_are_read_again_and_a_revoked_one_ends_all_that_is_its(tmp_path):
+    tokens = tmp_path / "tokens.toml"
+    ann, bob = (add_token(tokens, name) for name in ("ann", "bob"))
+    with trio.fail_after(60):
+        async with (
+            served_to(tokens) as (process, url),
+            httpx2.AsyncClient(timeout=30) as http,
+            client_with(url, bob) as other,
+        ):
+            own = BOTH | {"authorization": f"Bearer {ann}"}
+            begun = await http.post(url, headers=own, json=INITIALIZE)
+            session = {"mcp-session-id": begun.headers["mcp-session-id"]}
+            async with http.stream("GET", url, headers=own | session) as stream:
+                assert stream.status_code == 200
+                tokens.write_text(tokens.read_text()[tokens.read_text().index("[tokens.bob]") :])
+                carol = add_token(tokens, "carol")
+                process.send_signal(signal.SIGHUP)
+                async for _ in stream.aiter_bytes():
+                    pass  # until it ends
+            ping = {"jsonrpc": "2.0", "id": 2, "method": "ping"}
+            assert (await http.post(url, headers=own | session, json=ping)).status_code == 401
+            assert (await other.call_tool("echo", {"text": "x"})).content[0].text == "x"
+            async with client_with(url, carol) as client:
+                assert (await client.call_tool("echo", {"text": "y"})).content[0].text == "y"
+
+
+async def test_a_token_that_expires_ends_its_streams(tmp_path):
+    tokens, soon = tmp_path / "tokens.toml", datetime.now(UTC) + timedelta(seconds=8)
+    headers = BOTH | {"authorization": f"Bearer {add_token(tokens, 'ann', expires=soon)}"}
+    with trio.fail_after(60):
+        async with served_to(tokens) as (_, url), httpx2.AsyncClient(timeout=30) as http:
+            begun = await http.post(url, headers=headers, json=INITIALIZE)
+            session = {"mcp-session-id": begun.headers["mcp-session-id"]}
+            async with http.stream("GET", url, headers=headers | session) as stream:
+                assert stream.status_code == 200
+                async for _ in stream.aiter_bytes():
+                    pass
+            assert (await http.post(url, headers=headers | session, json=INITIALIZE)).status_code == 401
+
+
+async def test_hosts_and_origins(tmp_path):
+    names = ["--allowed-host", "gw.example.com", "--allowed-origin", "https://app.example.org"]
+    wanted = {
+        ("127.0.0.1", None): 200,
+        ("gw.example.com", None): 200,
+        ("gw.example.com:8443", "https://gw.example.com"): 200,
+        ("gw.example.com", "https://app.example.org"): 200,
+        ("gw.example.com", "https://evil.example"): 403,
+        ("gw.example.com", "http://app.example.org"): 403,
+        ("evil.example", None): 421,
+    }
+    with trio.fail_after(60):
+        async with served_over_http(*names, "--", *LAB_COMMAND) as (_, url), httpx2.AsyncClient() as http:
+            for (host, origin), status in wanted.items():
+                headers = BOTH | {"host": host} | ({} if origin is None else {"origin": origin})
+                assert (await http.post(url, headers=headers, json=INITIALIZE)).status_code == status, (host, origin)
