@@ -53,7 +53,7 @@ def npm_package(requirement, *, least_node=0):
 
     def install(folder):
         path = {"PATH": os.pathsep.join([str(node.parent), os.environ["PATH"]])}
-        _run([npm, "install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", folder, requirement], path)
+        run([npm, "install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", folder, requirement], path)
 
     home = installed(requirement, install) / "node_modules" / package
     programs = json.loads((home / "package.json").read_text())["bin"]
@@ -73,8 +73,8 @@ def installed(key, install):
 
 
 def _make_venv(folder, requirement):
-    _run([sys.executable, "-m", "venv", folder])
-    _run([folder / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", requirement])
+    run([sys.executable, "-m", "venv", folder])
+    run([folder / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", requirement])
 
 
 def _node_and_npm(least_node):
@@ -91,7 +91,7 @@ def _first_number(node):
     return int(run.stdout.removeprefix("v").partition(".")[0])
 
 
-def _run(command, environment=None):
+def run(command, environment=None):
     """Run an installer to its end.
 
     Raises:
