@@ -190,7 +190,7 @@ async def open_supervisor(
         await loaded()
         from .calls.approval import Approvals
 
-        approvals = Approvals(approve, approval_rules or ApprovalRules(), drop_placeholders=drop_placeholders)
+        approvals = Approvals(approve, approval_rules, drop_placeholders=drop_placeholders)
         async with _borrowing(
             borrow,
             servers,
@@ -240,7 +240,7 @@ async def open_supervisor(
         trust=trust,
         telemetry=telemetry_of(tracer_provider, meter_provider),
     )
-    approvals = Approvals(approve, approval_rules or ApprovalRules(), drop_placeholders=drop_placeholders)
+    approvals = Approvals(approve, approval_rules, drop_placeholders=drop_placeholders)
     running = partial(
         _running,
         settings,
@@ -419,7 +419,7 @@ def _host_side(
     servers = make(call_for_model)
     resource_tools = ResourceTools(servers, approvals, reserved)
     search_tools = SearchTools(servers, resource_tools, reserved)
-    supervisor = Supervisor(servers, resource_tools, search_tools, source)
+    supervisor = Supervisor(servers, resource_tools, search_tools, approvals, source)
     try:
         yield servers, supervisor
     finally:

@@ -163,6 +163,11 @@ class ServerSpec:
         """Whether its user wants this tool, by the server's own name of it."""
         return is_offered(tool, allow=self.allow, deny=self.deny, disabled=self.disabled_tools)
 
+    @property
+    def is_filtered(self) -> bool:
+        """Whether its user does not want whatever tools it has."""
+        return tuple(self.allow) != ("*",) or bool(self.deny) or bool(self.disabled_tools)
+
     def subscribes(self, uri: str) -> bool:
         """Whether its user wants to hear of changes of this resource."""
         return any(fnmatchcase(uri, glob) for glob in self.subscribe)

@@ -13,6 +13,7 @@ from mcp_nursery.actors.errors import ConfigError, NurseryError, UnknownTool
 from mcp_nursery.actors.reply import Ask, NoticeCallback, ProgressCallback
 from mcp_nursery.actors.roots import are_roots
 
+from .calls.approval import Approvals
 from .calls.attempts import Attempts
 from .calls.call import Call, Resend, WhenDown
 from .calls.fan_out import FanOut, Until, open_fan_out
@@ -36,6 +37,7 @@ from .state_machine import LEFT_BY_NOBODY, Snapshot
 from .statistics import SupervisorStatistics, statistics_of
 from .status import ServerStatus, server_down
 from .stderr import StderrLines
+from .tools.approval import Approve
 from .tools.pins import DefinitionChange
 from .tools.results import ToolResult
 from .tools.tool import Tool
@@ -48,11 +50,17 @@ class Supervisor:
     none, and refuses what would change them with a `ConfigError`."""
 
     def __init__(
-        self, servers: ServerView, resource_tools: ResourceTools, search_tools: SearchTools, source: ConfigSource
+        self,
+        servers: ServerView,
+        resource_tools: ResourceTools,
+        search_tools: SearchTools,
+        approvals: Approvals,
+        source: ConfigSource,
     ) -> None:
         self._servers = servers
         self._resource_tools = resource_tools
         self._search_tools = search_tools
+        self._approvals = approvals
         self._source = source
 
     # -- tools ----------------------------------------------------------------------------------------------------
@@ -506,13 +514,40 @@ class Supervisor:
         )
         return await Attempts(relayed).run()
 
-    def offers(self, server: str, tool: str) -> bool:
-        """Whether the filters of a server, and pins, let this tool of it be used, by the server's own name.
+    async def agree(
+        self, server: str, tool: str, arguments: Mapping[str, Any] | None = None, *, approve: Approve
+    ) -> None:
+        """Have a call of a tool agreed to that is to be a `request`, as a call of a model is: by the rules that
+        `open_supervisor` was given, or else by its `approve`. Where it was given neither, approval is the affair of
+        whoever the call is for, and nothing is asked.
+
+        Args:
+            server: Whose tool it is.
+            tool: The server's own name of it.
+            arguments: What it will be called with.
+            approve: Asked in the place of that `approve`, where there are rules alone.
+
+        Raises:
+            NotApproved: Denied, or the tool is held back.
+            UnknownServer, UnknownTool, ServerDown: See `find_tool`.
+        """
+        if self._approvals.given:
+            found = await self.find_tool(tool, server=server)
+            await self._approvals.agree_for(found, arguments, self._servers, approve)
+
+    def offers(self, server: str, tool: str, definition: Mapping[str, Any] | None = None) -> bool:
+        """Whether the filters of a server, and pins, let this tool of it be used, by the server's own name. Where there
+        are filters, or tools are held back, it has to be one that the server lists.
+
+        Args:
+            server: Whose tool it is.
+            tool: The server's own name of it.
+            definition: What the server declares just now: where tools are held back, it has to be what was compared.
 
         Raises:
             UnknownServer: No server of that name.
         """
-        return self._servers.offers(server, tool)
+        return self._servers.offers(server, tool, definition)
 
     def hello(self, server: str) -> dict[str, Any] | None:
         """What a server said when it was last connected, raw but for secrets: its result of `initialize` or

@@ -1,7 +1,8 @@
 """A model's call: a person, or a standing decision, agrees to it before it is made."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
 from attrs import field, frozen
 
@@ -13,6 +14,8 @@ from ..tools.arguments import without_placeholders
 from ..tools.tool import Tool
 from .call import encode_arguments
 
+_NO_RULES: Final = ApprovalRules()
+
 
 @frozen(eq=False)
 class Approvals:
@@ -20,11 +23,16 @@ class Approvals:
 
     _approve: Approve | None
     """The callback that asks; None: calls that need approval are refused."""
-    _rules: ApprovalRules
-    """Standing decisions that go before."""
+    _standing: ApprovalRules | None
+    """Standing decisions that go before; None: none were given."""
     _drop_placeholders: bool = field(kw_only=True, alias="drop_placeholders")
     """Whether empty optional arguments are left out."""
     _allowed: set[tuple[str, str]] = field(factory=set[tuple[str, str]], init=False)
+
+    @property
+    def given(self) -> bool:
+        """Whether its host has said anything of who approves what."""
+        return self._standing is not None or self._approve is not None
 
     async def approved(
         self, tool: Tool, arguments: Mapping[str, Any] | None, servers: ServerView
@@ -45,6 +53,17 @@ class Approvals:
         await self.agree(tool, arguments, servers, declared=lambda: _as_declared_now(tool, servers))
         return tool, arguments
 
+    async def agree_for(
+        self, tool: Tool, arguments: Mapping[str, Any] | None, servers: ServerView, approve: Approve
+    ) -> None:
+        """Have a call agreed to that is made for somebody else: where the host has no `approve`, this one is asked.
+
+        Raises:
+            NotApproved: As for `agree`.
+        """
+        declared = partial(_as_declared_now, tool, servers)
+        await self.agree(tool, arguments, servers, declared=declared, approve=self._approve or approve)
+
     async def agree(
         self,
         tool: Tool,
@@ -52,17 +71,19 @@ class Approvals:
         servers: ServerView,
         *,
         declared: Callable[[], Tool] | None = None,
+        approve: Approve | None = None,
     ) -> None:
         """Have somebody agree to this very call, unless a standing decision does; `declared`: the tool as its server
-        declares it by then.
+        declares it by then; `approve`: asks in the place of the host's.
 
         Raises:
             NotApproved: Denied, held back, changed meanwhile, or nobody to ask.
             TypeError: Who was asked gave no `Approval`.
         """
-        decision = self._rules.decide(tool, remembered=(tool.server, tool.definition_hash) in self._allowed)
+        rules = self._standing or _NO_RULES
+        decision = rules.decide(tool, remembered=(tool.server, tool.definition_hash) in self._allowed)
         if decision is None:
-            decision = await self._ask(tool, arguments, servers)
+            decision = await self._ask(tool, arguments, servers, approve or self._approve)
             if declared is not None and declared().definition_hash != tool.definition_hash:
                 raise NotApproved(tool.server, tool.tool, "its definition changed while it was asked about")
         if decision is Approval.DENY:
@@ -70,12 +91,14 @@ class Approvals:
         if decision is Approval.ALLOW_ALWAYS:
             self._allowed.add((tool.server, tool.definition_hash))
 
-    async def _ask(self, tool: Tool, arguments: Mapping[str, Any] | None, servers: ServerView) -> Approval:
-        if self._approve is None:
+    async def _ask(
+        self, tool: Tool, arguments: Mapping[str, Any] | None, servers: ServerView, approve: Approve | None
+    ) -> Approval:
+        if approve is None:
             raise NotApproved(tool.server, tool.tool, "nobody to ask: open_supervisor was given no approve=")
         given = dict(arguments or {})
         shown = servers.redactor(tool.server).value(given)
-        answer = await self._approve(ApprovalRequest(tool, given, shown))
+        answer = await approve(ApprovalRequest(tool, given, shown))
         try:
             return Approval(answer)
         except ValueError:

@@ -5,13 +5,15 @@ import sys
 from collections.abc import Awaitable, Callable, Sequence
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, cast
 
 import typer
 
 if TYPE_CHECKING:
     from mcp_nursery.supervisor.config.edits import Change
     from mcp_nursery.supervisor.control.client import ControlClient
+    from mcp_nursery.supervisor.gateway import Unattended
+    from mcp_nursery.supervisor.storage.pins import PinMode
 
     from .runtime import Options
 
@@ -215,6 +217,21 @@ def serve(
         list[str] | None,
         typer.Option(metavar="NAME=NUMBER", help="What clients may cost, such as sessions=200. May repeat."),
     ] = None,
+    ask: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="GLOB", help="Ask the client's user before calls of these tools, SERVER/TOOL. May repeat."
+        ),
+    ] = None,
+    deny: Annotated[
+        list[str] | None, typer.Option(metavar="GLOB", help="Refuse calls of these tools, SERVER/TOOL. May repeat.")
+    ] = None,
+    unattended: Annotated[
+        str, typer.Option(metavar="allow|deny", help="What becomes of calls that a client cannot be asked about.")
+    ] = "allow",
+    pins: Annotated[
+        str, typer.Option(metavar="report|block", help="What becomes of tools whose definitions have changed.")
+    ] = "report",
     hold: Annotated[
         float, typer.Option(metavar="SECONDS", help="What a call waits for its client to come back with answers.")
     ] = 300.0,
@@ -245,6 +262,10 @@ def serve(
             hold=hold,
             drain=drain,
             search=search,
+            ask=ask or (),
+            deny=deny or (),
+            unattended=cast("Unattended", unattended),
+            pins=cast("PinMode", pins),
         )
         return serve_servers(options, serving)
 

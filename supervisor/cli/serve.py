@@ -9,13 +9,15 @@ from pathlib import PurePath
 import trio
 from attrs import evolve, frozen
 
-from mcp_nursery.actors.argument_checks import check_setting, seconds_or_none
+from mcp_nursery.actors.argument_checks import check_setting, one_of, seconds_or_none
 from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.actors.nurseries import run_alongside
 from mcp_nursery.supervisor import ServerSpec, StdioTransport, Supervisor, open_supervisor
+from mcp_nursery.supervisor.approval import ApprovalRules
 from mcp_nursery.supervisor.config import Config
-from mcp_nursery.supervisor.gateway import gateway_callbacks, open_gateway, serve_stdio
+from mcp_nursery.supervisor.gateway import Unattended, gateway_callbacks, open_gateway, serve_stdio
 from mcp_nursery.supervisor.gateway.held import HOLD
+from mcp_nursery.supervisor.storage.pins import PinMode
 from mcp_nursery.supervisor.watch import reload_or_log
 
 from .failures import OK
@@ -41,8 +43,23 @@ class Serving:
     """Seconds that a call waits for its client to come back with answers."""
     search: bool = False
     """Whether clients see two tools, which find and call all others."""
+    ask: Sequence[str] = ()
+    """Globs: calls of these tools are asked about."""
+    deny: Sequence[str] = ()
+    """Globs: calls of these tools are refused."""
+    unattended: Unattended = "allow"
+    """What becomes of a call that cannot be asked about."""
+    pins: PinMode = "report"
+    """What becomes of a tool that is not what it was when it was first used."""
     drain: float = 5.0
     """Seconds that calls under way may take after SIGTERM."""
+
+    @property
+    def rules(self) -> ApprovalRules | None:
+        """What the gateway has to say of calls; None: approval is the affair of its clients."""
+        if not (self.ask or self.deny):
+            return None
+        return ApprovalRules(denied=self.deny, always_ask=self.ask, allowed=["*"])
 
 
 def serve(options: Options, serving: Serving) -> int:
@@ -51,6 +68,8 @@ def serve(options: Options, serving: Serving) -> int:
     check_setting("timeout", serving.timeout, seconds_or_none)
     check_setting("hold", serving.hold, seconds_or_none)
     check_setting("drain", serving.drain, seconds_or_none)
+    check_setting("unattended", serving.unattended, one_of(Unattended))
+    check_setting("pins", serving.pins, one_of(PinMode))
     if serving.command and options.config:
         raise ConfigError("a command and --config cannot be given together", field="command")
     given = _of_command(serving) if serving.command else _limited(options, serving)
@@ -72,9 +91,16 @@ def serve(options: Options, serving: Serving) -> int:
             async with (
                 run_alongside(listen),
                 open_supervisor(
-                    given, callbacks=gateway_callbacks(), template=serving.template, gate=GATE
+                    given,
+                    callbacks=gateway_callbacks(),
+                    approval_rules=serving.rules,
+                    template=serving.template,
+                    pins=serving.pins,
+                    gate=GATE,
                 ) as supervisor,
-                open_gateway(supervisor, hold=serving.hold, search=serving.search) as gateway,
+                open_gateway(
+                    supervisor, hold=serving.hold, search=serving.search, unattended=serving.unattended
+                ) as gateway,
             ):
                 if front is None:
                     await serve_stdio(gateway, only, stop=stop.wait, drain=serving.drain)

@@ -1,6 +1,7 @@
 """The supervisor as one MCP server, over stdio or HTTP."""
 
 from .access import Access, Principal, Refused
+from .approval import Unattended
 from .gateway import Gateway, gateway_callbacks, open_gateway
 from .http import HttpApplication, open_http
 from .http_limits import HttpLimits
@@ -13,6 +14,7 @@ __all__ = [
     "HttpLimits",
     "Principal",
     "Refused",
+    "Unattended",
     "gateway_callbacks",
     "open_gateway",
     "open_http",

@@ -21,7 +21,7 @@ from ..supervisor import Supervisor
 from ..tools.preamble import MOST_INSTRUCTIONS
 from ..tools.tool import Tool
 from .access import EVERYTHING, Access
-from .downstream import Incoming
+from .downstream import Incoming, as_object
 from .eras import Json, bridged, is_modern
 
 if TYPE_CHECKING:
@@ -188,7 +188,9 @@ class One(View):
         listed = cast("list[object]", tools)
         names = ((tool, _name_of(tool)) for tool in listed)
         shown = [
-            tool for tool, name in names if self.supervisor.offers(server, name) and self.access.has_tool(server, name)
+            tool
+            for tool, name in names
+            if self.supervisor.offers(server, name, as_object(tool)) and self.access.has_tool(server, name)
         ]
         return result if len(shown) == len(listed) else result | {"tools": shown}
 

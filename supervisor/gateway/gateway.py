@@ -15,7 +15,7 @@ from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, REQUEST_
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
-from mcp_nursery.actors.argument_checks import check_argument, seconds_or_none
+from mcp_nursery.actors.argument_checks import check_argument, one_of, seconds_or_none
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import (
     CallError,
@@ -29,6 +29,7 @@ from mcp_nursery.actors.errors import (
 )
 from mcp_nursery.actors.jsonrpc.relays import ASKED
 from mcp_nursery.actors.nurseries import open_bare_nursery
+from mcp_nursery.actors.reply import Ask, NoticeCallback
 
 from ..callbacks import Callbacks
 from ..calls.input_rounds import MAX_ROUNDS
@@ -36,6 +37,7 @@ from ..events import Lagged, PromptsChanged, ResourcesChanged, ToolsChanged
 from ..supervisor import Supervisor
 from ..tools.error_content import error_content
 from .access import EVERYTHING, Access
+from .approval import NobodyAsked, Unattended, approve
 from .catalogues import All, One, Place, View, hello_of
 from .downstream import Incoming, Listener, Session, last_news
 from .eras import (
@@ -80,10 +82,14 @@ def gateway_callbacks() -> Callbacks:
 class Gateway:
     """Serves a supervisor, all its servers or one of them, to any number of clients. Made by `open_gateway`."""
 
-    def __init__(self, supervisor: Supervisor, nursery: trio.Nursery, hold: float, *, search: bool = False) -> None:
+    def __init__(
+        self, supervisor: Supervisor, nursery: trio.Nursery, hold: float, *, search: bool, unattended: Unattended
+    ) -> None:
         self.supervisor: Final = supervisor
         """Whose servers it offers."""
         self._held = HeldCalls(nursery, hold)
+        self._hold = hold
+        self._unattended: Unattended = unattended
         self._sessions: set[Session] = set()
         self._listeners: set[Listener] = set()
         self._changed: dict[tuple[str, str], dict[str, float]] = {}
@@ -209,11 +215,7 @@ class Gateway:
             place = await view.place(incoming)
             if place is None:
                 return await view.own_answer(incoming)
-            modern = speaks_modern(await hello_of(self.supervisor, place.server))
-            if incoming.modern and not modern and incoming.method in _MAY_ASK:
-                result = await self._hold(incoming, place)
-            else:
-                result = await self._rounds(incoming, place.server, place.params)
+            result = await self._made(incoming, place)
         except (ServerError, UnknownServer):
             raise
         except NurseryError as error:
@@ -222,33 +224,61 @@ class Gateway:
             return self._failed(error, incoming)
         return view.shown(incoming, result, place.server)
 
-    async def _hold(self, incoming: Incoming, place: Place) -> Json:
-        """A request to a server that asks by requests, of a client that cannot be asked."""
-        if isinstance(incoming.params.get("requestState"), str):
-            return await self._held.go_on(incoming)
-        return await self._held.make(
-            HeldCall(incoming), partial(self._make_held, server=place.server, params=place.params)
-        )
+    async def _made(self, incoming: Incoming, place: Place) -> Json:
+        """A request, agreed to first. A client of the handshake era is asked in the middle of it."""
+        modern = speaks_modern(await hello_of(self.supervisor, place.server))
+        if not incoming.modern:
+            ask = partial(_ask, incoming)
+            await self._agree(incoming, place, ask)
+            return await self._rounds(incoming, place.server, place.params, incoming.hand_on, ask)
+        if incoming.method in _MAY_ASK:
+            state = incoming.params.get("requestState")
+            if isinstance(state, str) and (not modern or self._held.has(state)):
+                return await self._held.go_on(incoming)
+            if not modern or await self._has_to_ask(incoming, place):
+                return await self._held.make(HeldCall(incoming), partial(self._make_held, place=place))
+        return await self._request(incoming, place.server, place.params, on_notice=incoming.hand_on)
 
-    async def _make_held(self, call: HeldCall, *, server: str, params: Json) -> Json:
-        return await self._request(call.incoming, server, bare(params), on_notice=call.hear, on_question=call.ask)
+    async def _make_held(self, call: HeldCall, *, place: Place) -> Json:
+        """A request of a client that is asked by the answers to it."""
+        await self._agree(call.incoming, place, call.ask)
+        return await self._rounds(call.incoming, place.server, bare(place.params), call.hear, call.ask)
 
-    async def _rounds(self, incoming: Incoming, server: str, params: Json) -> Json:
-        """A request, and for a client that can be asked all the rounds in which a newer server asks."""
-        ask = None if incoming.ask is None else partial(_ask, incoming)
+    async def _rounds(self, incoming: Incoming, server: str, params: Json, hear: NoticeCallback, ask: Ask) -> Json:
+        """A request, and all the rounds in which a newer server asks."""
         for _ in range(MAX_ROUNDS):
-            result = await self._request(incoming, server, params, on_notice=incoming.hand_on, on_question=ask)
-            if result.get("resultType") != "input_required" or incoming.modern:
+            result = await self._request(incoming, server, params, on_notice=hear, on_question=ask)
+            if result.get("resultType") != "input_required":
                 return result
             answers: Json = {}
             async with trio.open_nursery() as nursery:
                 questions: Json = result.get("inputRequests") or {}
                 for key, question in questions.items():
-                    nursery.start_soon(_bring, incoming, key, question, answers)
+                    nursery.start_soon(_bring, ask, key, question, answers)
             params = bare(params) | {"inputResponses": answers}
             if "requestState" in result:
                 params["requestState"] = result["requestState"]
         raise MCPError(INTERNAL_ERROR, f"the server still asks for input after {MAX_ROUNDS} rounds")
+
+    async def _agree(self, incoming: Incoming, place: Place, ask: Ask | None) -> None:
+        """Have a call of a tool agreed to.
+
+        Raises:
+            NotApproved: It is not.
+            NobodyAsked: Its client has to be asked, and `ask` is None.
+        """
+        if incoming.method == "tools/call":
+            asking = partial(approve, incoming=incoming, ask=ask, unattended=self._unattended, within=self._hold)
+            arguments = place.params.get("arguments")
+            await self.supervisor.agree(place.server, place.params["name"], arguments, approve=asking)
+
+    async def _has_to_ask(self, incoming: Incoming, place: Place) -> bool:
+        """Whether its client has to be asked before a call."""
+        try:
+            await self._agree(incoming, place, None)
+        except NobodyAsked:
+            return True
+        return False
 
     async def _request(self, incoming: Incoming, server: str, params: Json, **hears: Any) -> Json:
         if speaks_modern(self.supervisor.hello(server) or {}):
@@ -384,7 +414,7 @@ class Gateway:
 
 @asynccontextmanager
 async def open_gateway(
-    supervisor: Supervisor, *, hold: float = HOLD, search: bool = False
+    supervisor: Supervisor, *, hold: float = HOLD, search: bool = False, unattended: Unattended = "allow"
 ) -> AsyncGenerator[Gateway, None]:
     """A gateway in front of a supervisor, for as long as the block lasts.
 
@@ -397,15 +427,19 @@ async def open_gateway(
             call under way for so long, and over stdio an older server can ask no other client meanwhile.
         search: List two tools in place of all: `find_tools`, which finds tools by words, and `call_tool`, which calls
             what was found.
+        unattended: What becomes of a call that the supervisor's `approval_rules` want asked about, where there is no
+            `approve`, and its client takes no forms: by default it is allowed, since a client's host has approval of
+            its own.
 
     Raises:
-        ValueError: `hold` is no number of seconds, or `search` neither True nor False.
+        ValueError: An option has a value that is not allowed.
         ConfigError: `search`, and the SQLite of this Python has no FTS5.
     """
     check_argument("hold", hold, seconds_or_none)
+    check_argument("unattended", unattended, one_of(Unattended))
     supervisor.as_toolset(search=search)  # refuses what cannot work
     async with open_bare_nursery() as nursery:
-        gateway = Gateway(supervisor, nursery, hold, search=search)
+        gateway = Gateway(supervisor, nursery, hold, search=search, unattended=unattended)
         try:
             await nursery.start(gateway.run)
             yield gateway
@@ -439,9 +473,9 @@ async def _ask(incoming: Incoming, key: str, method: str, params: Mapping[str, A
     return await incoming.ask(method, params)
 
 
-async def _bring(incoming: Incoming, key: str, question: Mapping[str, Any], answers: Json) -> None:
-    """A question of a newer server to an older client."""
-    answers[key] = await _ask(incoming, key, question["method"], question.get("params"))
+async def _bring(ask: Ask, key: str, question: Mapping[str, Any], answers: Json) -> None:
+    """A question of a newer server."""
+    answers[key] = await ask(key, question["method"], question.get("params"))
 
 
 def _told(error: NurseryError) -> MCPError:

@@ -144,6 +144,10 @@ class HeldCalls:
         self._hold = hold
         self._held: dict[str, tuple[HeldCall, trio.CancelScope]] = {}
 
+    def has(self, state: str) -> bool:
+        """Whether a client that brings this comes back to a call."""
+        return state in self._held
+
     async def make(self, call: HeldCall, make: Callable[[HeldCall], Awaitable[Json]]) -> Json:
         """Begin a call; its result, or the questions that come before it."""
         self._nursery.start_soon(call.run, make)

@@ -2,13 +2,14 @@
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable
-from typing import Final
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, Final
 
 import trio
 
 from mcp_nursery.actors.callbacks import Callbacks
 from mcp_nursery.actors.deadlines import Timer
+from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import SupervisorClosed, UnknownServer
 from mcp_nursery.actors.router import RouterActor
 
@@ -144,10 +145,17 @@ class ServerView(ABC):
         """Those of these servers of which a tool can have this public name, whatever tools they have."""
         return possible_owners(name, servers, self.settings.template)
 
-    def offers(self, server: str, tool: str) -> bool:
-        """Whether filters and pins let this tool be used, by the server's own name of it, if the server has it."""
-        wanted = self.snapshot(server).value.spec.offers(tool)
-        return wanted and self.catalogue.value.held_back(tool, server) is None
+    def offers(self, server: str, tool: str, definition: Mapping[str, Any] | None = None) -> bool:
+        """See `Supervisor.offers`. What a server does not list it may still have, under a name that no filter fits and
+        no pin is of."""
+        snapshot, catalogue = self.snapshot(server).value, self.catalogue.value
+        if not snapshot.spec.offers(tool) or catalogue.held_back(tool, server) is not None:
+            return False
+        pinned = self.settings.pins == "block"
+        if snapshot.state is not ServerState.CONNECTED or not (pinned or snapshot.spec.is_filtered):
+            return True
+        known = catalogue.find(tool, server)
+        return known is not None and (definition is None or not pinned or known.is_declared_as(definition))
 
     # -- calls ----------------------------------------------------------------------------------------------------
 

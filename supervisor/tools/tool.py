@@ -67,6 +67,16 @@ class Tool:
         """SHA-256 of its name, title, description, schemas and hints, in hexadecimal: what `ALLOW_ALWAYS` holds for."""
         return sha256(pinned_text(self.definition).encode()).hexdigest()
 
+    def is_declared_as(self, definition: Mapping[str, Any]) -> bool:
+        """Whether this says the same of it, as a server writes it, in all that a model is told."""
+        from mcp_types import Tool as Definition
+
+        try:
+            declared = Definition.model_validate(definition)
+        except ValueError:
+            return False
+        return pinned_text(declared) == pinned_text(self.definition)
+
     @property
     def description(self) -> str:
         """What a model is told of it: `[MCP: <server>]` and what the server says, in at most 2048 characters."""
