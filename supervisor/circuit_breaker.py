@@ -79,6 +79,8 @@ class Circuit:
     """When a call may probe, on Trio's clock; None while it is closed."""
     probe: object | None = None
     """The call that probes."""
+    probes_since: float = 0.0
+    """When that was sent, on Trio's clock."""
 
     @property
     def state(self) -> BreakerState:
@@ -94,12 +96,14 @@ class Circuit:
         return BreakerStatus(self.state, self.failures, max(0.0, self.probe_at - now))
 
     def admits(self, now: float) -> bool:
-        """Whether a call may be sent at `now`."""
-        return self.probe_at is None or (self.probe is None and self.probe_at <= now)
+        """Whether a call may be sent at `now`. A probe may have no time limit, and its server may have lost it: others
+        wait for it no longer than for a first one."""
+        since = self.probe_at if self.probe is None else self.probes_since + self.breaker.open_for
+        return since is None or since <= now
 
-    def sent(self, call: object) -> "Circuit":
+    def sent(self, call: object, now: float) -> "Circuit":
         """This call, which it admits, is being sent."""
-        return self if self.probe_at is None else evolve(self, probe=call)
+        return self if self.probe_at is None else evolve(self, probe=call, probes_since=now)
 
     def settled(self, call: object, *, answers: bool | None, now: float) -> "Circuit":
         """What has become of a call says whether the server answers; None: nothing."""

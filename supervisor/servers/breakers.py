@@ -47,7 +47,7 @@ class CircuitBreakers:
         circuit, now = self._circuits[server], trio.current_time()
         if not circuit.admits(now):
             return circuit.status(now)
-        self._set(server, circuit.sent(call))
+        self._set(server, circuit.sent(call, now))
         return None
 
     def settle(self, call: object, server: str, slot: ReplySlot) -> None:

@@ -23,6 +23,8 @@ from ..supervisor.specs import status
 class Caller:
     """One call."""
 
+    at: float
+
 
 @frozen
 class Ended:
@@ -82,13 +84,14 @@ class OneConnection(RuleBasedStateMachine):
     @rule()
     def somebody_calls(self):
         probe_at, (_, probe) = self.history.probe_at(), self.history.stands()
-        wanted = probe_at is None or (probe is None and probe_at <= self.now)
+        free = probe is None or probe.at + self.circuit.breaker.open_for <= self.now
+        wanted = probe_at is None or (free and probe_at <= self.now)
         assert self.circuit.admits(self.now) == wanted
         if wanted:
-            caller = Caller()
+            caller = Caller(self.now)
             self.under_way.append(caller)
             self.history.happened.append(caller)
-            self.circuit = self.circuit.sent(caller)
+            self.circuit = self.circuit.sent(caller, self.now)
 
     @precondition(lambda self: self.under_way)
     @rule(data=st.data(), answered=st.sampled_from([True, False, False, False, None]))

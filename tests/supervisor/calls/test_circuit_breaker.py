@@ -237,6 +237,24 @@ async def test_a_probe_with_no_patience_makes_room_for_the_next(autojump_clock, 
         assert status(supervisor).breaker is None
 
 
+async def test_a_probe_that_its_server_has_lost_holds_up_the_others_for_a_while(autojump_clock):
+    """It has no time limit. Its answer counts whenever it comes."""
+    async with open_supervisor([spec(lab(late=lasting(650)))]) as supervisor, trio.open_nursery() as nursery:
+        await time_out(supervisor)
+        await trio.sleep(300)
+        nursery.start_soon(partial(call, supervisor, "late"))
+        await trio.sleep(299)
+        assert type(await call(supervisor, "work")) is BreakerOpen
+        await trio.sleep(1)
+        assert type(await call(supervisor, "hang", timeout=1)) is CallTimeout
+        assert status(supervisor).breaker == BreakerStatus("open", 4, 300)
+        await trio.sleep(300)
+        nursery.start_soon(partial(call, supervisor, "hang"))
+        await trio.sleep(299)
+        assert status(supervisor).breaker is None, "the first one was answered"
+        nursery.cancel_scope.cancel()
+
+
 async def test_a_probe_that_its_server_does_not_read_has_failed(autojump_clock):
     """One at a time: three time out, each when it had its turn, and a fourth has it for ever."""
     async with open_supervisor([spec(lab(), max_in_flight=1)]) as supervisor, trio.open_nursery() as nursery:
