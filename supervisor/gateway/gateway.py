@@ -20,6 +20,7 @@ from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import (
     CallError,
     CallTimeout,
+    ConnectionLost,
     NurseryError,
     ServerDown,
     ServerError,
@@ -304,6 +305,10 @@ class Gateway:
     def _failed(self, error: NurseryError, incoming: Incoming) -> Json:
         """A tool's result that tells a model what happened, and when to try again."""
         text = error_content(error)
+        if isinstance(error, ConnectionLost):
+            due = (each.retry_in for each in self.supervisor.status() if each.name == error.server)
+            retry_in = next(due, None)
+            text += "" if retry_in is None else f"\nThe server restarts in {retry_in:.0f} s."
         result: Json = {"content": [{"type": "text", "text": text}], "isError": True}
         return result | {"resultType": "complete"} if incoming.modern else result
 

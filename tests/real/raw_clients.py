@@ -22,6 +22,7 @@ class StdioClient:
     def __init__(self, process):
         self._process = process
         self._rest = b""
+        self.pid = process.pid
         self.heard = []
         self._news = trio.lowlevel.ParkingLot()
 
@@ -55,9 +56,6 @@ class StdioClient:
                     await on_frame(text)
             if seen == len(self.heard):
                 await self._news.park()
-
-    def close(self):
-        self._process.stdin.close()
 
 
 @asynccontextmanager
@@ -118,6 +116,11 @@ class HttpClient:
         for frame in frames:
             said = await self._http.post(self._url, content=frame.encode(), headers=self._headers(frame))
             assert said.status_code == 202, (said.status_code, said.text)
+
+    async def end(self):
+        """End the session."""
+        said = await self._http.delete(self._url, headers={"mcp-session-id": self.session})
+        assert said.status_code == 200
 
     async def listen(self, task_status=trio.TASK_STATUS_IGNORED):
         """Read the stream of news."""
