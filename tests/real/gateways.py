@@ -11,6 +11,10 @@ from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp_types import ElicitResult
 
+from mcp_nursery.supervisor import MemoryStore, open_supervisor
+from mcp_nursery.supervisor.gateway import gateway_callbacks, open_gateway, open_http
+from mcp_nursery.supervisor.gateway.web_server import bound, serve_http
+
 PROGRAM = str(Path(sys.executable).with_name("mcp-nursery"))
 SERVERS = Path(__file__).parents[1] / "servers"
 ASKING = [sys.executable, "-I", str(SERVERS / "nursery_asking.py")]
@@ -63,6 +67,26 @@ async def served_over_http(*args, env=None, scheme="http"):
             process.terminate()
             with trio.CancelScope(shield=True), trio.move_on_after(30):
                 await process.wait()
+
+
+@asynccontextmanager
+async def served(specs, *, only=None, limits=None, **options):
+    """A gateway in this loop, on a port of its own: it, and its URL. All servers are connected."""
+    listening = bound("127.0.0.1", 0)
+    port = listening.getsockname()[1]
+    options = {"callbacks": gateway_callbacks(), "template": "{server}_{tool}", "state": MemoryStore()} | options
+    async with (
+        open_supervisor(specs, **options) as supervisor,
+        open_gateway(supervisor) as gateway,
+        open_http(gateway, server=only, limits=limits) as application,
+        trio.open_nursery() as nursery,
+    ):
+        for spec in specs:
+            await supervisor.wait_connected(spec.name)
+        stop = trio.Event()
+        nursery.start_soon(partial(serve_http, gateway, application, listening, drain=1, stop=stop.wait))
+        yield gateway, f"http://127.0.0.1:{port}/mcp"
+        stop.set()
 
 
 @asynccontextmanager

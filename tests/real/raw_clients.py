@@ -84,7 +84,8 @@ class HttpClient:
         self.unasked = []
         self._news = trio.lowlevel.ParkingLot()
 
-    def _headers(self, frame):
+    def headers(self, frame):
+        """Of the request that brings this frame."""
         message = json.loads(frame)
         headers = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
         if self.session is not None:
@@ -101,7 +102,7 @@ class HttpClient:
     async def ask(self, frame, on_frame=None):
         """Send a request; all that comes in its response, as text. `on_frame` is called with each."""
         heard = []
-        async with self._http.stream("POST", self._url, content=frame.encode(), headers=self._headers(frame)) as said:
+        async with self._http.stream("POST", self._url, content=frame.encode(), headers=self.headers(frame)) as said:
             self.session = said.headers.get("mcp-session-id", self.session)
             if said.headers["content-type"] == "application/json":
                 return [(await said.aread()).decode()]
@@ -114,7 +115,7 @@ class HttpClient:
 
     async def send(self, *frames):
         for frame in frames:
-            said = await self._http.post(self._url, content=frame.encode(), headers=self._headers(frame))
+            said = await self._http.post(self._url, content=frame.encode(), headers=self.headers(frame))
             assert said.status_code == 202, (said.status_code, said.text)
 
     async def end(self):
@@ -144,3 +145,28 @@ async def http_client(url, version):
     """A client of this endpoint."""
     async with httpx2.AsyncClient(timeout=60) as http:
         yield HttpClient(http, url, version)
+
+
+def request(version, number, method, **params):
+    if version == NEW:
+        meta = {"protocolVersion": NEW, "clientCapabilities": {}, "clientInfo": {"name": "raw", "version": "1"}}
+        own = params.get("_meta", {})
+        params["_meta"] = own | {f"io.modelcontextprotocol/{key}": value for key, value in meta.items()}
+    return json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
+
+
+async def opened(client, version):
+    """Shake hands."""
+    about = {"protocolVersion": OLD, "capabilities": {}, "clientInfo": {"name": "raw", "version": "1"}}
+    if version == OLD:
+        [said] = await client.ask(request(OLD, 1, "initialize", **about))
+        assert "result" in json.loads(said)
+        await client.send('{"jsonrpc":"2.0","method":"notifications/initialized"}')
+    return client
+
+
+def answer_in(frames, number):
+    """The only answer among what came."""
+    answers = [message for message in map(json.loads, frames) if "method" not in message]
+    assert [message["id"] for message in answers] == [number], frames
+    return answers[0]

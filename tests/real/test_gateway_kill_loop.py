@@ -7,8 +7,6 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from contextlib import asynccontextmanager
-from functools import partial
 from random import Random
 
 import psutil
@@ -16,13 +14,11 @@ import pytest
 import trio
 import trio.testing
 
-from mcp_nursery.supervisor import MemoryStore, RestartPolicy, open_supervisor
-from mcp_nursery.supervisor.gateway import gateway_callbacks, open_gateway
-from mcp_nursery.supervisor.gateway.web_server import bound, serve_http
+from mcp_nursery.supervisor import RestartPolicy
 
-from .gateways import PROGRAM
+from .gateways import PROGRAM, served
 from .harness import LAB, Journal, eventually, lab
-from .raw_clients import NEW, OLD, http_client, stdio_client
+from .raw_clients import NEW, OLD, answer_in, http_client, opened, request, stdio_client
 
 EVERY = 0.3
 """Seconds between two kills."""
@@ -30,30 +26,6 @@ SERVERS = ("a", "b", "c")
 POLICY = RestartPolicy(delays=[0.05] * 10_000)
 WORDS = ("The tool may have acted", "It restarts in", "Wait a little and call again")
 """One of these says whether and when to call again."""
-
-
-def request(version, number, method, **params):
-    if version == NEW:
-        meta = {"protocolVersion": NEW, "clientCapabilities": {}, "clientInfo": {"name": "raw", "version": "1"}}
-        params["_meta"] = {f"io.modelcontextprotocol/{key}": value for key, value in meta.items()}
-    return json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
-
-
-async def opened(client, version):
-    """Shake hands."""
-    about = {"protocolVersion": OLD, "capabilities": {}, "clientInfo": {"name": "raw", "version": "1"}}
-    if version == OLD:
-        [said] = await client.ask(request(OLD, 1, "initialize", **about))
-        assert "result" in json.loads(said)
-        await client.send('{"jsonrpc":"2.0","method":"notifications/initialized"}')
-    return client
-
-
-def answer_in(frames, number):
-    """The only answer among what came."""
-    answers = [message for message in map(json.loads, frames) if "method" not in message]
-    assert [message["id"] for message in answers] == [number], frames
-    return answers[0]
 
 
 class Load:
@@ -120,24 +92,6 @@ def is_lab(process):
 
 def tasks():
     return trio.lowlevel.current_statistics().tasks_living
-
-
-@asynccontextmanager
-async def served(specs):
-    """A gateway in this loop, on a port; its URL."""
-    listening = bound("127.0.0.1", 0)
-    port = listening.getsockname()[1]
-    async with (
-        open_supervisor(specs, callbacks=gateway_callbacks(), template="{server}_{tool}", state=MemoryStore()) as upper,
-        open_gateway(upper) as gateway,
-        trio.open_nursery() as nursery,
-    ):
-        for spec in specs:
-            await upper.wait_connected(spec.name)
-        stop = trio.Event()
-        nursery.start_soon(partial(serve_http, gateway, listening, drain=1, stop=stop.wait))
-        yield gateway, f"http://127.0.0.1:{port}/mcp"
-        stop.set()
 
 
 @pytest.mark.parametrize(
