@@ -5,6 +5,7 @@ import signal
 import subprocess
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from secrets import token_hex
 from typing import Final
 
@@ -12,6 +13,7 @@ import trio
 from attrs import evolve, frozen
 
 from ..jsonrpc.stream import FrameStream
+from ..nurseries import open_bare_nursery
 from ..process.command import child_environment
 from ..process.table import ProcessId, signal_group
 from .base import StreamConnector
@@ -27,6 +29,9 @@ _SHARE = 2 / 3
 
 _NOT_RUN = 125
 """The exit code of a client that could not run the container."""
+
+_MOST_SAID = 64 << 10
+"""Bytes that a client may say, about: more says nothing that is looked for."""
 
 _GONE = ("no such container", "is already in progress")
 """What the client says if the container does not exist, and if it is just being removed."""
@@ -84,21 +89,39 @@ class DockerConnector(StreamConnector):
 
 
 async def run_client(command: str, args: Sequence[str], env: Mapping[str, str]) -> "subprocess.CompletedProcess[bytes]":
-    """Run the client to its end, and keep what it says; a cancelled caller kills it.
+    """Run the client to its end, and keep the beginning of what it says; a cancelled caller kills it.
 
     Raises:
         OSError: It cannot be started.
     """
-    return await trio.run_process(
+    run = partial(
+        trio.run_process,
         [command, *args],
         env=child_environment(env),
         stdin=subprocess.DEVNULL,
-        capture_stdout=True,
-        capture_stderr=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         check=False,
         start_new_session=True,  # a Ctrl-C at the terminal must not reach it
         deliver_cancel=_kill,
     )
+    said, complained = bytearray(), bytearray()
+    async with open_bare_nursery() as nursery:
+        client: trio.Process = await nursery.start(run)
+        assert client.stdout is not None  # it was asked for
+        assert client.stderr is not None
+        nursery.start_soon(_keep, client.stdout, said)
+        nursery.start_soon(_keep, client.stderr, complained)
+    return subprocess.CompletedProcess(client.args, client.returncode or 0, bytes(said), bytes(complained))
+
+
+async def _keep(stream: trio.abc.ReceiveStream, data: bytearray) -> None:
+    """Read what is written. Who writes without end is not listened to for long."""
+    async with stream:
+        async for chunk in stream:
+            data += chunk
+            if len(data) > _MOST_SAID:
+                return
 
 
 async def _kill(process: trio.Process) -> None:

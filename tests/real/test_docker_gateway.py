@@ -2,6 +2,7 @@
 
 import json
 import logging
+import sys
 import time
 
 import psutil
@@ -10,6 +11,7 @@ import trio
 import trio.testing
 
 from mcp_nursery.actors.transports import docker_gateway
+from mcp_nursery.actors.transports.docker import run_client
 from mcp_nursery.supervisor import (
     RestartPolicy,
     ServerDown,
@@ -129,3 +131,14 @@ async def test_a_block_that_is_left_while_it_is_looked_for(docker):
     with trio.fail_after(2):
         async with open_supervisor([], docker="auto"):
             await eventually(lambda: docker.calls("mcp"))
+
+
+async def test_a_client_that_talks_without_end():
+    """The beginning of it is kept."""
+    talk = "import sys\nwhile True: sys.stdout.write('x' * 65536)"
+    with trio.fail_after(30):
+        ended = await run_client(sys.executable, ["-I", "-S", "-c", talk], {})
+    assert ended.returncode != 0
+    assert ended.stdout[:10] == b"x" * 10
+    assert len(ended.stdout) < 1 << 20
+    assert b"BrokenPipeError" in ended.stderr
