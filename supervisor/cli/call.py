@@ -16,7 +16,7 @@ from mcp_nursery.supervisor.tools.naming import DEFAULT_TEMPLATE, clean, possibl
 
 from .calling import approve, can_ask, down, parse_arguments, result_document
 from .failures import OK, TOOL_ERROR
-from .output import safe_text, stdout_is_terminal, write_json, write_line
+from .output import write_answer, write_json
 from .runtime import Options, check_server, load, run_async
 from .trust import ask_for_trust
 
@@ -54,7 +54,7 @@ def call(options: Options, wanted: CallOptions) -> int:
     if options.as_json:
         write_json(_document(tool, result))
     else:
-        write_line(safe_text(result.text) if stdout_is_terminal() else result.text)
+        write_answer(result.text)
     return TOOL_ERROR if result.is_error else OK
 
 

@@ -13,7 +13,7 @@ from mcp_nursery.supervisor.status import ServerStatus
 
 from .calling import approve, parse_arguments, result_document
 from .failures import OK, TOOL_ERROR, UNAVAILABLE, document_of, exit_code, message_of
-from .output import safe_text, stdout_is_terminal, warn, write_json, write_line
+from .output import warn, write_answer, write_json
 from .runtime import Options, load, run_async, servers_of
 from .statuses import error_of, worked
 
@@ -100,9 +100,8 @@ def _print(outcome: CallOutcome) -> None:
         warn(message_of(outcome.error))
     if result is None:
         return
-    text = safe_text(result.text) if stdout_is_terminal() else result.text
     head = f"{result.server}: error" if result.is_error else result.server
-    write_line("\n".join(f"{head}: {line}" for line in text.split("\n")))
+    write_answer("\n".join(f"{head}: {line}" for line in result.text.split("\n")))
 
 
 def _code(outcome: CallOutcome) -> int:

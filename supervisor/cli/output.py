@@ -42,7 +42,7 @@ def safe_line(text: object) -> str:
 
 def stdout_is_terminal() -> bool:
     """Whether a person reads standard output, on a terminal that can redraw."""
-    return sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+    return sys.stdout.isatty() and os.environ.get("TERM", "") not in ("", "dumb", "unknown")
 
 
 def write_line(text: str) -> None:
@@ -56,6 +56,12 @@ def write_line(text: str) -> None:
         sys.stdout.flush()
     except BrokenPipeError:
         _give_up_stdout()
+
+
+def write_answer(text: str) -> None:
+    """Print what a server answered: as it is for a program, and for a person without anything that a terminal obeys,
+    be it one that cannot redraw."""
+    write_line(safe_text(text) if sys.stdout.isatty() else text)
 
 
 async def send_line(text: str) -> None:

@@ -11,7 +11,7 @@ from mcp_nursery.supervisor.tools.results import render
 
 from .calling import can_ask, parse_arguments, start_all
 from .failures import OK
-from .output import safe_text, stdout_is_terminal, write_json, write_line, write_rows
+from .output import write_answer, write_json, write_rows
 from .runtime import Options, check_server, load, look, run_async
 from .statuses import errors_of, worked
 from .trust import ask_for_trust
@@ -78,8 +78,7 @@ def prompt(options: Options, wanted: PromptOptions) -> int:
         write_json(_document(result))
         return OK
     for message in result.messages:
-        said = f"{message.role}: {at_once(render([message.content], None))}"
-        write_line(safe_text(said) if stdout_is_terminal() else said)
+        write_answer(f"{message.role}: {at_once(render([message.content], None))}")
     return OK
 
 

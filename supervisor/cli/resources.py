@@ -14,7 +14,7 @@ from mcp_nursery.supervisor.resources import Resource, ResourceResult, ResourceT
 
 from .calling import can_ask, start_all
 from .failures import OK
-from .output import safe_text, stdout_is_terminal, write_json, write_line, write_rows
+from .output import write_answer, write_json, write_rows
 from .runtime import Options, check_server, load, look, run_async
 from .statuses import errors_of, worked
 from .trust import ask_for_trust
@@ -80,7 +80,7 @@ def read(options: Options, wanted: ReadOptions) -> int:
     if options.as_json:
         write_json(_document(result, wanted.output))
     elif wanted.output is None:
-        write_line(safe_text(result.text) if stdout_is_terminal() else result.text)
+        write_answer(result.text)
     return OK
 
 

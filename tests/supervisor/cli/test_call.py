@@ -66,7 +66,10 @@ def test_text_is_printed_plainly(cli, lab):
     assert ran.out == marked(said, tool="rude") + "\n"
 
 
-def test_text_cannot_steer_a_terminal(tty, lab):
+@pytest.mark.parametrize("kind", ["xterm-256color", "dumb", ""])
+def test_text_cannot_steer_a_terminal(tty, lab, monkeypatch, kind):
+    """Whatever it is said to be."""
+    monkeypatch.setenv("TERM", kind)
     ran = tty("call", "mcp_lab_rude", "--config", lab, "--yes")
     assert ran.code == 0
     assert ran.out == (marked("]0;titlered2J [bold]text[/bold]\nnext\tline", tool="rude") + "\n").replace("\n", "\r\n")

@@ -128,6 +128,13 @@ def test_it_asks_once_for_all(tty, screen, two, answer, code):
     assert ("not approved" in ran.out) == (code == 4)
 
 
+def test_names_cannot_steer_a_terminal(tty, config):
+    ran = tty("fan-out", *ECHO, "--config", config(**{"la\x1b[2Jb": LAB}), "--yes")
+    assert ran.code == 0
+    assert "lab: " in ran.out
+    assert "\x1b" not in ran.out
+
+
 def test_text_cannot_steer_a_terminal(tty, lab):
     ran = tty("fan-out", "rude", "--config", lab, "--yes")
     assert ran.code == 0

@@ -153,7 +153,8 @@ def test_a_signal_leaves_the_terminal_as_it_was(screen, config, signum):
 @pytest.mark.slow
 def test_no_screen_where_nobody_types(screen, config):
     """Lines, as into a pipe: input is not from the terminal, or that can redraw nothing."""
-    for env, stdin in (({}, subprocess.DEVNULL), ({"TERM": "dumb"}, screen.slave)):
+    for kind, stdin in (("xterm", subprocess.DEVNULL), ("dumb", screen.slave), ("", screen.slave)):
+        env = {"TERM": kind}
         with process("run", "--config", config(lab=LAB), stdin=stdin, stdout=screen.slave, env=env) as ran:
             screen.wait_for("lab: connected")
             ran.terminate()
