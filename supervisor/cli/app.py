@@ -213,6 +213,7 @@ def serve(
         list[str] | None,
         typer.Option(metavar="ORIGIN", help="An origin whose pages may use it, https://NAME. May repeat."),
     ] = None,
+    metrics: Annotated[bool, typer.Option("--metrics", help="Serve figures for Prometheus, at /metrics.")] = False,
     limit: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME=NUMBER", help="What clients may cost, such as sessions=200. May repeat."),
@@ -252,6 +253,7 @@ def serve(
             behind_proxy=behind_proxy,
             hosts=allowed_host,
             origins=allowed_origin,
+            metrics=metrics,
             limits=limit,
         )
         serving = Serving(

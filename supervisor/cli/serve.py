@@ -97,6 +97,7 @@ def serve(options: Options, serving: Serving) -> int:
                     template=serving.template,
                     pins=serving.pins,
                     gate=GATE,
+                    meter_provider=None if front is None else front.meter_provider,
                 ) as supervisor,
                 open_gateway(
                     supervisor, hold=serving.hold, search=serving.search, unattended=serving.unattended

@@ -5,6 +5,7 @@ import os
 import socket
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,6 +17,9 @@ from mcp_nursery.supervisor.gateway.http import LOOPBACK, HttpApplication, user_
 from mcp_nursery.supervisor.gateway.token_file import TokenFile
 
 if TYPE_CHECKING:
+    from opentelemetry.sdk.metrics import MeterProvider
+
+    from mcp_nursery.supervisor.gateway.prometheus import Prometheus
     from mcp_nursery.supervisor.gateway.web_server import Tls
 
 logger: Final = logging.getLogger(__name__)
@@ -42,6 +46,8 @@ class HttpServing:
     """Other names that it is reached by."""
     origins: Sequence[str] = ()
     """Origins whose pages may use it."""
+    metrics: bool = False
+    """Whether figures are served, at `/metrics`."""
     limits: Sequence[str] = ()
     """`NAME=NUMBER`, by the names of `HttpLimits`."""
 
@@ -68,7 +74,7 @@ class HttpFront:
     """
 
     def __init__(self, serving: HttpServing) -> None:
-        web_server = _web_server()
+        web_server = _needed("web_server")
         host, port = _address(serving.address)
         self._limits = _limits(serving.limits)
         self._tokens = None if serving.tokens is None else TokenFile(serving.tokens)
@@ -79,6 +85,7 @@ class HttpFront:
             self._check_network(host, serving)
         self._listening: socket.socket = web_server.bound(host, port)
         self._application: HttpApplication | None = None
+        self._prometheus: Prometheus | None = _needed("prometheus").Prometheus() if serving.metrics else None
 
     def _check_network(self, host: str, serving: HttpServing) -> None:
         if self._tokens is None:
@@ -86,6 +93,11 @@ class HttpFront:
         if self._tls is None and not serving.behind_proxy:
             problem = "tokens would cross the network in clear: --tls-cert FILE, or --behind-proxy if that ends TLS"
             raise ConfigError(problem, field="--http")
+
+    @property
+    def meter_provider(self) -> "MeterProvider | None":
+        """Who is told figures; None if they are not served."""
+        return None if self._prometheus is None else self._prometheus.provider
 
     def reload(self) -> None:
         """Read tokens and certificates again. What is wrong with them is logged, and changes nothing."""
@@ -114,10 +126,12 @@ class HttpFront:
             origins=self._origins,
             authenticate=authenticate,
             limits=limits,
+            meter_provider=self.meter_provider,
+            metrics=None if self._prometheus is None else self._prometheus.text,
         ) as application:
             self._application = application
             self._announce()
-            await _web_server().serve_http(
+            await _needed("web_server").serve_http(
                 gateway,
                 application,
                 self._listening,
@@ -134,12 +148,17 @@ class HttpFront:
         sys.stderr.flush()
 
 
-def _web_server() -> Any:
+def _needed(name: str) -> Any:
+    """A module of the gateway that needs what the extra installs.
+
+    Raises:
+        ConfigError: It is not installed.
+    """
     try:
-        from mcp_nursery.supervisor.gateway import web_server
+        return import_module(f"mcp_nursery.supervisor.gateway.{name}")
     except ModuleNotFoundError as error:
-        raise ConfigError(f"{error.name} is not here: pip install 'mcp-nursery[gateway]'", field="--http") from None
-    return web_server
+        missing = str(error.name).partition(".")[0]
+        raise ConfigError(f"{missing} is missing: pip install 'mcp-nursery[gateway]'", field="--http") from None
 
 
 def _address(address: str) -> tuple[str, int]:
@@ -164,7 +183,7 @@ def _tls(serving: HttpServing) -> "Tls | None":
         if serving.tls_key is not None:
             raise ConfigError("needs --tls-cert", field="--tls-key")
         return None
-    tls: Tls = _web_server().Tls(serving.tls_cert, serving.tls_key, os.environ.get(KEY_PASSWORD))
+    tls: Tls = _needed("web_server").Tls(serving.tls_cert, serving.tls_key, os.environ.get(KEY_PASSWORD))
     return tls
 
 

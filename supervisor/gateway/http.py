@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, MutableMapping
 from contextlib import asynccontextmanager
 from http import HTTPStatus
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
@@ -11,14 +11,20 @@ from mcp_nursery.actors.errors import UnknownServer
 from mcp_nursery.actors.nurseries import open_bare_nursery
 
 from .access import EVERYTHING, Authenticate, Principal, Refused
+from .figures import Figures
 from .gateway import Gateway
 from .http_limits import Admission, HttpLimits
 from .http_messages import Admitted, HttpMessages, HttpRequest, Receive
 from .http_sessions import HttpSessions
 from .responses import Response
 
+if TYPE_CHECKING:
+    from opentelemetry.metrics import MeterProvider
+
 Scope = MutableMapping[str, Any]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+Metrics = Callable[[], Awaitable[bytes]]
 
 LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
 """What a client of this machine calls it."""
@@ -43,13 +49,17 @@ class HttpApplication:
         names: tuple[Collection[str] | None, Collection[str]],
         authenticate: Authenticate,
         limits: HttpLimits,
+        meter_provider: "MeterProvider | None",
+        metrics: Metrics | None,
     ) -> None:
         self._gateway = gateway
         self._server = server
         self._hosts, self._origins = names
         self._authenticate = authenticate
-        self._sessions = HttpSessions(gateway, nursery, limits)
-        self._admission = Admission(limits)
+        self._metrics = metrics
+        self._figures = Figures(meter_provider)
+        self._sessions = HttpSessions(gateway, nursery, limits, self._figures)
+        self._admission = Admission(limits, self._figures)
         self._messages = HttpMessages(gateway, self._sessions, limits)
 
     def end_clients(self, of: Callable[[Principal | None], bool]) -> None:
@@ -71,6 +81,7 @@ class HttpApplication:
             try:
                 await self._route(http, scope)
             except Refused as refused:
+                self._figures.refused(refused.status)
                 http.response.headers.update(refused.headers)
                 await http.response.end(refused.status, refused.reason)
 
@@ -80,10 +91,23 @@ class HttpApplication:
             ready = first == "healthz" or (not self._gateway.draining and self._gateway.is_settled)
             await http.response.end(HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE, "ok" if ready else "no")
             return
+        if first == "metrics" and not rest and self._metrics is not None:
+            self._check_names(http)
+            await self._show(http, self._metrics, await self._authenticate(scope))
+            return
         if first != "mcp" or (rest and self._server is not None):
             raise Refused(HTTPStatus.NOT_FOUND, "not found")
         self._check_names(http)
         await self._serve(http, rest or self._server, await self._authenticate(scope))
+
+    async def _show(self, http: HttpRequest, metrics: Metrics, client: Principal | None) -> None:
+        if client is not None and not client.access.has_metrics:
+            raise Refused(HTTPStatus.FORBIDDEN, "these are figures of all servers")
+        if http.method != "GET":
+            raise Refused(HTTPStatus.METHOD_NOT_ALLOWED, "method not allowed", {"allow": "GET"})
+        with self._admission.request(client):
+            text = await metrics()
+        await http.response.document(text, b"text/plain; version=0.0.4; charset=utf-8")
 
     def _check_names(self, http: HttpRequest) -> None:
         """Refuse a page of another site that reaches this one through a browser of somebody who can.
@@ -122,6 +146,8 @@ async def open_http(
     origins: Collection[str] = (),
     authenticate: Authenticate = user_of,
     limits: HttpLimits | None = None,
+    meter_provider: "MeterProvider | None" = None,
+    metrics: Metrics | None = None,
 ) -> AsyncGenerator[HttpApplication, None]:
     """The gateway as an ASGI application, for as long as the block lasts. To be run on Trio.
 
@@ -138,6 +164,9 @@ async def open_http(
         authenticate: Says whose a request is. The default believes a middleware of yours, and lets in whom there is no
             word of.
         limits: Default `HttpLimits()`.
+        meter_provider: OpenTelemetry's, for figures of clients.
+        metrics: `async () -> bytes`, all figures in the text format of Prometheus, for `/metrics`. Who may use only a
+            part of the servers reads them only if `/metrics` is among his globs.
 
     Raises:
         UnknownServer: No server of that name.
@@ -153,6 +182,8 @@ async def open_http(
                 names=names,
                 authenticate=authenticate,
                 limits=limits or HttpLimits(),
+                meter_provider=meter_provider,
+                metrics=metrics,
             )
         finally:
             nursery.cancel_scope.cancel()

@@ -12,6 +12,7 @@ from attrs import field, frozen
 from mcp_nursery.actors.argument_checks import at_least_one, choice, seconds_or_none
 
 from .access import Principal, Refused
+from .figures import Figures
 
 _COUNT: Final = choice(at_least_one)
 _SECONDS: Final = choice(seconds_or_none)
@@ -45,8 +46,9 @@ class HttpLimits:
 class Admission:
     """The requests that are under way, by whose they are."""
 
-    def __init__(self, limits: HttpLimits) -> None:
+    def __init__(self, limits: HttpLimits, figures: Figures) -> None:
         self._limits = limits
+        self._figures = figures
         self._scopes: dict[trio.CancelScope, Principal | None] = {}
         self._counts: dict[Principal | None, int] = {}
 
@@ -65,9 +67,11 @@ class Admission:
         with trio.CancelScope() as scope:
             self._scopes[scope] = client
             self._counts[client] = own + 1
+            self._figures.requests(1)
             try:
                 yield scope
             finally:
+                self._figures.requests(-1)
                 del self._scopes[scope]
                 self._counts[client] -= 1
                 if not self._counts[client]:

@@ -19,6 +19,7 @@ from .access import Principal, Refused
 from .catalogues import View
 from .downstream import Session
 from .eras import Json
+from .figures import Figures
 from .gateway import Gateway
 from .http_limits import HttpLimits
 from .responses import Response
@@ -140,10 +141,12 @@ class HttpSessions:
         gateway: Told of clients that come and go.
         nursery: Where sessions live.
         limits: How many there may be, and for how long.
+        figures: Told of how many there are.
     """
 
-    def __init__(self, gateway: Gateway, nursery: trio.Nursery, limits: HttpLimits) -> None:
+    def __init__(self, gateway: Gateway, nursery: trio.Nursery, limits: HttpLimits, figures: Figures) -> None:
         self._gateway = gateway
+        self._figures = figures
         self._nursery = nursery
         self._limits = limits
         self._open: dict[str, HttpSession] = {}
@@ -176,6 +179,7 @@ class HttpSessions:
         view: View,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
+        self._figures.sessions(1)
         try:
             with session.scope:
                 async with trio.open_nursery() as nursery:
@@ -183,6 +187,7 @@ class HttpSessions:
                     task_status.started()
                     await trio.sleep_forever()
         finally:
+            self._figures.sessions(-1)
             session.end()
             self._open.pop(session.id, None)
             if session.client is not None:

@@ -87,6 +87,13 @@ class Response:
                 await self._start(status, (_JSON, (b"content-length", b"%d" % len(frame))))
             await self._send({"type": "http.response.body", "body": body, "more_body": False})
 
+    async def document(self, body: bytes, kind: bytes) -> None:
+        """End it with this."""
+        async with self._lock:
+            self.ended = True
+            await self._start(HTTPStatus.OK, ((b"content-type", kind), (b"content-length", b"%d" % len(body))))
+            await self._send({"type": "http.response.body", "body": body, "more_body": False})
+
     async def end(self, status: int = HTTPStatus.ACCEPTED, text: str = "") -> None:
         """End it without a message."""
         async with self._lock:

@@ -219,6 +219,16 @@ async def test_at_sighup_tokens_are_read_again_and_a_revoked_one_ends_all_that_i
                 assert (await client.call_tool("echo", {"text": "y"})).content[0].text == "y"
 
 
+async def test_at_sighup_the_configuration_is_read_again(tmp_path):
+    config = config_of(tmp_path, "first")
+    with trio.fail_after(60):
+        async with served_over_http("--config", str(config)) as (process, url), Client(url, mode="legacy") as client:
+            await all_there(client, {"first_echo"})
+            config_of(tmp_path, "first", "second")
+            process.send_signal(signal.SIGHUP)
+            await all_there(client, {"first_echo", "second_echo"})
+
+
 async def test_a_token_that_expires_ends_its_streams(tmp_path):
     tokens, soon = tmp_path / "tokens.toml", datetime.now(UTC) + timedelta(seconds=8)
     headers = BOTH | {"authorization": f"Bearer {add_token(tokens, 'ann', expires=soon)}"}
@@ -249,3 +259,45 @@ async def test_hosts_and_origins(tmp_path):
             for (host, origin), status in wanted.items():
                 headers = BOTH | {"host": host} | ({} if origin is None else {"origin": origin})
                 assert (await http.post(url, headers=headers, json=INITIALIZE)).status_code == status, (host, origin)
+
+
+async def test_figures_are_for_those_who_may_use_everything(tmp_path):
+    tokens = tmp_path / "tokens.toml"
+    full, part = add_token(tokens, "full"), add_token(tokens, "part", allow=["*/echo"])
+    figures = add_token(tokens, "figures", allow=["/metrics"])
+    with trio.fail_after(60):
+        async with (
+            served_over_http("--metrics", "--tokens", str(tokens), "--", *LAB_COMMAND) as (_, url),
+            client_with(url, full) as client,
+            httpx2.AsyncClient() as http,
+        ):
+            await client.call_tool("echo", {"text": "x"})
+            place = url.replace("/mcp", "/metrics")
+            assert (await http.get(place)).status_code == 401
+            assert (await http.get(place, headers={"authorization": f"Bearer {part}"})).status_code == 403
+            said = await http.get(place, headers={"authorization": f"Bearer {figures}"})
+            lines = [line.partition("{")[0] + line.rpartition("}")[2] for line in said.text.splitlines()]
+            assert {"mcp_nursery_gateway_sessions 1.0", "mcp_nursery_servers 1.0"} <= set(lines)
+            assert "mcp_nursery_gateway_refused_total 1.0" in lines
+            assert any(line.startswith("mcp_nursery_calls_total") for line in lines)
+            assert full not in said.text
+            nothing = await http.post(url, headers=BOTH | {"authorization": f"Bearer {figures}"}, json=INITIALIZE)
+            assert nothing.status_code == 404  # of the only server it may use nothing
+
+
+@pytest.mark.parametrize(("module", "options"), [("hypercorn", []), ("prometheus_client", ["--metrics"])])
+def test_what_is_not_installed_is_named(module, options):
+    code = f"import sys; sys.modules[{module!r}] = None; from mcp_nursery.supervisor.cli import main; main()"
+    command = [sys.executable, "-c", code, "serve", "--http", "127.0.0.1:0", *options, "--", "true"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr == f"mcp-nursery: field '--http': {module} is missing: pip install 'mcp-nursery[gateway]'\n"
+
+
+def test_without_http_nothing_of_the_extra_is_loaded():
+    code = (
+        "import sys; from mcp_nursery.supervisor.cli import serve; from mcp_nursery.supervisor import open_supervisor;"
+        "print([name for name in ('hypercorn', 'prometheus_client', 'opentelemetry.sdk') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
