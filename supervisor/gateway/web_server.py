@@ -1,5 +1,6 @@
-"""The gateway on a port of its own, served by Hypercorn. Needs what the extra `gateway` installs."""
+"""The gateway on a port of its own: who is let in, for how long, and how it ends."""
 
+import errno
 import logging
 import socket
 import ssl
@@ -7,19 +8,16 @@ import struct
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Final
 
 import trio
-from hypercorn.app_wrappers import ASGIWrapper
-from hypercorn.config import Config
-from hypercorn.trio.tcp_server import TCPServer
-from hypercorn.trio.worker_context import WorkerContext
-from hypercorn.typing import ConnectionState
 
 from mcp_nursery.actors.errors import ConfigError
+from mcp_nursery.actors.nurseries import run_alongside
 
 from .gateway import Gateway
 from .http import HttpApplication
+from .http_connection import HttpConnection
 from .http_limits import HttpLimits
 
 logger: Final = logging.getLogger(__name__)
@@ -28,15 +26,13 @@ UNREAD: Final = 30.0
 """Seconds that a client may take no byte of what it is sent before its connection is reset."""
 SLOWEST: Final = 64 << 10
 """Bytes of one message that a client has to take in each second after that."""
-HEAD: Final = 16 << 10
-"""Bytes of a request's line and headers."""
-HEAD_SECONDS: Final = 5.0
-"""Seconds in which they have to be there, and that a connection may be without a request."""
-HANDSHAKE: Final = 10.0
-"""Seconds of a TLS handshake."""
-FAREWELL: Final = 1.0
-"""Seconds at the end in which clients are to take what is on its way to them."""
+FAREWELL: Final = 0.5
+"""Seconds at the end in which answers have to be taken, and again as many for what is ended without one."""
 BACKLOG: Final = 128
+PAUSE: Final = 0.1
+"""Seconds before connections are taken again when the system had no room for one more."""
+
+_NO_ROOM: Final = frozenset([errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM])
 
 
 def bound(host: str, port: int) -> socket.socket:
@@ -93,13 +89,11 @@ class Tls:
             raise ConfigError(f"cannot be read: {error.strerror or error}", field="--tls-cert") from None
 
 
-class _Stream(trio.abc.HalfCloseableStream):
-    """A connection that nobody keeps by not reading: Hypercorn's writes cannot be cancelled from outside."""
+class _Client(trio.abc.HalfCloseableStream):
+    """A connection that nobody keeps by not reading."""
 
     def __init__(self, stream: trio.SocketStream) -> None:
         self._stream = stream
-        self.socket: Final = stream.socket
-        """Hypercorn asks it for addresses."""
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
         return await self._stream.receive_some(max_bytes)
@@ -110,64 +104,77 @@ class _Stream(trio.abc.HalfCloseableStream):
     async def send_eof(self) -> None:
         await self._stream.send_eof()
 
-    async def aclose(self) -> None:
-        await self._stream.aclose()
-
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         with trio.move_on_after(UNREAD + len(data) / SLOWEST):
             await self._stream.send_all(data)
             return
-        self.reset()
+        self._stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        await trio.aclose_forcefully(self._stream)  # which resets it
         raise trio.BrokenResourceError("its client does not read")
 
-    def reset(self) -> None:
-        """End it at once."""
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        self.socket.close()
+    async def aclose(self) -> None:
+        await self._stream.aclose()
 
 
-class _Connections(trio.abc.Listener[trio.abc.Stream]):
-    """Takes connections, so many at once; others wait for the system to hand them out."""
+class _Server:
+    """The connections that are open, so many at once; others wait for the system to hand them out."""
 
-    def __init__(self, listening: socket.socket, tls: Tls | None, most: int) -> None:
-        self._listener = trio.SocketListener(trio.socket.from_stdlib_socket(listening))
+    def __init__(self, application: HttpApplication, tls: Tls | None, most: int) -> None:
+        self._application = application
         self._tls = tls
         self._free = trio.Semaphore(most)
-        self._open: set[_Stream] = set()
+        self._open: set[HttpConnection] = set()
         self._left = trio.Event()
 
-    async def accept(self) -> trio.abc.Stream:
-        await self._free.acquire()
+    async def accept(self, listening: socket.socket, clients: trio.Nursery) -> None:
+        """Take connections, without end."""
+        listener = trio.SocketListener(trio.socket.from_stdlib_socket(listening))
+        async with listener:
+            while True:
+                await self._free.acquire()
+                clients.start_soon(self._serve, await _accepted(listener))
+
+    async def _serve(self, socket_stream: trio.SocketStream) -> None:
+        """One connection, whose end is no other's."""
+        stream: trio.abc.Stream = _Client(socket_stream)
+        if self._tls is not None:
+            stream = trio.SSLStream(_Client(socket_stream), self._tls.context, server_side=True, https_compatible=True)
         try:
-            stream = _Stream(await self._listener.accept())
-        except BaseException:
+            peer = socket_stream.socket.getpeername()[:2]
+        except OSError:
+            peer = None  # it has gone already
+        connection = HttpConnection(self._application, stream, "http" if self._tls is None else "https", peer)
+        self._open.add(connection)
+        try:
+            await connection.serve()
+        finally:
+            self._open.remove(connection)
             self._free.release()
-            raise
-        self._open.add(stream)
-        if self._tls is None:
-            return stream
-        return trio.SSLStream(stream, self._tls.context, server_side=True, https_compatible=True)
+            self._left.set()
 
-    def leave(self, stream: trio.abc.Stream) -> None:
-        """This connection is over."""
-        under: Any = stream.transport_stream if isinstance(stream, trio.SSLStream) else stream  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-        self._open.remove(cast("_Stream", under))
-        self._free.release()
-        self._left.set()
+    def end(self) -> None:
+        """Close each connection when its request has ended."""
+        for connection in self._open:
+            connection.end()
 
-    async def wait_left(self) -> None:
-        """Wait until none is left."""
-        while self._open:
-            self._left = trio.Event()
-            await self._left.wait()
+    async def wait_closed(self, seconds: float) -> None:
+        """Wait until none is open, so many seconds at most."""
+        with trio.move_on_after(seconds):
+            while self._open:
+                self._left = trio.Event()
+                await self._left.wait()
 
-    def reset(self) -> None:
-        """End those that are left."""
-        for stream in self._open:
-            stream.reset()
 
-    async def aclose(self) -> None:
-        await self._listener.aclose()
+async def _accepted(listener: trio.SocketListener) -> trio.SocketStream:
+    """The next connection. While there are no file descriptors left, none is taken."""
+    while True:
+        try:
+            return await listener.accept()
+        except OSError as error:
+            if error.errno not in _NO_ROOM:
+                raise
+            logger.warning("no room for another connection: %s", error.strerror)
+            await trio.sleep(PAUSE)
 
 
 async def serve_http(
@@ -191,48 +198,13 @@ async def serve_http(
         drain: Seconds for requests under way.
         stop: `async () -> None`, returns when it is to end.
     """
-    taken = _Connections(listening, tls, connections)
-    context = WorkerContext(None)
-    handle = partial(_handle, application, _config(), context, taken)
+    server = _Server(application, tls, connections)
     async with trio.open_nursery() as clients:
-        try:
-            async with trio.open_nursery() as accepting:
-                accepting.start_soon(partial(trio.serve_listeners, handle, [taken], handler_nursery=clients))
-                await stop()
-                await gateway.drain(drain)
-                accepting.cancel_scope.cancel()
-            application.end_clients(lambda _: True)
-            await context.terminated.set()
-            with trio.move_on_after(FAREWELL):
-                await taken.wait_left()
-        finally:
-            taken.reset()  # Hypercorn shields its writes
+        async with run_alongside(partial(server.accept, listening, clients)):
+            await stop()
+            await gateway.drain(drain)
+        server.end()
+        await server.wait_closed(FAREWELL)  # answers are on their way
+        application.end_clients(lambda _: True)
+        await server.wait_closed(FAREWELL)
         clients.cancel_scope.cancel()
-
-
-async def _handle(
-    application: HttpApplication,
-    config: Config,
-    context: WorkerContext,
-    taken: _Connections,
-    stream: trio.abc.Stream,
-) -> None:
-    """One connection, whose end is no other's."""
-    try:
-        await TCPServer(
-            ASGIWrapper(cast("Any", application)), config, context, ConnectionState({}), cast("Any", stream)
-        ).run()
-    except Exception:
-        logger.exception("a connection has ended by an error")
-    finally:
-        taken.leave(stream)
-
-
-def _config() -> Config:
-    config = Config()
-    config.loglevel = "WARNING"
-    config.h11_max_incomplete_size = HEAD
-    config.keep_alive_timeout = HEAD_SECONDS
-    config.ssl_handshake_timeout = HANDSHAKE
-    config.include_server_header = False
-    return config

@@ -17,6 +17,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.supervisor.cli.serve_http import HttpFront, HttpServing
 from mcp_nursery.supervisor.gateway import web_server
+from mcp_nursery.supervisor.gateway.http_connection import HEAD
 from mcp_nursery.supervisor.gateway.token_file import add_token
 
 from .gateways import served_over_http
@@ -166,7 +167,7 @@ async def test_heads_and_bodies_that_are_slow_or_large_end(tmp_path):
             await slow.send_all(b"POST /mcp HTTP/1.1\r\nHost: local")
             assert await rest_of(slow) == b""  # nobody waits for the rest of a head
             large = await trio.open_tcp_stream(host, port)
-            await large.send_all(b"GET /mcp HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * (web_server.HEAD + 1))
+            await large.send_all(b"GET /mcp HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * (HEAD + 1))
             assert (await rest_of(large)).startswith(b"HTTP/1.1 431")
             head = b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nAccept: */*\r\n"
             head += b"Content-Length: "
@@ -199,7 +200,7 @@ async def test_a_client_that_does_not_read_is_disconnected(monkeypatch):
     monkeypatch.setattr(web_server, "SLOWEST", 64 << 20)
     listener = (await trio.open_tcp_listeners(0, host="127.0.0.1"))[0]
     client = await trio.open_tcp_stream("127.0.0.1", listener.socket.getsockname()[1])
-    stream = web_server._Stream(await listener.accept())
+    stream = web_server._Client(await listener.accept())
     with trio.fail_after(30), pytest.raises(trio.BrokenResourceError, match="does not read"):
         await stream.send_all(b"x" * web_server.SLOWEST)
     with trio.fail_after(30):

@@ -1,0 +1,328 @@
+"""One HTTP connection against plain bytes: what clients may send, when, and what becomes of it."""
+
+import logging
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+import trio.testing
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from mcp_nursery.supervisor.gateway.http_connection import HEAD, HEAD_SECONDS, IDLE, LINGER, HttpConnection
+
+GET = b"GET /a%20b?c=d HTTP/1.1\r\nhost: x\r\n\r\n"
+
+
+def post(body, *headers):
+    lines = [b"POST / HTTP/1.1", b"host: x", b"content-length: %d" % len(body), *headers]
+    return b"\r\n".join(lines) + b"\r\n\r\n" + body
+
+
+class Application:
+    """Answers with what it got."""
+
+    def __init__(self, *, early=False, raises=None, waits=None):
+        self.scopes = []
+        self.gone = 0
+        self.early, self.raises, self.waits = early, raises, waits
+
+    async def __call__(self, scope, receive, send):
+        self.scopes.append(scope)
+        body = b""
+        more = not self.early
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                self.gone += 1
+                return
+            body += message["body"]
+            more = message["more_body"]
+        if self.raises == "at once":
+            raise ValueError("a fault")
+        if self.waits is not None:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self.watch, receive, nursery.cancel_scope)
+                await self.waits.wait()
+                nursery.cancel_scope.cancel()
+        status = 413 if self.early else 200
+        head = [(b"content-type", b"text/plain")]
+        if not self.raises:
+            head.append((b"content-length", b"%d" % len(body)))
+        await send({"type": "http.response.start", "status": status, "headers": head})
+        if self.raises:
+            await send({"type": "http.response.body", "body": b"half", "more_body": True})
+            raise ValueError("a fault")
+        await send({"type": "http.response.body", "body": body, "more_body": False})
+
+    async def watch(self, receive, scope):
+        assert (await receive())["type"] == "http.disconnect"
+        self.gone += 1
+        scope.cancel()
+
+
+class Client:
+    def __init__(self, stream, connection):
+        self.stream = stream
+        self.connection = connection
+        self.ended_at = None
+
+    async def read(self, until=None):
+        """What comes until then; to the end by default."""
+        got = b""
+        while until is None or until not in got:
+            data = await self.stream.receive_some()
+            if not data:
+                break
+            got += data
+        return got
+
+    async def say(self, data):
+        await self.stream.send_all(data)
+
+
+@asynccontextmanager
+async def connected(application):
+    ours, theirs = trio.testing.memory_stream_pair()
+    client = Client(theirs, HttpConnection(application, ours, "http", ("10.0.0.1", 1)))
+
+    async def serve():
+        await client.connection.serve()
+        client.ended_at = trio.current_time()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(serve)
+        yield client
+        await theirs.aclose()
+
+
+async def test_one_request_after_another(autojump_clock):
+    application = Application()
+    async with connected(application) as client:
+        await client.say(GET)
+        assert (await client.read(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
+        await client.say(post(b"hello"))
+        assert (await client.read(b"hello")).startswith(b"HTTP/1.1 200")
+        await client.say(b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n2\r\nab\r\n")
+        await client.say(b"3\r\ncde\r\n0\r\n\r\n")
+        assert (await client.read(b"abcde")).startswith(b"HTTP/1.1 200")
+    first = application.scopes[0]
+    assert (first["method"], first["path"], first["raw_path"], first["query_string"]) == (
+        "GET",
+        "/a b",
+        b"/a%20b",
+        b"c=d",
+    )
+    assert (first["scheme"], first["client"], first["headers"]) == ("http", ("10.0.0.1", 1), [(b"host", b"x")])
+
+
+async def test_requests_in_one_piece_are_answered_in_turn(autojump_clock):
+    """Also while one waits for its answer: what comes behind it is kept."""
+    release = trio.Event()
+    application = Application(waits=release)
+    async with connected(application) as client:
+        await client.say(post(b"one") + post(b"two"))
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(application.scopes) == 1
+        release.set()
+        got = await client.read(b"two")
+        assert got.index(b"one") < got.index(b"two")
+    assert application.gone == 0
+
+
+async def test_a_client_that_waits_for_leave_to_send(autojump_clock):
+    async with connected(Application()) as client:
+        head, _, body = post(b"hello", b"expect: 100-continue").partition(b"hello")
+        await client.say(head)
+        assert (await client.read(b"\r\n\r\n")).startswith(b"HTTP/1.1 100")
+        await client.say(b"hello" + body)
+        assert b"200" in await client.read(b"hello")
+
+
+@pytest.mark.parametrize("how", ["closes", "resets"])
+async def test_a_client_that_goes_while_it_is_worked_for(autojump_clock, how):
+    application = Application(waits=trio.Event())
+    async with connected(application) as client:
+        await client.say(post(b"hello"))
+        await trio.testing.wait_all_tasks_blocked()
+        if how == "closes":
+            await client.stream.send_eof()
+        else:
+            await client.stream.aclose()
+    assert application.gone == 1
+
+
+async def test_a_client_that_goes_in_the_middle_of_its_request(autojump_clock):
+    application = Application()
+    async with connected(application) as client:
+        await client.say(post(b"hello")[:-2])
+        await client.stream.send_eof()
+        assert (await client.read()).startswith(b"HTTP/1.1 400")
+    assert application.gone == 1
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (b"hello\r\n\r\n", b"400"),
+        (b"GET / HTTP/1.1\r\n\r\n", b"400"),  # without a host
+        (b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\n", b"400"),
+        (b"GET / HTTP/1.1\r\nhost: x\r\nx: " + b"y" * HEAD, b"431"),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", b"400"),  # TLS, where there is none
+    ],
+)
+async def test_what_is_no_request_is_refused(autojump_clock, sent, status):
+    application = Application()
+    async with connected(application) as client:
+        await client.say(sent)
+        await client.stream.send_eof()
+        said = await client.read()
+    assert said.startswith(b"HTTP/1.1 " + status)
+    assert b"connection: close" in said.lower()
+    assert not application.scopes
+
+
+async def test_a_body_that_is_none_ends_its_request(autojump_clock):
+    application = Application()
+    async with connected(application) as client:
+        await client.say(b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\nnothing\r\n")
+        assert (await client.read()).startswith(b"HTTP/1.1 400")
+    assert application.gone == 1
+
+
+async def test_a_request_that_does_not_begin(autojump_clock):
+    async with connected(Application()) as client:
+        assert await client.read() == b""
+    assert client.ended_at == HEAD_SECONDS
+
+
+async def test_a_request_that_comes_byte_by_byte(autojump_clock):
+    """It has its time from its first byte."""
+    async with connected(Application()) as client:
+        for byte in GET[: int(HEAD_SECONDS)]:
+            await client.say(bytes([byte]))
+            await trio.sleep(0.999)
+        assert await client.read() == b""
+    assert client.ended_at == HEAD_SECONDS
+
+
+async def test_a_connection_that_idles_after_a_request(autojump_clock):
+    async with connected(Application()) as client:
+        await client.say(post(b"hello"))
+        await client.read()
+    assert client.ended_at == IDLE
+
+
+async def test_a_refusal_reaches_a_client_that_goes_on_sending(autojump_clock):
+    """The rest is read and thrown away for a while; the connection is of no more use."""
+    async with connected(Application(early=True)) as client:
+        await client.say(post(b"x" * 100_000)[:1000])
+        said = await client.read(b"\r\n\r\n")
+        assert said.startswith(b"HTTP/1.1 413")
+        assert b"connection: close" in said
+        await client.say(b"x" * 50_000)
+        assert await client.read() == b""
+        await trio.sleep(2 * LINGER)
+    assert client.ended_at == LINGER
+
+
+async def test_an_application_that_fails(autojump_clock, caplog):
+    async with connected(Application(raises="at once")) as client:
+        await client.say(GET)
+        assert (await client.read()).startswith(b"HTTP/1.1 500")
+    assert "a request has failed" in caplog.text
+
+
+async def test_an_application_that_fails_in_its_answer(autojump_clock, caplog):
+    """The client sees that it has not come whole."""
+    async with connected(Application(raises="later")) as client:
+        await client.say(GET)
+        said = await client.read()
+        assert b"half" in said
+        assert not said.endswith(b"0\r\n\r\n")
+    assert "a request has failed" in caplog.text
+
+
+async def test_an_answer_that_nobody_takes(autojump_clock, caplog):
+    """Its client has gone: that is no failure."""
+    release = trio.Event()
+
+    class Deaf(Application):
+        async def watch(self, receive, scope):
+            pass
+
+    async with connected(Deaf(waits=release)) as client:
+        await client.say(post(b"hello"))
+        await trio.testing.wait_all_tasks_blocked()
+        await client.stream.aclose()
+        release.set()
+    assert not caplog.records
+
+
+async def test_the_end_of_an_idle_connection(autojump_clock):
+    async with connected(Application()) as client:
+        await client.say(post(b"hello"))
+        await client.read(b"hello")
+        client.connection.end()
+        assert await client.read() == b""
+    assert client.ended_at == 0
+
+
+async def test_the_end_of_one_in_use(autojump_clock):
+    """The request ends first, and its answer says that it was the last."""
+    release = trio.Event()
+    async with connected(Application(waits=release)) as client:
+        await client.say(post(b"hello") + GET)
+        await trio.testing.wait_all_tasks_blocked()
+        client.connection.end()
+        release.set()
+        said = await client.read()
+    assert said.count(b"HTTP/1.1 200") == 1
+    assert b"connection: close" in said.lower()
+
+
+async def test_a_client_of_an_older_protocol(autojump_clock):
+    """It is answered, and the end of the connection is the end of the answer."""
+    async with connected(Application()) as client:
+        await client.say(b"GET http://x/path HTTP/1.0\r\n\r\n")
+        assert (await client.read()).startswith(b"HTTP/1.1 200")
+
+
+PIECES = st.one_of(
+    st.sampled_from([GET, post(b"hello"), b"\r\n", b"0\r\n\r\n", b"HTTP/1.1", b"content-length: 5\r\n", b"\r\n\r\n"]),
+    st.binary(max_size=40),
+)
+
+
+@given(pieces=st.lists(PIECES, max_size=8))
+@example(pieces=[GET, b"\r\n", GET])
+def test_whatever_is_sent_the_connection_ends_in_order(pieces):
+    """Nothing is raised or logged, each answer is whole, and in the end the connection is closed."""
+    failures = []
+
+    class Noted(logging.Handler):
+        def emit(self, record):
+            failures.append(record)
+
+    async def main():
+        async with connected(Application()) as client:
+            with trio.move_on_after(200):
+                for piece in pieces:
+                    try:
+                        await client.say(piece)
+                    except trio.BrokenResourceError:
+                        break
+                await client.stream.send_eof()
+                said.append(await client.read())
+        assert client.ended_at is not None
+
+    said = []
+    handler = Noted()
+    logger = logging.getLogger("mcp_nursery.supervisor.gateway.http_connection")
+    logger.addHandler(handler)
+    try:
+        trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+    finally:
+        logger.removeHandler(handler)
+    assert not failures
+    assert said[0] == b"" or said[0].startswith(b"HTTP/1.1 ")
