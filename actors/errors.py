@@ -223,6 +223,17 @@ class ServerBusy(CallError):
         super().__init__(problem, server=server, tool=tool, incarnation=incarnation, delivery=delivery)
 
 
+class InstancesTaken(CallError):
+    """Each session has an instance of the server of its own, and there are as many as there may be."""
+
+    def __init__(self, *, server: str, most: int, retry_in: float | None) -> None:
+        self.retry_in = retry_in
+        """Seconds until one ends that nobody uses, if nobody does until then; None: all are in use."""
+        when = "when a session has ended" if retry_in is None else f"in {retry_in:.0f} s"
+        problem = f"all {most} instances that it may have are other sessions': try again {when}"
+        super().__init__(problem, server=server, tool=None)
+
+
 class BreakerOpen(CallError):
     """The server is connected, and its last calls were not answered: its circuit breaker lets none through."""
 

@@ -73,6 +73,8 @@ class Relay:
     """Whose it is: what is said to one principal is no other's business."""
     ask: Ask | None = None
     """Answers what the server asks; None: it is refused."""
+    on_unclear: Callable[[], None] | None = None
+    """Called when the server asks and does not say for which request."""
 
 
 @define(eq=False, repr=False, kw_only=True)

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
     from .calls.approval import Approvals
     from .servers.borrowed import BorrowedServer
+    from .servers.servers import Servers
     from .servers.view import ServerView
     from .supervisor import Supervisor
     from .tools.results import ToolResult
@@ -326,6 +327,28 @@ async def _running(
 
 
 @asynccontextmanager
+async def _open_instance(first: "Servers", server: str, approvals: "Approvals") -> "AsyncGenerator[Supervisor, None]":
+    """See `Supervisor.open_instance`."""
+    async with _in_nursery(partial(_running_instance, first, server, approvals)) as supervisor:
+        yield supervisor
+
+
+@asynccontextmanager
+async def _running_instance(
+    first: "Servers", server: str, approvals: "Approvals", nursery: trio.Nursery
+) -> "AsyncGenerator[Supervisor, None]":
+    from .servers.instances import InstanceServers
+
+    make = partial(InstanceServers, first, server, nursery)
+    with _host_side(make, approvals, ConfigSource(()), reserved=()) as (servers, supervisor):
+        servers.begin()
+        try:
+            yield supervisor
+        finally:
+            await servers.close(0)
+
+
+@asynccontextmanager
 async def _borrowing(
     lender: "Supervisor",
     servers: "Iterable[str | BorrowedServer] | None",
@@ -419,7 +442,7 @@ def _host_side(
     servers = make(call_for_model)
     resource_tools = ResourceTools(servers, approvals, reserved)
     search_tools = SearchTools(servers, resource_tools, reserved)
-    supervisor = Supervisor(servers, resource_tools, search_tools, approvals, source)
+    supervisor = Supervisor(servers, resource_tools, search_tools, approvals, source, open_instance=_open_instance)
     try:
         yield servers, supervisor
     finally:

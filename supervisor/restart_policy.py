@@ -17,6 +17,9 @@ Lazy = bool | Literal["cached"]
 Revive = Literal["on_call"] | float
 """What ends `failed` besides a person: a call, or so many seconds."""
 
+Instances = Literal["shared", "session", "single"]
+"""Who has an instance of a server behind a gateway."""
+
 
 def _seconds(values: Iterable[float]) -> tuple[float, ...]:
     if isinstance(values, str):

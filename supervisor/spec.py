@@ -24,7 +24,7 @@ from mcp_nursery.actors.roots import fixed_roots, folders_or_none
 from mcp_nursery.actors.secrets import names_only
 
 from .circuit_breaker import CircuitBreaker
-from .restart_policy import Lazy, RestartMode, RestartPolicy, Revive
+from .restart_policy import Instances, Lazy, RestartMode, RestartPolicy, Revive
 from .security.trust import TrustRequest
 from .security.untrusted_marks import MAX_RESULT_CHARS
 from .tools.filters import is_offered
@@ -34,6 +34,10 @@ __all__ = ["CircuitBreaker", "DockerGatewayTransport", "Liveness", "ServerSpec"]
 
 IDLE_LIMIT = 300.0
 """Seconds without a call or list after which a lazy server is stopped."""
+
+
+MAX_INSTANCES = 16
+"""Instances of a server that a gateway may have beside the one that is always there."""
 
 
 def _revives(value: object) -> str | None:
@@ -128,6 +132,12 @@ class ServerSpec:
     """Calls the server works on at once; more wait in its mailbox."""
     mailbox_size: int = field(default=256, kw_only=True, validator=setting(at_least_one))
     """Calls that may wait; beyond it callers get `ServerBusy`."""
+    instances: Instances = field(default="shared", kw_only=True, validator=setting(one_of(Instances)))
+    """Behind a gateway: who has an instance of it. `shared`: all clients one, and more while it asks them questions and
+    does not say for which call. `session`: each session of a client one of its own. `single`: all clients one, whatever
+    it asks."""
+    max_instances: int = field(default=MAX_INSTANCES, kw_only=True, validator=setting(at_least_one))
+    """Instances that a gateway may have of it beside the one that is always there."""
     allow: Sequence[str] = field(default=("*",), kw_only=True, converter=several)
     """Globs on its own names of tools: only those that match one are offered."""
     deny: Sequence[str] = field(default=(), kw_only=True, converter=several)

@@ -73,10 +73,18 @@ class ServerStatus:
     """In `needs_auth`: what the server said was missing, if it did."""
     breaker: BreakerStatus | None = None
     """Its circuit breaker, while that is not closed."""
+    instances: tuple["ServerStatus", ...] = ()
+    """Its further instances: see `Supervisor.open_instance`. Calls are counted together: all have the same figures."""
 
 
 def status_of(
-    snapshot: Snapshot, *, now: float, tool_count: int, calls: CallCounts, breaker: BreakerStatus | None = None
+    snapshot: Snapshot,
+    *,
+    now: float,
+    tool_count: int,
+    calls: CallCounts,
+    breaker: BreakerStatus | None = None,
+    instances: tuple[ServerStatus, ...] = (),
 ) -> ServerStatus:
     """The status that a snapshot means at `now`, on Trio's clock."""
     said, since = snapshot.introduction, snapshot.connected_at
@@ -107,6 +115,7 @@ def status_of(
         snapshot.spec.description,
         snapshot.challenge,
         breaker,
+        instances,
     )
 
 

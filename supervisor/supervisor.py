@@ -1,6 +1,6 @@
 """The supervisor as its host uses it: tools, calls, servers, events."""
 
-from collections.abc import AsyncGenerator, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, final
 
@@ -56,12 +56,15 @@ class Supervisor:
         search_tools: SearchTools,
         approvals: Approvals,
         source: ConfigSource,
+        *,
+        open_instance: "Callable[[Servers, str, Approvals], AbstractAsyncContextManager[Supervisor]]",
     ) -> None:
         self._servers = servers
         self._resource_tools = resource_tools
         self._search_tools = search_tools
         self._approvals = approvals
         self._source = source
+        self._open_instance = open_instance
 
     # -- tools ----------------------------------------------------------------------------------------------------
 
@@ -460,6 +463,7 @@ class Supervisor:
         on_notice: NoticeCallback | None = None,
         on_question: Ask | None = None,
         principal: Hashable = None,
+        on_unclear: Callable[[], None] | None = None,
     ) -> RelayedResult:
         """Make a request on behalf of a client of the host's: any method, raw in both directions.
 
@@ -486,7 +490,10 @@ class Supervisor:
                 elicitation, sampling or roots in the middle of this request, or something of which the protocol knows
                 nothing. It may raise `MCPError`.
             principal: Whose request this is. Over a single stream a server does not say for which request it asks: its
-                question goes to the latest, and is refused while those of several principals are under way.
+                question goes to the latest, and is refused while those of several principals are under way, or were
+                given up and not answered.
+            on_unclear: Called when the server asks something and does not say for which request, and it may be this
+                one: whoever is asked then, if anybody.
 
         Raises:
             ValueError: An option has a value that is not allowed.
@@ -511,6 +518,7 @@ class Supervisor:
             on_notice=on_notice,
             on_question=on_question,
             principal=principal,
+            on_unclear=on_unclear,
         )
         return await Attempts(relayed).run()
 
@@ -558,6 +566,30 @@ class Supervisor:
         """
         introduction = self._servers.snapshot(server).value.introduction
         return None if introduction is None else introduction.own_hello()
+
+    def spec(self, server: str) -> ServerSpec:
+        """What is run under this name now.
+
+        Raises:
+            UnknownServer: No server of that name.
+        """
+        return self._servers.snapshot(server).value.spec
+
+    def open_instance(self, server: str) -> "AbstractAsyncContextManager[Supervisor]":
+        """One more instance of a server, for as long as the block lasts: a supervisor of it alone, with the settings,
+        approval, callbacks, state, trust and pins of this one.
+
+        It has the spec that the server has now, whatever becomes of that, its own restart ladder and events, and it
+        ends with this supervisor. It stands in `ServerStatus.instances`, and what it does is counted and measured as
+        its server's. Returns at once: calls wait for it.
+
+        Raises:
+            UnknownServer: On entering: no server of that name.
+            ServerDown: On entering: a person has stopped or disabled it, or has yet to trust it.
+            ConfigError: On entering: its servers are borrowed.
+            SupervisorClosed: On entering: the block was left.
+        """
+        return self._open_instance(self._kept, server, self._approvals)
 
     # -- pinned definitions ---------------------------------------------------------------------------------------
 

@@ -268,13 +268,14 @@ class Endpoint(Requests):
             self._notice(method, _object(message.get("params")), size, origin, session)
 
     def _handler(self, method: str, origin: Origin, session: "_Session") -> OnRequest:
-        if self._relays.may_answer(method):
+        if self._relays.may_answer(method) and (origin.slot is None or origin.slot.relay is not None):
             return self._relays.handler(origin.slot, others=len(self._calls) > len(self._relays))
         return session.on_request
 
     def _answer(self, message: dict[str, Any], size: int, origin: Origin) -> None:
         slot = self._table.find(message)
         if slot is None or not origin.may_answer(slot):
+            self._relays.answered(message.get("id"))
             origin.stray(message)
             return
         self.conclude(slot, origin.judge(outcome_of(message, size), slot))

@@ -160,6 +160,7 @@ class Requests:
         """Nobody waits for these requests any more. See `Carrier.drop`."""
         for slot in slots:
             self._table.forget(slot)
+            self._relays.give_up(slot)
             self._settle(slot)
         self._carrier.drop(slots, reason)
 

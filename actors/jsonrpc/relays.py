@@ -2,16 +2,17 @@
 
 Most of what a server says of a request says so: progress by its token, and over HTTP whatever comes in the exchange of
 that request. Over a single stream a server of the handshake era does not say for which call it asks, so it is known
-only while all calls in flight are one principal's. Rather than ask the wrong user, the server is refused.
+only while all calls that it may be working on are one principal's: also those that were given up, until it answers
+them. Rather than ask the wrong user, the server is refused.
 """
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any, Final
 
 from attrs import frozen
-from mcp.shared.dispatcher import DispatchContext
+from mcp.shared.dispatcher import DispatchContext, as_request_id, coerce_request_id
 from mcp.shared.exceptions import MCPError
-from mcp_types import INTERNAL_ERROR
+from mcp_types import INTERNAL_ERROR, RequestId
 
 from ..pieces import SMALL
 from ..reply import Relay, ReplySlot
@@ -25,6 +26,10 @@ ASKED: Final[Mapping[str, str]] = {
 
 _OWN: Final = frozenset(["ping"])
 """What a server asks of the connection, and of nobody's call."""
+MOST_GIVEN_UP: Final = 10_000
+"""Requests that are remembered though nobody waits for them; if there are more, nobody is asked any more."""
+_OTHERS: Final = "others"
+"""Stands for more of them. Ids of ours are numbers."""
 
 
 class Relays:
@@ -32,6 +37,8 @@ class Relays:
 
     def __init__(self) -> None:
         self._waiting: dict[ReplySlot, Relay] = {}
+        self._given_up: dict[RequestId, Hashable] = {}
+        """Whose requests the server may still work on, though nobody waits for them."""
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -45,14 +52,30 @@ class Relays:
         """It is decided."""
         self._waiting.pop(slot, None)
 
+    def give_up(self, slot: ReplySlot) -> None:
+        """Nobody waits for it any more."""
+        relay = self._waiting.pop(slot, None)
+        if relay is None or not slot.sent or slot.request_id is None:
+            return
+        if len(self._given_up) < MOST_GIVEN_UP:
+            self._given_up[coerce_request_id(slot.request_id)] = relay.principal
+        else:  # of any principal
+            self._given_up[_OTHERS] = self
+
+    def answered(self, request_id: object) -> None:
+        """The server has answered a request that nobody waits for."""
+        known = as_request_id(request_id)
+        if known is not None:
+            self._given_up.pop(coerce_request_id(known), None)
+
     def note(self, method: str, params: Mapping[str, Any] | None, size: int, about: ReplySlot | None) -> bool:
         """Hand on a notification of so many bytes to the request it is about; whether there is one.
 
-        What does not say so over a single stream, such as a log message, is about the latest request, if all that wait
-        are one principal's.
+        What does not say so over a single stream, such as a log message, is about the latest request, if all that the
+        server may be working on are one principal's.
         """
         slot = about if about in self._waiting else None
-        if slot is None and about is None and self._is_one_principals:
+        if slot is None and about is None and self._waiting and self._is_one_principals:
             slot = next(reversed(self._waiting))
         if slot is None or size > SMALL:
             return False
@@ -61,8 +84,9 @@ class Relays:
 
     @property
     def _is_one_principals(self) -> bool:
-        """Whether there are requests, and all are made for one principal."""
-        return len({each.principal for each in self._waiting.values()}) == 1
+        """Whether all requests that the server may be working on are made for one principal."""
+        waiting = (each.principal for each in self._waiting.values())
+        return len({*waiting, *self._given_up.values()}) == 1
 
     def may_answer(self, method: str) -> bool:
         """Whether a question of this method is for whoever made a request: one of a call, or one of which the protocol
@@ -76,9 +100,11 @@ class Relays:
             about: The request, if the exchange says so.
             others: Whether requests of the host's own are in flight, which the question may be about.
         """
-        relay = None if about is None else self._waiting.get(about)
-        if relay is not None:
-            return Handler(relay)
+        if about is not None:
+            return Handler(self._waiting.get(about))
+        for relay in self._waiting.values():
+            if relay.on_unclear is not None:
+                relay.on_unclear()
         if others or not self._is_one_principals:
             return Handler(None, "calls of several clients are under way, and it is not said for which this is")
         return Handler(next(reversed(self._waiting.values())))

@@ -1,6 +1,6 @@
 """Requests that are made for somebody else, a client of the host's: any method, raw in both directions."""
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 from attrs import define, field, frozen
@@ -51,6 +51,7 @@ class RelayedCall(OtherCall[RelayedResult]):
     on_notice: NoticeCallback | None = None
     on_question: Ask | None = None
     principal: Hashable = None
+    on_unclear: Callable[[], None] | None = None
 
     @property
     def repeatable(self) -> bool:
@@ -97,7 +98,11 @@ class RelayedCall(OtherCall[RelayedResult]):
     def new_slot(self, idle: IdleLimit | None, *, attentive: bool) -> ReplySlot:
         """See `ActiveCall`."""
         wanted = attentive or "progressToken" in (self.asked.meta or {})
-        return ReplySlot(wants_progress=wanted, idle=idle, relay=Relay(self.principal, self.on_question))
+        return ReplySlot(wants_progress=wanted, idle=idle, relay=self._relay)
+
+    @property
+    def _relay(self) -> Relay:
+        return Relay(self.principal, self.on_question, self.on_unclear)
 
     @property
     def on_said(self) -> NoticeCallback | None:

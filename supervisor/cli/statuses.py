@@ -29,13 +29,15 @@ _PASSING = frozenset({ServerState.CONNECTING, ServerState.WAITING, ServerState.N
 
 def documents(statuses: Iterable[ServerStatus]) -> list[dict[str, Any]]:
     """The statuses as JSON."""
-    return [{**asdict(status), "state": status.state.value} for status in statuses]
+    return [
+        {**asdict(status), "state": status.state.value, "instances": documents(status.instances)} for status in statuses
+    ]
 
 
 def row(status: ServerStatus, median: float | None = None) -> tuple[object, ...]:
     """One server as cells under `HEADERS`; `median`: seconds that half of its calls took at most, if that is known."""
     return (
-        status.name,
+        f"{status.name} +{len(status.instances)}" if status.instances else status.name,
         Text(status.state.value, style=_style(status.state)),
         f"{status.attempt}/{status.max_attempts}",
         None if status.retry_in is None else f"{status.retry_in:.1f} s",

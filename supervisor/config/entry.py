@@ -11,7 +11,7 @@ from mcp_nursery.actors.liveness import Liveness
 from mcp_nursery.actors.roots import root_uris
 from mcp_nursery.actors.transports.http.grants import OAuth
 from mcp_nursery.supervisor.circuit_breaker import CircuitBreaker
-from mcp_nursery.supervisor.restart_policy import Lazy, RestartMode, RestartPolicy, Revive
+from mcp_nursery.supervisor.restart_policy import Instances, Lazy, RestartMode, RestartPolicy, Revive
 from mcp_nursery.supervisor.spec import ServerSpec
 from mcp_nursery.supervisor.transports import (
     DockerGatewayTransport,
@@ -107,6 +107,8 @@ class _Entry:
     max_result_chars: int | None = field(default=None, alias="maxResultChars")
     max_message_values: int | None = field(default=None, alias="maxMessageValues")
     max_kept_bytes: int | None = field(default=None, alias="maxKeptBytes")
+    instances: Instances | None = None
+    max_instances: int | None = field(default=None, alias="maxInstances")
     subscribe: tuple[str, ...] | None = None
     roots: tuple[str, ...] | None = None
     tools: Any = None
@@ -131,6 +133,8 @@ _OWN_FIELDS = (
     "max_result_chars",
     "max_message_values",
     "max_kept_bytes",
+    "instances",
+    "max_instances",
     "subscribe",
 )
 

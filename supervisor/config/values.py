@@ -12,7 +12,7 @@ from cattrs.gen import make_dict_structure_fn
 
 from mcp_nursery.actors.enums import Protocol
 from mcp_nursery.actors.transports.http.headers import problem_with_header
-from mcp_nursery.supervisor.restart_policy import Lazy, RestartMode, Revive
+from mcp_nursery.supervisor.restart_policy import Instances, Lazy, RestartMode, Revive
 
 from .document import as_object, is_unicode, json_type
 
@@ -176,6 +176,7 @@ _COMPOSED: tuple[tuple[Any, _Check], ...] = (
     (dict[str, bool], _switches),
     (RestartMode, _word),
     (Protocol, _word),
+    (Instances, _word),
     (Lazy | None, _lazy),
     (Revive | None, _revive),
 )

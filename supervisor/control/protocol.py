@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final, TypeVar, cast
 
 import trio
-from attrs import AttrsInstance, asdict, frozen
+from attrs import AttrsInstance, asdict, frozen, resolve_types
 from cattrs import Converter
 from cattrs.strategies import configure_tagged_union
 
@@ -19,6 +19,7 @@ from mcp_nursery.actors.errors import ConfigError, NurseryError, ServerDown, Unk
 from mcp_nursery.actors.json_depth import with_each
 
 from ..events import Event
+from ..status import ServerStatus
 from ..tools.tool import Tool
 
 T = TypeVar("T", bound=AttrsInstance)
@@ -199,6 +200,7 @@ def parsed(line: bytes) -> dict[str, Any]:
 
 # -- values -----------------------------------------------------------------------------------------------------------
 
+resolve_types(ServerStatus)  # it has others of its kind
 _CONVERTER: Final = Converter()
 configure_tagged_union(Event, _CONVERTER, tag_name="event")
 

@@ -104,14 +104,13 @@ class View(ABC):
     def input_schema(self, name: object) -> Mapping[str, Any] | None:
         """What the tool of this name takes, if that is known."""
 
-    async def owner_of(self, uri: str) -> str | None:
-        """The server whose resource a client means; None: whoever has it.
+    @abstractmethod
+    async def owner_of(self, uri: str) -> str:
+        """The server whose resource a client means.
 
         Raises:
             UnknownResource: None that it may use.
         """
-        del uri
-        return self.server
 
     @abstractmethod
     async def set_level(self, params: Json) -> Json:
@@ -161,6 +160,11 @@ class One(View):
         """Have the server started, if nothing is known of it."""
         if not any(tool.server == self.server for tool in self.supervisor.tools):
             await self.supervisor.request(self.server, "tools/list")
+
+    async def owner_of(self, uri: str) -> str:
+        """That server, for any URI."""
+        del uri
+        return self.server
 
     def input_schema(self, name: object) -> Mapping[str, Any] | None:
         """By the server's own name."""
@@ -223,7 +227,7 @@ class All(View):
                 prompt = await self._prompt(params["name"])
                 return Place(prompt.server, params | {"name": prompt.prompt})
             case "resources/read":
-                return Place(await self._owner(params["uri"]), params)
+                return Place(await self.owner_of(params["uri"]), params)
             case "completion/complete":
                 return await self._completed(params)
             case _:
@@ -258,10 +262,6 @@ class All(View):
         except UnknownTool:
             return None
         return tool.input_schema if self.access.has_tool(tool.server, tool.tool) else None
-
-    async def owner_of(self, uri: str) -> str | None:
-        """Whoever has it, of those that the client may use."""
-        return None if self.access.allow is None else await self._owner(uri)
 
     async def set_level(self, params: Json) -> Json:
         """Servers of the handshake era keep one level for everybody: it is each client's own here."""
@@ -300,7 +300,7 @@ class All(View):
                     return prompt
         raise MCPError(INVALID_PARAMS, f"no server offers a prompt named {name!r}")
 
-    async def _owner(self, uri: str) -> str:
+    async def owner_of(self, uri: str) -> str:
         """The first configured server that lists the resource, or else has a template that it may come of."""
         await self.supervisor.list_resources()
         listed = self._in_order(each for each in self.supervisor.resources if each.uri == uri)
@@ -318,7 +318,7 @@ class All(View):
         templates = self.supervisor.resource_templates
         for template in self._in_order(each for each in templates if each.uri_template == ref["uri"]):
             return Place(template.server, params)
-        return Place(await self._owner(ref["uri"]), params)
+        return Place(await self.owner_of(ref["uri"]), params)
 
     def _in_order(self, offered: Iterable[R]) -> list[R]:
         """Those that the client may use, in the order in which their servers are configured."""

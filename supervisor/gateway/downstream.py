@@ -46,6 +46,8 @@ class Session:
     """The resources that it wants news of, by URI."""
     since: float = math.inf
     """When it was there, on Trio's clock: what had changed by then is no news."""
+    ended: bool = False
+    """Whether its client has gone."""
 
     def introduce(self, params: Json) -> None:
         """Note who the client is, by the parameters of `initialize`."""

@@ -4,8 +4,8 @@ A client of the supervisor's public surface. Raw where client and server speak o
 as it came. Bridged where they do not: see `eras` for results, and `held` for questions in the middle of a call.
 """
 
-from collections.abc import AsyncGenerator, Collection, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any, Final
 
@@ -21,6 +21,7 @@ from mcp_nursery.actors.errors import (
     CallError,
     CallTimeout,
     ConnectionLost,
+    InstancesTaken,
     NurseryError,
     ServerDown,
     ServerError,
@@ -28,13 +29,23 @@ from mcp_nursery.actors.errors import (
     UnknownResource,
     UnknownServer,
 )
+from mcp_nursery.actors.jsonrpc.dispatcher import LISTED
 from mcp_nursery.actors.jsonrpc.relays import ASKED
 from mcp_nursery.actors.nurseries import open_bare_nursery
 from mcp_nursery.actors.reply import Ask, NoticeCallback
 
 from ..callbacks import Callbacks
 from ..calls.input_rounds import MAX_ROUNDS
-from ..events import Lagged, PromptsChanged, ResourcesChanged, ToolsChanged
+from ..calls.relayed import RelayedResult
+from ..events import (
+    Lagged,
+    PromptsChanged,
+    Reloaded,
+    ResourcesChanged,
+    ServerRemoved,
+    StateChanged,
+    ToolsChanged,
+)
 from ..supervisor import Supervisor
 from ..tools.error_content import error_content
 from .access import EVERYTHING, Access
@@ -53,6 +64,7 @@ from .eras import (
     without_hop,
 )
 from .held import HOLD, HeldCall, HeldCalls, bare
+from .instances import Instances
 from .search import Schemas, Search
 
 SUBSCRIPTION: Final = "io.modelcontextprotocol/subscriptionId"
@@ -91,6 +103,7 @@ class Gateway:
         self._held = HeldCalls(nursery, hold)
         self._hold = hold
         self._unattended: Unattended = unattended
+        self._instances = Instances(supervisor, nursery)
         self._sessions: set[Session] = set()
         self._listeners: set[Listener] = set()
         self._changed: dict[tuple[str, str], dict[str, float]] = {}
@@ -144,7 +157,9 @@ class Gateway:
 
     def leave(self, session: Session) -> None:
         """It is gone."""
+        session.ended = True
         self._sessions.discard(session)
+        self._instances.end(session)
 
     # -- its requests ---------------------------------------------------------------------------------------------
 
@@ -202,10 +217,15 @@ class Gateway:
         assert session is not None  # these methods are of eras with sessions
         if incoming.method == "logging/setLevel":
             session.level = incoming.params["level"]
+            if view.server is not None and self.supervisor.spec(view.server).instances == "session":
+                modern = speaks_modern(await hello_of(self.supervisor, view.server))
+                return {} if modern else await self._request(incoming, view.server, incoming.params)
             return await view.set_level(incoming.params)
         uri = incoming.params["uri"]
         if incoming.method == "resources/subscribe":
-            return await self._subscribe(session, uri, view)
+            if uri not in session.subscribed:
+                await session.nursery.start(self._tell_updates, incoming, session, await view.owner_of(uri))
+            return {}
         scope = session.subscribed.pop(uri, None)
         if scope is not None:
             scope.cancel()
@@ -286,14 +306,23 @@ class Gateway:
             meta = envelope(incoming.meta, incoming.capabilities, incoming.info, incoming.wanted_level)
         else:
             meta = without_hop(incoming.meta)
-        relayed = await self.supervisor.request(
-            server,
-            incoming.method,
-            params,
-            meta=meta,
-            principal=incoming.principal or object(),
-            **hears,
-        )
+        principal = incoming.principal or object()
+
+        async def make(supervisor: Supervisor) -> RelayedResult:
+            return await supervisor.request(
+                server,
+                incoming.method,
+                params,
+                meta=meta,
+                principal=principal,
+                on_unclear=partial(self._instances.note_question, server),
+                **hears,
+            )
+
+        if incoming.method in LISTED:  # of what there is, not of what one has of it
+            relayed = await make(self.supervisor)
+        else:
+            relayed = await self._instances.call(server, incoming, principal, make)
         from_modern = is_modern(relayed.protocol_version)
         if from_modern == incoming.modern or relayed.result.get("resultType") == "input_required":
             return relayed.result
@@ -314,28 +343,51 @@ class Gateway:
 
     # -- what changes ---------------------------------------------------------------------------------------------
 
-    async def _subscribe(self, session: Session, uri: str, view: View) -> Json:
-        """News of a resource for a session, until it unsubscribes or ends."""
-        if uri not in session.subscribed:
-            await session.nursery.start(self._tell_updates, session, uri, await view.owner_of(uri))
-        return {}
-
     async def _tell_updates(
         self,
+        incoming: Incoming,
         session: Session,
-        uri: str,
-        server: str | None,
+        server: str,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        with trio.CancelScope() as scope:
-            async with self.supervisor.subscribe(uri, server=server) as updates:
-                session.subscribed[uri] = scope
-                task_status.started()
-                try:
-                    async for update in updates:
-                        session.tell(_UPDATED, {"uri": update.uri})
-                except SupervisorClosed:
-                    return
+        """News of a resource for a session, until it unsubscribes or ends."""
+        uri = incoming.params["uri"]
+        with trio.CancelScope() as session.subscribed[uri]:
+            try:
+                await self._hear_updates(incoming, server, uri, partial(session.tell, _UPDATED), task_status)
+            finally:
+                session.subscribed.pop(uri, None)
+
+    async def _hear_updates(
+        self,
+        incoming: Incoming,
+        server: str,
+        uri: str,
+        tell: Callable[[Json], None],
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """News of a resource. An instance that ended has perhaps left it changed: the next one is heard then."""
+        begun = False
+        while True:
+            try:
+                async with (
+                    self._instances.news(server, incoming) as supervisor,
+                    supervisor.subscribe(uri, server=server) as updates,
+                ):
+                    if begun:
+                        tell({"uri": uri})
+                    else:
+                        task_status.started()
+                    begun = True
+                    with suppress(SupervisorClosed):
+                        async for update in updates:
+                            tell({"uri": update.uri})
+                    if supervisor is self.supervisor:
+                        return
+            except NurseryError:
+                if not begun:
+                    raise
+                return
 
     async def _listen(self, incoming: Incoming, view: View) -> Json:
         """One stream of news for a client without a session, until it ends it."""
@@ -345,7 +397,8 @@ class Gateway:
         tagged = {"_meta": {SUBSCRIPTION: incoming.id}}
         async with trio.open_nursery() as nursery:
             for uri in uris:
-                await nursery.start(self._hear_updates, listener, uri, await view.owner_of(uri))
+                owner = await view.owner_of(uri)
+                await nursery.start(self._hear_updates, incoming, owner, uri, partial(listener.note, _UPDATED))
             await incoming.tell("notifications/subscriptions/acknowledged", {"notifications": wanted} | tagged)
             self._listeners.add(listener)
             try:
@@ -356,18 +409,6 @@ class Gateway:
                 self._listeners.discard(listener)
         raise AssertionError  # it ends by being cancelled
 
-    async def _hear_updates(
-        self,
-        listener: Listener,
-        uri: str,
-        server: str | None,
-        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
-    ) -> None:
-        async with self.supervisor.subscribe(uri, server=server) as updates:
-            task_status.started()
-            async for update in updates:
-                listener.note(_UPDATED, {"uri": update.uri})
-
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Tell clients of lists that change, once for a burst."""
         async with trio.open_nursery() as nursery, self.supervisor.events() as events:
@@ -377,7 +418,12 @@ class Gateway:
                 match event:
                     case ToolsChanged() | PromptsChanged() | ResourcesChanged():
                         self._note(_CHANGES[type(event)], event.server, event.at)
+                    case StateChanged() | ServerRemoved():
+                        self._instances.review()
+                    case Reloaded():
+                        self._instances.review(event.changed)
                     case Lagged():  # nobody knows which
+                        self._instances.review()
                         for change in _CHANGES.values():
                             for status in self.supervisor.status():
                                 self._note(change, status.name, trio.current_time())
@@ -496,6 +542,7 @@ def _told(error: NurseryError) -> MCPError:
             data = {"state": error.state.value, "retryIn": error.retry_in, "delivery": error.delivery.value}
             return MCPError(INTERNAL_ERROR, str(error), data)
         case CallError():
-            return MCPError(INTERNAL_ERROR, str(error), {"delivery": error.delivery.value})
+            retry = {"retryIn": error.retry_in} if isinstance(error, InstancesTaken) else {}
+            return MCPError(INTERNAL_ERROR, str(error), retry | {"delivery": error.delivery.value})
         case _:
             return MCPError(INTERNAL_ERROR, str(error))

@@ -144,7 +144,7 @@ class Search(View):
         ]
         return "\n".join([*lines, *([f"not connected: {', '.join(down)}"] if down else [])])
 
-    async def owner_of(self, uri: str) -> str | None:
+    async def owner_of(self, uri: str) -> str:
         """See `View`."""
         return await self._behind.owner_of(uri)
 

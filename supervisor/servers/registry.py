@@ -146,6 +146,8 @@ class ServerRegistry:
         self._has_keepers = breakers is None
         self.followers: Final[set[Follower]] = set()
         """Those who borrow servers: each change here is one there too, in the same step."""
+        self.instances: dict[str, list[ServerRegistry]] = {}
+        """Those of further instances of a server, by its name."""
         self._reads: dict[str, KeptReads] = {}
         """Of each server whose resources somebody has read."""
         self._configured = frozenset[str]()
@@ -164,6 +166,7 @@ class ServerRegistry:
                 tool_count=len(parts[name].tools),
                 calls=tally(name).counts,
                 breaker=breaker(name),
+                instances=tuple(each.status_of(name) for each in self.instances.get(name, ())),
             )
             for name, observable in self.snapshots.items()
         )
@@ -176,6 +179,7 @@ class ServerRegistry:
             tool_count=len(self.catalogue.value.parts[server].tools),
             calls=self._usage.tally(server).counts,
             breaker=self.breakers.status(server),
+            instances=tuple(each.status_of(server) for each in self.instances.get(server, ())),
         )
 
     def _standing(self) -> Sequence[StandingEvent]:

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Final
 
 import trio
+from attrs import evolve
 
 from mcp_nursery.actors.callbacks import Roots
 from mcp_nursery.actors.deadlines import Timer
@@ -70,17 +71,27 @@ class Servers(ServerView):
         settings: What holds for all of them.
         nursery: Where they are kept, and calls are routed.
         invoke: What calls a tool for a model.
+        first: Who keeps the first instances of these servers, where these are further ones: the store, the figures and
+            the telemetry are theirs.
     """
 
-    def __init__(self, settings: SupervisorSettings, nursery: trio.Nursery, invoke: Invoke) -> None:
+    def __init__(
+        self,
+        settings: SupervisorSettings,
+        nursery: trio.Nursery,
+        invoke: Invoke,
+        first: "Servers | None" = None,
+    ) -> None:
         self._nursery = nursery
+        self._first = first
         self._context = copy_context()
         """Of who opened the block, for what lasts as long as the block may: a task copies the context of whoever starts
         it, and the trace, request or call in which somebody adds a server is not the server's."""
         self._keepers: dict[str, Keeper] = {}
         self.stderr: Final = StderrLogs()
-        usage = Usage(self._forget_secrets)
-        registry = ServerRegistry(settings, invoke, usage, Subscriptions(self._subscribe))
+        usage = Usage(self._forget_secrets) if first is None else first.usage
+        watched = settings if first is None else evolve(settings, telemetry=None)  # a server is measured once
+        registry = ServerRegistry(watched, invoke, usage, Subscriptions(self._subscribe))
         super().__init__(settings, registry, registry.router, Timer(), usage)
         self._reloading = trio.Lock()
         self._leaving = Leaving()
@@ -155,6 +166,13 @@ class Servers(ServerView):
         """
         self.check_open()
         self.settings.roots.given = roots
+        await self.announce_roots()
+        for instance in self.borrowers:
+            if isinstance(instance, Servers):
+                await instance.announce_roots()
+
+    async def announce_roots(self) -> None:
+        """Servers that run are told that the folders have changed."""
         await self._execute_all(list(self._keepers), AnnounceRoots)
 
     async def _execute_all(self, servers: Iterable[str], made: Callable[[], Command]) -> None:
@@ -214,7 +232,10 @@ class Servers(ServerView):
             ConfigError: See `add`; or `MCP_TOOL_TIMEOUT` is no number.
         """
         self.call_timeout(None)  # what is wrong in the environment is found here
-        for task in (self.router.run, self.timer.run, self.settings.store_worker.run):
+        tasks = [self.router.run, self.timer.run]
+        if self._first is None:
+            tasks.append(self.settings.store_worker.run)
+        for task in tasks:
             self._context.run(self._nursery.start_soon, task)
         self._add_all(list(specs), {})
 
@@ -365,11 +386,12 @@ class Servers(ServerView):
             names = ", ".join(survivors[:_MOST_NAMED]) + more
             logger.warning("still closing after %g s: %s", self.settings.shutdown_timeout, names)
             await self._cancel_keepers([commands[name] for name in survivors])
-        await self.settings.store_worker.finish()
+        if self._first is None:
+            await self.settings.store_worker.finish()
         self.events.finish()
         self.subscriptions.end_all()
         self.stderr.end_all()
-        if self.telemetry is not None:
+        if self._first is None and self.telemetry is not None:
             self.telemetry.close()
 
     async def _cancel_keepers(self, closing: Sequence[Command]) -> None:

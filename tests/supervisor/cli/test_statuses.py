@@ -38,6 +38,11 @@ FAILED = {"state": ServerState.FAILED, "error": ERROR, "uptime": None}
 TWELVE = [status(number, **(WAITING, FAILED, {}, {})[number % 4]) for number in range(12)]
 
 
+def test_further_instances_stand_beside_the_name():
+    line = drawn([status(1, name="lab", instances=(status(1), status(2)))], width=200, height=9)[1]
+    assert line.startswith("lab +2  connected")
+
+
 def drawn(statuses, *, width, height, **options):
     out = io.StringIO()
     Console(file=out, width=width, height=height, force_terminal=False).print(StatusTable(statuses, **options))

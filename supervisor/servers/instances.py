@@ -1,0 +1,57 @@
+"""One more instance of a server: kept like any other, and counted with it."""
+
+from typing import TYPE_CHECKING, Final
+
+import trio
+from attrs import evolve
+
+from mcp_nursery.actors.enums import ServerState
+
+from ..status import server_down
+from ..tools.tool import Invoke
+from .servers import Servers
+
+if TYPE_CHECKING:
+    from ..spec import ServerSpec
+
+_SHUT: Final = frozenset({ServerState.STOPPED, ServerState.DISABLED, ServerState.BLOCKED})
+"""A person wants no instance of it."""
+
+
+class InstanceServers(Servers):
+    """The keeper of one more instance of a server, with the settings, the store and the figures of whoever keeps the
+    first.
+
+    Args:
+        first: Who that is.
+        server: The server.
+        nursery: Where it is kept.
+        invoke: What calls a tool for a model.
+
+    Raises:
+        UnknownServer: No server of that name.
+        ServerDown: A person has stopped or disabled it, or has yet to trust it.
+        SupervisorClosed: The block was left.
+    """
+
+    def __init__(self, first: Servers, server: str, nursery: trio.Nursery, invoke: Invoke) -> None:
+        snapshot = first.snapshot(server).value
+        if snapshot.state in _SHUT:
+            raise server_down(snapshot, now=trio.current_time())
+        super().__init__(first.settings, nursery, invoke, first)
+        self._of: Final = first
+        self._spec: Final[ServerSpec] = evolve(snapshot.spec, enabled=True)  # a person may have started one that is not
+
+    def begin(self) -> None:
+        """Start it, or have it wait for its first call if it is lazy."""
+        self._of.borrowers.add(self)
+        self._of.registry.instances.setdefault(self._spec.name, []).append(self.registry)
+        self.start([self._spec])
+
+    async def close(self, drain: float) -> None:
+        """See `Servers`."""
+        try:
+            await super().close(drain)
+        finally:
+            self._of.borrowers.discard(self)
+            self._of.registry.instances[self._spec.name].remove(self.registry)

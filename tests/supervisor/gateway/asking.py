@@ -1,0 +1,228 @@
+"""A server of the handshake era on a single stream that asks when the test says so, and clients of a gateway."""
+
+import json
+import math
+from contextlib import asynccontextmanager
+
+import trio
+from attrs import define, field, frozen
+
+from mcp_nursery.actors.outcomes import Loss
+from mcp_nursery.actors.transports.base import StreamConnector
+from mcp_nursery.supervisor import MemoryStore, ServerSpec, open_supervisor
+from mcp_nursery.supervisor.gateway import gateway_callbacks, open_gateway
+from mcp_nursery.supervisor.gateway.downstream import Incoming, Session
+
+from ...talker import Talker
+
+OLD, NEW = "2025-11-25", "2026-07-28"
+CAN = {"elicitation": {"form": {}}}
+ENVELOPE = {
+    "io.modelcontextprotocol/protocolVersion": NEW,
+    "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
+    "io.modelcontextprotocol/clientCapabilities": CAN,
+}
+
+
+class Process(Talker):
+    """One incarnation: what it was asked to do, and what it asked."""
+
+    def __init__(self, server):
+        super().__init__()
+        self.server = server
+        self.calls = {}
+        """The ids of its calls that it has not answered, by whom they are for."""
+        self.answers = {}
+        """What was answered to its questions, by whom they were for."""
+        self.ended = trio.Event()
+        self._asked = {}
+        self._news = trio.lowlevel.ParkingLot()
+
+    def take(self, message):
+        method, params = message.get("method"), message.get("params") or {}
+        if method is None:
+            self.answers.setdefault(self._asked.pop(message["id"]), []).append(message)
+        elif method == "initialize":
+            capabilities = {"tools": {}, "logging": {}, "resources": {"subscribe": True}}
+            info = {"name": "asking", "version": "1"}
+            self.result(message, {"protocolVersion": OLD, "capabilities": capabilities, "serverInfo": info})
+        elif method == "tools/list":
+            self.result(message, {"tools": [{"name": "work", "inputSchema": {"type": "object"}}]})
+        elif method == "resources/list":
+            self.result(message, {"resources": [{"uri": "note://a", "name": "a"}]})
+        elif method == "tools/call":
+            self.calls[params["arguments"]["who"]] = message["id"], params["_meta"].get("progressToken")
+        elif method in ("resources/subscribe", "resources/unsubscribe", "logging/setLevel", "ping"):
+            self.server.requests.append((self, method, params))
+            self.result(message, {})
+        elif "id" in message:
+            self.say_json(id=message["id"], error={"code": -32601, "message": "Method not found"})
+        self.server.changed.unpark_all()
+
+    def say_json(self, **message):
+        self.say(json.dumps({"jsonrpc": "2.0", **message}).encode())
+
+    def result(self, request, result):
+        self.say_json(id=request["id"], result=result)
+
+    def ask(self, who):
+        """Ask, in the middle of this one's call."""
+        key = f"q{len(self.server.questions)}"
+        self.server.questions.append(key)
+        self._asked[key] = who
+        params = {"message": f"for {who}", "requestedSchema": {"type": "object", "properties": {}}}
+        self.say_json(id=key, method="elicitation/create", params=params)
+
+    def log(self, who):
+        self.say_json(method="notifications/message", params={"level": "error", "data": f"for {who}"})
+
+    def progress(self, who):
+        token = self.calls[who][1]
+        params = {"progressToken": token, "progress": 1, "message": f"for {who}"}
+        self.say_json(method="notifications/progress", params=params)
+
+    def answer(self, who):
+        request_id, _ = self.calls.pop(who)
+        self.say_json(id=request_id, result={"content": [{"type": "text", "text": f"for {who}"}]})
+
+    def die(self):
+        self.ended.set()
+        self._news.unpark_all()
+
+    async def read(self):
+        while not self._said and not self.ended.is_set():
+            await self._news.park()
+        batch = list(self._said)
+        self._said.clear()
+        return batch
+
+    async def loss(self):
+        await trio.lowlevel.checkpoint()
+        return Loss("died", exit_code=1)
+
+
+@define(eq=False)
+class AskingServer:
+    processes: list = field(factory=list)
+    """All there ever were."""
+    questions: list = field(factory=list)
+    requests: list = field(factory=list)
+    alive: int = 0
+    most: float = math.inf
+    """Processes that can be alive at once."""
+    changed: trio.lowlevel.ParkingLot = field(factory=trio.lowlevel.ParkingLot)
+
+    def spec(self, **options):
+        return ServerSpec("lab", Transport(self), **options)
+
+    async def called(self, who, *, times=1):
+        """The process that has so many calls for this one, or just one."""
+        while True:
+            await trio.lowlevel.checkpoint()
+            found = [process for process in self.processes if who in process.calls and not process.ended.is_set()]
+            if len(found) >= times:
+                return found[-1]
+            with trio.fail_after(20):
+                await self.changed.park()
+
+
+@frozen
+class Transport:
+    server: AskingServer
+    kind = "scripted"
+
+    def connector(self, *, close_grace):
+        return Connector(self.server)
+
+
+@frozen
+class Connector(StreamConnector):
+    server: AskingServer
+
+    @asynccontextmanager
+    async def open(self):
+        process = Process(self.server)
+        if self.server.alive >= self.server.most:
+            process.die()
+        self.server.processes.append(process)
+        self.server.alive += 1
+        try:
+            yield process
+        finally:
+            self.server.alive -= 1
+            process.die()
+
+
+@define(eq=False)
+class Client:
+    """A client of the gateway, with a session or without. What its user is asked is answered when the test says so."""
+
+    gateway: object
+    name: str
+    session: Session | None = None
+    principal: object = None
+    view: str | None = "lab"
+    heard: list = field(factory=list)
+    """All that it was told or asked, as text."""
+    results: list = field(factory=list)
+    asked: trio.Event = field(factory=trio.Event)
+    goes_on: trio.Event = field(factory=trio.Event)
+    scope: trio.CancelScope = field(factory=trio.CancelScope)
+
+    async def tell(self, method, params):
+        await trio.lowlevel.checkpoint()
+        self.heard.append(params.get("data") or params.get("message"))
+
+    async def ask(self, method, params):
+        self.heard.append(params["message"])
+        self.asked.set()
+        await self.goes_on.wait()
+        return {"action": "accept", "content": {}}
+
+    async def request(self, method, **params):
+        meta = {"progressToken": self.name} | ({} if self.session else ENVELOPE)
+        incoming = Incoming(1, method, params, meta, self.tell, self.principal, self.session, capabilities=CAN)
+        if self.session is not None:
+            incoming.ask = self.ask
+            incoming.principal = self.principal or self.session
+        else:
+            incoming.level = "debug"
+        return await self.gateway.answer(incoming, self.gateway.view(self.view), OLD if self.session else NEW)
+
+    async def work(self):
+        """One call; a client without sessions answers what it is asked and comes again."""
+        call = {"name": "work", "arguments": {"who": self.name}}
+        with trio.CancelScope() as self.scope:
+            result = await self.request("tools/call", **call)
+            while result.get("resultType") == "input_required":
+                answers = {}
+                for key, question in result["inputRequests"].items():
+                    answers[key] = await self.ask(question["method"], question["params"])
+                result = await self.request(
+                    "tools/call", **call, inputResponses=answers, requestState=result["requestState"]
+                )
+            self.results.append(result["content"][0]["text"])
+            self.heard.append(result["content"][0]["text"])
+
+
+@asynccontextmanager
+async def served(server, hold=300.0, **options):
+    """A gateway in front of it; clients by `make(name, …)`; and a nursery for their calls."""
+    async with (
+        trio.open_nursery() as nursery,
+        open_supervisor([server.spec(**options)], callbacks=gateway_callbacks(), state=MemoryStore()) as supervisor,
+        open_gateway(supervisor, hold=hold) as gateway,
+    ):
+        await supervisor.wait_connected("lab")
+
+        def make(name, *, session=True, **options):
+            own = Session(lambda method, params: None, nursery, "lab") if session else None
+            client = Client(gateway, name, own, **options)
+            if own is not None:
+                own.capabilities = CAN
+                own.tell = lambda method, params: client.heard.append((method, params))
+                gateway.enter(own)
+            return client
+
+        yield supervisor, gateway, make, nursery
+        nursery.cancel_scope.cancel()
