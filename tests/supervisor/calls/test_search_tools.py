@@ -214,7 +214,8 @@ async def test_after_the_block_there_is_nothing_to_find(autojump_clock):
         supervisor.as_toolset(search=True)
 
 
-async def test_who_searches_while_the_block_is_left_is_told(autojump_clock):
+@pytest.mark.parametrize("turns", [2, 4, 8, 12])
+async def test_who_searches_while_the_block_is_left_is_told(autojump_clock, turns):
     server = ScriptedServer(tools={f"tool_{n}": nothing for n in range(600)})
     async with trio.open_nursery() as nursery:
         outcomes = []
@@ -225,8 +226,8 @@ async def test_who_searches_while_the_block_is_left_is_told(autojump_clock):
         async with open_supervisor([spec(server)], gate=10) as supervisor:
             toolset = supervisor.as_toolset(search=True)
             nursery.start_soon(look)
-            await trio.lowlevel.checkpoint()
-            await trio.lowlevel.checkpoint()
+            for _ in range(turns):
+                await trio.lowlevel.checkpoint()
     assert isinstance(outcomes[0].error, SupervisorClosed)
 
 
@@ -236,3 +237,13 @@ async def test_nothing_is_made_for_who_does_not_search(autojump_clock, monkeypat
         assert not (await supervisor.as_toolset().run("mcp_lab_echo")).is_error
         with pytest.raises(ValueError, match="search"):
             supervisor.as_toolset(search=1)
+
+
+async def test_an_index_that_is_closed_while_it_is_made_is_left_so(autojump_clock):
+    server = ScriptedServer(tools={f"tool_{n}": nothing for n in range(9)})
+    async with open_supervisor([spec(server)], gate=10) as supervisor:
+        index = ToolIndex()
+        steps = index.follow(supervisor.tools)
+        next(steps)
+        index.close()
+        assert list(steps) == []
