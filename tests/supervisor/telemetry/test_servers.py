@@ -84,6 +84,21 @@ async def test_what_a_person_ends_is_no_failure(autojump_clock):
     assert [span.status.status_code for span in recording.spans] == [StatusCode.UNSET] * 3
 
 
+async def test_what_is_borrowed_is_told_once(autojump_clock):
+    """By who keeps it: also its calls, whoever makes them."""
+    recording = Recording()
+    lab = spec(ScriptedServer(Life(dies_after=4), Life()), policy=RestartPolicy(delays=(2,)))
+    async with open_supervisor([lab], state=MemoryStore(), **recording.providers) as parent:
+        for _ in range(2):
+            async with open_supervisor(borrow=parent) as child:
+                await child.call_tool("echo", server="lab")
+                await trio.sleep(10)
+                assert recording.values("mcp_nursery.servers", "mcp_nursery.server") == {("lab",): 1}
+    assert len(recording.named("connect lab")) == 2
+    assert recording.values("mcp_nursery.restarts", "mcp_nursery.server") == {("lab",): 1}
+    assert recording.values("mcp_nursery.failures", "error.type") == {("lost",): 1}
+
+
 async def test_states_and_mailboxes(autojump_clock):
     """As an exporter sees them from its own thread; nothing is left of a server that was removed, or of a supervisor
     that is closed."""
