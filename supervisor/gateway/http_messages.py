@@ -37,7 +37,7 @@ from .gateway import LISTEN, Gateway
 from .http_limits import HttpLimits, expire
 from .http_sessions import HttpSession, HttpSessions
 from .requests import described, failure_frame, offered_version
-from .responses import Response
+from .responses import KEEPALIVE, Response
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
@@ -129,8 +129,7 @@ class HttpMessages:
         try:
             await http.response.open_stream()
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(_watch, http, nursery.cancel_scope)
-                nursery.start_soon(http.response.keep_alive)
+                nursery.start_soon(_attend, http, nursery.cancel_scope)
                 await session.stream(http.response)
                 await http.response.end()
                 nursery.cancel_scope.cancel()
@@ -299,8 +298,7 @@ class HttpMessages:
     ) -> None:
         """Answer a request, unless its client goes away before that."""
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_watch, http, nursery.cancel_scope)
-            nursery.start_soon(http.response.keep_alive)
+            nursery.start_soon(_attend, http, nursery.cancel_scope)
             status = HTTPStatus.OK
             try:
                 frame = codec.result(incoming.id, await self._in_time(incoming, answer))
@@ -335,10 +333,14 @@ def _rejection(http: HttpRequest, view: View, message: Json) -> Any:
     return validate_mcp_param_headers(schema, as_object(params.get("arguments")), http.headers) or route
 
 
-async def _watch(http: HttpRequest, scope: trio.CancelScope) -> None:
-    """End what is done for a client that has gone."""
-    while (await http.receive())["type"] != "http.disconnect":
-        pass
+async def _attend(http: HttpRequest, scope: trio.CancelScope) -> None:
+    """Keep a client that waits, and end what is done for one that has gone."""
+    gone = False
+    while not gone:
+        with trio.move_on_after(KEEPALIVE) as silence:
+            gone = (await http.receive())["type"] == "http.disconnect"
+        if silence.cancelled_caught:
+            await http.response.keep_alive()
     if not http.response.ended:
         scope.cancel()
 

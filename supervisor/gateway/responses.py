@@ -10,7 +10,7 @@ import trio
 from mcp_nursery.actors.jsonrpc import codec
 
 KEEPALIVE: Final = 15.0
-"""Seconds of silence on a stream before a comment is sent: proxies close what is silent for longer."""
+"""Seconds between two comments to a client that waits: proxies close what is silent for longer."""
 
 Message = MutableMapping[str, Any]
 Send = Callable[[Message], Awaitable[None]]
@@ -71,10 +71,8 @@ class Response:
         await self._send({"type": "http.response.start", "status": status, "headers": [*headers, *own]})
 
     async def keep_alive(self) -> None:
-        """Say something now and then. Begins the stream if nothing was said before."""
-        while True:
-            await trio.sleep(KEEPALIVE)
-            await self._write(b": ping\r\n\r\n")
+        """Say that there is still somebody. Begins the stream if nothing was said before."""
+        await self._write(b": ping\r\n\r\n")
 
     async def answer(self, frame: bytes, status: int = HTTPStatus.OK) -> None:
         """End it with this message: as the last event of its stream, or as a document with this status."""
