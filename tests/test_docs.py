@@ -4,13 +4,17 @@ import ast
 import inspect
 import json
 import re
+import shlex
 import textwrap
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 
 from mcp_nursery.supervisor import Supervisor, load_config
+from mcp_nursery.supervisor.cli.app import app
 
 from .supervisor.test_public_api import PUBLIC_MODULES
 
@@ -91,6 +95,24 @@ def test_every_whole_program_is_one_that_is_run() -> None:
     programs = [(page, before) for page, before, body in blocks("python") if starts.search(body)]
     assert len(programs) > 10
     assert [page for page, before in programs if not re.match("<!-- (run|serve|test): ", before)] == []
+
+
+def test_the_command_lines_use_what_there_is() -> None:
+    """Commands and options."""
+    program = typer.main.get_command(app)
+    lines = [line for _, _, body in blocks("console") for line in body.splitlines()]
+    words = [
+        shlex.split(line.partition("mcp-nursery ")[2]) for line in lines if re.match(r"\$ (.* -- )?mcp-nursery ", line)
+    ]
+    assert len(words) > 20
+    for said in words:
+        command: Any = program
+        rest = said
+        while hasattr(command, "commands"):
+            command, rest = command.commands[rest[0]], rest[1:]
+        known = {option for parameter in command.params for option in parameter.opts}
+        own = rest[: rest.index("--")] if "--" in rest else rest
+        assert [word for word in own if word.startswith("-") and word not in known] == [], shlex.join(said)
 
 
 def test_every_configuration_works(tmp_path: Path) -> None:

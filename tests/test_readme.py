@@ -12,11 +12,19 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
+import httpx2
 import pytest
+import trio
+from mcp.client import Client
+from mcp.client.streamable_http import streamable_http_client
+from mcp_types import TextContent
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -125,33 +133,54 @@ def test_asyncio_learns_that_the_trio_side_has_failed(tmp_path: Path) -> None:
     assert "ConfigError" in done.stderr
 
 
+@contextmanager
+def service(page: str, folder: Path) -> Iterator[str]:
+    """The service of a page, and where it listens. It ends at SIGTERM."""
+    (script,) = [body for what, _, _, body in BLOCK.findall(PAGES[page]) if what == "serve"]
+    (folder / "service.py").write_text(script)
+    with subprocess.Popen(
+        [sys.executable, "service.py"], cwd=folder, env={**os.environ, "PORT": "0"}, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stderr is not None
+            listens = next(line for line in process.stderr if "Running on" in line)
+            yield re.search(r"http://\S+", listens)[0]
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(30) == 0
+        finally:
+            process.kill()
+
+
 @pytest.mark.slow
 def test_the_web_service_serves_and_ends(tmp_path: Path) -> None:
-    (script,) = [body for what, _, _, body in BLOCK.findall(PAGES["howto/web-service.md"]) if what == "serve"]
-    (tmp_path / "service.py").write_text(script)
-    with subprocess.Popen(
-        [sys.executable, "service.py"],
-        cwd=tmp_path,
-        env={**os.environ, "PORT": "0"},
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as service:
-        try:
-            assert service.stderr is not None
-            listens = next(line for line in service.stderr if "Running on" in line)
-            address = re.search(r"http://\S+", listens)[0]
-            call = Request(f"{address}/tools/mcp_lab_echo", data=b'{"text": "hello"}')
-            assert json.load(urlopen(call)) == {"text": "hello", "is_error": False}
-            for body in (b"{", b"[1]", b"\xff"):
-                with pytest.raises(HTTPError) as refused:
-                    urlopen(Request(f"{address}/tools/mcp_lab_echo", data=body))
-                with refused.value:
-                    assert refused.value.code == 400
-            assert json.load(urlopen(f"{address}/servers")) == {"lab": "connected"}
-            service.send_signal(signal.SIGTERM)
-            assert service.wait(30) == 0
-        finally:
-            service.kill()
+    with service("howto/web-service.md", tmp_path) as address:
+        call = Request(f"{address}/tools/mcp_lab_echo", data=b'{"text": "hello"}')
+        assert json.load(urlopen(call)) == {"text": "hello", "is_error": False}
+        for body in (b"{", b"[1]", b"\xff"):
+            with pytest.raises(HTTPError) as refused:
+                urlopen(Request(f"{address}/tools/mcp_lab_echo", data=body))
+            with refused.value:
+                assert refused.value.code == 400
+        assert json.load(urlopen(f"{address}/servers")) == {"lab": "connected"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
+async def test_the_mounted_gateway_serves_and_ends(tmp_path: Path, mode: Literal["legacy", "2026-07-28"]) -> None:
+    token = {"Authorization": "Bearer token-of-ann"}
+    with service("howto/mounting.md", tmp_path) as address, trio.fail_after(60):
+        for path, echo in [("mcp", "lab_echo"), ("mcp/lab", "echo")]:
+            async with (
+                httpx2.AsyncClient(headers=token) as http,
+                Client(streamable_http_client(f"{address}/tools/{path}", http_client=http), mode=mode) as client,
+            ):
+                result = await client.call_tool(echo, {"text": "hello"})
+                assert [block.text for block in result.content if isinstance(block, TextContent)] == ["hello"]
+        async with httpx2.AsyncClient() as http:
+            for path in ("servers", "tools/mcp"):
+                refused = await http.post(f"{address}/{path}", json={})
+                assert refused.status_code == 401
+            assert (await http.get(f"{address}/servers", headers=token)).json() == {"lab": "connected"}
 
 
 @pytest.mark.parametrize("page", ["README.md", *PAGES])
