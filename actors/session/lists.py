@@ -34,6 +34,7 @@ from ..messages import NOTHING_DECLARED, Definitions
 from ..pieces import Steps
 from ..secrets import HIDE_SECRETS
 from .handshake import BAD_ANSWER
+from .unknown_fields import more_of, whole
 
 logger: Final = logging.getLogger(__name__)
 
@@ -87,7 +88,8 @@ class _Listing:
         """
         key = LISTED[self.method]
         page = self.page.model_validate({key: some}, by_name=False)
-        return getattr(page, "resource_templates" if self.field == "templates" else key)  # type: ignore[no-any-return]
+        entries: list[Any] = getattr(page, "resource_templates" if self.field == "templates" else key)
+        return [whole(entry, raw) for entry, raw in zip(entries, some, strict=True)]
 
 
 _LISTINGS: Final[Mapping[ListKind, _Listing]] = {
@@ -303,7 +305,7 @@ class _Sieve:
         except UnicodeEncodeError:
             return f"its {what} is not Unicode text"
         schemas = (entry.input_schema, entry.output_schema) if isinstance(entry, Tool) else ()
-        return TOO_DEEP if nested_too_deep([[*schemas, entry.meta]]) else None
+        return TOO_DEEP if nested_too_deep([[*schemas, entry.meta, more_of(entry)]]) else None
 
     def log(self) -> None:
         """Log what was left out."""

@@ -348,7 +348,7 @@ def _name_of(tool: object) -> str:
 
 def _declared(definition: "BaseModel", name: str | None = None) -> Json:
     """What a server declares, under the name that clients know."""
-    declared: Json = definition.model_dump(by_alias=True, mode="json", exclude_none=True)
+    declared: Json = definition.model_dump(by_alias=True, mode="json", exclude_unset=True)
     return declared if name is None else declared | {"name": name}
 
 

@@ -18,6 +18,7 @@ from .hints import always_load, search_hint
 
 if TYPE_CHECKING:
     from mcp_types import Tool as Definition
+    from mcp_types import ToolAnnotations
 
 MOST_PINS: Final = 20_000
 """Names that the tools of one server may have in its life: twice as many as it may have at once."""
@@ -60,11 +61,16 @@ def pinning_steps(definition: "Definition") -> Generator[None, None, str]:
         "description": definition.description,
         "inputSchema": definition.input_schema,
         "outputSchema": definition.output_schema,
-        "annotations": None if hints is None else hints.model_dump(by_alias=True, mode="json", exclude_none=True),
+        "annotations": None if hints is None else _known_hints(hints),
         "searchHint": search_hint(definition.meta),
         "alwaysLoad": always_load(definition.meta) or None,
     }
     return fingerprint({key: value for key, value in said.items() if value is not None})
+
+
+def _known_hints(hints: "ToolAnnotations") -> dict[str, Any]:
+    """Those that the protocol knows."""
+    return hints.model_dump(by_alias=True, mode="json", exclude_none=True, include=set(type(hints).model_fields))
 
 
 @frozen

@@ -8,8 +8,10 @@ from contextlib import asynccontextmanager
 import pytest
 import trio
 
-from .gateways import PROGRAM, SERVERS, served_over_http
-from .raw_clients import NEW, OLD, exact, http_client, stdio_client
+from mcp_nursery.supervisor import ServerSpec, StdioTransport
+
+from .gateways import PROGRAM, SERVERS, served, served_over_http
+from .raw_clients import NEW, OLD, exact, http_client, opened, stdio_client
 
 pytestmark = pytest.mark.slow
 
@@ -241,3 +243,26 @@ async def test_frames_are_the_same_directly_and_through(tmp_path, version, front
     assert_same(comparable(heard), comparable(direct))
     said, wanted = read_by_server(log), read_by_server(direct_log)
     assert_same(said, wanted)
+
+
+LISTS = {"tools/list": "tools", "prompts/list": "prompts", "resources/list": "resources"}
+LISTS["resources/templates/list"] = "resourceTemplates"
+
+
+@pytest.mark.parametrize("version", [OLD, NEW])
+async def test_lists_of_all_servers_differ_in_names_alone(tmp_path, version):
+    command, _ = serving(tmp_path, version, "log")
+    spec = ServerSpec("one", StdioTransport(command[0], command[1:]))
+    async with (
+        served([spec]) as (_, url),
+        http_client(f"{url}/one", version) as client,
+        http_client(url, version) as every,
+    ):
+        await opened(client, version)
+        await opened(every, version)
+        for number, (method, key) in enumerate(LISTS.items(), 10):
+            [own] = exact((await client.ask(request(number, method, "", version)))[-1])["result"][key]
+            [listed] = exact((await every.ask(request(number, method, "", version)))[-1])["result"][key]
+            if key in ("tools", "prompts"):
+                assert listed.pop("name") == f"one_{own.pop('name')}"
+            assert_same(listed, own)
