@@ -1,5 +1,6 @@
 """K8: a supervisor uses the servers of another, with names, filters, approval and limits of its own. Virtual time."""
 
+import json
 import logging
 from functools import partial
 
@@ -126,6 +127,26 @@ async def test_a_call_starts_a_server_as_the_lender_s_own_does(autojump_clock):
         assert not (await last.call_tool("echo", server="waiting", when_down="reconnect")).is_error
         assert trio.current_time() == began
         assert (len(tired.starts), len(waiting.starts)) == (2, 2)
+
+
+async def test_a_borrower_s_search_finds_what_it_has(autojump_clock):
+    """By names of its own; what it has not is not called by another way either."""
+    server = ScriptedServer(tools=dict.fromkeys(["send_mail", "send_money"], nothing))
+    async with (
+        open_supervisor([spec(server), spec(ScriptedServer(tools={"send_fax": nothing}), "fax")], gate=10) as parent,
+        open_supervisor(
+            borrow=parent, servers=[BorrowedServer("lab", deny=["*money"])], template="{tool}", approve=allow
+        ) as child,
+    ):
+        toolset = child.as_toolset(search=True)
+        found = await toolset.run("find_tools", {"query": "send"})
+        assert [json.loads(line)["name"] for line in found.result.full_text.splitlines()] == ["send_mail"]
+        assert not (await toolset.run("call_tool", {"name": "send_mail"})).is_error
+        for hidden in ("send_money", "send_fax", "mcp_lab_send_mail", "mcp_lab_send_money"):
+            assert isinstance((await toolset.run("call_tool", {"name": hidden})).error, UnknownTool)
+        with pytest.raises(UnknownTool):
+            await child.request("lab", "tools/call", {"name": "send_money", "arguments": {}})
+        assert len(server.calls) == 1
 
 
 async def test_a_look_at_lists_that_are_too_old_has_them_fetched_again(autojump_clock):
