@@ -16,7 +16,7 @@ CALL_TOOL: Final = "call_tool"
 NAMES: Final = frozenset([LIST_RESOURCES, READ_RESOURCE, FIND_TOOLS, CALL_TOOL])
 """No tool of a server gets one of these."""
 
-_EVERY_SERVER = "every server"
+EVERY_SERVER: Final = "every server"
 """In the place of a server's name."""
 
 
@@ -37,7 +37,7 @@ def host_tool(
     hints = ToolAnnotations(read_only_hint=True) if read_only else None
     return Tool(
         name=name if name not in reserved else f"{name}_{sha256(name.encode()).hexdigest()[:8]}",
-        server=_EVERY_SERVER,
+        server=EVERY_SERVER,
         tool=name,
         definition=Definition(name=name, description=description, input_schema=schema, annotations=hints),
         available=True,

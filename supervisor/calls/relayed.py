@@ -7,11 +7,13 @@ from attrs import define, field, frozen
 from mcp.shared.inbound import NAME_BEARING_METHODS
 
 from mcp_nursery.actors.errors import NotApproved, NurseryError, UnknownTool
+from mcp_nursery.actors.json_depth import levels_of, texts_in
 from mcp_nursery.actors.jsonrpc.dispatcher import LISTED
 from mcp_nursery.actors.messages import CALL_TOOL
 from mcp_nursery.actors.pieces import Steps
 from mcp_nursery.actors.reply import Ask, IdleLimit, NoticeCallback, Relay, ReplySlot
 
+from ..security.injection import scan_in_pieces
 from .others import OtherCall, Place
 
 __all__ = ["RelayedResult"]
@@ -20,6 +22,8 @@ _REPEATABLE: Final = frozenset(
     [*LISTED, "completion/complete", "ping", "prompts/get", "resources/read", "server/discover"]
 )
 """Methods that only read."""
+_FOR_MODELS: Final = frozenset([CALL_TOOL, "prompts/get", "resources/read"])
+"""Methods whose results reach models."""
 
 
 @frozen
@@ -32,6 +36,8 @@ class RelayedResult:
     """Of the protocol that it is written in."""
     incarnation: int
     """Of the server that gave it."""
+    signals: tuple[str, ...] = ()
+    """Names of the injection signals found in what a model may see of it: it may try to instruct the model."""
 
 
 def name_in(method: str, params: Mapping[str, Any]) -> str:
@@ -110,13 +116,22 @@ class RelayedCall(OtherCall[RelayedResult]):
         return self.on_notice
 
     def given(self, result: tuple[dict[str, Any], str], incarnation: int, *, small: bool) -> Steps[RelayedResult]:
-        """As it came."""
+        """As it came, scanned."""
         del small
-        yield
         raw, version = result
-        return RelayedResult(raw, version, incarnation)
+        signals = () if self.method not in _FOR_MODELS else (yield from _scan(raw))
+        yield
+        return RelayedResult(raw, version, incarnation, signals)
 
     def signals(self, given: RelayedResult) -> tuple[str, ...]:
-        """Whoever it is for looks for them."""
-        del given
-        return ()
+        """See `ActiveCall`."""
+        return given.signals
+
+
+def _scan(raw: dict[str, Any]) -> Steps[tuple[str, ...]]:
+    """The signals in all texts."""
+    texts: list[str] = []
+    for level in levels_of(raw):
+        texts.extend(texts_in(level))
+        yield
+    return (yield from scan_in_pieces("\n".join(texts)))

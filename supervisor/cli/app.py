@@ -185,7 +185,49 @@ def serve(
         str, typer.Option(metavar="TEMPLATE", help="How tools of all servers are named.")
     ] = "{server}_{tool}",
     timeout: Annotated[
-        float | None, typer.Option(metavar="SECONDS", help="For one call to a server. Without it: no limit.")
+        float | None,
+        typer.Option(
+            "--timeout", "--call-seconds", metavar="SECONDS", help="For one call to a server. Without it: no limit."
+        ),
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The server's name. Without it: its program's.")
+    ] = None,
+    cwd: Annotated[str | None, typer.Option(metavar="FOLDER", help="Where the server runs.")] = None,
+    env: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="A variable for the server, over those of the host. May repeat. All users can see it: no secrets.",
+        ),
+    ] = None,
+    restart: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODE", help="When the server is restarted: permanent (the default), transient or temporary."
+        ),
+    ] = None,
+    restart_delays: Annotated[
+        str | None, typer.Option(metavar="SECONDS,…", help="The pauses before restarts of the server: 2,5,15.")
+    ] = None,
+    stable_after_seconds: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="When the pauses begin anew: after 30 s of connection.")
+    ] = None,
+    connect_seconds: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="What a start of the server may take: 30.")
+    ] = None,
+    idle_seconds: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="Stop the server when it was unused for so long.")
+    ] = None,
+    liveness: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SECONDS[,SECONDS]", help="Probe the server after such silence, and what it has to answer."
+        ),
+    ] = None,
+    protocol: Annotated[
+        str | None,
+        typer.Option(metavar="VERSION", help="What is spoken with the server: auto, handshake, or a version."),
     ] = None,
     http: Annotated[
         str | None,
@@ -218,6 +260,9 @@ def serve(
         list[str] | None,
         typer.Option(metavar="NAME=NUMBER", help="What clients may cost, such as sessions=200. May repeat."),
     ] = None,
+    mark: Annotated[
+        bool, typer.Option("--mark", help="Put what servers answer between marks that say it is no instruction.")
+    ] = False,
     ask: Annotated[
         list[str] | None,
         typer.Option(
@@ -240,6 +285,7 @@ def serve(
     verbose: Verbose = False,
 ) -> None:
     """Serve the servers as one MCP server, on standard input and output or over HTTP."""
+    from .command_server import CommandServer
     from .serve import Serving
     from .serve import serve as serve_servers
     from .serve_http import serving_over_http
@@ -258,12 +304,25 @@ def serve(
         )
         serving = Serving(
             tuple(command or ()),
+            server=CommandServer(
+                name=name,
+                cwd=cwd,
+                env=tuple(env or ()),
+                restart=restart,
+                restart_delays=restart_delays,
+                stable_after_seconds=stable_after_seconds,
+                connect_seconds=connect_seconds,
+                idle_seconds=idle_seconds,
+                liveness=liveness,
+                protocol=protocol,
+            ),
             template=template,
             timeout=timeout,
             http=over_http,
             hold=hold,
             drain=drain,
             search=search,
+            mark=mark,
             ask=ask or (),
             deny=deny or (),
             unattended=cast("Unattended", unattended),

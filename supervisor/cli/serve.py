@@ -4,15 +4,14 @@ import signal
 from collections.abc import AsyncIterable, Sequence
 from contextlib import suppress
 from functools import partial
-from pathlib import PurePath
 
 import trio
-from attrs import evolve, frozen
+from attrs import evolve, field, frozen
 
 from mcp_nursery.actors.argument_checks import check_setting, one_of, seconds_or_none
 from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.actors.nurseries import run_alongside
-from mcp_nursery.supervisor import ServerSpec, StdioTransport, Supervisor, open_supervisor
+from mcp_nursery.supervisor import ServerSpec, Supervisor, open_supervisor
 from mcp_nursery.supervisor.approval import ApprovalRules
 from mcp_nursery.supervisor.config import Config
 from mcp_nursery.supervisor.gateway import Unattended, gateway_callbacks, open_gateway, serve_stdio
@@ -20,6 +19,7 @@ from mcp_nursery.supervisor.gateway.held import HOLD
 from mcp_nursery.supervisor.storage.pins import PinMode
 from mcp_nursery.supervisor.watch import reload_or_log
 
+from .command_server import CommandServer
 from .failures import OK
 from .runtime import Options, load, run_async
 from .serve_http import HttpFront, HttpServing
@@ -34,6 +34,8 @@ class Serving:
 
     command: Sequence[str] = ()
     """One server; empty: those of the configuration."""
+    server: CommandServer = field(factory=CommandServer)
+    """What else is said of that server."""
     template: str = "{server}_{tool}"
     timeout: float | None = None
     """Seconds for one call to a server."""
@@ -43,6 +45,8 @@ class Serving:
     """Seconds that a call waits for its client to come back with answers."""
     search: bool = False
     """Whether clients see two tools, which find and call all others."""
+    mark: bool = False
+    """Whether what servers answer is put between marks."""
     ask: Sequence[str] = ()
     """Globs: calls of these tools are asked about."""
     deny: Sequence[str] = ()
@@ -70,9 +74,7 @@ def serve(options: Options, serving: Serving) -> int:
     check_setting("drain", serving.drain, seconds_or_none)
     check_setting("unattended", serving.unattended, one_of(Unattended))
     check_setting("pins", serving.pins, one_of(PinMode))
-    if serving.command and options.config:
-        raise ConfigError("a command and --config cannot be given together", field="command")
-    given = _of_command(serving) if serving.command else _limited(options, serving)
+    given = _given(options, serving)
     only = given.name if isinstance(given, ServerSpec) else None
 
     front = None if serving.http is None else HttpFront(serving.http)
@@ -100,7 +102,11 @@ def serve(options: Options, serving: Serving) -> int:
                     meter_provider=None if front is None else front.meter_provider,
                 ) as supervisor,
                 open_gateway(
-                    supervisor, hold=serving.hold, search=serving.search, unattended=serving.unattended
+                    supervisor,
+                    hold=serving.hold,
+                    search=serving.search,
+                    mark=serving.mark,
+                    unattended=serving.unattended,
                 ) as gateway,
             ):
                 if front is None:
@@ -123,13 +129,19 @@ async def _reload_at(signals: AsyncIterable[None], supervisor: Supervisor, front
         await reload_or_log(supervisor)
 
 
-def _of_command(serving: Serving) -> ServerSpec:
-    """The one server. It has the environment that its host meant for it, and a failure is not for good: there is nobody
-    who could start it again."""
-    program, *args = serving.command
-    transport = StdioTransport(program, args, inherit_env=True)
-    name = PurePath(program).stem or "server"
-    return ServerSpec(name, transport, revive="on_call", call_timeout=serving.timeout)
+def _given(options: Options, serving: Serving) -> ServerSpec | Config:
+    """One server, or those of files.
+
+    Raises:
+        ConfigError: What was given does not go together, or cannot work.
+    """
+    if serving.command and options.config:
+        raise ConfigError("a command and --config cannot be given together", field="command")
+    if serving.command:
+        return serving.server.spec(serving.command, call_seconds=serving.timeout)
+    if serving.server.given:
+        raise ConfigError("is for a server that is given as -- COMMAND", field=serving.server.given)
+    return _limited(options, serving)
 
 
 def _limited(options: Options, serving: Serving) -> Config:

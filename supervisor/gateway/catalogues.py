@@ -60,6 +60,12 @@ class View(ABC):
         """The one server; None for all of them."""
         return None
 
+    @property
+    def statuses(self) -> list[ServerStatus]:
+        """Where the servers stand of which the client may use something."""
+        statuses = self.supervisor.status()
+        return [one for one in statuses if self.server in (None, one.name) and self.access.has_server(one.name)]
+
     @abstractmethod
     async def hello(self) -> Json:
         """What the client is told of who serves it: an answer to `initialize` or `server/discover`.
@@ -212,7 +218,7 @@ class All(View):
             "completions": {},
             "logging": {},
         }
-        instructions = _instructions(one for one in self.supervisor.status() if self.access.has_server(one.name))
+        instructions = _instructions(self.statuses)
         said = {"instructions": instructions} if instructions else {}
         return {"serverInfo": _INFO, "capabilities": capabilities} | said
 

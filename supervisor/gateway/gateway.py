@@ -15,7 +15,7 @@ from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, REQUEST_
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
-from mcp_nursery.actors.argument_checks import check_argument, one_of, seconds_or_none
+from mcp_nursery.actors.argument_checks import check_argument, one_of, seconds_or_none, true_or_false
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import (
     CallError,
@@ -29,12 +29,14 @@ from mcp_nursery.actors.errors import (
     UnknownResource,
     UnknownServer,
 )
+from mcp_nursery.actors.fairness import by_turns
 from mcp_nursery.actors.jsonrpc.dispatcher import LISTED
 from mcp_nursery.actors.jsonrpc.relays import ASKED
 from mcp_nursery.actors.nurseries import open_bare_nursery
 from mcp_nursery.actors.reply import Ask, NoticeCallback
 
 from ..callbacks import Callbacks
+from ..calls.host_tools import EVERY_SERVER
 from ..calls.input_rounds import MAX_ROUNDS
 from ..calls.relayed import RelayedResult
 from ..events import (
@@ -46,11 +48,13 @@ from ..events import (
     StateChanged,
     ToolsChanged,
 )
+from ..security.untrusted_marks import MAX_RESULT_CHARS
 from ..supervisor import Supervisor
 from ..tools.error_content import error_content
+from ..tools.preamble import MOST_INSTRUCTIONS
 from .access import EVERYTHING, Access
 from .approval import NobodyAsked, Unattended, approve
-from .catalogues import All, One, Place, View, hello_of
+from .catalogues import INSTRUCTIONS, All, One, Place, View, hello_of
 from .downstream import Incoming, Listener, Session, last_news
 from .eras import (
     Json,
@@ -65,6 +69,7 @@ from .eras import (
 )
 from .held import HOLD, HeldCall, HeldCalls, bare
 from .instances import Instances
+from .marks import introduced, marked
 from .search import Schemas, Search
 
 SUBSCRIPTION: Final = "io.modelcontextprotocol/subscriptionId"
@@ -96,12 +101,20 @@ class Gateway:
     """Serves a supervisor, all its servers or one of them, to any number of clients. Made by `open_gateway`."""
 
     def __init__(
-        self, supervisor: Supervisor, nursery: trio.Nursery, hold: float, *, search: bool, unattended: Unattended
+        self,
+        supervisor: Supervisor,
+        nursery: trio.Nursery,
+        hold: float,
+        *,
+        search: bool,
+        mark: bool,
+        unattended: Unattended,
     ) -> None:
         self.supervisor: Final = supervisor
         """Whose servers it offers."""
         self._held = HeldCalls(nursery, hold)
         self._hold = hold
+        self._mark = mark
         self._unattended: Unattended = unattended
         self._instances = Instances(supervisor, nursery)
         self._sessions: set[Session] = set()
@@ -200,10 +213,10 @@ class Gateway:
             case "ping":
                 return {}
             case "initialize":
-                hello = await view.hello()
+                hello = self._hello(view, await view.hello())
                 return initialized(hello, incoming.params.get("protocolVersion"), tuple(HANDSHAKE_PROTOCOL_VERSIONS))
             case "server/discover":
-                return discovered(await view.hello())
+                return discovered(self._hello(view, await view.hello()))
             case "subscriptions/listen":
                 return await self._listen(incoming, view)
             case "logging/setLevel" | "resources/subscribe" | "resources/unsubscribe":
@@ -235,15 +248,30 @@ class Gateway:
         try:
             place = await view.place(incoming)
             if place is None:
-                return await view.own_answer(incoming)
-            result = await self._made(incoming, place)
-        except (ServerError, UnknownServer):
-            raise
+                return await self._marked(incoming, await view.own_answer(incoming), view.server or EVERY_SERVER)
+            result = view.shown(incoming, await self._made(incoming, place), place.server)
+            return await self._marked(incoming, result, place.server, place.params.get("name"))
         except NurseryError as error:
-            if incoming.method != "tools/call":
+            raw = isinstance(error, UnknownServer) or (isinstance(error, ServerError) and not self._mark)
+            if raw or incoming.method != "tools/call":
                 raise
             return self._failed(error, incoming)
-        return view.shown(incoming, result, place.server)
+
+    async def _marked(self, incoming: Incoming, result: Json, server: str, tool: str | None = None) -> Json:
+        """What becomes of a result where marks are wanted; `tool`: the server's own name of it."""
+        if not self._mark:
+            return result
+        tool = tool or str(incoming.params.get("name"))
+        rooms = (each.max_result_chars for each in self.supervisor.tools if each.server == server)
+        room = next(rooms, MAX_RESULT_CHARS)
+        return await by_turns(marked(incoming.method, result, server=server, tool=tool, room=room))
+
+    def _hello(self, view: View, hello: Json) -> Json:
+        """What a client is told at the beginning."""
+        if not self._mark:
+            return hello
+        said = [(one.name, one.instructions) for one in view.statuses if one.instructions]
+        return introduced(hello, dict(said[: INSTRUCTIONS // MOST_INSTRUCTIONS]))
 
     async def _made(self, incoming: Incoming, place: Place) -> Json:
         """A request, agreed to first. A client of the handshake era is asked in the middle of it."""
@@ -465,7 +493,12 @@ class Gateway:
 
 @asynccontextmanager
 async def open_gateway(
-    supervisor: Supervisor, *, hold: float = HOLD, search: bool = False, unattended: Unattended = "allow"
+    supervisor: Supervisor,
+    *,
+    hold: float = HOLD,
+    search: bool = False,
+    mark: bool = False,
+    unattended: Unattended = "allow",
 ) -> AsyncGenerator[Gateway, None]:
     """A gateway in front of a supervisor, for as long as the block lasts.
 
@@ -478,6 +511,8 @@ async def open_gateway(
             call under way for so long, and over stdio an older server can ask no other client meanwhile.
         search: List two tools in place of all: `find_tools`, which finds tools by words, and `call_tool`, which calls
             what was found.
+        mark: Put what servers answer between marks, as a `Toolset` does, for clients whose hosts have none of their
+            own. By default it is passed on as it came.
         unattended: What becomes of a call that the supervisor's `approval_rules` want asked about, where there is no
             `approve`, and its client takes no forms: by default it is allowed, since a client's host has approval of
             its own.
@@ -487,10 +522,11 @@ async def open_gateway(
         ConfigError: `search`, and the SQLite of this Python has no FTS5.
     """
     check_argument("hold", hold, seconds_or_none)
+    check_argument("mark", mark, true_or_false)
     check_argument("unattended", unattended, one_of(Unattended))
     supervisor.as_toolset(search=search)  # refuses what cannot work
     async with open_bare_nursery() as nursery:
-        gateway = Gateway(supervisor, nursery, hold, search=search, unattended=unattended)
+        gateway = Gateway(supervisor, nursery, hold, search=search, mark=mark, unattended=unattended)
         try:
             await nursery.start(gateway.run)
             yield gateway

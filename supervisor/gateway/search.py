@@ -5,7 +5,7 @@ it names: what holds for that holds for this.
 """
 
 from collections import OrderedDict
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from attrs import evolve
@@ -117,17 +117,12 @@ class Search(View):
         hints = {"readOnlyHint": True}
         return [
             {"name": CALL_TOOL, "description": CALLS, "inputSchema": CALL_SCHEMA},
-            {"name": FIND_TOOLS, "description": finds(self.servers), "inputSchema": FIND_SCHEMA, "annotations": hints},
-        ]
-
-    @property
-    def servers(self) -> Collection[str]:
-        """Those whose tools are found."""
-        statuses = self.supervisor.status()
-        return [
-            status.name
-            for status in statuses
-            if self.server in (None, status.name) and self.access.has_server(status.name)
+            {
+                "name": FIND_TOOLS,
+                "description": finds(status.name for status in self.statuses),
+                "inputSchema": FIND_SCHEMA,
+                "annotations": hints,
+            },
         ]
 
     async def _found(self, arguments: object) -> str:
@@ -139,8 +134,8 @@ class Search(View):
         lines = [described(evolve(tool, name=tool.tool) if own else tool for tool in found[:limit]) or NOTHING]
         down = [
             f"{status.name} ({status.state.value})"
-            for status in self.supervisor.status()
-            if status.name in self.servers and status.state not in (ServerState.CONNECTED, ServerState.DISABLED)
+            for status in self.statuses
+            if status.state not in (ServerState.CONNECTED, ServerState.DISABLED)
         ]
         return "\n".join([*lines, *([f"not connected: {', '.join(down)}"] if down else [])])
 

@@ -1,0 +1,130 @@
+"""One server, as a command line gives it: its command, and what an entry of a file would say of it besides."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import PurePath
+from typing import Any, TypeVar
+
+from attrs import asdict, fields, frozen
+
+from mcp_nursery.actors.argument_checks import Check, check_setting, finite_seconds_or_none, one_of
+from mcp_nursery.actors.enums import Protocol
+from mcp_nursery.actors.errors import ConfigError
+from mcp_nursery.supervisor import RestartPolicy, ServerSpec, StdioTransport
+from mcp_nursery.supervisor.restart_policy import RestartMode
+from mcp_nursery.supervisor.spec import Liveness
+
+T = TypeVar("T")
+
+
+@frozen(kw_only=True)
+class CommandServer:
+    """What an entry says in the words of a command line. None: as the entry has it that does not say it."""
+
+    name: str | None = None
+    """Its name. None: that of the program."""
+    cwd: str | None = None
+    """Where it runs."""
+    env: Sequence[str] = ()
+    """Variables, as `NAME=VALUE`, over those of the host."""
+    restart: str | None = None
+    restart_delays: str | None = None
+    """Seconds, with commas."""
+    stable_after_seconds: float | None = None
+    connect_seconds: float | None = None
+    idle_seconds: float | None = None
+    liveness: str | None = None
+    """Seconds of silence before a probe, and perhaps, after a comma, those for its answer."""
+    protocol: str | None = None
+
+    @property
+    def given(self) -> str | None:
+        """An option that was given; None if none was."""
+        told = asdict(self)
+        return next((_option(each.name) for each in fields(CommandServer) if told[each.name] not in (None, ())), None)
+
+    def spec(self, command: Sequence[str], *, call_seconds: float | None) -> ServerSpec:
+        """The server. It has the environment that its host meant for it, and a failure is not for good: there is nobody
+        who could start it again.
+
+        Raises:
+            ConfigError: An option has a value that cannot work.
+        """
+        program, *args = command
+        for option, check in _CHECKS.items():
+            check_setting(_option(option), getattr(self, option), check)
+        for option in ("name", "cwd"):
+            if getattr(self, option) == "":
+                raise ConfigError("must not be empty", field=_option(option))
+        said: dict[str, Any] = {
+            "restart": self.restart,
+            "policy": self._policy(),
+            "connect_timeout": self.connect_seconds,
+            "stop_idle_after": self.idle_seconds,
+            "liveness": self._liveness(),
+            "protocol": self.protocol,
+        }
+        return ServerSpec(
+            self.name or PurePath(program).stem or "server",
+            StdioTransport(program, args, env=_variables(self.env), cwd=self.cwd, inherit_env=True),
+            revive="on_call",
+            call_timeout=call_seconds,
+            **{key: value for key, value in said.items() if value is not None},
+        )
+
+    def _policy(self) -> RestartPolicy | None:
+        ladder: dict[str, Any] = {}
+        if self.restart_delays is not None:
+            ladder["delays"] = _seconds("restart_delays", self.restart_delays)
+        if self.stable_after_seconds is not None:
+            ladder["stable_after"] = self.stable_after_seconds
+        return _made("restart_delays", lambda: RestartPolicy(**ladder)) if ladder else None
+
+    def _liveness(self) -> Liveness | None:
+        if self.liveness is None:
+            return None
+        times = _seconds("liveness", self.liveness)
+        if len(times) not in (1, 2):
+            raise ConfigError("must be SECONDS or SECONDS,SECONDS", field=_option("liveness"))
+        return _made("liveness", lambda: Liveness(*times))
+
+
+_CHECKS: Mapping[str, Check] = {
+    "restart": one_of(RestartMode, optional=True),
+    "protocol": one_of(Protocol, optional=True),
+    "stable_after_seconds": finite_seconds_or_none,
+    "connect_seconds": finite_seconds_or_none,
+    "idle_seconds": finite_seconds_or_none,
+}
+
+
+def _option(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _made(option: str, make: Callable[[], T]) -> T:
+    try:
+        return make()
+    except ValueError as error:
+        problem = str(error)
+    raise ConfigError(problem, field=_option(option))
+
+
+def _seconds(option: str, text: str) -> list[float]:
+    """Seconds with commas between them; nothing is none of them."""
+    try:
+        return [float(part) for part in text.split(",")] if text.strip() else []
+    except ValueError:
+        raise ConfigError(
+            f"must be seconds with commas, such as 2,5,15, not {text!r:.80}", field=_option(option)
+        ) from None
+
+
+def _variables(given: Iterable[str]) -> dict[str, str]:
+    """By name. No error shows a value."""
+    variables: dict[str, str] = {}
+    for each in given:
+        name, equals, value = each.partition("=")
+        if not (equals and name):
+            raise ConfigError("must be NAME=VALUE", field="--env")
+        variables[name] = value
+    return variables

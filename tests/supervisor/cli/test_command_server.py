@@ -1,0 +1,88 @@
+"""What a command line says of the one server that it gives."""
+
+import pytest
+
+from mcp_nursery.supervisor import ConfigError, RestartPolicy
+from mcp_nursery.supervisor.cli.command_server import CommandServer
+from mcp_nursery.supervisor.spec import Liveness
+
+
+def spec(*, call_seconds=None, **given):
+    return CommandServer(**given).spec(["/bin/some-server.sh", "-v"], call_seconds=call_seconds)
+
+
+def test_what_is_not_said_is_as_an_entry_has_it():
+    made = spec()
+    assert (made.name, made.transport.command, made.transport.args) == ("some-server", "/bin/some-server.sh", ("-v",))
+    assert (made.policy, made.liveness, made.restart, made.protocol) == (None, None, "permanent", "auto")
+    assert (made.revive, made.call_timeout, made.connect_timeout) == ("on_call", None, None)
+    assert made.transport.inherit_env
+
+
+def test_what_is_said():
+    made = spec(
+        name="mine",
+        cwd="/srv",
+        env=["A=1", "B=x=y", "C="],
+        restart="transient",
+        restart_delays="0.5, 1,2",
+        stable_after_seconds=60.0,
+        connect_seconds=5.0,
+        call_seconds=7.0,
+        idle_seconds=90.0,
+        liveness="20,3",
+        protocol="handshake",
+    )
+    assert (made.name, made.transport.cwd) == ("mine", "/srv")
+    assert made.transport.env == {"A": "1", "B": "x=y", "C": ""}
+    assert made.policy == RestartPolicy(delays=(0.5, 1, 2), stable_after=60)
+    assert made.liveness == Liveness(interval=20, timeout=3)
+    assert (made.restart, made.protocol) == ("transient", "handshake")
+    assert (made.connect_timeout, made.call_timeout, made.idle_limit) == (5, 7, 90)
+
+
+def test_no_restarts():
+    assert spec(restart_delays="").policy == RestartPolicy(delays=())
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"restart_delays": "2,x"}, "'--restart-delays': must be seconds with commas, such as 2,5,15, not '2,x'"),
+        ({"restart_delays": "-1"}, "'--restart-delays': restart delays are finite seconds >= 0"),
+        ({"restart_delays": "nan"}, "'--restart-delays': restart delays are finite seconds >= 0"),
+        ({"stable_after_seconds": -1.0}, "'--stable-after-seconds': must be"),
+        ({"restart": "maybe"}, "'--restart': must be 'permanent', 'transient', 'temporary'"),
+        ({"connect_seconds": float("inf")}, "'--connect-seconds': must be"),
+        ({"idle_seconds": -1.0}, "'--idle-seconds': must be"),
+        ({"liveness": "0"}, "'--liveness': must be finite seconds > 0"),
+        ({"liveness": ""}, "'--liveness': must be SECONDS or SECONDS,SECONDS"),
+        ({"protocol": "3"}, "'--protocol': must be 'auto', 'handshake'"),
+        ({"name": ""}, "'--name': must not be empty"),
+        ({"cwd": ""}, "'--cwd': must not be empty"),
+        ({"env": ["A=1", "s3cret-value"]}, "'--env': must be NAME=VALUE"),
+        ({"env": ["=s3cret-value"]}, "'--env': must be NAME=VALUE"),
+    ],
+)
+def test_what_cannot_work_is_one_line_that_names_the_option(given, problem):
+    with pytest.raises(ConfigError) as refused:
+        spec(**given)
+    assert problem in str(refused.value)
+    assert "s3cret-value" not in str(refused.value)
+    assert len(str(refused.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (["--name", "x"], "field '--name': is for a server that is given as -- COMMAND"),
+        (["--env", "A=1"], "field '--env': is for a server that is given as -- COMMAND"),
+        (["--idle-seconds", "x", "--", "true"], "Invalid value for '--idle-seconds'"),
+        (["--unattended", "ask", "--", "true"], "field 'unattended': must be 'allow' or 'deny', not 'ask'"),
+    ],
+)
+def test_the_command_says_it_in_one_line(cli, options, problem):
+    done = cli("serve", *options)
+    assert done.code == 2
+    assert problem in done.err
+    assert len(done.err.splitlines()) == 1
