@@ -240,6 +240,22 @@ def serve(
     tokens: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The tokens that let clients in: see `token add`.")
     ] = None,
+    oauth_issuer: Annotated[
+        str | None, typer.Option(metavar="URL", help="Let in clients with an access token (JWT) of this issuer.")
+    ] = None,
+    oauth_jwks: Annotated[
+        str | None, typer.Option(metavar="URL", help="Where its keys are. Without it: where its metadata says.")
+    ] = None,
+    audience: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TEXT", help="For whom tokens are, besides for the address that is asked. May repeat."),
+    ] = None,
+    scope: Annotated[
+        list[str] | None, typer.Option(metavar="SCOPE", help="A scope that a token needs. May repeat.")
+    ] = None,
+    public_url: Annotated[
+        str | None, typer.Option(metavar="URL", help="What clients call this gateway, https://HOST, without /mcp.")
+    ] = None,
     tls_cert: Annotated[Path | None, typer.Option(metavar="FILE", help="A certificate, as PEM.")] = None,
     tls_key: Annotated[
         Path | None,
@@ -294,6 +310,11 @@ def serve(
         over_http = serving_over_http(
             http,
             tokens=tokens,
+            oauth_issuer=oauth_issuer,
+            oauth_jwks=oauth_jwks,
+            audiences=audience,
+            scopes=scope,
+            public_url=public_url,
             tls_cert=tls_cert,
             tls_key=tls_key,
             behind_proxy=behind_proxy,

@@ -4,17 +4,26 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 from attrs import fields, frozen
 
 from mcp_nursery.actors.errors import ConfigError
-from mcp_nursery.supervisor.gateway import Gateway, HttpLimits, Principal, open_http
-from mcp_nursery.supervisor.gateway.http import LOOPBACK, HttpApplication, user_of
-from mcp_nursery.supervisor.gateway.token_file import TokenFile
+from mcp_nursery.supervisor.gateway import (
+    Gateway,
+    HttpApplication,
+    HttpLimits,
+    OAuthResource,
+    Principal,
+    open_http,
+)
+from mcp_nursery.supervisor.gateway.access import bearer_of
+from mcp_nursery.supervisor.gateway.http import LOOPBACK
+from mcp_nursery.supervisor.gateway.token_file import PREFIX, TokenFile
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.metrics import MeterProvider
@@ -38,6 +47,16 @@ class HttpServing:
     """Where to listen, as `HOST:PORT`."""
     tokens: Path | None = None
     """The file of tokens that let clients in."""
+    oauth_issuer: str | None = None
+    """Whose access tokens let clients in."""
+    oauth_jwks: str | None = None
+    """Where its keys are, if its metadata does not say."""
+    audiences: Sequence[str] = ()
+    """For whom access tokens are, besides for the address that is asked."""
+    scopes: Sequence[str] = ()
+    """What access tokens need."""
+    public_url: str | None = None
+    """What clients call it, without `/mcp`."""
     tls_cert: Path | None = None
     tls_key: Path | None = None
     behind_proxy: bool = False
@@ -78,6 +97,7 @@ class HttpFront:
         host, port = _address(serving.address)
         self._limits = _limits(serving.limits)
         self._tokens = None if serving.tokens is None else TokenFile(serving.tokens)
+        self._oauth = _oauth(serving)
         self._tls = _tls(serving)
         self._hosts = _hosts(host, serving.hosts)
         self._origins = serving.origins
@@ -88,8 +108,9 @@ class HttpFront:
         self._prometheus: Prometheus | None = _needed("prometheus").Prometheus() if serving.metrics else None
 
     def _check_network(self, host: str, serving: HttpServing) -> None:
-        if self._tokens is None:
-            raise ConfigError(f"{host} can be reached from the network: --tokens FILE is needed", field="--http")
+        if self._tokens is None and self._oauth is None:
+            problem = f"{host} can be reached from the network: --tokens FILE or --oauth-issuer URL is needed"
+            raise ConfigError(problem, field="--http")
         if self._tls is None and not serving.behind_proxy:
             problem = "tokens would cross the network in clear: --tls-cert FILE, or --behind-proxy if that ends TLS"
             raise ConfigError(problem, field="--http")
@@ -111,20 +132,30 @@ class HttpFront:
             self._application.end_clients(lambda client: not self._knows(client))
 
     def _knows(self, client: Principal | None) -> bool:
-        return client is None or self._tokens is None or self._tokens.holds(client)
+        if client is None or self._tokens is None or self._tokens.holds(client):
+            return True
+        return self._oauth is not None and client.key == self._oauth.issuer
+
+    async def _authenticate(self, scope: MutableMapping[str, Any]) -> Principal | None:
+        """By the file of tokens, or an issuer of them; without either, nobody is asked."""
+        if self._oauth is None:
+            return None if self._tokens is None else await self._tokens.authenticate(scope)
+        if self._tokens is not None and (bearer_of(scope) or "").startswith(PREFIX):
+            return await self._tokens.authenticate(scope)
+        return await self._oauth.authenticate(scope)
 
     async def serve(
         self, gateway: Gateway, server: str | None, drain: float, stop: Callable[[], Awaitable[object]]
     ) -> None:
         """Serve clients until `stop` returns."""
-        authenticate = user_of if self._tokens is None else self._tokens.authenticate
         limits = self._limits
         async with open_http(
             gateway,
             server=server,
             hosts=self._hosts,
             origins=self._origins,
-            authenticate=authenticate,
+            authenticate=self._authenticate,
+            oauth=self._oauth,
             limits=limits,
             meter_provider=self.meter_provider,
             metrics=None if self._prometheus is None else self._prometheus.text,
@@ -176,6 +207,31 @@ def _hosts(host: str, named: Iterable[str]) -> Sequence[str] | None:
         return None
     own = f"[{host}]" if ":" in host else host
     return [*LOOPBACK, *([] if host in _WILDCARDS else [own]), *named]
+
+
+def _oauth(serving: HttpServing) -> OAuthResource | None:
+    if serving.oauth_issuer is None:
+        for option, given in (("--audience", serving.audiences), ("--scope", serving.scopes)):
+            if given:
+                raise ConfigError("needs --oauth-issuer", field=option)
+        return None
+    url = serving.public_url or next((_origin(each) for each in serving.audiences if "://" in each), None)
+    if url is None:
+        problem = "is needed where no --audience is a URL: what clients call this gateway"
+        raise ConfigError(problem, field="--public-url")
+    _needed("issuer")
+    try:
+        return OAuthResource(
+            serving.oauth_issuer, url, audiences=serving.audiences, scopes=serving.scopes, jwks=serving.oauth_jwks
+        )
+    except ConfigError as error:
+        options = {"issuer": "--oauth-issuer", "jwks": "--oauth-jwks"}
+        raise ConfigError(error.problem, field=options.get(str(error.field), "--public-url")) from None
+
+
+def _origin(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}"
 
 
 def _tls(serving: HttpServing) -> "Tls | None":

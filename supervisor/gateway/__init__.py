@@ -5,6 +5,7 @@ from .approval import Unattended
 from .gateway import Gateway, gateway_callbacks, open_gateway
 from .http import HttpApplication, open_http
 from .http_limits import HttpLimits
+from .oauth import OAuthResource
 from .stdio import serve_stdio
 
 __all__ = [
@@ -12,6 +13,7 @@ __all__ = [
     "Gateway",
     "HttpApplication",
     "HttpLimits",
+    "OAuthResource",
     "Principal",
     "Refused",
     "Unattended",

@@ -96,6 +96,12 @@ Authenticate = Callable[[MutableMapping[str, Any]], Awaitable[Principal | None]]
 """`async (scope) -> Principal`, by the ASGI scope of a request; None: nobody in particular. It raises `Refused`."""
 
 
+def path_of(scope: Mapping[str, Any]) -> str:
+    """The path of a request under the one that the application is mounted at."""
+    path, root = str(scope["path"]), str(scope.get("root_path", "")).rstrip("/")
+    return path[len(root) :] if path == root or path.startswith(root + "/") else path
+
+
 def bearer_of(scope: Mapping[str, Any]) -> str | None:
     """The bearer token of a request; None if it has none, or several."""
     given = [value for name, value in scope["headers"] if name.lower() == b"authorization"]

@@ -5,17 +5,19 @@ from contextlib import asynccontextmanager
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
+import orjson
 import trio
 
 from mcp_nursery.actors.errors import UnknownServer
 from mcp_nursery.actors.nurseries import open_bare_nursery
 
-from .access import EVERYTHING, Authenticate, Principal, Refused
+from .access import EVERYTHING, Authenticate, Principal, Refused, path_of
 from .figures import Figures
 from .gateway import Gateway
 from .http_limits import Admission, HttpLimits
 from .http_messages import Admitted, HttpMessages, HttpRequest, Receive
 from .http_sessions import HttpSessions
+from .oauth import WELL_KNOWN, OAuthResource
 from .responses import Response
 
 if TYPE_CHECKING:
@@ -48,6 +50,7 @@ class HttpApplication:
         server: str | None,
         names: tuple[Collection[str] | None, Collection[str]],
         authenticate: Authenticate,
+        oauth: OAuthResource | None,
         limits: HttpLimits,
         meter_provider: "MeterProvider | None",
         metrics: Metrics | None,
@@ -56,6 +59,7 @@ class HttpApplication:
         self._server = server
         self._hosts, self._origins = names
         self._authenticate = authenticate
+        self._oauth = oauth
         self._metrics = metrics
         self._figures = Figures(meter_provider)
         self._sessions = HttpSessions(gateway, nursery, limits, self._figures)
@@ -77,7 +81,7 @@ class HttpApplication:
             await _live(receive, send)
         elif scope["type"] == "http":
             lines = [(name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in scope["headers"]]
-            http = HttpRequest(scope["method"], _path_of(scope), dict(lines), lines, receive, Response(send))
+            http = HttpRequest(scope["method"], path_of(scope), dict(lines), lines, receive, Response(send))
             try:
                 await self._route(http, scope)
             except Refused as refused:
@@ -90,6 +94,11 @@ class HttpApplication:
         if first in ("healthz", "readyz") and not rest:
             ready = first == "healthz" or (not self._gateway.draining and self._gateway.is_settled)
             await http.response.end(HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE, "ok" if ready else "no")
+            return
+        if first == ".well-known" and self._oauth is not None and http.path.startswith(f"/{WELL_KNOWN}"):
+            self._check_names(http)
+            path = http.path.removeprefix(f"/{WELL_KNOWN}").rstrip("/") or "/mcp"
+            await http.response.document(orjson.dumps(self._oauth.metadata(path)), b"application/json")
             return
         if first == "metrics" and not rest and self._metrics is not None:
             self._check_names(http)
@@ -144,7 +153,8 @@ async def open_http(
     server: str | None = None,
     hosts: Collection[str] | None = LOOPBACK,
     origins: Collection[str] = (),
-    authenticate: Authenticate = user_of,
+    authenticate: Authenticate | None = None,
+    oauth: OAuthResource | None = None,
     limits: HttpLimits | None = None,
     meter_provider: "MeterProvider | None" = None,
     metrics: Metrics | None = None,
@@ -161,8 +171,9 @@ async def open_http(
             browser of somebody who can. None: any host, which is safe where nobody is let in whom his browser alone
             authenticates; of origins then only those of this machine.
         origins: Other origins, such as `https://app.example.com`, whose pages may use it.
-        authenticate: Says whose a request is. The default believes a middleware of yours, and lets in whom there is no
-            word of.
+        authenticate: Says whose a request is. The default asks `oauth`, or without that believes a middleware of yours
+            (`scope["user"].username`), and lets in whom there is no word of.
+        oauth: Whose access tokens let clients in; tells them where to get one.
         limits: Default `HttpLimits()`.
         meter_provider: OpenTelemetry's, for figures of clients.
         metrics: `async () -> bytes`, all figures in the text format of Prometheus, for `/metrics`. Who may use only a
@@ -180,7 +191,8 @@ async def open_http(
                 nursery,
                 server=server,
                 names=names,
-                authenticate=authenticate,
+                authenticate=authenticate or (user_of if oauth is None else oauth.authenticate),
+                oauth=oauth,
                 limits=limits or HttpLimits(),
                 meter_provider=meter_provider,
                 metrics=metrics,
@@ -195,12 +207,6 @@ async def _live(receive: Receive, send: Send) -> None:
         await send({"type": f"{message['type']}.complete"})
         if message["type"] == "lifespan.shutdown":
             return
-
-
-def _path_of(scope: Scope) -> str:
-    """The path under the one that the application is mounted at."""
-    path, root = str(scope["path"]), str(scope.get("root_path", "")).rstrip("/")
-    return path[len(root) :] if path == root or path.startswith(root + "/") else path
 
 
 def _host_of(authority: str) -> str:

@@ -114,7 +114,7 @@ async def test_sigterm_lets_a_call_end_and_is_no_failure(tmp_path):
     ("address", "problem"),
     [
         ("8000", "must be HOST:PORT"),
-        ("0.0.0.0:0", "--tokens FILE is needed"),
+        ("0.0.0.0:0", "--tokens FILE or --oauth-issuer URL is needed"),
         ("127.0.0.1:x", "must be HOST:PORT"),
     ],
 )

@@ -80,7 +80,7 @@ def test_the_network_is_served_only_with_authentication_and_without_clear_tokens
     tokens = tmp_path / "tokens.toml"
     add_token(tokens, "ann")
     command = ["--", "true"]
-    assert "--tokens FILE is needed" in refused("--http", "0.0.0.0:0", *command)
+    assert "--tokens FILE or --oauth-issuer URL is needed" in refused("--http", "0.0.0.0:0", *command)
     assert "in clear" in refused("--http", "0.0.0.0:0", "--tokens", str(tokens), *command)
     assert "needs --http" in refused("--tokens", str(tokens), *command)
 

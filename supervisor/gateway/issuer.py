@@ -1,0 +1,218 @@
+"""Who issues access tokens: its keys, fetched and kept within bounds, and what a token of it says.
+
+Needs what the extra `gateway` installs.
+"""
+
+import logging
+import math
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+from typing import Any, Final, cast
+from urllib.parse import urlsplit
+
+import httpx2
+import jwt
+import orjson
+import trio
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+
+from .access import Refused
+
+logger: Final = logging.getLogger(__name__)
+
+ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
+"""Asymmetric ones: with a shared key, who can check a token can make one."""
+LONGEST: Final = 8192
+"""Characters of a token."""
+LEEWAY: Final = 30.0
+"""Seconds by which its clock and ours may differ."""
+FRESH: Final = 600.0
+"""Seconds for which keys are used before they are fetched again."""
+STALE: Final = 3600.0
+"""Seconds for which they are used while that fails."""
+AGAIN: Final = 30.0
+"""Seconds between two fetches, whatever keys tokens name."""
+PATIENCE: Final = 10.0
+"""Seconds for a fetch."""
+DOCUMENT: Final = 256 << 10
+"""Bytes of a document of an issuer."""
+KEYS: Final = 100
+"""Keys of an issuer."""
+WEAKEST: Final = 2048
+"""Bits of an RSA key."""
+
+_TYPES: Final = frozenset(["jwt", "at+jwt", "application/at+jwt"])
+_REQUIRED: Final = ("exp", "iss", "sub", "aud")
+
+
+class InvalidToken(ValueError):
+    """A token that lets nobody in. The text is one that its client may read."""
+
+
+class _Unusable(ValueError):
+    """What an issuer says cannot be used."""
+
+
+def is_safe(url: str) -> bool:
+    """Whether nobody on the way can change what comes from there."""
+    parts = urlsplit(url)
+    return parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in ("127.0.0.1", "::1", "localhost"))
+
+
+class Issuer:
+    """An issuer of access tokens.
+
+    Args:
+        url: What it calls itself.
+        jwks: Where its keys are; None: where its metadata says.
+    """
+
+    def __init__(self, url: str, jwks: str | None) -> None:
+        self._url = url
+        self._jwks = jwks
+        self._keys: Mapping[str, Mapping[str, Any]] = {}
+        self._made: dict[tuple[str, str], jwt.PyJWK] = {}
+        self._fetched = self._tried = -math.inf
+        self._fetching = trio.Lock()
+
+    async def claims(self, token: str, audiences: Collection[str]) -> Mapping[str, Any]:
+        """What a token says, if this issuer has made it for one of these audiences, and it holds now.
+
+        Raises:
+            InvalidToken: It has not, or it does not.
+            Refused: Its keys cannot be had.
+        """
+        if len(token) > LONGEST:
+            raise InvalidToken("the token is too long")
+        try:
+            header = jwt.get_unverified_header(token)
+        except (jwt.PyJWTError, ValueError, RecursionError):
+            raise InvalidToken("this is no JWT") from None
+        algorithm = header.get("alg")
+        if algorithm not in ALGORITHMS or "crit" in header or str(header.get("typ", "JWT")).lower() not in _TYPES:
+            raise InvalidToken("tokens of this kind are not taken")
+        key = await self._key(header.get("kid"), algorithm)
+        try:
+            return jwt.decode(
+                token,
+                key,
+                algorithms=[algorithm],
+                audience=list(audiences),
+                issuer=self._url,
+                leeway=LEEWAY,
+                options={"require": list(_REQUIRED)},
+            )
+        except jwt.ExpiredSignatureError:
+            raise InvalidToken("the token has expired") from None
+        except (jwt.PyJWTError, ValueError, ArithmeticError, RecursionError, TypeError):
+            raise InvalidToken("the token is not valid here") from None
+
+    async def _key(self, key_id: str | None, algorithm: str) -> jwt.PyJWK:
+        await self._refresh(key_id)
+        if not self._keys or trio.current_time() - self._fetched > STALE:
+            problem = "the issuer of tokens cannot be reached"
+            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, problem, {"retry-after": f"{AGAIN:g}"})
+        name = next(iter(self._keys)) if key_id is None and len(self._keys) == 1 else key_id or ""
+        made = self._made.get((name, algorithm))
+        if made is None:
+            found = self._keys.get(name)
+            if found is None or found.get("alg", algorithm) != algorithm:
+                raise InvalidToken("the token is not valid here")
+            made = self._made[name, algorithm] = _made(found, algorithm)
+        return made
+
+    async def _refresh(self, key_id: str | None) -> None:
+        """Fetch the keys, if they are old or have not this one, and the last time is long enough ago."""
+        if self._is_known(key_id):
+            return
+        async with self._fetching:
+            if self._is_known(key_id) or trio.current_time() - self._tried < AGAIN:
+                return
+            try:
+                with trio.fail_after(PATIENCE):
+                    self._keys, self._made = await self._fetch(), {}
+                self._fetched = trio.current_time()
+            except (httpx2.HTTPError, httpx2.InvalidURL, ValueError, trio.TooSlowError) as error:
+                logger.warning("the keys of %s cannot be had: %s", self._url, str(error) or type(error).__name__)
+            self._tried = trio.current_time()
+
+    def _is_known(self, key_id: str | None) -> bool:
+        is_fresh = trio.current_time() - self._fetched <= FRESH
+        return is_fresh and (key_id in self._keys or (key_id is None and bool(self._keys)))
+
+    async def _fetch(self) -> Mapping[str, Mapping[str, Any]]:
+        async with httpx2.AsyncClient(timeout=PATIENCE, headers={"accept-encoding": "identity"}) as http:
+            document = await _document(http, self._jwks or await self._place(http))
+        listed: object = document.get("keys")
+        if not isinstance(listed, list):
+            raise _Unusable("no list of keys")
+        found: dict[str, Mapping[str, Any]] = {}
+        for each in cast("list[object]", listed)[:KEYS]:
+            if isinstance(each, dict) and _checks_signatures(key := cast("dict[str, Any]", each)):
+                found.setdefault(str(key.get("kid", "")), key)
+        return found
+
+    async def _place(self, http: httpx2.AsyncClient) -> str:
+        """Where its metadata says that its keys are."""
+        for place in _metadata_of(self._url):
+            try:
+                said = await _document(http, place)
+            except ValueError:
+                continue
+            keys = said.get("jwks_uri")
+            if said.get("issuer") == self._url and isinstance(keys, str) and is_safe(keys):
+                return keys
+        raise _Unusable("no metadata that is its own, with a jwks_uri")
+
+
+def _metadata_of(issuer: str) -> Sequence[str]:
+    """RFC 8414, and OpenID Connect in both places that are in use."""
+    parts = urlsplit(issuer)
+    origin, path = f"{parts.scheme}://{parts.netloc}", parts.path.rstrip("/")
+    return [
+        f"{origin}/.well-known/oauth-authorization-server{path}",
+        f"{origin}/.well-known/openid-configuration{path}",
+        f"{origin}{path}/.well-known/openid-configuration",
+    ]
+
+
+async def _document(http: httpx2.AsyncClient, url: str) -> Mapping[str, Any]:
+    async with _answer(http, url) as response:
+        body = b""
+        async for part in response.aiter_raw():
+            body += part
+            if len(body) > DOCUMENT:
+                raise _Unusable(f"more than {DOCUMENT} bytes")
+    document = orjson.loads(body)
+    if not isinstance(document, dict):
+        raise _Unusable("no JSON object")
+    return cast("dict[str, Any]", document)
+
+
+@asynccontextmanager
+async def _answer(http: httpx2.AsyncClient, url: str) -> AsyncGenerator[httpx2.Response, None]:
+    async with http.stream("GET", url, follow_redirects=False) as response:
+        if response.status_code != HTTPStatus.OK:
+            raise _Unusable(f"HTTP {response.status_code}")
+        yield response
+
+
+def _checks_signatures(key: Mapping[str, Any]) -> bool:
+    operations: object = key.get("key_ops", ["verify"])
+    return (
+        key.get("kty") in ("RSA", "EC", "OKP")
+        and key.get("use", "sig") == "sig"
+        and isinstance(operations, list)
+        and "verify" in operations
+    )
+
+
+def _made(key: Mapping[str, Any], algorithm: str) -> jwt.PyJWK:
+    try:
+        made = jwt.PyJWK(dict(key), algorithm)
+    except (jwt.PyJWTError, ValueError, TypeError):
+        raise InvalidToken("the token is not valid here") from None
+    if isinstance(made.key, RSAPublicKey) and made.key.key_size < WEAKEST:
+        raise InvalidToken("the token is not valid here")
+    return made

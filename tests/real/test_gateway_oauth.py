@@ -1,0 +1,195 @@
+"""The gateway as a resource server of OAuth: a real issuer, real keys, real sockets."""
+
+import hashlib
+import hmac
+import sys
+import time
+from base64 import urlsafe_b64encode
+
+import httpx2
+import pytest
+import trio
+
+from mcp_nursery.actors.errors import ConfigError
+from mcp_nursery.supervisor.cli.serve_http import HttpFront, HttpServing
+from mcp_nursery.supervisor.gateway import OAuthResource, Principal, Refused, issuer
+from mcp_nursery.supervisor.gateway.token_file import add_token
+
+from .gateways import served_over_http
+from .harness import LAB
+from .test_gateway_access import BOTH, INITIALIZE, client_with
+from .token_issuer import TokenIssuer, part, pem_of
+
+pytestmark = pytest.mark.slow
+
+LAB_COMMAND = ["--", sys.executable, "-I", "-S", str(LAB)]
+URL = "https://tools.example.com"
+MCP = f"{URL}/mcp"
+
+
+@pytest.fixture
+def issuing():
+    with TokenIssuer() as found:
+        yield found
+
+
+def scope_of(token, path="/mcp"):
+    return {"path": path, "headers": [(b"authorization", b"Bearer " + token.encode())]}
+
+
+async def refusal(resource, token, path="/mcp"):
+    with pytest.raises(Refused) as caught:
+        await resource.authenticate(scope_of(token, path))
+    return caught.value
+
+
+async def test_a_client_finds_the_issuer_and_comes_in_with_its_token(issuing, tmp_path):
+    tokens = tmp_path / "tokens.toml"
+    own = add_token(tokens, "program")
+    options = ["--oauth-issuer", issuing.url, "--public-url", URL, "--scope", "mcp", "--tokens", str(tokens)]
+    with trio.fail_after(60):
+        async with served_over_http(*options, *LAB_COMMAND) as (_, url), httpx2.AsyncClient() as http:
+            refused = await http.post(url, headers=BOTH, json=INITIALIZE)
+            place = f"{URL}/.well-known/oauth-protected-resource/mcp"
+            assert refused.status_code == 401
+            assert refused.headers["www-authenticate"] == f'Bearer scope="mcp", resource_metadata="{place}"'
+            told = await http.get(place.replace(URL, url.removesuffix("/mcp")))
+            assert told.json() == {
+                "resource": MCP,
+                "authorization_servers": [issuing.url],
+                "bearer_methods_supported": ["header"],
+                "scopes_supported": ["mcp"],
+            }
+            root = await http.get(url.replace("/mcp", "/.well-known/oauth-protected-resource"))
+            assert root.json() == told.json()
+            for token in (issuing.token(MCP), own):
+                async with client_with(url, token) as client:
+                    assert (await client.call_tool("echo", {"text": "x"})).content[0].text == "x"
+            less = {"authorization": f"Bearer {issuing.token(MCP, scope='other')}"}
+            lacking = await http.post(url, headers=BOTH | less, json=INITIALIZE)
+            assert lacking.status_code == 403
+            assert 'error="insufficient_scope", scope="mcp"' in lacking.headers["www-authenticate"]
+
+
+@pytest.mark.parametrize(("kid", "algorithm"), [("rsa", "RS256"), ("rsa", "PS512"), ("ec", "ES256"), ("ed", "EdDSA")])
+async def test_who_it_is(issuing, kid, algorithm):
+    resource = OAuthResource(issuing.url, URL)
+    ends = time.time() + 100
+    token = issuing.token([MCP, "other"], kid=kid, algorithm=algorithm, exp=ends)
+    principal = await resource.authenticate(scope_of(token))
+    assert principal == Principal("ann", key=issuing.url)
+    assert principal.expires == ends + issuer.LEEWAY
+    assert token not in repr(principal)
+
+
+async def test_a_token_for_one_server_is_for_no_other(issuing):
+    resource = OAuthResource(issuing.url, URL, audiences=["team"])
+    assert await resource.authenticate(scope_of(issuing.token(f"{MCP}/one"), "/mcp/one"))
+    assert await resource.authenticate(scope_of(issuing.token("team"), "/mcp/one"))
+    assert (await refusal(resource, issuing.token(f"{MCP}/one"), "/mcp")).status == 401
+    assert (await refusal(resource, issuing.token(f"{MCP}/one"), "/mcp/two")).status == 401
+
+
+def signed_with_the_public_key(issuing):
+    """As if the public key were a shared one. The library refuses to make it."""
+    head = f"{part({'alg': 'HS256', 'typ': 'JWT', 'kid': 'rsa'})}.{claims(issuing)}"
+    digest = hmac.digest(pem_of(issuing.keys["rsa"]), head.encode(), hashlib.sha256)
+    return f"{head}.{urlsafe_b64encode(digest).rstrip(b'=').decode()}"
+
+
+def claims(issuing):
+    return part({"iss": issuing.url, "sub": "ann", "aud": MCP, "exp": time.time() + 300, "scope": "mcp"})
+
+
+HOSTILE = {
+    "none": lambda it: f"{part({'alg': 'none', 'typ': 'JWT'})}.{claims(it)}.",
+    "None": lambda it: f"{part({'alg': 'None', 'typ': 'JWT', 'kid': 'rsa'})}.{claims(it)}.",
+    "HS256 with the public key": signed_with_the_public_key,
+    "HS256 with the shared key": lambda it: it.token(MCP, kid="shared", algorithm="HS256", key=b"x" * 32),
+    "another's key": lambda it: it.token(MCP, key=TokenIssuer().keys["rsa"]),
+    "a weak key": lambda it: it.token(MCP, kid="weak", key=it.weak),
+    "a key of another kind": lambda it: it.token(MCP, kid="ec", key=it.keys["rsa"]),
+    "a key that nobody knows": lambda it: it.token(MCP, kid="new", key=it.keys["rsa"]),
+    "for others": lambda it: it.token("https://elsewhere.example/mcp"),
+    "for nobody": lambda it: it.token(MCP, without=["aud"]),
+    "of others": lambda it: it.token(MCP, iss="https://elsewhere.example"),
+    "nearly of them": lambda it: it.token(MCP, iss=it.url + "/"),
+    "over": lambda it: it.token(MCP, exp=time.time() - 60),
+    "for good": lambda it: it.token(MCP, without=["exp"]),
+    "not yet": lambda it: it.token(MCP, nbf=time.time() + 60),
+    "of no user": lambda it: it.token(MCP, without=["sub"]),
+    "critical": lambda it: it.token(MCP, headers={"crit": ["x"], "x": 1}),
+    "of another type": lambda it: it.token(MCP, headers={"typ": "logout+jwt"}),
+    "huge": lambda it: it.token(MCP, junk="x" * issuer.LONGEST),
+    "deep": lambda it: urlsafe_b64encode(b"[" * 5000).decode() + ".e30.x",
+    "no JWT": lambda it: "x.y",
+    "a list": lambda it: f"{part([])}.{part([])}.x",
+}
+
+
+@pytest.mark.filterwarnings("ignore:The RSA key is 1024 bits")
+@pytest.mark.parametrize("kind", HOSTILE)
+async def test_a_hostile_token_lets_nobody_in(issuing, kind):
+    resource = OAuthResource(issuing.url, URL)
+    refused = await refusal(resource, HOSTILE[kind](issuing))
+    assert refused.status == 401
+    assert 'error="invalid_token"' in refused.headers["www-authenticate"]
+
+
+async def test_a_flood_of_unknown_keys_asks_the_issuer_once(issuing):
+    resource = OAuthResource(issuing.url, URL)
+    async with trio.open_nursery() as nursery:
+        for number in range(50):
+            nursery.start_soon(refusal, resource, issuing.token(MCP, kid=f"k{number}", key=issuing.keys["rsa"]))
+    assert issuing.asked_for_keys == 1
+    assert await resource.authenticate(scope_of(issuing.token(MCP)))
+
+
+async def test_a_new_key_is_found_and_an_old_one_goes(issuing, monkeypatch):
+    resource = OAuthResource(issuing.url, URL)
+    old = issuing.token(MCP)
+    assert await resource.authenticate(scope_of(old))
+    issuing.keys["new"] = issuing.keys.pop("rsa")
+    new = issuing.token(MCP, kid="new")
+    assert (await refusal(resource, new)).status == 401  # it was asked just now
+    monkeypatch.setattr(issuer, "AGAIN", 0.0)
+    assert await resource.authenticate(scope_of(new))
+    assert (await refusal(resource, old)).status == 401
+
+
+async def test_while_the_issuer_is_down_its_keys_hold_for_some_time(issuing, monkeypatch, caplog):
+    monkeypatch.setattr(issuer, "AGAIN", 0.0)
+    monkeypatch.setattr(issuer, "FRESH", 0.0)
+    resource, token = OAuthResource(issuing.url, URL), issuing.token(MCP)
+    issuing.down = True
+    refused = await refusal(resource, token)
+    assert (refused.status, refused.headers["retry-after"]) == (503, "0")
+    issuing.down = False
+    assert await resource.authenticate(scope_of(token))
+    issuing.down = True
+    assert await resource.authenticate(scope_of(token))
+    monkeypatch.setattr(issuer, "STALE", 0.0)
+    assert (await refusal(resource, token)).status == 503
+    assert "cannot be had" in caplog.text
+    assert token not in caplog.text
+
+
+@pytest.mark.parametrize("body", [b"x" * (issuer.DOCUMENT + 1), b"[]", b"{}", b"{", b'{"keys": [1, {"kty": "RSA"}]}'])
+async def test_what_an_issuer_should_not_say_harms_nobody(issuing, body):
+    issuing.body = body
+    assert (await refusal(OAuthResource(issuing.url, URL), issuing.token(MCP))).status in (401, 503)
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"oauth_issuer": "http://login.example.com", "public_url": URL}, "'--oauth-issuer': must be an https URL"),
+        ({"oauth_issuer": "https://login.example.com"}, "'--public-url': is needed"),
+        ({"oauth_issuer": "https://login.example.com", "public_url": MCP}, "'--public-url': must be https://HOST"),
+        ({"scopes": ["x"]}, "'--scope': needs --oauth-issuer"),
+    ],
+)
+def test_options_that_cannot_work_are_refused(given, problem):
+    with pytest.raises(ConfigError) as caught:
+        HttpFront(HttpServing("127.0.0.1:0", **given))
+    assert problem in str(caught.value)

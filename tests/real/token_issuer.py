@@ -1,0 +1,92 @@
+"""An issuer of access tokens: real keys, and a real server on loopback for its metadata and its public keys."""
+
+import base64
+import json
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import jwt
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+
+
+class TokenIssuer:
+    """Its server runs for as long as its block lasts."""
+
+    def __init__(self):
+        self.keys = {
+            "rsa": rsa.generate_private_key(65537, 2048),
+            "ec": ec.generate_private_key(ec.SECP256R1()),
+            "ed": ed25519.Ed25519PrivateKey.generate(),
+        }
+        self.weak = rsa.generate_private_key(65537, 1024)
+        self.fetched = []
+        """Paths that were asked for."""
+        self.down = False
+        self.body = None
+        """What is said in place of the keys."""
+
+    def __enter__(self):
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self.url = f"http://127.0.0.1:{self._server.server_port}/tenant"
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, *_):
+        self._server.shutdown()
+        self._server.server_close()
+
+    @property
+    def asked_for_keys(self):
+        return self.fetched.count("/keys")
+
+    def _handler(self):
+        issuer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self):
+                issuer.fetched.append(self.path)
+                body = issuer.said(self.path)
+                self.send_response(404 if body is None else 200)
+                self.send_header("content-length", str(len(body or b"")))
+                self.end_headers()
+                self.wfile.write(body or b"")
+
+            def log_message(self, *_):
+                pass
+
+        return Handler
+
+    def said(self, path):
+        if self.down:
+            return None
+        if path == "/tenant/.well-known/openid-configuration":
+            return json.dumps({"issuer": self.url, "jwks_uri": self.url.replace("/tenant", "/keys")}).encode()
+        if path == "/keys":
+            return self.body or json.dumps({"keys": self.public_keys()}).encode()
+        return None
+
+    def public_keys(self):
+        shared = {"kty": "oct", "kid": "shared", "k": base64.urlsafe_b64encode(b"x" * 32).decode(), "alg": "HS256"}
+        return [*(public_key(name, key) for name, key in {**self.keys, "weak": self.weak}.items()), shared]
+
+    def token(self, audience, *, kid="rsa", algorithm="RS256", key=None, headers=None, without=(), **claims):
+        said = {"iss": self.url, "sub": "ann", "aud": audience, "exp": time.time() + 300, "scope": "mcp other"} | claims
+        said = {name: value for name, value in said.items() if name not in without}
+        headers = {"kid": kid, "typ": "at+jwt"} | (headers or {})
+        return jwt.encode(said, key or self.keys[kid], algorithm, headers=headers)
+
+
+def public_key(name, key):
+    kinds = {rsa.RSAPrivateKey: "RSAAlgorithm", ec.EllipticCurvePrivateKey: "ECAlgorithm"}
+    kind = next((made for of, made in kinds.items() if isinstance(key, of)), "OKPAlgorithm")
+    return getattr(jwt.algorithms, kind).to_jwk(key.public_key(), as_dict=True) | {"kid": name, "use": "sig"}
+
+
+def pem_of(key):
+    return key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+
+
+def part(content):
+    return base64.urlsafe_b64encode(json.dumps(content).encode()).rstrip(b"=").decode()
