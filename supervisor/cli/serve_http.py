@@ -2,7 +2,6 @@
 
 import logging
 import os
-import socket
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
 from importlib import import_module
@@ -24,12 +23,12 @@ from mcp_nursery.supervisor.gateway import (
 from mcp_nursery.supervisor.gateway.access import bearer_of
 from mcp_nursery.supervisor.gateway.http import LOOPBACK
 from mcp_nursery.supervisor.gateway.token_file import PREFIX, TokenFile
+from mcp_nursery.supervisor.gateway.web_server import Tls, bound, serve_http
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.metrics import MeterProvider
 
     from mcp_nursery.supervisor.gateway.prometheus import Prometheus
-    from mcp_nursery.supervisor.gateway.web_server import Tls
 
 logger: Final = logging.getLogger(__name__)
 
@@ -93,7 +92,6 @@ class HttpFront:
     """
 
     def __init__(self, serving: HttpServing) -> None:
-        web_server = _needed("web_server")
         host, port = _address(serving.address)
         self._limits = _limits(serving.limits)
         self._tokens = None if serving.tokens is None else TokenFile(serving.tokens)
@@ -103,9 +101,11 @@ class HttpFront:
         self._origins = serving.origins
         if host not in _LOOPBACK_ADDRESSES:
             self._check_network(host, serving)
-        self._listening: socket.socket = web_server.bound(host, port)
+        self._prometheus: Prometheus | None = (
+            _needed("prometheus", "--metrics").Prometheus() if serving.metrics else None
+        )
+        self._listening = bound(host, port)
         self._application: HttpApplication | None = None
-        self._prometheus: Prometheus | None = _needed("prometheus").Prometheus() if serving.metrics else None
 
     def _check_network(self, host: str, serving: HttpServing) -> None:
         if self._tokens is None and self._oauth is None:
@@ -162,7 +162,7 @@ class HttpFront:
         ) as application:
             self._application = application
             self._announce()
-            await _needed("web_server").serve_http(
+            await serve_http(
                 gateway,
                 application,
                 self._listening,
@@ -179,7 +179,7 @@ class HttpFront:
         sys.stderr.flush()
 
 
-def _needed(name: str) -> Any:
+def _needed(name: str, option: str) -> Any:
     """A module of the gateway that needs what the extra installs.
 
     Raises:
@@ -189,7 +189,7 @@ def _needed(name: str) -> Any:
         return import_module(f"mcp_nursery.supervisor.gateway.{name}")
     except ModuleNotFoundError as error:
         missing = str(error.name).partition(".")[0]
-        raise ConfigError(f"{missing} is missing: pip install 'mcp-nursery[gateway]'", field="--http") from None
+        raise ConfigError(f"{missing} is missing: pip install 'mcp-nursery[gateway]'", field=option) from None
 
 
 def _address(address: str) -> tuple[str, int]:
@@ -219,7 +219,7 @@ def _oauth(serving: HttpServing) -> OAuthResource | None:
     if url is None:
         problem = "is needed where no --audience is a URL: what clients call this gateway"
         raise ConfigError(problem, field="--public-url")
-    _needed("issuer")
+    _needed("issuer", "--oauth-issuer")
     try:
         return OAuthResource(
             serving.oauth_issuer, url, audiences=serving.audiences, scopes=serving.scopes, jwks=serving.oauth_jwks
@@ -234,13 +234,12 @@ def _origin(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc}"
 
 
-def _tls(serving: HttpServing) -> "Tls | None":
+def _tls(serving: HttpServing) -> Tls | None:
     if serving.tls_cert is None:
         if serving.tls_key is not None:
             raise ConfigError("needs --tls-cert", field="--tls-key")
         return None
-    tls: Tls = _needed("web_server").Tls(serving.tls_cert, serving.tls_key, os.environ.get(KEY_PASSWORD))
-    return tls
+    return Tls(serving.tls_cert, serving.tls_key, os.environ.get(KEY_PASSWORD))
 
 
 def _limits(given: Iterable[str]) -> HttpLimits:

@@ -23,6 +23,7 @@ _EVENTS: Final = (
 _LINE_ENDS: Final = ((b"\xe2\x80\xa8", rb"\u2028"), (b"\xe2\x80\xa9", rb"\u2029"), (b"\xc2\x85", rb"\u0085"))
 """What many clients take for the end of a line, wrongly, and its JSON."""
 _JSON: Final = (b"content-type", b"application/json")
+_TEXT: Final = (b"content-type", b"text/plain; charset=utf-8")
 
 
 class Response:
@@ -76,31 +77,30 @@ class Response:
 
     async def answer(self, frame: bytes, status: int = HTTPStatus.OK) -> None:
         """End it with this message: as the last event of its stream, or as a document with this status."""
-        async with self._lock:
-            self.ended = True
-            if self._streams:
-                body = _event(frame)
-            else:
-                body = frame
-                await self._start(status, (_JSON, (b"content-length", b"%d" % len(frame))))
-            await self._send({"type": "http.response.body", "body": body, "more_body": False})
+        await self._finish(frame, status, _JSON, _event)
 
     async def document(self, body: bytes, kind: bytes) -> None:
         """End it with this."""
-        async with self._lock:
-            self.ended = True
-            await self._start(HTTPStatus.OK, ((b"content-type", kind), (b"content-length", b"%d" % len(body))))
-            await self._send({"type": "http.response.body", "body": body, "more_body": False})
+        await self._finish(body, HTTPStatus.OK, (b"content-type", kind), _event)
 
     async def end(self, status: int = HTTPStatus.ACCEPTED, text: str = "") -> None:
         """End it without a message."""
+        await self._finish(text.encode(), status, _TEXT, lambda _: b"")
+
+    async def _finish(
+        self, body: bytes, status: int, kind: tuple[bytes, bytes], last: Callable[[bytes], bytes]
+    ) -> None:
+        """End it with this body, or with what that is at the end of a stream."""
         async with self._lock:
             self.ended = True
-            body = text.encode()
-            if not self._streams:
-                kind = (b"content-type", b"text/plain; charset=utf-8")
-                await self._start(status, (kind, (b"content-length", b"%d" % len(body))))
-            await self._send({"type": "http.response.body", "body": b"" if self._streams else body, "more_body": False})
+            # Cut off in the middle it would be no response, and Hypercorn would not go on with the connection. It lasts
+            # as long as a web server lets a client take.
+            with trio.CancelScope(shield=True):
+                if self._streams:
+                    body = last(body)
+                else:
+                    await self._start(status, (kind, (b"content-length", b"%d" % len(body))))
+                await self._send({"type": "http.response.body", "body": body, "more_body": False})
 
 
 def _event(frame: bytes) -> bytes:
