@@ -1,7 +1,7 @@
 """Enumerations: states of a server, delivery of a call, eras of the protocol, kinds of exit."""
 
 from enum import StrEnum
-from typing import Literal
+from typing import Final, Literal
 
 
 class ServerState(StrEnum):
@@ -47,8 +47,14 @@ class Era(StrEnum):
     """By `server/discover`: protocol 2026-07-28."""
 
 
-Protocol = Literal["auto", "handshake", "2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"]
-"""The protocol to speak with a server: any (`auto`), any that `initialize` negotiates (`handshake`), or one version."""
+Protocol = Literal[
+    "auto", "handshake", "handshake-first", "2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"
+]
+"""The protocol to speak with a server: any (`auto`), any that `initialize` negotiates (`handshake`), that and any other
+only if the server refuses it (`handshake-first`), or one version."""
+
+ANY_PROTOCOL: Final = frozenset(["auto", "handshake-first"])
+"""Those with which no server is out of reach."""
 
 
 class ExitKind(StrEnum):

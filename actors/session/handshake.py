@@ -23,7 +23,7 @@ from mcp_types import (
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_MODERN_VERSION, MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
-from ..enums import Era, Protocol
+from ..enums import ANY_PROTOCOL, Era, Protocol
 from ..jsonrpc.dispatcher import ConnectionClosed, RequestTimedOut
 from ..messages import Handshake
 
@@ -61,7 +61,7 @@ async def negotiate(
         remembered: What an earlier conversation found.
         taken: Returns once the server has read what it was sent, or if that is unknown. A server may take long to
             start, and only one that has read a question can leave it unanswered.
-        protocol: What is wanted. Unless it is `auto`, one question is asked, and what is remembered does not count.
+        protocol: What is wanted. Of `auto` alone, what is remembered counts; of a version, one question is asked.
 
     Raises:
         WrongProtocol: The server answers another version than the one that is wanted.
@@ -70,9 +70,9 @@ async def negotiate(
         RuntimeError: No protocol version in common.
     """
     answered = False
-    if protocol != "auto":
+    if protocol not in ANY_PROTOCOL:
         await _ask_for(session, protocol)
-    elif remembered is Era.HANDSHAKE:
+    elif remembered is Era.HANDSHAKE or protocol == "handshake-first":
         await _handshake(session)
     else:
         answered = await _probe(session, taken)
@@ -119,7 +119,7 @@ def check_protocol(protocol: Protocol, only: Era | None) -> None:
         WrongProtocol: It cannot.
     """
     wanted = Era.MODERN if protocol in MODERN_PROTOCOL_VERSIONS else Era.HANDSHAKE
-    if protocol != "auto" and only is not None and wanted is not only:
+    if protocol not in ANY_PROTOCOL and only is not None and wanted is not only:
         raise WrongProtocol(f"its protocol is set to {protocol!r}, and over its transport servers speak the {only} era")
 
 

@@ -1,8 +1,8 @@
 """`mcp-nursery serve`: the servers as one MCP server."""
 
 import signal
-from collections.abc import AsyncIterable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, AsyncIterable, Sequence
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 
 import trio
@@ -16,6 +16,7 @@ from mcp_nursery.supervisor.approval import ApprovalRules
 from mcp_nursery.supervisor.config import Config
 from mcp_nursery.supervisor.gateway import Unattended, gateway_callbacks, open_gateway, serve_stdio
 from mcp_nursery.supervisor.gateway.held import HOLD
+from mcp_nursery.supervisor.gateway.stdio import ClientStreams, open_client_streams
 from mcp_nursery.supervisor.storage.pins import PinMode
 from mcp_nursery.supervisor.watch import reload_or_log
 
@@ -92,8 +93,9 @@ def serve(options: Options, serving: Serving) -> int:
 
             async with (
                 run_alongside(listen),
+                _with_client(given, front, stop) as (streams, servers),
                 open_supervisor(
-                    given,
+                    servers,
                     callbacks=gateway_callbacks(),
                     approval_rules=serving.rules,
                     template=serving.template,
@@ -110,7 +112,7 @@ def serve(options: Options, serving: Serving) -> int:
                 ) as gateway,
             ):
                 if front is None:
-                    await serve_stdio(gateway, only, stop=stop.wait, drain=serving.drain)
+                    await serve_stdio(gateway, only, streams=streams, stop=stop.wait, drain=serving.drain)
                 else:
                     async with run_alongside(partial(_reload_at, hang_ups, supervisor, front)):
                         await front.serve(gateway, only, serving.drain, stop.wait)
@@ -121,6 +123,43 @@ def serve(options: Options, serving: Serving) -> int:
 
     run_async(main, None if front is None else hung_up)
     return OK
+
+
+@asynccontextmanager
+async def _with_client(
+    given: ServerSpec | Config, front: HttpFront | None, stop: trio.Event
+) -> AsyncGenerator[tuple[ClientStreams | None, ServerSpec | Config], None]:
+    """The streams of the only client, and the servers, spoken to as they would be by that client: a server of both
+    eras may be able to ask in the older one alone."""
+    if front is not None:
+        yield None, given
+        return
+    with open_client_streams() as streams:
+        if not await _opens_with_handshake(streams, stop):
+            yield streams, given
+        elif isinstance(given, Config):
+            yield streams, evolve(given, servers=tuple(_handshake_first(spec) for spec in given.servers))
+        else:
+            yield streams, _handshake_first(given)
+
+
+async def _opens_with_handshake(streams: ClientStreams, stop: trio.Event) -> bool:
+    """Whether the client does. Not, if it is to end before its first message."""
+    handshake = False
+    async with trio.open_nursery() as nursery:
+
+        async def end() -> None:
+            await stop.wait()
+            nursery.cancel_scope.cancel()
+
+        nursery.start_soon(end)
+        handshake = await streams.opens_with_handshake()
+        nursery.cancel_scope.cancel()
+    return handshake
+
+
+def _handshake_first(spec: ServerSpec) -> ServerSpec:
+    return evolve(spec, protocol="handshake-first") if spec.protocol == "auto" else spec
 
 
 async def _reload_at(signals: AsyncIterable[None], supervisor: Supervisor, front: HttpFront) -> None:

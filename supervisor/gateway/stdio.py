@@ -8,7 +8,7 @@ import os
 import select
 import stat
 from collections.abc import Awaitable, Callable, Generator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, Final
 
 import trio
@@ -26,6 +26,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from mcp_nursery.actors.errors import NurseryError
 from mcp_nursery.actors.jsonrpc.dispatcher import Endpoint
+from mcp_nursery.actors.jsonrpc.large_messages import members
 from mcp_nursery.actors.jsonrpc.stream_carrier import StreamCarrier
 from mcp_nursery.actors.outcomes import Loss
 from mcp_nursery.actors.transports.stdio_stream import LineStream
@@ -53,18 +54,19 @@ async def serve_stdio(
     gateway: Gateway,
     server: str | None = None,
     *,
+    streams: "ClientStreams | None" = None,
     stop: Callable[[], Awaitable[object]] = trio.sleep_forever,
     drain: float = 5.0,
 ) -> None:
     """Serve the client on standard input and output, until it closes its end, or `stop` returns.
 
     When the client closes its end, requests that are under way are answered first, for 60 seconds at most, unless
-    nobody reads the answers or `stop` returns. Standard input is empty and standard output goes to standard error
-    meanwhile, for whatever else uses them.
+    nobody reads the answers or `stop` returns.
 
     Args:
         gateway: What is served.
         server: The one server that the client sees, with its own names; None: all of them.
+        streams: Of `open_client_streams`; default: for this client alone.
         stop: `async () -> None`, returns when it is to end, whatever the client does.
         drain: Seconds that requests under way may take then, if the client has not closed its end.
 
@@ -72,15 +74,14 @@ async def serve_stdio(
         UnknownServer: No server of that name.
     """
     view = gateway.view(server)
-    with _streams() as (reading, writing):
-        streams = _Streams(reading, writing)
+    with open_client_streams() if streams is None else nullcontext(streams) as taken:
         async with trio.open_nursery() as nursery:
-            client = streams.client = _Client(gateway, view, StreamCarrier(streams), nursery)
+            client = taken.client = _Client(gateway, view, StreamCarrier(taken), nursery)
 
             async def end() -> None:
                 await stop()
                 client.stopped = True
-                if not streams.closed:
+                if not taken.closed:
                     await gateway.drain(drain)
                 nursery.cancel_scope.cancel()
 
@@ -90,15 +91,28 @@ async def serve_stdio(
             nursery.cancel_scope.cancel()
 
 
-class _Streams(LineStream):
+class ClientStreams(LineStream):
+    """The streams of a client, made by `open_client_streams`."""
+
     client: "_Client"
 
     def __init__(self, reading: int, writing: int) -> None:
         super().__init__(frame_limit=FRAME_LIMIT)
+        self._first: list[bytes] = []
         self._fds = reading, writing
         self._never_waits = _never_waits(reading)
         self.closed = False
         """Whether the client has closed its end."""
+
+    async def opens_with_handshake(self) -> bool:
+        """Wait for the first message, which is kept, and say whether it is `initialize`."""
+        self._first = self._first or await super().read()
+        return bool(self._first) and members(self._first[0]).get("method") == "initialize"
+
+    async def read(self) -> list[bytes]:
+        """See `LineStream`."""
+        first, self._first = self._first, []
+        return first or await super().read()
 
     def _reading(self) -> int:
         return self._fds[0]
@@ -140,8 +154,11 @@ def _never_waits(fd: int) -> bool:
 
 
 @contextmanager
-def _streams() -> Generator[tuple[int, int], None, None]:
-    """Standard input and output for the client alone, without waiting; afterwards as they were."""
+def open_client_streams() -> Generator[ClientStreams, None, None]:
+    """Standard input and output for a client alone, while the block lasts; afterwards they are as they were.
+
+    Standard input is empty and standard output goes to standard error meanwhile, for whatever else uses them.
+    """
     own = [os.dup(fd) for fd in (0, 1)]
     blocking = [os.get_blocking(fd) for fd in own]
     try:
@@ -151,7 +168,7 @@ def _streams() -> Generator[tuple[int, int], None, None]:
         os.dup2(2, 1)
         for fd in own:
             os.set_blocking(fd, False)
-        yield own[0], own[1]
+        yield ClientStreams(own[0], own[1])
     finally:
         for fd, was, target in zip(own, blocking, (0, 1), strict=True):
             os.set_blocking(fd, was)

@@ -8,7 +8,7 @@ import trio
 from attrs import evolve
 from mcp_types import CreateMessageResult, ElicitResult, TextContent
 
-from mcp_nursery.supervisor import ServerError, ServerSpec, StdioTransport
+from mcp_nursery.supervisor import ServerDown, ServerError, ServerSpec, StdioTransport
 from mcp_nursery.supervisor.callbacks import Callbacks
 
 from .harness import eventually, supervised
@@ -116,15 +116,26 @@ async def test_a_server_that_asks_by_requests_says_what_lets_it():
     assert host.asked == []
 
 
-async def test_a_server_of_both_eras_asks_by_requests_where_the_handshake_is_wanted():
+@pytest.mark.parametrize("protocol", ["handshake", "handshake-first"])
+async def test_a_server_of_both_eras_asks_by_requests_where_the_handshake_is_wanted(protocol):
     """P4, P7."""
     host = Host()
-    async with supervised(asking("new", protocol="handshake"), callbacks=host.callbacks) as supervisor:
+    async with supervised(asking("new", protocol=protocol), callbacks=host.callbacks) as supervisor:
         assert supervisor.status()[0].protocol_version == VERSIONS["old"]
         assert (await supervisor.call_tool("insist", server="asking")).full_text == "hello Ann"
         failed = await supervisor.call_tool("give_up", server="asking")
         assert WAY_OUT not in failed.full_text
     assert host.asked == [("asking", None, "What is your name?")]
+
+
+async def test_a_server_without_a_handshake_is_found_where_that_comes_first():
+    """P7: it refuses `initialize`, which is not the last word."""
+    modern = StdioTransport(sys.executable, ["-I", str(ASKING.with_name("conformance_server.py")), "modern"])
+    async with supervised(ServerSpec("s", modern, protocol="handshake-first")) as supervisor:
+        assert supervisor.status()[0].protocol_version == VERSIONS["new"]
+    with pytest.raises(ServerDown, match="Method not found"):
+        async with supervised(ServerSpec("s", modern, protocol="handshake")):
+            raise AssertionError("connected")
 
 
 @pytest.mark.parametrize("version", ["2025-03-26", "2026-07-28"])

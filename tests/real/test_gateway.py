@@ -39,6 +39,18 @@ async def test_a_client_of_either_era_uses_a_server_of_either_era(front, mode, e
             assert (unknown.is_error, unknown.content[0].text) == (True, "Unknown tool: nothing")  # the server's words
 
 
+async def test_a_server_is_spoken_to_as_its_only_client_would():
+    """One of both eras whose tool asks by requests alone: without a gateway, too, an older client would be asked."""
+    user = Answers()
+    with trio.fail_after(60):
+        async with client_on("stdio", ["--", *ASKING, "era=new"], "legacy", user) as client:
+            assert (await client.call_tool("insist", {})).content[0].text == "hello Ann"
+        async with client_on("stdio", ["--", *ASKING, "era=new"], "2026-07-28", user) as client:
+            with pytest.raises(MCPError, match="no back-channel"):
+                await client.call_tool("insist", {})
+    assert user.asked == ["What is your name?"]
+
+
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("front", FRONTS)
 async def test_the_session_of_a_client_outlasts_its_server(front, mode, tmp_path):

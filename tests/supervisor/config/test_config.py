@@ -407,7 +407,8 @@ def test_editors_know_every_protocol() -> None:
     schema = json.loads(Path(loader.__file__).with_name("schema.json").read_text())
     said = schema["$defs"]["server"]["properties"]["protocol"]
     assert said["enum"] == [*get_args(Protocol), None]
-    assert set(get_args(Protocol)) == {"auto", "handshake", *HANDSHAKE_PROTOCOL_VERSIONS, *MODERN_PROTOCOL_VERSIONS}
+    versions = {*HANDSHAKE_PROTOCOL_VERSIONS, *MODERN_PROTOCOL_VERSIONS}
+    assert set(get_args(Protocol)) == {"auto", "handshake", "handshake-first", *versions}
 
 
 def test_numbers_beyond_floats(file: Path) -> None:
