@@ -92,10 +92,10 @@ async def send_json_line(document: Any) -> None:
     await send_line(_json(document))
 
 
-def write_json(document: Any) -> None:
-    """Print one JSON document. Non-ASCII is escaped: with it, every character a terminal could obey. Numbers that JSON
-    does not know become null: servers send them all the same."""
-    write_line(_json(document, indent=2))
+def write_json(document: Any, *, indent: int | None = 2) -> None:
+    """Print one JSON document, without `indent` on one line. Non-ASCII is escaped: with it, every character a terminal
+    could obey. Numbers that JSON does not know become null: servers send them all the same."""
+    write_line(_json(document, indent))
 
 
 def _json(document: Any, indent: int | None = None) -> str:

@@ -73,9 +73,9 @@ def _reported(command: Callable[[], int], options: Options) -> int:
 
 
 def report(error: NurseryError, *, as_json: bool) -> None:
-    """Print an error: one JSON document on standard output, or one line on standard error."""
+    """Print an error: one line of JSON on standard output, or one line on standard error."""
     if as_json:
-        write_json(document_of(error))
+        write_json(document_of(error), indent=None)  # it may follow lines of JSON
     else:
         warn(message_of(error))
 

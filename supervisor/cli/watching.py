@@ -2,9 +2,10 @@
 
 import io
 import signal
+import sys
 import time
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, redirect_stderr
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, redirect_stderr
 from functools import partial
 from itertools import count
 from typing import Final, Protocol
@@ -122,7 +123,7 @@ async def watch(host: Host, title: str, *, as_json: bool) -> bool:
         return False
     async with taken(tty) as terminal:
         viewer = Viewer(host, terminal, Screen(title))
-        with redirect_stderr(_Lines(viewer.tell)):
+        with redirect_stderr(_Lines(viewer.tell)) if sys.stderr.isatty() else nullcontext():
             await viewer.look()
     if viewer.lost:
         raise StdoutClosed

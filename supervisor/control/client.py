@@ -160,7 +160,8 @@ class Notifications(trio.abc.ReceiveChannel[T_co], Generic[T_co]):
                 raise self._lost() from None
             if line is None:
                 raise trio.EndOfChannel
-            value = self._read(protocol.parsed(line).get("params") or {})
+            said = protocol.parsed(line).get("params")
+            value = self._read(cast("dict[str, Any]", said)) if isinstance(said, dict) else None
             if value is not None:
                 return value
 

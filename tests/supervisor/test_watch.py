@@ -88,6 +88,15 @@ async def test_replaced_by_rename(file, tmp_path):
         assert watched.names == ["b"]
 
 
+async def test_written_with_the_same_size_and_time(file):
+    """As programs do that keep times."""
+    async with watching(file) as watched:
+        before = file.stat()
+        file.write_text(entries("b"))
+        os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+        assert (await watched.told()).removed == ("a",)
+
+
 async def test_removed_and_written_again(file, monkeypatch):
     """In a moment, nothing is lost on the way; for longer, it is told of once."""
     monkeypatch.setattr(watch, "VANISHED", 0.5)
@@ -164,6 +173,19 @@ async def test_a_file_of_variables(file, tmp_path):
         await watched.told_nothing_more()  # that there is another file to look at is no change of it
         (tmp_path / "two.env").write_text("A=3")
         assert (await watched.told()).changed == ("with",)
+
+
+async def test_a_file_of_variables_of_a_server_that_is_not_trusted(tmp_path):
+    """It says where that is, and nobody looks there."""
+    (tmp_path / ".git").mkdir()
+    env = tmp_path / "one.env"
+    env.write_text("A=1")
+    server = {"command": "x", "envFile": str(env)}
+    (tmp_path / ".mcp.json").write_text(json.dumps({"mcpServers": {"theirs": server}}))
+    async with watching(discover_config(tmp_path, user=False)) as watched:
+        assert watched.supervisor.status()[0].state == "blocked"
+        env.write_text("A=22")
+        await watched.told_nothing_more()
 
 
 async def test_what_the_host_reloads_is_watched_from_then_on(file, tmp_path):

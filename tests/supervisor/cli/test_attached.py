@@ -113,6 +113,7 @@ def test_top_until_the_host_ends(cli, config):
             out, err = each.communicate(timeout=60)
             assert each.returncode == 3
             assert f"host {ran.pid} has ended" in out + err
+            assert each is plain or all(map(json.loads, out.splitlines()))
     assert names_of_hosts() == []
 
 

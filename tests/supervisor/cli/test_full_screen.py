@@ -151,6 +151,18 @@ def test_a_signal_leaves_the_terminal_as_it_was(screen, config, signum):
 
 
 @pytest.mark.slow
+def test_a_log_that_goes_elsewhere_still_does(screen, config):
+    """`run --verbose 2> file`: the screen takes only what would be printed over it."""
+    streams = dict.fromkeys(("stdin", "stdout"), screen.slave)
+    with process("run", "--verbose", "--config", config(lab=LAB), env={"TERM": "xterm"}, **streams) as ran:
+        screen.wait_for("lab: connected")
+        ran.terminate()
+        _, err = ran.communicate(timeout=60)
+    assert "lab: connecting -> connected" in err
+    assert "->" not in screen.text
+
+
+@pytest.mark.slow
 def test_no_screen_where_nobody_types(screen, config):
     """Lines, as into a pipe: input is not from the terminal, or that can redraw nothing."""
     for kind, stdin in (("xterm", subprocess.DEVNULL), ("dumb", screen.slave), ("", screen.slave)):

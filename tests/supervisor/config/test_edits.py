@@ -127,6 +127,11 @@ def test_by_the_words_of_the_host(file, text, off):
     assert "a" not in specs(edited(text, file, "a", "remove"), file)
 
 
+def test_who_is_excluded_twice_is_not_any_more():
+    text = '{"mcpServers": {"a": {"command": "x"}}, "mcp": {"excluded": ["a", "b", "a"]}}'
+    assert '"mcp": {"excluded": ["b"]}' in edited(text, ".gemini/settings.json", "a", "enable")
+
+
 def test_who_is_not_allowed_is_allowed():
     text = '{"mcpServers": {"a": {"command": "x"}}, "mcp": {"allowed": [], "excluded": ["a"]}}'
     assert '"mcp": {"allowed": ["a"], "excluded": []}' in edited(text, ".gemini/settings.json", "a", "enable")

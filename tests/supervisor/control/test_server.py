@@ -21,7 +21,7 @@ from mcp_nursery.supervisor import (
     StdioTransport,
     open_supervisor,
 )
-from mcp_nursery.supervisor.control import protocol, server
+from mcp_nursery.supervisor.control import client, protocol, server
 from mcp_nursery.supervisor.control.client import ControlClient
 from mcp_nursery.supervisor.control.protocol import ControlError
 from mcp_nursery.supervisor.control.sockets import connected, listening, names_of_hosts, path_of
@@ -304,6 +304,35 @@ async def test_what_makes_no_sense_is_told_so(line, code, goes_on):
             assert await closed(lines)
 
 
+async def test_a_line_without_end_is_not_waited_for():
+    async with controlled(), raw() as (stream, lines):
+        await stream.send_all(b"x" * (protocol.LONGEST_REQUEST + 1))
+        assert json.loads(await lines.next(begin=protocol.PATIENCE / 2))["error"]["code"] == protocol.PARSE_ERROR
+        assert await closed(lines)
+
+
+async def test_half_a_line_is_waited_for_ten_seconds(autojump_clock):
+    """By either end, however long it waits for one to begin."""
+    ours, theirs = (trio.SocketStream(each) for each in trio.socket.socketpair())
+    async with ours, theirs:
+        await theirs.send_all(b"{")
+        began = trio.current_time()
+        with pytest.raises(trio.TooSlowError):
+            await protocol.Lines(ours, 100).next(begin=math.inf)
+        assert began + 10 <= trio.current_time() < began + 11
+
+
+async def test_a_host_that_talks_nonsense():
+    """What tells nothing is passed over; what is no JSON is told so."""
+    ours, theirs = (trio.SocketStream(each) for each in trio.socket.socketpair())
+    async with ours, theirs:
+        heard = client.Notifications(protocol.Lines(ours, 1000), lambda: ControlError("x"), lambda said: said["line"])
+        await theirs.send_all(b'{"params": [1]}\n{"params": null}\n{"params": {"line": "a"}}\n7\n')
+        assert await heard.receive() == "a"
+        with pytest.raises(ControlError, match="no JSON object"):
+            await heard.receive()
+
+
 async def test_several_requests_on_one_connection_are_answered_in_order():
     async with controlled(), raw() as (stream, lines):
         await stream.send_all(b"".join(asked("host", n) for n in range(5)))
@@ -400,6 +429,31 @@ async def test_too_many_clients_wait_for_a_place():
         for _ in range(server.MOST_CLIENTS * 4):
             nursery.start_soon(ask)
     assert done == [()] * server.MOST_CLIENTS * 4
+
+
+async def test_who_asks_without_end_costs_so_much_at_most(autojump_clock, monkeypatch):
+    """Each takes a place for a while, and there are so many."""
+    monkeypatch.setattr(server, "MOST_CLIENTS", 2)
+    async with controlled() as (_, client):
+        began = trio.current_time()
+        async with trio.open_nursery() as nursery:
+            for _ in range(10):
+                nursery.start_soon(client.status)
+        assert trio.current_time() >= began + 4 * server.PAUSE
+
+
+async def test_who_follows_no_more_leaves_a_place():
+    async with controlled() as (_, client):
+        for _ in range(server.MOST_STREAMS + 1):
+            async with client.events():
+                pass
+
+
+async def test_an_answer_of_any_length_is_none(monkeypatch):
+    monkeypatch.setattr(server, "LONGEST_ANSWER", 100)
+    async with controlled(spec(worker(), "a")) as (_, client):
+        with pytest.raises(ControlError, match="what was asked for takes more than"):
+            await client.status()
 
 
 async def test_a_host_that_does_not_respond(monkeypatch):
