@@ -1,5 +1,6 @@
 """`mcp-nursery serve`: the servers as one MCP server."""
 
+import os
 import signal
 from collections.abc import AsyncGenerator, AsyncIterable, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -11,6 +12,7 @@ from attrs import evolve, field, frozen
 from mcp_nursery.actors.argument_checks import check_setting, one_of, seconds_or_none
 from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.actors.nurseries import run_alongside
+from mcp_nursery.actors.process.inherited_marks import VARIABLE
 from mcp_nursery.supervisor import ServerSpec, Supervisor, open_supervisor
 from mcp_nursery.supervisor.approval import ApprovalRules
 from mcp_nursery.supervisor.config import Config
@@ -180,6 +182,8 @@ def _given(options: Options, serving: Serving) -> ServerSpec | Config:
         return serving.server.spec(serving.command, call_seconds=serving.timeout)
     if serving.server.given:
         raise ConfigError("is for a server that is given as -- COMMAND", field=serving.server.given)
+    if not options.config and VARIABLE in os.environ:
+        raise ConfigError("mcp-nursery has started it, and would start itself again; name a file", field="--config")
     return _limited(options, serving)
 
 

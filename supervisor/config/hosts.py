@@ -132,6 +132,12 @@ def is_gateway(own: Mapping[str, Any]) -> bool:
             return False
 
 
+def projects_with_servers(document: Mapping[str, Any]) -> int:
+    """For how many single projects Claude Code keeps servers in its user's file."""
+    projects = as_object(document.get("projects")) or {}
+    return sum(bool((as_object(said) or {}).get("mcpServers")) for said in projects.values())
+
+
 def foreign_variable(host: HostProgram, text: str) -> str | None:
     """A variable of ours in the text that is none to this host, or known to it alone; None if there is none."""
     return next((each for each in variables_in(text) if not re.fullmatch(host.replaces, each)), None)

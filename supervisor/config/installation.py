@@ -20,7 +20,7 @@ from .discovery import own_file
 from .document import Written, as_object, parse_document
 from .edits import Step, changed, raw_text, steps_to_enable
 from .entry import Entry
-from .hosts import SERVER, is_gateway
+from .hosts import SERVER, is_gateway, projects_with_servers
 from .installed import Place, Record, digest_of, missing_folders, read_record, record_bytes, servers_behind
 from .whole_file import Replacement, check_writable, parted, read_bytes
 
@@ -65,6 +65,12 @@ class _Host:
         entry = self.servers.get(SERVER)
         return entry if entry is not None and is_gateway(entry.own) else None
 
+    @property
+    def program(self) -> str | None:
+        """The command of ours; None if it is a path at which there is nothing any more."""
+        command = None if self.gateway is None else str(self.gateway.own["command"])
+        return None if command is None or (os.path.isabs(command) and not os.path.exists(command)) else command
+
 
 def install(place: Place, argv: Sequence[str], *, adopting: bool = False) -> Plan:
     """Have the gateway in the host's file; with `adopting` the host's servers behind it.
@@ -90,14 +96,18 @@ def install(place: Place, argv: Sequence[str], *, adopting: bool = False) -> Pla
     moving = {name: entry for name, entry in adoption.entries.items() if name not in behind}
     stay = {**adoption.stay, **{name: "is behind the gateway already" for name in adoption.entries if name in behind}}
     stay.pop(SERVER, None)
+    notes = list(adoption.notes)
+    if adopting and (projects := projects_with_servers(host.document)):
+        notes.append(f"what it has for single projects stays as it is, in {projects} of them")
     if adopting and not moving and not behind:
-        why = "; ".join(f"{name}: {reason}" for name, reason in stay.items())
+        why = "; ".join([*(f"{name}: {reason}" for name, reason in stay.items()), *notes])
         problem = f"it has no server that can go behind the gateway{f' ({why})' if why else ''}"
         raise ConfigError(problem, file=str(place.file))
-    if host.gateway is not None and not moving:
-        return Plan(None, place.file, stay=stay, notes=adoption.notes)
+    if host.program is not None and not moving:
+        return Plan(None, place.file, stay=stay, notes=tuple(notes))
     text = _installed(host, argv, {**behind, **moving}, moving)
-    notes = list(adoption.notes)
+    if parse_document(text, str(place.file)) == host.document:
+        return Plan(None, place.file, stay=stay, notes=tuple(notes))
     if host.gateway is None and not (behind or moving) and not own_file().exists():
         notes.append(f"there are no servers of yours for it yet, in {own_file()}; see mcp-nursery import, or --adopt")
     return evolve(_planned(host, record, kept, text, moving), stay=stay, notes=tuple(notes))
@@ -156,7 +166,7 @@ def _read(place: Place) -> _Host:
 
 def _installed(host: _Host, argv: Sequence[str], behind: Mapping[str, Any], moving: Mapping[str, Any]) -> str:
     place = host.place
-    program = [host.gateway.own["command"]] if host.gateway is not None else argv
+    program = argv if host.program is None else [host.program]
     entry = place.host.written([*program, *_arguments(host.gateway, place.servers if behind else None)])
     passed = place.host.passes(asked_for(behind.values()))
     if host.gateway is not None:

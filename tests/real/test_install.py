@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import trio
@@ -55,3 +56,56 @@ async def test_a_host_starts_what_was_installed(tmp_path):
     assert journal.count("start") == 2
     install("--undo")
     assert file.read_bytes() == before
+
+
+@pytest.mark.parametrize("arguments", [["serve", "--trust"], ["serve", "--no-project"]])
+def test_a_gateway_that_is_one_of_its_own_servers_does_not_start_itself_for_ever(tmp_path, arguments):
+    """Written by hand, into the file that it finds."""
+    own = tmp_path / "config" / "mcp-nursery" / "servers.json"
+    own.parent.mkdir(parents=True)
+    for file in (own, tmp_path / ".mcp.json"):
+        file.write_text(json.dumps({"mcpServers": {"me": {"command": PROGRAM, "args": arguments}}}))
+    ran = subprocess.run(
+        [PROGRAM, "status", "--trust", "--json"],
+        env={**os.environ, "XDG_CONFIG_HOME": str(own.parents[1]), "HOME": str(tmp_path)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    (me,) = json.loads(ran.stdout)["servers"]
+    assert me["state"] == "waiting"
+    started = subprocess.run(
+        [PROGRAM, *arguments],
+        env={**os.environ, "MCP_NURSERY_INCARNATION": "x"},
+        cwd=tmp_path,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (started.returncode, started.stderr) == (
+        2,
+        "mcp-nursery: field '--config': mcp-nursery has started it, and would start itself again; name a file\n",
+    )
+
+
+def test_whoever_is_killed_has_one_of_both_and_can_undo_it(tmp_path):
+    """kill -9 before each time that it opens, makes, moves or removes a file."""
+    (tmp_path / "home").mkdir()
+    file, ours = tmp_path / "home" / ".claude.json", tmp_path / "config" / "mcp-nursery"
+    file.write_text('{\n  "mcpServers": {\n    "a": {"command": "x"} // mine\n  }\n}\n')
+    ran = subprocess.run(
+        [sys.executable, Path(__file__).with_name("killed_installer.py"), file, ours],
+        env={**os.environ, "HOME": str(file.parent), "XDG_CONFIG_HOME": str(ours.parent)},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    said = json.loads(ran.stdout)
+    assert said["changed"]
+    assert all(steps > 5 for steps in said["steps"])

@@ -309,7 +309,7 @@ def test_own_servers_stay_behind_it():
 
 def test_what_somebody_wrote_for_the_gateway_stays():
     place = user_place(BY_NAME["cursor"])
-    mine = {"command": "/else/mcp-nursery", "args": ["serve", "--search", "--config", "/f.json"], "note": 1}
+    mine = {"command": "mcp-nursery", "args": ["serve", "--search", "--config", "/f.json"], "note": 1}
     given(place, json.dumps({"mcpServers": {SERVER: mine, "a": {"command": "x"}}}))
     before = place.file.read_bytes()
     assert install_in(place).change is None
@@ -470,6 +470,34 @@ def test_which_file(tmp_path, monkeypatch, home):
     assert place_of(code, Path("../.mcp.json")) == project_place(code)
     with pytest.raises(ConfigError, match=r"ends in \.toml"):
         place_of(BY_NAME["codex"], Path("f.json"))
+
+
+def test_a_command_that_is_gone_is_exchanged(tmp_path):
+    """Another environment has ours by now. What somebody wrote otherwise stays."""
+    place = user_place(BY_NAME["cursor"])
+    given(place, '{"mcpServers": {"mcp-nursery": {"command": "/gone/mcp-nursery", "args": ["serve", "--search"]}}}')
+    before = place.file.read_bytes()
+    assert make(install_in(place)).change == "installed"
+    assert servers(place)[SERVER] == {"type": "stdio", "command": PROGRAM, "args": ["serve", "--search"]}
+    make(undo(place))
+    assert place.file.read_bytes() == before
+    (tmp_path / "mcp-nursery").touch()
+    for there in (str(tmp_path / "mcp-nursery"), "mcp-nursery"):
+        given(place, json.dumps({"mcpServers": {SERVER: {"command": there, "args": ["serve"]}}}))
+        assert install_in(place).change is None
+
+
+def test_servers_of_single_projects_are_told_of():
+    place = user_place(BY_NAME["claude-code"])
+    projects = {"/a": {"mcpServers": {"s": {"command": "x"}}}, "/b": {"mcpServers": {}}, "/c": 1}
+    given(place, json.dumps({"mcpServers": {"a": {"command": "x"}}, "projects": projects}))
+    note = "what it has for single projects stays as it is, in 1 of them"
+    assert make(install_in(place, adopting=True)).notes == (note,)
+    assert said(place)["projects"] == projects
+    given(place, json.dumps({"projects": projects}))
+    place.record.unlink()
+    with pytest.raises(ConfigError, match=note):
+        install_in(place, adopting=True)
 
 
 def test_variables_that_a_host_keeps_back():
