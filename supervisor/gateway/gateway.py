@@ -299,12 +299,7 @@ class Gateway:
             result = await self._request(incoming, server, params, on_notice=hear, on_question=ask)
             if result.get("resultType") != "input_required":
                 return result
-            answers: Json = {}
-            async with trio.open_nursery() as nursery:
-                questions: Json = result.get("inputRequests") or {}
-                for key, question in questions.items():
-                    nursery.start_soon(_bring, ask, key, question, answers)
-            params = bare(params) | {"inputResponses": answers}
+            params = bare(params) | {"inputResponses": await _answers(ask, result.get("inputRequests") or {})}
             if "requestState" in result:
                 params["requestState"] = result["requestState"]
         raise MCPError(INTERNAL_ERROR, f"the server still asks for input after {MAX_ROUNDS} rounds")
@@ -560,9 +555,28 @@ async def _ask(incoming: Incoming, key: str, method: str, params: Mapping[str, A
     return await incoming.ask(method, params)
 
 
-async def _bring(ask: Ask, key: str, question: Mapping[str, Any], answers: Json) -> None:
-    """A question of a newer server."""
-    answers[key] = await ask(key, question["method"], question.get("params"))
+async def _answers(ask: Ask, questions: Mapping[str, Mapping[str, Any]]) -> Json:
+    """What a client says to the questions of a newer server, by their keys.
+
+    Raises:
+        MCPError: It cannot be asked one of them, or fails to.
+    """
+    answers: Json = {}
+    failures: list[MCPError] = []
+
+    async def bring(key: str, question: Mapping[str, Any]) -> None:
+        try:
+            answers[key] = await ask(key, question["method"], question.get("params"))
+        except MCPError as error:
+            failures.append(error)
+            nursery.cancel_scope.cancel()
+
+    async with trio.open_nursery() as nursery:
+        for key, question in questions.items():
+            nursery.start_soon(bring, key, question)
+    if failures:
+        raise failures[0]
+    return answers
 
 
 def _told(error: NurseryError) -> MCPError:

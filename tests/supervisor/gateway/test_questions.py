@@ -1,0 +1,39 @@
+"""Questions of a newer server that its client cannot be asked. Virtual time."""
+
+import pytest
+import trio
+from mcp.shared.exceptions import MCPError
+
+from mcp_nursery.supervisor import open_supervisor
+from mcp_nursery.supervisor.gateway import gateway_callbacks, open_gateway
+from mcp_nursery.supervisor.gateway.downstream import Incoming, Session
+from mcp_nursery.supervisor.testing import Ask, ScriptedServer
+
+from ..specs import nothing, spec
+
+FORM = {"method": "elicitation/create", "params": {"message": "Who?", "requestedSchema": {"type": "object"}}}
+
+
+async def insist(arguments):
+    """Whatever its client can be asked."""
+    await trio.lowlevel.checkpoint()
+    return Ask({"one": FORM, "two": FORM}, nothing)
+
+
+async def unheard(method, params):
+    raise AssertionError
+
+
+async def test_what_an_older_client_cannot_be_asked_is_an_error_of_its_own(autojump_clock):
+    async with (
+        open_supervisor(
+            [spec(ScriptedServer(tools={"insist": insist}))], gate=10, callbacks=gateway_callbacks()
+        ) as lab,
+        open_gateway(lab) as gateway,
+        trio.open_nursery() as nursery,
+    ):
+        session = Session(print, nursery, "lab")
+        incoming = Incoming(1, "tools/call", {"name": "insist"}, {}, unheard, principal="ann", session=session)
+        with pytest.raises(MCPError) as refused:
+            await gateway.answer(incoming, gateway.view("lab"), "2025-11-25")
+        assert refused.value.code == -32021
