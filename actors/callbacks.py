@@ -1,7 +1,7 @@
 """What a host offers to servers that ask it something in the middle of a call."""
 
 import typing
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from attrs import define, field, frozen
@@ -127,6 +127,10 @@ class CurrentRoots:
         return await given(message) if callable(given) else given
 
 
+Overhear = Callable[[str, Mapping[str, Any]], None]
+"""Hears a notification as it came: `(method, params)`. Never waits."""
+
+
 class Logger(typing.Protocol):
     """Takes a server's log messages if the host has no callback for them."""
 
@@ -153,6 +157,8 @@ class Host:
     """What the host speaks with it."""
     logger: Logger | None = field(default=None, repr=False)
     """Takes its log messages if the host has no callback for them."""
+    overhear: "Overhear | None" = field(default=None, repr=False)
+    """Hears what it says that is about no request; None: nobody does."""
 
 
 NO_CALLBACKS = Callbacks()

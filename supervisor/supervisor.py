@@ -26,6 +26,7 @@ from .calls.tool_call import ToolCall
 from .config import Config
 from .config.specs import ConfigSource, Given, specs_of
 from .events import EventStream, Reloaded, ReloadFailed, ResourceUpdates
+from .notices import Notice
 from .resources.prompt import Prompt
 from .resources.resource import Resource, ResourceTemplate
 from .resources.results import Completion, PromptResult, ResourceResult
@@ -556,6 +557,12 @@ class Supervisor:
             UnknownServer: No server of that name.
         """
         return self._servers.offers(server, tool, definition)
+
+    def notices(self) -> AbstractAsyncContextManager[trio.MemoryReceiveChannel[Notice]]:
+        """A receive channel of what servers say that is about no request, raw, for as long as the block lasts: log
+        messages, and notifications of which the protocol knows nothing. What one says while requests made by `request`
+        are with it is about these. A reader that falls 1024 behind loses what follows."""
+        return self._servers.registry.notices.open(self._servers.snapshots)
 
     def hello(self, server: str) -> dict[str, Any] | None:
         """What a server said when it was last connected, raw but for secrets: its result of `initialize` or

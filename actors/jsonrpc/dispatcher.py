@@ -79,14 +79,21 @@ class Endpoint(Requests):
 
     Calls come by `post` and are answered in their slots; everything else is the session's, which runs this as its
     dispatcher. The log calls the peer by the name of its `server`. `offer` is the version of the protocol that
-    `initialize` offers, in place of the session's own.
+    `initialize` offers, in place of the session's own; `overhear` is told of notifications about no request.
     """
 
     def __init__(
-        self, carrier: Carrier, limits: Limits = USUAL, *, server: str = "a server", offer: str | None = None
+        self,
+        carrier: Carrier,
+        limits: Limits = USUAL,
+        *,
+        server: str = "a server",
+        offer: str | None = None,
+        overhear: Callable[[str, Mapping[str, Any]], None] | None = None,
     ) -> None:
         super().__init__(carrier)
         self._offer = offer
+        self._overhear = overhear
         self.stamp: dict[str, Any] = {}
         """What the session puts into every request's `_meta`, learnt from its last list."""
         self.logs: bool = True
@@ -302,8 +309,11 @@ class Endpoint(Requests):
             self._table.report(params, size)
         elif method == "notifications/cancelled":
             self._requests.cancel(params)
-        elif method not in LISTEN_STREAM_METHODS and self._relays.note(method, params, size, origin.slot):
-            return
+        elif method not in LISTEN_STREAM_METHODS:
+            if self._relays.note(method, params, size, origin.slot):
+                return
+            if self._overhear is not None and origin.slot is None and not self._relays and size <= SMALL:
+                self._overhear(method, params or {})
         if run_notify_intercept(session.intercept, method, params):
             return
         if self._notices is None:

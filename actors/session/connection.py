@@ -36,7 +36,7 @@ async def open_connection(
     """Speak MCP over a carrier until the block is left. The server may ask what `host` offers."""
     async with open_callbacks(host) as callbacks:
         offer = host.protocol if host.protocol in HANDSHAKE_PROTOCOL_VERSIONS else None
-        endpoint = Endpoint(carrier, host.limits, server=host.server, offer=offer)
+        endpoint = Endpoint(carrier, host.limits, server=host.server, offer=offer, overhear=host.overhear)
         changes = Changes(host.server)
         entering = ClientSession(dispatcher=endpoint, client_info=CLIENT_INFO, message_handler=changes, **callbacks)
         async with entering as session:  # which runs the endpoint, as its dispatcher, until it is left

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Awaitable, Callable, Collection, Hashable, Mapping
-from typing import Any
+from typing import Any, Final
 
 import trio
 from attrs import define, field
@@ -19,6 +19,14 @@ Tell = Callable[[str, Mapping[str, Any] | None], Awaitable[None]]
 """Sends a notification: `(method, params)`."""
 AskClient = Callable[[str, Mapping[str, Any] | None], Awaitable[Json]]
 """Sends a request to a client of the handshake era and returns its result; raises its error as `MCPError`."""
+
+
+LOG: Final = "notifications/message"
+
+
+def is_severe(level: object, least: str | None) -> bool:
+    """Whether a log message of this level is at least as severe as that."""
+    return least in LEVELS and level in LEVELS and LEVELS.index(str(level)) >= LEVELS.index(str(least))
 
 
 def as_object(value: object) -> Json:
@@ -38,6 +46,8 @@ class Session:
     """The server that it talks to; None for all of them."""
     access: Access = EVERYTHING
     """What it may use."""
+    hears_all: bool = True
+    """Whether it is told what servers say that is about no request: it may be about another user's."""
     capabilities: Mapping[str, Any] = field(factory=dict[str, Any])
     info: Mapping[str, Any] | None = None
     level: str | None = None
@@ -137,8 +147,7 @@ class Incoming:
 
     def wants(self, level: object) -> bool:
         """Whether its client wants log messages of this level."""
-        least = self.wanted_level
-        return least in LEVELS and level in LEVELS and LEVELS.index(str(level)) >= LEVELS.index(str(least))
+        return is_severe(level, self.wanted_level)
 
     def check_can_answer(self, method: str) -> None:
         """Refuse to ask its client what it cannot be asked.
@@ -159,6 +168,6 @@ class Incoming:
             if "progressToken" not in self.meta:
                 return
             params = {**params, "progressToken": self.meta["progressToken"]}
-        elif method == "notifications/message" and not self.wants(params.get("level")):
+        elif method == LOG and not self.wants(params.get("level")):
             return
         await self.tell(method, params)

@@ -55,8 +55,9 @@ from ..tools.preamble import MOST_INSTRUCTIONS
 from .access import EVERYTHING, Access
 from .approval import NobodyAsked, Unattended, approve
 from .catalogues import INSTRUCTIONS, All, One, Place, View, hello_of
-from .downstream import Incoming, Listener, Session, last_news
+from .downstream import LOG, Incoming, Listener, Session, is_severe, last_news
 from .eras import (
+    LEVELS,
     Json,
     bridged,
     discovered,
@@ -436,6 +437,7 @@ class Gateway:
         """Tell clients of lists that change, once for a burst."""
         async with trio.open_nursery() as nursery, self.supervisor.events() as events:
             nursery.start_soon(self._tell_changes)
+            await nursery.start(self._tell_notices)
             task_status.started()
             async for event in events:
                 match event:
@@ -453,6 +455,19 @@ class Gateway:
                     case _:
                         pass
             nursery.cancel_scope.cancel()
+
+    async def _tell_notices(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Hand on what servers say that is about no request: log messages to all who see the server, and what the
+        protocol does not know to who sees it alone: others could not tell whose word it is."""
+        async with self.supervisor.notices() as notices:
+            task_status.started()
+            async for notice in notices:
+                is_log = notice.method == LOG
+                for session in self._sessions:
+                    sees = session.server == notice.server or (is_log and session.server is None)
+                    wants = not is_log or is_severe(notice.params.get("level"), session.level or LEVELS[0])
+                    if session.hears_all and sees and wants:
+                        session.tell(notice.method, notice.params)
 
     def _note(self, change: tuple[str, str], server: str, at: float) -> None:
         self._changed.setdefault(change, {})[server] = at

@@ -10,6 +10,7 @@ from typing import Any, Final
 import trio
 from attrs import define, field
 from mcp.shared.exceptions import MCPError
+from mcp.shared.subscriptions import LISTEN_STREAM_METHODS
 
 from mcp_nursery.actors.jsonrpc import codec
 from mcp_nursery.actors.jsonrpc.pending import outcome_of
@@ -24,6 +25,8 @@ from .gateway import Gateway
 from .http_limits import HttpLimits
 from .responses import Response
 
+_NEVER_LOST: Final = frozenset([*LISTEN_STREAM_METHODS, "notifications/cancelled"])
+"""Other notifications make no room for themselves."""
 BACKLOG: Final = 256
 """Notifications that wait for a client that does not read; of more it loses the oldest."""
 
@@ -88,6 +91,8 @@ class HttpSession:
 
     def tell(self, method: str, params: Mapping[str, Any] | None) -> None:
         """Leave a notification for whoever listens. Never waits."""
+        if len(self._waiting) >= BACKLOG and method not in _NEVER_LOST:
+            return
         self._waiting.append(codec.notification(method, params))
         self._ready.set()
 
@@ -183,7 +188,9 @@ class HttpSessions:
         try:
             with session.scope:
                 async with trio.open_nursery() as nursery:
-                    session.client = Session(session.tell, nursery, view.server, view.access)
+                    session.client = Session(
+                        session.tell, nursery, view.server, view.access, hears_all=session.owner is None
+                    )
                     task_status.started()
                     await trio.sleep_forever()
         finally:

@@ -25,6 +25,8 @@ from mcp_types import (
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from mcp_nursery.actors.errors import NurseryError
+from mcp_nursery.actors.jsonrpc import codec
+from mcp_nursery.actors.jsonrpc.carrier import Outgoing
 from mcp_nursery.actors.jsonrpc.dispatcher import Endpoint
 from mcp_nursery.actors.jsonrpc.large_messages import members
 from mcp_nursery.actors.jsonrpc.stream_carrier import StreamCarrier
@@ -284,8 +286,8 @@ class _Client:
         return Incoming(context.request_id, method, params, meta, tell, principal=self)
 
     def _tell(self, method: str, params: Mapping[str, Any] | None) -> None:
-        if self._carrier.outbox.size < UNREAD:
-            self._nursery.start_soon(self.endpoint.notify, method, params)
+        if self._carrier.outbox.size < UNREAD and not self.endpoint.lost.is_set():
+            self._carrier.send([Outgoing(codec.notification(method, params))])
 
     async def told(
         self, context: DispatchContext[TransportContext], method: str, params: Mapping[str, Any] | None

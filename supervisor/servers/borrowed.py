@@ -134,6 +134,7 @@ class BorrowedRegistry(ServerRegistry):
         subscriptions = BorrowedSubscriptions(lender.subscriptions)
         super().__init__(settings, invoke, lender.usage, subscriptions, lender.breakers)
         self._lender = lender
+        self.notices = lender.registry.notices
         self._borrowed = borrowed
         self._ready: dict[str, tuple[Snapshot, Snapshot, Publication | None]] = {}
         """What `prepare_lent` has made, by server: of what, how it is seen here, and what is shown of it."""

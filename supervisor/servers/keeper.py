@@ -7,6 +7,7 @@ makes of the server's state is decided in `state_machine`; what follows from tha
 import logging
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 import trio
@@ -257,7 +258,8 @@ class Keeper:
 
     def _host(self) -> Host:
         spec = self._now.spec
-        return Host(spec.name, self._settings.callbacks, spec.limits, spec.protocol, self._log)
+        overhear = partial(self._registry.notices.publish, spec.name)
+        return Host(spec.name, self._settings.callbacks, spec.limits, spec.protocol, self._log, overhear)
 
     async def _show(self, machine: StateMachine) -> None:
         """Take what follows an event, once what everybody will see of it is prepared."""

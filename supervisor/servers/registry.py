@@ -37,6 +37,7 @@ from ..events import (
     state_event,
     tools_event_steps,
 )
+from ..notices import NoticeHub
 from ..security.untrusted_marks import clean_name
 from ..state_machine import Snapshot
 from ..status import ServerStatus, status_of
@@ -135,6 +136,8 @@ class ServerRegistry:
         self.awaited_tools: Final = AwaitedTools()
         self.router: Final = RouterActor()
         self.events: Final = EventHub(self._standing)
+        self.notices = NoticeHub()
+        """What servers say that is about no request."""
         self._log = TransitionLog()
         self.breakers: Final = breakers or CircuitBreakers(self.snapshots, self._publish_breaker)
         self.telemetry: Final = settings.telemetry

@@ -70,15 +70,16 @@ async def served_over_http(*args, env=None, scheme="http"):
 
 
 @asynccontextmanager
-async def served(specs, *, only=None, limits=None, **options):
-    """A gateway in this loop, on a port of its own: it, and its URL. All servers are connected."""
+async def served(specs, *, only=None, http=None, limits=None, **options):
+    """A gateway in this loop, on a port of its own: it, and its URL. All servers are connected. `http` are options of
+    `open_http`."""
     listening = bound("127.0.0.1", 0)
     port = listening.getsockname()[1]
     options = {"callbacks": gateway_callbacks(), "template": "{server}_{tool}", "state": MemoryStore()} | options
     async with (
         open_supervisor(specs, **options) as supervisor,
         open_gateway(supervisor) as gateway,
-        open_http(gateway, server=only, limits=limits) as application,
+        open_http(gateway, server=only, limits=limits, **(http or {})) as application,
         trio.open_nursery() as nursery,
     ):
         for spec in specs:

@@ -35,7 +35,17 @@ PUBLIC_MODULES = [
         f"mcp_nursery.supervisor.{name}"
         for name in (
             *("approval", "callbacks", "calls.fan_out", "calls.relayed", "config", "errors", "events"),
-            *("gateway", "resources", "security.redaction", "spec", "status", "stderr", "testing", "toolset"),
+            *(
+                "gateway",
+                "notices",
+                "resources",
+                "security.redaction",
+                "spec",
+                "status",
+                "stderr",
+                "testing",
+                "toolset",
+            ),
         )
     ),
 ]
