@@ -21,6 +21,7 @@ from mcp_nursery.supervisor.gateway.token_file import TokenFile, add_token
 
 from .gateways import PROGRAM, served_over_http
 from .harness import LAB
+from .remote import Remote
 
 pytestmark = pytest.mark.slow
 
@@ -191,6 +192,61 @@ async def test_a_token_uses_what_it_may_and_knows_of_nothing_else(tmp_path, mode
                 for server in ("third", "nowhere"):
                     said = await http.post(f"{url}/{server}", json=INITIALIZE)
                     assert (said.status_code, said.text) == (404, f"no server named '{server}'")
+
+
+async def test_search_finds_what_a_token_may_use_and_nothing_else(tmp_path):
+    tokens = tmp_path / "tokens.toml"
+    part = add_token(tokens, "part", allow=["first/*", "second/echo"])
+    config = config_of(tmp_path, "first", "second", "third")
+    with trio.fail_after(60):
+        async with (
+            served_over_http("--search", "--tokens", str(tokens), "--config", str(config)) as (_, url),
+            client_with(url, part) as client,
+        ):
+            listed = {tool.name: tool for tool in (await client.list_tools()).tools}
+            assert set(listed) == {"find_tools", "call_tool"}
+            assert "third" not in (listed["find_tools"].description or "")
+            for words in ("echo", "crash"):
+                found = (await client.call_tool("find_tools", {"query": words, "limit": 20})).content[0].text
+                assert f"first_{words}" in found
+                assert ("second_echo" in found) == (words == "echo")
+                assert "second_crash" not in found
+                assert "third" not in found
+            said = await client.call_tool("call_tool", {"name": "second_echo", "arguments": {"text": "x"}})
+            assert said.content[0].text == "x"
+            for hidden in ("second_crash", "third_echo"):
+                refused = await client.call_tool("call_tool", {"name": hidden, "arguments": {}})
+                assert refused.is_error
+                assert "third" not in refused.content[0].text.replace(hidden, "")
+
+
+@pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
+async def test_a_token_is_told_to_nobody(tmp_path, mode):
+    """Neither to servers, nor in the log, however much of that is shown."""
+    tokens, remote = tmp_path / "tokens.toml", Remote("modern", tmp_path)
+    token, wrong = add_token(tokens, "ann"), "mcpn_wrong"
+    config = tmp_path / "servers.json"
+    config.write_text(json.dumps({"mcpServers": {"far": {"type": "http", "url": remote.url}}}))
+    log = b""
+    try:
+        with trio.fail_after(60):
+            options = ["--verbose", "--metrics", "--tokens", str(tokens), "--config", str(config)]
+            async with served_over_http(*options) as (process, url), httpx2.AsyncClient() as http:
+                async with client_with(url, token, mode) as client:
+                    await all_there(client, {"far_look"})
+                    await client.call_tool("far_look", {})
+                refused = await http.post(url, headers=BOTH | {"authorization": f"Bearer {wrong}"}, json=INITIALIZE)
+                assert wrong not in refused.text
+                process.terminate()
+                while more := await process.stderr.receive_some():
+                    log += more
+    finally:
+        remote.kill()
+    heard = (tmp_path / "headers").read_text()
+    assert "mcp-method" in heard.lower()
+    for secret in (token, wrong):
+        assert secret not in heard
+        assert secret not in log.decode()
 
 
 async def test_at_sighup_tokens_are_read_again_and_a_revoked_one_ends_all_that_is_its(tmp_path):
