@@ -103,7 +103,7 @@ class ClientStreams(LineStream):
         self._first: list[bytes] = []
         self._fds = reading, writing
         self._never_waits = _never_waits(reading)
-        self.closed = False
+        self.closed: bool = False
         """Whether the client has closed its end."""
 
     async def opens_with_handshake(self) -> bool:
