@@ -34,7 +34,9 @@ TRUTH = "True or False"
 SECONDS = "seconds >= 0"
 LEVELS = "'debug', 'info', 'notice', 'warning', 'error', 'critical', 'alert' or 'emergency'"
 
-PROTOCOL = "'auto', 'handshake', '2024-11-05', '2025-03-26', '2025-06-18', '2025-11-25' or '2026-07-28'"
+PROTOCOL = (
+    "'auto', 'handshake', 'handshake-first', '2024-11-05', '2025-03-26', '2025-06-18', '2025-11-25' or '2026-07-28'"
+)
 GRANTS = "'authorization_code', 'client_credentials' or 'enterprise'"
 ROOTS = "an async function, or a list of paths and file:// URIs"
 
@@ -79,6 +81,7 @@ SETTINGS = {
     ("ServerSpec", "restart"): [("Temporary", "'permanent', 'transient' or 'temporary'")],
     ("ServerSpec", "revive"): [("on-call", "'on_call' or finite seconds > 0"), (True, "'on_call' or finite seconds")],
     ("ServerSpec", "protocol"): [("Handshake", PROTOCOL), ("2026-07", PROTOCOL), (None, PROTOCOL), (["auto"], "")],
+    ("ServerSpec", "instances"): [("own", "'shared' or 'session'"), (None, "'shared' or 'session'")],
     ("ServerSpec", "trust_hints"): [("no", TRUTH), (None, TRUTH)],
     ("ServerSpec", "lazy"): [("no", "True, False or 'cached'"), (1, "True, False or 'cached'")],
     ("ServerSpec", "enabled"): [("false", TRUTH), (0, TRUTH)],
@@ -107,6 +110,7 @@ SETTINGS = {
 IN_FILES = {
     "restart": ["Temporary", True],
     "protocol": ["Handshake", True],
+    "instances": ["own", True],
     "revive": ["on-call", True, 0],
     "lazy": ["no", 1],
     "enabled": ["false", 0],

@@ -27,6 +27,7 @@ STATUS = [
     "description",
     "challenge",
     "breaker",
+    "instances",
 ]
 ECHO = '{"text": "hi"}'
 TOOL = ["name", "server", "tool", "description", "input_schema", "annotations", "requires_approval"]

@@ -87,13 +87,6 @@ def test_more_servers_than_lines():
     assert sum(line.startswith("server-") for line in drawn(many, width=80, height=24, whole=True)) == 30
 
 
-@pytest.mark.parametrize(("median", "shown"), [(0.00123, "p50 1.23 ms"), (0.25, "p50 250 ms"), (12.34, "p50 12.3 s")])
-def test_how_long_calls_take(median, shown):
-    lines = drawn([status(1), status(2)], width=160, height=24, medians={"server-01-of-a-name-that-is-long": median})
-    assert f"1234, 2 failed, 3 running, {shown}" in lines[1]
-    assert "p50" not in lines[2]
-
-
 def test_a_breaker_that_is_open():
     (_, line) = drawn([status(1, breaker=BreakerStatus("half_open", 3, 12.5))], width=160, height=24)
     assert "circuit breaker half open, a try in 12.5 s" in line
