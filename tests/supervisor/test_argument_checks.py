@@ -81,7 +81,7 @@ SETTINGS = {
     ("ServerSpec", "restart"): [("Temporary", "'permanent', 'transient' or 'temporary'")],
     ("ServerSpec", "revive"): [("on-call", "'on_call' or finite seconds > 0"), (True, "'on_call' or finite seconds")],
     ("ServerSpec", "protocol"): [("Handshake", PROTOCOL), ("2026-07", PROTOCOL), (None, PROTOCOL), (["auto"], "")],
-    ("ServerSpec", "instances"): [("own", "'shared' or 'session'"), (None, "'shared' or 'session'")],
+    ("ServerSpec", "instances"): [("own", "'shared', 'session' or 'single'")],
     ("ServerSpec", "trust_hints"): [("no", TRUTH), (None, TRUTH)],
     ("ServerSpec", "lazy"): [("no", "True, False or 'cached'"), (1, "True, False or 'cached'")],
     ("ServerSpec", "enabled"): [("false", TRUTH), (0, TRUTH)],
