@@ -276,7 +276,7 @@ class Endpoint(Requests):
 
     def _handler(self, method: str, origin: Origin, session: "_Session") -> OnRequest:
         if self._relays.may_answer(method) and (origin.slot is None or origin.slot.relay is not None):
-            return self._relays.handler(origin.slot, others=len(self._calls) > len(self._relays))
+            return self._relays.handler(origin.slot, others=self._has_others)
         return session.on_request
 
     def _answer(self, message: dict[str, Any], size: int, origin: Origin) -> None:
@@ -310,9 +310,9 @@ class Endpoint(Requests):
         elif method == "notifications/cancelled":
             self._requests.cancel(params)
         elif method not in LISTEN_STREAM_METHODS:
-            if self._relays.note(method, params, size, origin.slot):
+            if self._relays.note(method, params, size, origin.slot, others=self._has_others):
                 return
-            if self._overhear is not None and origin.slot is None and not self._relays and size <= SMALL:
+            if self._overhear is not None and origin.slot is None and self._is_nobodys and size <= SMALL:
                 self._overhear(method, params or {})
         if run_notify_intercept(session.intercept, method, params):
             return
@@ -332,6 +332,16 @@ class Endpoint(Requests):
                 await on_notify(Inbound(self, None, params), method, params)
             except Exception:
                 logger.exception("the handler of notification %r raised", HIDE_SECRETS.get()(method))
+
+    @property
+    def _has_others(self) -> bool:
+        """Whether calls of the host's own are in flight."""
+        return len(self._calls) > len(self._relays)
+
+    @property
+    def _is_nobodys(self) -> bool:
+        """Whether what the peer says can be about no call of anybody's."""
+        return not self._calls and self._relays.is_idle
 
     def _count_noise(self, frame: bytes) -> None:
         self.noise += 1

@@ -160,7 +160,8 @@ class Requests:
         """Nobody waits for these requests any more. See `Carrier.drop`."""
         for slot in slots:
             self._table.forget(slot)
-            self._relays.give_up(slot)
+            if slot in self._calls:
+                self._relays.give_up(slot)
             self._settle(slot)
         self._carrier.drop(slots, reason)
 

@@ -28,6 +28,8 @@ _OWN: Final = frozenset(["ping"])
 """What a server asks of the connection, and of nobody's call."""
 MOST_GIVEN_UP: Final = 10_000
 """Requests that are remembered though nobody waits for them; if there are more, nobody is asked any more."""
+_HOST: Final = object()
+"""Whose the host's own requests are."""
 _OTHERS: Final = "others"
 """Stands for more of them. Ids of ours are numbers."""
 
@@ -43,6 +45,11 @@ class Relays:
     def __len__(self) -> int:
         return len(self._waiting)
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether the server works on none."""
+        return not self._waiting and not self._given_up
+
     def add(self, slot: ReplySlot) -> None:
         """A request is made; one that is nobody else's is none of these."""
         if slot.relay is not None:
@@ -53,12 +60,13 @@ class Relays:
         self._waiting.pop(slot, None)
 
     def give_up(self, slot: ReplySlot) -> None:
-        """Nobody waits for it any more."""
-        relay = self._waiting.pop(slot, None)
-        if relay is None or not slot.sent or slot.request_id is None:
+        """Nobody waits for it any more, be it somebody's or the host's own."""
+        self._waiting.pop(slot, None)
+        if not slot.sent or slot.request_id is None:
             return
         if len(self._given_up) < MOST_GIVEN_UP:
-            self._given_up[coerce_request_id(slot.request_id)] = relay.principal
+            principal = _HOST if slot.relay is None else slot.relay.principal
+            self._given_up[coerce_request_id(slot.request_id)] = principal
         else:  # of any principal
             self._given_up[_OTHERS] = self
 
@@ -68,14 +76,16 @@ class Relays:
         if known is not None:
             self._given_up.pop(coerce_request_id(known), None)
 
-    def note(self, method: str, params: Mapping[str, Any] | None, size: int, about: ReplySlot | None) -> bool:
+    def note(
+        self, method: str, params: Mapping[str, Any] | None, size: int, about: ReplySlot | None, *, others: bool
+    ) -> bool:
         """Hand on a notification of so many bytes to the request it is about; whether there is one.
 
         What does not say so over a single stream, such as a log message, is about the latest request, if all that the
         server may be working on are one principal's.
         """
         slot = about if about in self._waiting else None
-        if slot is None and about is None and self._waiting and self._is_one_principals:
+        if slot is None and about is None and self._waiting and not others and self._is_one_principals:
             slot = next(reversed(self._waiting))
         if slot is None or size > SMALL:
             return False

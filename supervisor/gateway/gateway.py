@@ -69,7 +69,7 @@ from .eras import (
     without_hop,
 )
 from .held import HOLD, HeldCall, HeldCalls, bare
-from .instances import Instances
+from .instances import Instances, ListChanged
 from .marks import introduced, marked
 from .search import Schemas, Search
 
@@ -117,7 +117,7 @@ class Gateway:
         self._hold = hold
         self._mark = mark
         self._unattended: Unattended = unattended
-        self._instances = Instances(supervisor, nursery)
+        self._instances = Instances(supervisor, nursery, self._note_change)
         self._sessions: set[Session] = set()
         self._listeners: set[Listener] = set()
         self._changed: dict[tuple[str, str], dict[str, float]] = {}
@@ -292,7 +292,7 @@ class Gateway:
     async def _make_held(self, call: HeldCall, *, place: Place) -> Json:
         """A request of a client that is asked by the answers to it."""
         await self._agree(call.incoming, place, call.ask)
-        return await self._rounds(call.incoming, place.server, bare(place.params), call.hear, call.ask)
+        return await self._rounds(call.incoming, place.server, bare(place.params), call.hear, call.ask_for_server)
 
     async def _rounds(self, incoming: Incoming, server: str, params: Json, hear: NoticeCallback, ask: Ask) -> Json:
         """A request, and all the rounds in which a newer server asks."""
@@ -442,7 +442,7 @@ class Gateway:
             async for event in events:
                 match event:
                     case ToolsChanged() | PromptsChanged() | ResourcesChanged():
-                        self._note(_CHANGES[type(event)], event.server, event.at)
+                        self._note_change(event)
                     case StateChanged() | ServerRemoved():
                         self._instances.review()
                     case Reloaded():
@@ -468,6 +468,9 @@ class Gateway:
                     wants = not is_log or is_severe(notice.params.get("level"), session.level or LEVELS[0])
                     if session.hears_all and sees and wants:
                         session.tell(notice.method, notice.params)
+
+    def _note_change(self, event: ListChanged) -> None:
+        self._note(_CHANGES[type(event)], event.server, event.at)
 
     def _note(self, change: tuple[str, str], server: str, at: float) -> None:
         self._changed.setdefault(change, {})[server] = at

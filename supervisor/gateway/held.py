@@ -70,7 +70,7 @@ class HeldCall:
         self._changed.set()
 
     async def ask(self, key: str, method: str, params: Mapping[str, Any] | None) -> Json:
-        """The server asks.
+        """The server asks, or the gateway.
 
         Raises:
             MCPError: The client cannot be asked that.
@@ -84,6 +84,14 @@ class HeldCall:
             self._questions.pop(key, None)
         assert question.answer is not None  # it was answered
         return question.answer
+
+    async def ask_for_server(self, key: str, method: str, params: Mapping[str, Any] | None) -> Json:
+        """The server asks. A client that has come with answers and without its state is not asked for those again."""
+        brought: Json = self.incoming.params.get("inputResponses") or {}
+        if "requestState" not in self.incoming.params and _answers(method, brought.get(key)):
+            self.incoming.check_can_answer(method)
+            return dict(brought[key])
+        return await self.ask(key, method, params)
 
     # -- in the task of the request that attends it ---------------------------------------------------------------
 
@@ -123,11 +131,8 @@ class HeldCall:
             MCPError: One is no answer to its question. None counts then.
         """
         for key, question in self._questions.items():
-            if key in responses:
-                try:
-                    methods.validate_client_result(question.method, LATEST_HANDSHAKE_VERSION, responses[key])
-                except ValidationError:
-                    raise MCPError(INVALID_PARAMS, f"the answer to {key} is none to {question.method}") from None
+            if key in responses and not _answers(question.method, responses[key]):
+                raise MCPError(INVALID_PARAMS, f"the answer to {key} is none to {question.method}")
         self._shown = frozenset()
         for key, question in list(self._questions.items()):
             if key in responses:
@@ -186,6 +191,15 @@ class HeldCalls:
             await trio.sleep_forever()
         if self._held.pop(state, None) is not None:
             call.scope.cancel()
+
+
+def _answers(method: str, response: Any) -> bool:
+    """Whether this is an answer to a question of this method."""
+    try:
+        methods.validate_client_result(method, LATEST_HANDSHAKE_VERSION, response)
+    except ValidationError:
+        return False
+    return True
 
 
 def _wanted(incoming: Incoming) -> tuple[str, Json, Hashable]:

@@ -26,6 +26,7 @@ from mcp_nursery.actors.errors import (
     UnknownServer,
 )
 
+from ..events import PromptsChanged, ResourcesChanged, ToolsChanged
 from ..security.untrusted_marks import clean_name
 from ..spec import ServerSpec
 from ..supervisor import Supervisor
@@ -40,6 +41,7 @@ LEASE_IDLE: Final = 60.0
 AGAIN: Final = 60.0
 """Seconds after which one is started for a lease again, after one could not be."""
 
+ListChanged = ToolsChanged | PromptsChanged | ResourcesChanged
 T = TypeVar("T")
 
 _SHUT: Final = frozenset({ServerState.STOPPED, ServerState.DISABLED, ServerState.BLOCKED})
@@ -132,11 +134,13 @@ class Instances:
     Args:
         supervisor: Has the one instance of each that is always there.
         nursery: Where others live.
+        on_change: Told what changes in the lists of one that is leased: its calls may change more than its own.
     """
 
-    def __init__(self, supervisor: Supervisor, nursery: trio.Nursery) -> None:
+    def __init__(self, supervisor: Supervisor, nursery: trio.Nursery, on_change: Callable[[ListChanged], None]) -> None:
         self._supervisor = supervisor
         self._nursery = nursery
+        self._on_change = on_change
         self._first: dict[str, _Member] = {}
         """Those that are always there."""
         self._more: dict[str, list[_Instance]] = {}
@@ -254,12 +258,15 @@ class Instances:
         name = instance.spec.name
         try:
             with instance.life:
-                async with self._supervisor.open_instance(name) as supervisor:
+                async with self._supervisor.open_instance(name) as supervisor, supervisor.events() as events:
                     if instance.session is None:
                         await supervisor.reconnect(name)  # joins the attempt that is under way
                     instance.supervisor = supervisor
                     instance.opened.set()
-                    await trio.sleep_forever()
+                    opened_at = trio.current_time()
+                    async for event in events:
+                        if isinstance(event, ListChanged) and instance.session is None and event.at > opened_at:
+                            self._on_change(event)
         except (ConfigError, ServerDown, SupervisorClosed, UnknownServer) as error:
             instance.failure = error
             if instance.session is None:

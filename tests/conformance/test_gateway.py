@@ -1,27 +1,22 @@
-"""The official server scenarios, through the gateway, in front of a server of either era."""
+"""The official server scenarios, through the gateway, in front of a server of either era, over stdio and over HTTP."""
 
 import json
 import subprocess
 import sys
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 import trio
 
 from ..real.gateways import served_over_http
+from ..real.harness import eventually
 from .suite import suite
 
 pytestmark = pytest.mark.ci
 
 SERVER = Path(__file__).parents[1] / "servers" / "conformance_server.py"
 REVISIONS = {"2025-11-25": 30, "2026-07-28": 37}
-ASKING = "input-required-"
-"""Of scenarios in which the server asks. They leave calls waiting for their client, and meanwhile a server on a single
-stream that asks by requests can ask nobody else: each has a gateway of its own then."""
-
-
-NOT_YET = {("2026-07-28", "handshake"): {"input-required-result-ignore-extra-params"}}
-"""It comes back without what it was told to bring. That is a call of its own, while the first one is still held."""
 
 
 def required(revision):
@@ -42,36 +37,42 @@ def verdicts(folder):
     return found
 
 
-async def run(url, revision, folder, *scenario):
-    command = [*suite(), "server", "--url", url, "--output-dir", str(folder)]
-    command += ["--scenario", *scenario, "--spec-version", revision] if scenario else ["--requirements", revision]
+async def run(url, revision, folder):
+    command = [*suite(), "server", "--url", url, "--output-dir", str(folder), "--requirements", revision]
     with trio.fail_after(240):
         return await trio.run_process(command, capture_stdout=True, capture_stderr=True, check=False)
 
 
-def gateway(era):
-    return served_over_http("--", sys.executable, "-I", str(SERVER), era)
+@asynccontextmanager
+async def gateway(era, upstream, folder):
+    """The URL of a gateway in front of a server of that era, over stdio or HTTP."""
+    command = [sys.executable, "-I", str(SERVER), era]
+    if upstream == "stdio":
+        async with served_over_http("--", *command) as (_, url):
+            yield url
+        return
+    async with await trio.open_file(folder / "port", "wb") as port:
+        process = await trio.lowlevel.open_process([*command, "http"], stdout=port)
+    try:
+        await eventually(lambda: (folder / "port").read_text().endswith("\n"))
+        port_number = int((folder / "port").read_text())
+        config = folder / "servers.json"
+        config.write_text(json.dumps({"mcpServers": {"it": {"url": f"http://127.0.0.1:{port_number}/mcp"}}}))
+        async with served_over_http("--config", str(config)) as (_, url):
+            yield f"{url}/it"
+    finally:
+        process.kill()
+        with trio.CancelScope(shield=True):
+            await process.wait()
 
 
+@pytest.mark.parametrize("upstream", ["stdio", "http"])
 @pytest.mark.parametrize("era", ["handshake", "modern"])
 @pytest.mark.parametrize("revision", REVISIONS)
-async def test_the_gateway_is_invisible_to_the_official_suite(revision, era, tmp_path):
+async def test_the_gateway_is_invisible_to_the_official_suite(revision, era, upstream, tmp_path):
     wanted = required(revision)
     assert len(wanted) == REVISIONS[revision]
-    async with gateway(era) as (_, url):
+    async with gateway(era, upstream, tmp_path) as url:
         ran = await run(url, revision, tmp_path / "all")
     passed = verdicts(tmp_path / "all")
-    if era == "handshake":
-        async with trio.open_nursery() as nursery:
-            limit = trio.CapacityLimiter(3)
-            for name in (name for name in wanted if name.startswith(ASKING)):
-                nursery.start_soon(run_alone, limit, revision, era, tmp_path / name, name)
-        for name in (name for name in wanted if name.startswith(ASKING)):
-            passed[name] = verdicts(tmp_path / name).get(name)
-    failed = {name for name in wanted if not passed.get(name)}
-    assert failed <= NOT_YET.get((revision, era), set()), ran.stdout.decode()[-3000:]
-
-
-async def run_alone(limit, revision, era, folder, name):
-    async with limit, gateway(era) as (_, url):
-        await run(url, revision, folder, name)
+    assert {name for name in wanted if not passed.get(name)} == set(), ran.stdout.decode()[-3000:]

@@ -1,7 +1,9 @@
-"""What the official conformance suite wants of a server, over stdio and without the MCP SDK.
+"""What the official conformance suite wants of a server, over stdio or HTTP and without the MCP SDK.
 
-Honest about its era, `handshake` or `modern`, its argument: before 2026-07-28 it asks by requests, and since then by
-`input_required`.
+    python conformance_server.py handshake|modern [http]
+
+Honest about its era: before 2026-07-28 it asks by requests, and since then by `input_required`. Over HTTP it writes its
+port to standard output.
 """
 
 import hashlib
@@ -10,6 +12,7 @@ import json
 import sys
 import threading
 import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 ERA = sys.argv[1] if sys.argv[1:] else "modern"
 KEY = b"conformance"
@@ -19,6 +22,9 @@ VERSION = "2025-11-25"
 INFO = {"name": "conformance", "version": "1"}
 NS = "io.modelcontextprotocol/"
 WRITING = threading.Lock()
+OUT = threading.local()
+STREAMS = []
+"""Writes to those who listen, before 2026-07-28 and over HTTP."""
 ANSWERS = {}
 CAPABILITIES = {}
 
@@ -40,8 +46,12 @@ class Asked(Exception):
 
 
 def write(message):
+    getattr(OUT, "write", write_line)({"jsonrpc": "2.0"} | message)
+
+
+def write_line(message):
     with WRITING:
-        sys.stdout.write(json.dumps({"jsonrpc": "2.0"} | message) + "\n")
+        sys.stdout.write(json.dumps(message) + "\n")
         sys.stdout.flush()
 
 
@@ -81,7 +91,7 @@ class Call:
             said = {}
             for key, event in waiting.items():
                 event.wait(60)
-                answered = ANSWERS.pop(key)[1][0]
+                answered = next(iter(ANSWERS.pop(key, (event, []))[1]), {"error": {"code": -32603, "message": "late"}})
                 if "error" in answered:
                     raise Refused(**answered["error"])
                 said[key] = answered["result"]
@@ -267,11 +277,13 @@ def tampered(call):
 def more(kind, listed, made):
     def change(call):
         listed[f"test_more_{len(listed)}"] = made
+        changed = {"jsonrpc": "2.0", "method": f"notifications/{kind}/list_changed"}
         if ERA == "handshake":
-            write({"method": f"notifications/{kind}/list_changed"})
-        for request_id in [key for key, wanted in LISTENING.items() if wanted.get(f"{kind}ListChanged")]:
-            tagged = {"_meta": {NS + "subscriptionId": request_id}}
-            write({"method": f"notifications/{kind}/list_changed", "params": tagged})
+            for tell in STREAMS or [write]:
+                tell(changed)
+        for request_id, (wanted, tell) in list(LISTENING.items()):
+            if wanted.get(f"{kind}ListChanged"):
+                tell(changed | {"params": {"_meta": {NS + "subscriptionId": request_id}}})
         return text("changed")
 
     return change
@@ -444,17 +456,83 @@ def answer(message):
 def listen(message):
     wanted = {key: value for key, value in message["params"]["notifications"].items() if value}
     tagged = {"_meta": {NS + "subscriptionId": message["id"]}, "notifications": wanted}
-    LISTENING[message["id"]] = wanted
+    LISTENING[message["id"]] = wanted, getattr(OUT, "write", write_line)
     write({"method": "notifications/subscriptions/acknowledged", "params": tagged})
 
 
+def take(message):
+    """An answer, perhaps."""
+    if "method" not in message and message["id"] in ANSWERS:
+        event, said = ANSWERS[message["id"]]
+        said.append(message)
+        event.set()
+
+
+def serve(message):
+    (listen if message["method"] == "subscriptions/listen" and ERA == "modern" else answer)(message)
+
+
+class Front(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *args):
+        pass
+
+    def event(self, message):
+        try:
+            self.wfile.write(b"event: message\r\ndata: " + json.dumps(message).encode() + b"\r\n\r\n")
+            self.wfile.flush()
+        except OSError:
+            pass  # it has gone
+
+    def begin(self, status, **headers):
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.end_headers()
+
+    def stream(self, **headers):
+        self.close_connection = True
+        self.begin(200, content_type="text/event-stream", connection="close", **headers)
+
+    def until_gone(self):
+        self.connection.recv(1)
+
+    def do_POST(self):
+        message = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        if "id" not in message or "method" not in message:
+            take(message)
+            self.begin(202, content_length="0")
+            return
+        self.stream(**({"mcp_session_id": "one"} if message["method"] == "initialize" else {}))
+        OUT.write = self.event
+        serve(message)
+        if LISTENING.get(message["id"], (None, None))[1] == self.event:
+            self.until_gone()
+            del LISTENING[message["id"]]
+
+    def do_GET(self):
+        if ERA == "modern":
+            self.begin(405, content_length="0")
+            return
+        self.stream()
+        STREAMS.append(self.event)
+        self.until_gone()
+        STREAMS.remove(self.event)
+
+    def do_DELETE(self):
+        self.begin(200, content_length="0")
+
+
+if "http" in sys.argv[2:]:
+    front = ThreadingHTTPServer(("127.0.0.1", 0), Front)
+    front.daemon_threads = True
+    write_line(front.server_address[1])
+    front.serve_forever()
 for line in sys.stdin:
     message = json.loads(line)
     if "method" not in message:
-        if message["id"] in ANSWERS:
-            event, said = ANSWERS[message["id"]]
-            said.append(message)
-            event.set()
+        take(message)
     elif message["method"] == "subscriptions/listen" and ERA == "modern":
         listen(message)
     elif "id" in message:

@@ -1,4 +1,8 @@
-"""A server of the handshake era on a single stream that asks when the test says so, and clients of a gateway."""
+"""Servers that ask when the test says so, and clients of a gateway.
+
+A `stream` is of the handshake era and says nothing of whose call it asks about; one that is `named` says so, as over
+HTTP; one that is `modern` asks by `input_required`.
+"""
 
 import json
 import math
@@ -7,7 +11,11 @@ from contextlib import asynccontextmanager
 import trio
 from attrs import define, field, frozen
 
+from mcp_nursery.actors.callbacks import NO_HOST
+from mcp_nursery.actors.jsonrpc.carrier import Origin
+from mcp_nursery.actors.jsonrpc.stream_carrier import StreamCarrier
 from mcp_nursery.actors.outcomes import Loss
+from mcp_nursery.actors.session.connection import open_connection
 from mcp_nursery.actors.transports.base import StreamConnector
 from mcp_nursery.supervisor import MemoryStore, ServerSpec, open_supervisor
 from mcp_nursery.supervisor.gateway import gateway_callbacks, open_gateway
@@ -35,6 +43,7 @@ class Process(Talker):
         self.answers = {}
         """What was answered to its questions, by whom they were for."""
         self.ended = trio.Event()
+        self.tools = ["work"]
         self._asked = {}
         self._news = trio.lowlevel.ParkingLot()
 
@@ -42,16 +51,24 @@ class Process(Talker):
         method, params = message.get("method"), message.get("params") or {}
         if method is None:
             self.answers.setdefault(self._asked.pop(message["id"]), []).append(message)
+        elif method == "server/discover" and self.server.kind == "modern":
+            told = {"supportedVersions": [NEW], "capabilities": {"tools": {}, "logging": {}}}
+            self.result(message, told | {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"})
         elif method == "initialize":
-            capabilities = {"tools": {}, "logging": {}, "resources": {"subscribe": True}}
+            capabilities = {"tools": {"listChanged": True}, "logging": {}, "resources": {"subscribe": True}}
             info = {"name": "asking", "version": "1"}
             self.result(message, {"protocolVersion": OLD, "capabilities": capabilities, "serverInfo": info})
         elif method == "tools/list":
-            self.result(message, {"tools": [{"name": "work", "inputSchema": {"type": "object"}}]})
+            hints = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+            tools = {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in self.tools]}
+            self.result(message, tools | (hints if self.server.kind == "modern" else {}))
         elif method == "resources/list":
             self.result(message, {"resources": [{"uri": "note://a", "name": "a"}]})
         elif method == "tools/call":
-            self.calls[params["arguments"]["who"]] = message["id"], params["_meta"].get("progressToken")
+            who = params["arguments"]["who"]
+            self.calls[who] = message["id"], params["_meta"].get("progressToken")
+            if "inputResponses" in params:
+                self.answers.setdefault(who, []).extend({"result": each} for each in params["inputResponses"].values())
         elif method in ("resources/subscribe", "resources/unsubscribe", "logging/setLevel", "ping"):
             self.server.requests.append((self, method, params))
             self.result(message, {})
@@ -69,12 +86,22 @@ class Process(Talker):
         """Ask, in the middle of this one's call."""
         key = f"q{len(self.server.questions)}"
         self.server.questions.append(key)
-        self._asked[key] = who
         params = {"message": f"for {who}", "requestedSchema": {"type": "object", "properties": {}}}
-        self.say_json(id=key, method="elicitation/create", params=params)
+        if self.server.kind == "modern":
+            asked = {key: {"method": "elicitation/create", "params": params}}
+            asked = {"resultType": "input_required", "inputRequests": asked, "requestState": key}
+            self.say_json(id=self.calls.pop(who)[0], result=asked)
+        else:
+            self._asked[key] = who
+            self.say_json(id=key, method="elicitation/create", params=params, **self.about(who))
+
+    def about(self, who):
+        return {"about": self.calls[who][0]} if self.server.kind == "named" else {}
 
     def log(self, who):
-        self.say_json(method="notifications/message", params={"level": "error", "data": f"for {who}"})
+        self.say_json(
+            method="notifications/message", params={"level": "error", "data": f"for {who}"}, **self.about(who)
+        )
 
     def progress(self, who):
         token = self.calls[who][1]
@@ -83,7 +110,8 @@ class Process(Talker):
 
     def answer(self, who):
         request_id, _ = self.calls.pop(who)
-        self.say_json(id=request_id, result={"content": [{"type": "text", "text": f"for {who}"}]})
+        complete = {"resultType": "complete"} if self.server.kind == "modern" else {}
+        self.say_json(id=request_id, result=complete | {"content": [{"type": "text", "text": f"for {who}"}]})
 
     def die(self):
         self.ended.set()
@@ -103,6 +131,7 @@ class Process(Talker):
 
 @define(eq=False)
 class AskingServer:
+    kind: str = "stream"
     processes: list = field(factory=list)
     """All there ever were."""
     questions: list = field(factory=list)
@@ -152,6 +181,44 @@ class Connector(StreamConnector):
             self.server.alive -= 1
             process.die()
 
+    @asynccontextmanager
+    async def connect(self, host=NO_HOST):
+        if self.server.kind != "named":
+            async with StreamConnector.connect(self, host) as connection:
+                yield connection
+            return
+        async with self.open() as stream, open_connection(NamedCarrier(stream), host) as connection:
+            yield connection
+
+
+class NamedCarrier(StreamCarrier):
+    """What says which request it is about is taken as what came in the exchange of that one."""
+
+    def __init__(self, stream):
+        super().__init__(stream)
+        self._slots = {}
+
+    def send(self, batch):
+        refused = super().send(batch)
+        self._slots |= {each.slot.request_id: each.slot for each in batch if each.slot is not None}
+        return refused
+
+    async def _take_in(self, hub):
+        batch = await self._stream.read()
+        for frame in batch:
+            about = json.loads(frame).get("about")
+            await hub.take_in([frame], self if about is None else Exchange(self, self._slots[about]))
+        return bool(batch)
+
+
+@frozen
+class Exchange(Origin):
+    carrier: NamedCarrier
+    slot: object = None
+
+    def respond(self, frame):
+        self.carrier.respond(frame)
+
 
 @define(eq=False)
 class Client:
@@ -177,7 +244,7 @@ class Client:
         self.heard.append(params["message"])
         self.asked.set()
         await self.goes_on.wait()
-        return {"action": "accept", "content": {}}
+        return {"action": "accept", "content": {"by": self.name}}
 
     async def request(self, method, **params):
         meta = {"progressToken": self.name} | ({} if self.session else ENVELOPE)

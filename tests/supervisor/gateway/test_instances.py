@@ -287,3 +287,20 @@ async def test_a_client_that_comes_back_without_its_state_makes_another_call(aut
         process.ask("Ann")
         with trio.fail_after(5):
             await again.asked.wait()
+
+
+async def test_a_list_that_a_call_has_changed_in_a_leased_instance_is_told_of(autojump_clock):
+    server = AskingServer()
+    async with served(server) as (_, _, make, nursery):
+        ann, bob = make("Ann"), make("Bob")
+        nursery.start_soon(ann.work)
+        (await server.called("Ann")).ask("Ann")
+        await ann.asked.wait()
+        nursery.start_soon(bob.work)
+        of_bob = await server.called("Bob")
+        await trio.sleep(5)
+        assert bob.heard == []
+        of_bob.tools.append("more")
+        of_bob.say_json(method="notifications/tools/list_changed")
+        await trio.sleep(5)
+        assert bob.heard == [("notifications/tools/list_changed", None)]
