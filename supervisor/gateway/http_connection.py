@@ -68,6 +68,7 @@ class HttpConnection:
         self._between: trio.CancelScope | None = None
         self._closing = False
         self._head: h11.Response | None = None
+        self._bodiless = False
         self._answered = trio.Event()
 
     async def serve(self) -> None:
@@ -124,7 +125,10 @@ class HttpConnection:
 
     async def _exchange(self, request: h11.Request) -> bool:
         """Have a request answered; whether there may be another one."""
-        self._head, self._answered = None, trio.Event()
+        if request.method == b"CONNECT":  # an answer of 2xx would make it a tunnel
+            await self._refuse(HTTPStatus.NOT_IMPLEMENTED)
+            return False
+        self._head, self._bodiless, self._answered = None, request.method == b"HEAD", trio.Event()
         try:
             await self._application(self._scope(request), self._receive, self._send)
         except Exception:
@@ -184,21 +188,25 @@ class HttpConnection:
 
     async def _send(self, message: Message) -> None:
         """ASGI: the head of the answer, or a piece of its body. Waits while the client does not read; what is said to
-        one that has gone is lost."""
+        one that has gone is lost. Cancelled within a piece, it is the last of the connection."""
         if message["type"] == "http.response.start":
             self._head = self._response(message["status"], message["headers"])
             return
+        await trio.lowlevel.checkpoint_if_cancelled()  # before any of it is written
         events: list[h11.Event] = [] if self._head is None else [self._head]
         self._head = None
-        if message.get("body"):
+        if message.get("body") and not self._bodiless:
             events.append(h11.Data(data=message["body"]))
         if not message.get("more_body"):
             events.append(h11.EndOfMessage())
             self._answered.set()
         try:
             await self._write(*events)
-        except _LOST:
-            self._protocol.send_failed()
+        except BaseException as error:
+            self._protocol.send_failed()  # what would follow would be taken for the rest of this
+            self._answered.set()
+            if not isinstance(error, _LOST):
+                raise
 
     def _response(self, status: int, headers: list[tuple[bytes, bytes]]) -> h11.Response:
         own = [(b"date", _date(int(time.time())))]

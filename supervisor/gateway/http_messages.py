@@ -182,22 +182,21 @@ class HttpMessages:
 
     async def _body(self, http: HttpRequest) -> bytes | None:
         """The body of a request; None if it was refused, or its client has gone."""
-        parts: list[bytes] = []
-        size, more = 0, True
+        body, more = bytearray(), True
         with trio.move_on_after(self._limits.body_seconds) as limit:
             while more:
                 message = await http.receive()
                 if message["type"] == "http.disconnect":
                     return None
-                parts.append(message.get("body", b""))
-                size, more = size + len(parts[-1]), bool(message.get("more_body"))
-                if size > self._limits.body:
+                body += message.get("body", b"")
+                more = bool(message.get("more_body"))
+                if len(body) > self._limits.body:
                     await http.response.end(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "the request is too large")
                     return None
         if limit.cancelled_caught:
             await http.response.end(HTTPStatus.REQUEST_TIMEOUT, "the request took too long")
             return None
-        return b"".join(parts)
+        return bytes(body)
 
     # -- before 2026-07-28 ----------------------------------------------------------------------------------------
 
@@ -260,7 +259,7 @@ class HttpMessages:
         with session.request(incoming.id) as scope:
             await self._answer(http, incoming, answer, by_status=False)
         if scope.cancelled_caught and not http.response.ended:
-            await http.response.end()
+            await http.response.end(HTTPStatus.NOT_FOUND if session.ended.is_set() else HTTPStatus.ACCEPTED)
 
     # -- since 2026-07-28 -----------------------------------------------------------------------------------------
 

@@ -54,7 +54,7 @@ class HttpSession:
     streaming: bool = False
     """Whether its client listens to what is said unasked."""
     ended: trio.Event = field(factory=trio.Event)
-    _requests: dict[str, trio.CancelScope] = field(factory=dict[str, trio.CancelScope])
+    _requests: dict[trio.CancelScope, str | int] = field(factory=dict[trio.CancelScope, str | int])
     _in_use: int = 0
     _waiting: deque[bytes] = field(factory=lambda: deque(maxlen=BACKLOG))
     _ready: trio.Event = field(factory=trio.Event)
@@ -75,17 +75,17 @@ class HttpSession:
     def request(self, request_id: str | int) -> Generator[trio.CancelScope, None, None]:
         """One request of its client, which may take it back."""
         with trio.CancelScope() as scope:
-            self._requests[str(request_id)] = scope
+            self._requests[scope] = request_id
             try:
                 yield scope
             finally:
-                self._requests.pop(str(request_id), None)
+                del self._requests[scope]
 
     def take_back(self, request_id: object) -> None:
         """Its client takes a request back."""
-        scope = self._requests.get(str(request_id))
-        if scope is not None:
-            scope.cancel()
+        for scope, own in self._requests.items():
+            if own == request_id:
+                scope.cancel()
 
     # -- what is said to its client -------------------------------------------------------------------------------
 
@@ -105,9 +105,11 @@ class HttpSession:
             await self._ready.wait()
 
     def end(self) -> None:
-        """It has ended."""
+        """It has ended, and so have its client's requests."""
         self.ended.set()
         self._ready.set()
+        for scope in self._requests:
+            scope.cancel()
 
     async def ask(self, response: Response, method: str, params: Mapping[str, Any] | None) -> Json:
         """Ask its client on the stream of one of its requests.

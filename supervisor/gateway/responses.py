@@ -61,6 +61,8 @@ class Response:
         """Begin a stream of events."""
         async with self._lock:
             await self._begin_stream()
+            # Web servers keep the head until there is something of the body, be it empty.
+            await self._send({"type": "http.response.body", "body": b"", "more_body": True})
 
     async def _begin_stream(self) -> None:
         if not self._streams:
@@ -93,7 +95,7 @@ class Response:
         """End it with this body, or with what that is at the end of a stream."""
         async with self._lock:
             self.ended = True
-            # Cut off in the middle it would be no response, and Hypercorn would not go on with the connection. It lasts
+            # Cut off in the middle it would be no response, and its connection of no more use. It lasts
             # as long as a web server lets a client take.
             with trio.CancelScope(shield=True):
                 if self._streams:

@@ -27,7 +27,7 @@ UNREAD: Final = 30.0
 SLOWEST: Final = 64 << 10
 """Bytes of one message that a client has to take in each second after that."""
 FAREWELL: Final = 0.5
-"""Seconds at the end in which answers have to be taken, and again as many for what is ended without one."""
+"""Seconds at the end, whatever `drain` is, in which answers may be taken, and as many for what is ended without one."""
 BACKLOG: Final = 128
 PAUSE: Final = 0.1
 """Seconds before connections are taken again when the system had no room for one more."""
@@ -108,9 +108,14 @@ class _Client(trio.abc.HalfCloseableStream):
         with trio.move_on_after(UNREAD + len(data) / SLOWEST):
             await self._stream.send_all(data)
             return
-        self._stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        await trio.aclose_forcefully(self._stream)  # which resets it
+        self.reset()
         raise trio.BrokenResourceError("its client does not read")
+
+    def reset(self) -> None:
+        """Close it at once, with all that its client has not taken."""
+        if self._stream.socket.fileno() >= 0:
+            self._stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self._stream.socket.close()
 
     async def aclose(self) -> None:
         await self._stream.aclose()
@@ -123,7 +128,7 @@ class _Server:
         self._application = application
         self._tls = tls
         self._free = trio.Semaphore(most)
-        self._open: set[HttpConnection] = set()
+        self._open: dict[HttpConnection, _Client] = {}
         self._left = trio.Event()
 
     async def accept(self, listening: socket.socket, clients: trio.Nursery) -> None:
@@ -136,19 +141,20 @@ class _Server:
 
     async def _serve(self, socket_stream: trio.SocketStream) -> None:
         """One connection, whose end is no other's."""
-        stream: trio.abc.Stream = _Client(socket_stream)
+        client = _Client(socket_stream)
+        stream: trio.abc.Stream = client
         if self._tls is not None:
-            stream = trio.SSLStream(_Client(socket_stream), self._tls.context, server_side=True, https_compatible=True)
+            stream = trio.SSLStream(client, self._tls.context, server_side=True, https_compatible=True)
         try:
             peer = socket_stream.socket.getpeername()[:2]
         except OSError:
             peer = None  # it has gone already
         connection = HttpConnection(self._application, stream, "http" if self._tls is None else "https", peer)
-        self._open.add(connection)
+        self._open[connection] = client
         try:
             await connection.serve()
         finally:
-            self._open.remove(connection)
+            del self._open[connection]
             self._free.release()
             self._left.set()
 
@@ -156,6 +162,11 @@ class _Server:
         """Close each connection when its request has ended."""
         for connection in self._open:
             connection.end()
+
+    def reset(self) -> None:
+        """Close all that are open, in the middle of what they are sent, too."""
+        for client in self._open.values():
+            client.reset()
 
     async def wait_closed(self, seconds: float) -> None:
         """Wait until none is open, so many seconds at most."""
@@ -187,7 +198,8 @@ async def serve_http(
     drain: float = 5.0,
     stop: Callable[[], Awaitable[object]],
 ) -> None:
-    """Serve clients on a socket until `stop` returns; then requests under way have `drain` seconds, and streams end.
+    """Serve clients on a socket until `stop` returns; then requests under way have `drain` seconds, until their clients
+    have taken their answers, and streams end.
 
     Args:
         gateway: What is served.
@@ -200,11 +212,15 @@ async def serve_http(
     """
     server = _Server(application, tls, connections)
     async with trio.open_nursery() as clients:
-        async with run_alongside(partial(server.accept, listening, clients)):
-            await stop()
-            await gateway.drain(drain)
-        server.end()
-        await server.wait_closed(FAREWELL)  # answers are on their way
-        application.end_clients(lambda _: True)
-        await server.wait_closed(FAREWELL)
-        clients.cancel_scope.cancel()
+        try:
+            async with run_alongside(partial(server.accept, listening, clients)):
+                await stop()
+                until = trio.current_time() + drain
+                await gateway.drain(drain)
+            server.end()
+            await server.wait_closed(FAREWELL)  # answers are on their way
+            application.end_clients(lambda _: True)
+            await server.wait_closed(max(FAREWELL, until - trio.current_time()))  # for those that take long
+        finally:
+            server.reset()
+            clients.cancel_scope.cancel()

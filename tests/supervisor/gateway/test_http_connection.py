@@ -326,3 +326,114 @@ def test_whatever_is_sent_the_connection_ends_in_order(pieces):
         logger.removeHandler(handler)
     assert not failures
     assert said[0] == b"" or said[0].startswith(b"HTTP/1.1 ")
+
+
+class Streaming:
+    """Answers with one piece after another, until it is told to stop."""
+
+    def __init__(self):
+        self.gone = trio.Event()
+        self.writing = trio.CancelScope()
+
+    async def __call__(self, scope, receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.watch, receive, nursery.cancel_scope)
+            with self.writing:
+                while True:
+                    await send({"type": "http.response.body", "body": b"piece", "more_body": True})
+                    await trio.sleep(15)
+            nursery.cancel_scope.cancel()
+        await send({"type": "http.response.body", "body": b"the end", "more_body": False})
+
+    async def watch(self, receive, scope):
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        self.gone.set()
+        scope.cancel()
+
+
+@pytest.mark.parametrize("status", ["200", "413"])
+async def test_only_the_head_is_asked_for(autojump_clock, caplog, status):
+    async with connected(Application(early=status == "413")) as client:
+        await client.say(post(b"hello").replace(b"POST", b"HEAD"))
+        said = await client.read(b"\r\n\r\n")
+        assert said.startswith(b"HTTP/1.1 " + status.encode())
+        assert said.endswith(b"\r\n\r\n")
+        if status == "200":
+            await client.say(post(b"hello"))
+            assert (await client.read(b"hello")).startswith(b"HTTP/1.1 200")
+    assert not caplog.records
+
+
+async def test_it_is_no_tunnel(autojump_clock, caplog):
+    application = Application()
+    async with connected(application) as client:
+        await client.say(b"CONNECT x:1 HTTP/1.1\r\nhost: x:1\r\n\r\n")
+        assert (await client.read()).startswith(b"HTTP/1.1 501")
+    assert not application.scopes
+    assert not caplog.records
+
+
+async def test_a_client_that_goes_after_it_has_sent_ahead(autojump_clock):
+    """What it has sent ahead is not read on, so that its end shows when something is written."""
+    application = Streaming()
+    async with connected(application) as client:
+        await client.say(GET + b"G")
+        await client.read(b"piece")
+        await client.stream.aclose()
+        with trio.fail_after(60):
+            await application.gone.wait()
+
+
+async def test_nothing_follows_a_piece_that_was_cut(autojump_clock):
+    """The rest of the answer, or another answer, would be taken for the rest of the piece."""
+
+    class Narrow(trio.abc.HalfCloseableStream):
+        """Keeps three bytes of each piece back until it is let."""
+
+        def __init__(self, stream):
+            self.stream = stream
+            self.wide = trio.Event()
+
+        async def send_all(self, data):
+            await self.stream.send_all(data[:-3])
+            await self.wide.wait()
+            await self.stream.send_all(data[-3:])
+
+        async def wait_send_all_might_not_block(self):
+            pass
+
+        async def receive_some(self, max_bytes=None):
+            return await self.stream.receive_some(max_bytes)
+
+        async def send_eof(self):
+            await self.stream.send_eof()
+
+        async def aclose(self):
+            await self.stream.aclose()
+
+    ours, theirs = trio.testing.memory_stream_pair()
+    narrow, application = Narrow(ours), Streaming()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(HttpConnection(application, narrow, "http").serve)
+        client = Client(theirs, None)
+        await client.say(GET + GET)
+        await trio.testing.wait_all_tasks_blocked()
+        application.writing.cancel()
+        narrow.wide.set()
+        with trio.fail_after(10):
+            said = await client.read()
+    assert said.count(b"HTTP/1.1") == 1
+    assert b"the end" not in said
+    assert not said.endswith(b"0\r\n\r\n")
+
+
+async def test_a_piece_that_was_taken_back_before_it_was_begun_cuts_nothing(autojump_clock):
+    application = Streaming()
+    application.writing.cancel()
+    async with connected(application) as client:
+        await client.say(GET)
+        said = await client.read(b"0\r\n\r\n")
+    assert b"piece" not in said
+    assert b"the end" in said
