@@ -4,8 +4,8 @@ A client of the supervisor's public surface. Raw where client and server speak o
 as it came. Bridged where they do not: see `eras` for results, and `held` for questions in the middle of a call.
 """
 
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final
 
@@ -25,7 +25,6 @@ from mcp_nursery.actors.errors import (
     NurseryError,
     ServerDown,
     ServerError,
-    SupervisorClosed,
     UnknownResource,
     UnknownServer,
 )
@@ -39,15 +38,6 @@ from ..callbacks import Callbacks
 from ..calls.host_tools import EVERY_SERVER
 from ..calls.input_rounds import MAX_ROUNDS
 from ..calls.relayed import RelayedResult
-from ..events import (
-    Lagged,
-    PromptsChanged,
-    Reloaded,
-    ResourcesChanged,
-    ServerRemoved,
-    StateChanged,
-    ToolsChanged,
-)
 from ..security.untrusted_marks import MAX_RESULT_CHARS
 from ..supervisor import Supervisor
 from ..tools.error_content import error_content
@@ -55,9 +45,8 @@ from ..tools.preamble import MOST_INSTRUCTIONS
 from .access import EVERYTHING, Access
 from .approval import NobodyAsked, Unattended, approve
 from .catalogues import INSTRUCTIONS, All, One, Place, View, hello_of
-from .downstream import LOG, Incoming, Listener, Session, is_severe, last_news
+from .downstream import Incoming
 from .eras import (
-    LEVELS,
     Json,
     bridged,
     discovered,
@@ -69,23 +58,12 @@ from .eras import (
     without_hop,
 )
 from .held import HOLD, HeldCall, HeldCalls, bare
-from .instances import Instances, ListChanged
 from .marks import introduced, marked
+from .news import News
 from .search import Schemas, Search
 
-SUBSCRIPTION: Final = "io.modelcontextprotocol/subscriptionId"
-BURST: Final = 0.05
-"""Seconds in which changes of lists are told of together."""
-
 _MAY_ASK: Final = frozenset(["tools/call", "prompts/get", "resources/read"])
-_TOOLS_CHANGED: Final = "notifications/tools/list_changed"
-_CHANGES: Final = {
-    ToolsChanged: (_TOOLS_CHANGED, "toolsListChanged"),
-    PromptsChanged: ("notifications/prompts/list_changed", "promptsListChanged"),
-    ResourcesChanged: ("notifications/resources/list_changed", "resourcesListChanged"),
-}
 LISTEN: Final = "subscriptions/listen"
-_UPDATED: Final = "notifications/resources/updated"
 
 
 async def _nobody(_: object) -> ErrorData:
@@ -117,16 +95,11 @@ class Gateway:
         self._hold = hold
         self._mark = mark
         self._unattended: Unattended = unattended
-        self._instances = Instances(supervisor, nursery, self._note_change)
-        self._sessions: set[Session] = set()
-        self._listeners: set[Listener] = set()
-        self._changed: dict[tuple[str, str], dict[str, float]] = {}
-        """When a list of which servers has changed, which is still to be told."""
-        self._news = trio.Event()
+        self.news: Final = News(supervisor, nursery, search=search)
+        """What its clients are told of changes."""
+        self._instances = self.news.instances
         self._schemas = Schemas() if search else None
         self._all = self._searched(All(supervisor))
-        self._described = self._names()
-        """The servers that clients were told of last, where these are all that can change of what tools they see."""
         self._under_way = 0
         self._settled = trio.Event()
         self.draining: bool = False
@@ -161,19 +134,6 @@ class Gateway:
     def is_settled(self) -> bool:
         """Whether every first attempt has come to an end."""
         return not any(one.state is ServerState.CONNECTING and one.incarnation <= 1 for one in self.supervisor.status())
-
-    # -- a client and its session ---------------------------------------------------------------------------------
-
-    def enter(self, session: Session) -> None:
-        """A client of the handshake era is there: it is told of changes."""
-        session.since = trio.current_time()
-        self._sessions.add(session)
-
-    def leave(self, session: Session) -> None:
-        """It is gone."""
-        session.ended = True
-        self._sessions.discard(session)
-        self._instances.end(session)
 
     # -- its requests ---------------------------------------------------------------------------------------------
 
@@ -219,7 +179,7 @@ class Gateway:
             case "server/discover":
                 return discovered(self._hello(view, await view.hello()))
             case "subscriptions/listen":
-                return await self._listen(incoming, view)
+                return await self.news.listen(incoming, view)
             case "logging/setLevel" | "resources/subscribe" | "resources/unsubscribe":
                 return await self._for_session(incoming, view)
             case _:
@@ -237,8 +197,7 @@ class Gateway:
             return await view.set_level(incoming.params)
         uri = incoming.params["uri"]
         if incoming.method == "resources/subscribe":
-            if uri not in session.subscribed:
-                await session.nursery.start(self._tell_updates, incoming, session, await view.owner_of(uri))
+            await self.news.subscribe(incoming, session, view)
             return {}
         scope = session.subscribed.pop(uri, None)
         if scope is not None:
@@ -365,144 +324,6 @@ class Gateway:
         result: Json = {"content": [{"type": "text", "text": text}], "isError": True}
         return result | {"resultType": "complete"} if incoming.modern else result
 
-    # -- what changes ---------------------------------------------------------------------------------------------
-
-    async def _tell_updates(
-        self,
-        incoming: Incoming,
-        session: Session,
-        server: str,
-        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
-    ) -> None:
-        """News of a resource for a session, until it unsubscribes or ends."""
-        uri = incoming.params["uri"]
-        with trio.CancelScope() as session.subscribed[uri]:
-            try:
-                await self._hear_updates(incoming, server, uri, partial(session.tell, _UPDATED), task_status)
-            finally:
-                session.subscribed.pop(uri, None)
-
-    async def _hear_updates(
-        self,
-        incoming: Incoming,
-        server: str,
-        uri: str,
-        tell: Callable[[Json], None],
-        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
-    ) -> None:
-        """News of a resource. An instance that ended has perhaps left it changed: the next one is heard then."""
-        begun = False
-        while True:
-            try:
-                async with (
-                    self._instances.news(server, incoming) as supervisor,
-                    supervisor.subscribe(uri, server=server) as updates,
-                ):
-                    if begun:
-                        tell({"uri": uri})
-                    else:
-                        task_status.started()
-                    begun = True
-                    with suppress(SupervisorClosed):
-                        async for update in updates:
-                            tell({"uri": update.uri})
-                    if supervisor is self.supervisor:
-                        return
-            except NurseryError:
-                if not begun:
-                    raise
-                return
-
-    async def _listen(self, incoming: Incoming, view: View) -> Json:
-        """One stream of news for a client without a session, until it ends it."""
-        wanted: Json = {key: value for key, value in incoming.params["notifications"].items() if value}
-        uris: list[str] = wanted.get("resourceSubscriptions") or []
-        listener = Listener(view.server, frozenset(wanted), access=view.access)
-        tagged = {"_meta": {SUBSCRIPTION: incoming.id}}
-        async with trio.open_nursery() as nursery:
-            for uri in uris:
-                owner = await view.owner_of(uri)
-                await nursery.start(self._hear_updates, incoming, owner, uri, partial(listener.note, _UPDATED))
-            await incoming.tell("notifications/subscriptions/acknowledged", {"notifications": wanted} | tagged)
-            self._listeners.add(listener)
-            try:
-                while True:
-                    for method, params in await listener.next():
-                        await incoming.tell(method, params | tagged)
-            finally:
-                self._listeners.discard(listener)
-        raise AssertionError  # it ends by being cancelled
-
-    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Tell clients of lists that change, once for a burst."""
-        async with trio.open_nursery() as nursery, self.supervisor.events() as events:
-            nursery.start_soon(self._tell_changes)
-            await nursery.start(self._tell_notices)
-            task_status.started()
-            async for event in events:
-                match event:
-                    case ToolsChanged() | PromptsChanged() | ResourcesChanged():
-                        self._note_change(event)
-                    case StateChanged() | ServerRemoved():
-                        self._instances.review()
-                    case Reloaded():
-                        self._instances.review(event.changed)
-                    case Lagged():  # nobody knows which
-                        self._instances.review()
-                        for change in _CHANGES.values():
-                            for status in self.supervisor.status():
-                                self._note(change, status.name, trio.current_time())
-                    case _:
-                        pass
-            nursery.cancel_scope.cancel()
-
-    async def _tell_notices(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Hand on what servers say that is about no request: log messages to all who see the server, and what the
-        protocol does not know to who sees it alone: others could not tell whose word it is."""
-        async with self.supervisor.notices() as notices:
-            task_status.started()
-            async for notice in notices:
-                is_log = notice.method == LOG
-                for session in self._sessions:
-                    sees = session.server == notice.server or (is_log and session.server is None)
-                    wants = not is_log or is_severe(notice.params.get("level"), session.level or LEVELS[0])
-                    if session.hears_all and sees and wants:
-                        session.tell(notice.method, notice.params)
-
-    def _note_change(self, event: ListChanged) -> None:
-        self._note(_CHANGES[type(event)], event.server, event.at)
-
-    def _note(self, change: tuple[str, str], server: str, at: float) -> None:
-        self._changed.setdefault(change, {})[server] = at
-        self._news.set()
-
-    async def _tell_changes(self) -> None:
-        while True:
-            await self._news.wait()
-            await trio.sleep(BURST)
-            changed, self._changed, self._news = self._changed, {}, trio.Event()
-            for (method, wanted), servers in changed.items():
-                changes = self._to_tell(method, servers)
-                for session in self._sessions:
-                    if last_news(session, changes) > session.since:
-                        session.tell(method, None)
-                for listener in self._listeners:
-                    if wanted in listener.wanted and last_news(listener, changes) > listener.since:
-                        listener.note(method, {})
-
-    def _to_tell(self, method: str, servers: Mapping[str, float]) -> Mapping[str | None, float]:
-        """When what clients see has changed, by their server, None for those of all. The tools that find and call
-        others change with the names of the servers alone."""
-        latest = max(servers.values())
-        if self._schemas is None or method != _TOOLS_CHANGED:
-            told: dict[str | None, float] = dict(servers.items())
-            return told | {None: latest}
-        before, self._described = self._described, self._names()
-        return {} if before == self._described else {None: latest}
-
-    def _names(self) -> Collection[str]:
-        return {status.name for status in self.supervisor.status()}
-
 
 @asynccontextmanager
 async def open_gateway(
@@ -541,7 +362,7 @@ async def open_gateway(
     async with open_bare_nursery() as nursery:
         gateway = Gateway(supervisor, nursery, hold, search=search, mark=mark, unattended=unattended)
         try:
-            await nursery.start(gateway.run)
+            await nursery.start(gateway.news.run)
             yield gateway
         finally:
             nursery.cancel_scope.cancel()

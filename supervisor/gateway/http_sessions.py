@@ -200,12 +200,12 @@ class HttpSessions:
             session.end()
             self._open.pop(session.id, None)
             if session.client is not None:
-                self._gateway.leave(session.client)
+                self._gateway.news.leave(session.client)
 
     def welcome(self, session: HttpSession) -> None:
         """Its client is told of changes from now on."""
         assert session.client is not None  # it lives
-        self._gateway.enter(session.client)
+        self._gateway.news.enter(session.client)
 
     def end(self, session: HttpSession) -> None:
         """End a session, with all that runs for it."""

@@ -207,7 +207,7 @@ class _Client:
     def leave(self) -> None:
         """It is gone."""
         if self._session is not None:
-            self._gateway.leave(self._session)
+            self._gateway.news.leave(self._session)
 
     async def asked(
         self, context: DispatchContext[TransportContext], method: str, params: Mapping[str, Any] | None
@@ -272,7 +272,7 @@ class _Client:
         if method == "initialize":
             session.introduce(params)
             self._session, self._version = session, result["protocolVersion"]
-            self._gateway.enter(session)
+            self._gateway.news.enter(session)
         return result
 
     def _incoming(self, context: DispatchContext[TransportContext], method: str, params: Json, meta: Json) -> Incoming:

@@ -78,7 +78,7 @@ def of_client(act, client, gateway):
     if act == "reply":
         client.goes_on.set()
     elif act == "leave" and client.session is not None:
-        gateway.leave(client.session)
+        gateway.news.leave(client.session)
     elif act == "cancel" and hasattr(client, "scope"):
         client.scope.cancel()
 

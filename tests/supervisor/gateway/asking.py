@@ -288,7 +288,7 @@ async def served(server, hold=300.0, **options):
             if own is not None:
                 own.capabilities = CAN
                 own.tell = lambda method, params: client.heard.append((method, params))
-                gateway.enter(own)
+                gateway.news.enter(own)
             return client
 
         yield supervisor, gateway, make, nursery

@@ -32,7 +32,7 @@ async def test_each_session_has_an_instance_of_its_own_until_it_ends(autojump_cl
         assert (ann.results, bob.results) == (["for Ann"], ["for Bob"])
         nursery.start_soon(ann.work)
         assert await server.called("Ann") is of_ann
-        gateway.leave(ann.session)
+        gateway.news.leave(ann.session)
         await trio.sleep(10)
         assert (of_ann.ended.is_set(), of_bob.ended.is_set()) == (True, False)
         assert len(status(supervisor).instances) == 1
@@ -73,7 +73,7 @@ async def test_beyond_the_bound_a_call_is_told_when_to_try_again(autojump_clock)
         with pytest.raises(MCPError, match="try again in 60 s") as refused:
             await bob.request("vendor/method")
         assert refused.value.error.data["retryIn"] == pytest.approx(60)
-        gateway.leave(ann.session)
+        gateway.news.leave(ann.session)
         await trio.sleep(10)
         nursery.start_soon(bob.work)
         assert await server.called("Bob")

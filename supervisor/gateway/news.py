@@ -1,0 +1,204 @@
+"""What clients are told that they have not asked for: lists that change, resources they subscribe to, and notices."""
+
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from functools import partial
+from typing import Final
+
+import trio
+
+from mcp_nursery.actors.errors import NurseryError, SupervisorClosed
+
+from ..events import Lagged, PromptsChanged, Reloaded, ResourcesChanged, ServerRemoved, StateChanged, ToolsChanged
+from ..supervisor import Supervisor
+from .catalogues import View
+from .downstream import LOG, Incoming, Listener, Session, is_severe, last_news
+from .eras import LEVELS, Json
+from .instances import Instances, ListChanged
+
+SUBSCRIPTION: Final = "io.modelcontextprotocol/subscriptionId"
+BURST: Final = 0.05
+"""Seconds in which changes of lists are told of together."""
+
+_TOOLS_CHANGED: Final = "notifications/tools/list_changed"
+_CHANGES: Final = {
+    ToolsChanged: (_TOOLS_CHANGED, "toolsListChanged"),
+    PromptsChanged: ("notifications/prompts/list_changed", "promptsListChanged"),
+    ResourcesChanged: ("notifications/resources/list_changed", "resourcesListChanged"),
+}
+_UPDATED: Final = "notifications/resources/updated"
+
+
+class News:
+    """Who is told of what.
+
+    Args:
+        supervisor: Whose servers change.
+        nursery: Where further instances of them live, which end when their servers change.
+        search: Whether clients see the two tools that find and call all others.
+    """
+
+    def __init__(self, supervisor: Supervisor, nursery: trio.Nursery, *, search: bool) -> None:
+        self._supervisor = supervisor
+        self.instances: Final = Instances(supervisor, nursery, self._note_change)
+        """Further instances of its servers."""
+        self._search = search
+        self._sessions: set[Session] = set()
+        self._listeners: set[Listener] = set()
+        self._changed: dict[tuple[str, str], dict[str, float]] = {}
+        """When a list of which servers has changed, which is still to be told."""
+        self._news = trio.Event()
+        self._described = self._names()
+        """The servers that clients were told of last, where these are all that can change of what tools they see."""
+
+    def enter(self, session: Session) -> None:
+        """A client of the handshake era is there: it is told of changes."""
+        session.since = trio.current_time()
+        self._sessions.add(session)
+
+    def leave(self, session: Session) -> None:
+        """It is gone."""
+        session.ended = True
+        self._sessions.discard(session)
+        self.instances.end(session)
+
+    async def subscribe(self, incoming: Incoming, session: Session, view: View) -> None:
+        """Tell a session of a resource, until it unsubscribes or ends."""
+        uri = incoming.params["uri"]
+        if uri not in session.subscribed:
+            await session.nursery.start(self._tell_updates, incoming, session, await view.owner_of(uri))
+
+    async def _tell_updates(
+        self,
+        incoming: Incoming,
+        session: Session,
+        server: str,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        uri = incoming.params["uri"]
+        with trio.CancelScope() as session.subscribed[uri]:
+            try:
+                await self._hear_updates(incoming, server, uri, partial(session.tell, _UPDATED), task_status)
+            finally:
+                session.subscribed.pop(uri, None)
+
+    async def _hear_updates(
+        self,
+        incoming: Incoming,
+        server: str,
+        uri: str,
+        tell: Callable[[Json], None],
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """News of a resource. An instance that ended has perhaps left it changed: the next one is heard then."""
+        begun = False
+        while True:
+            try:
+                async with (
+                    self.instances.news(server, incoming) as supervisor,
+                    supervisor.subscribe(uri, server=server) as updates,
+                ):
+                    if begun:
+                        tell({"uri": uri})
+                    else:
+                        task_status.started()
+                    begun = True
+                    with suppress(SupervisorClosed):
+                        async for update in updates:
+                            tell({"uri": update.uri})
+                    if supervisor is self._supervisor:
+                        return
+            except NurseryError:
+                if not begun:
+                    raise
+                return
+
+    async def listen(self, incoming: Incoming, view: View) -> Json:
+        """One stream of news for a client without a session, until it ends it."""
+        wanted: Json = {key: value for key, value in incoming.params["notifications"].items() if value}
+        uris: list[str] = wanted.get("resourceSubscriptions") or []
+        listener = Listener(view.server, frozenset(wanted), access=view.access)
+        tagged = {"_meta": {SUBSCRIPTION: incoming.id}}
+        async with trio.open_nursery() as nursery:
+            for uri in uris:
+                owner = await view.owner_of(uri)
+                await nursery.start(self._hear_updates, incoming, owner, uri, partial(listener.note, _UPDATED))
+            await incoming.tell("notifications/subscriptions/acknowledged", {"notifications": wanted} | tagged)
+            self._listeners.add(listener)
+            try:
+                while True:
+                    for method, params in await listener.next():
+                        await incoming.tell(method, params | tagged)
+            finally:
+                self._listeners.discard(listener)
+        raise AssertionError  # it ends by being cancelled
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Tell clients of lists that change, once for a burst."""
+        async with trio.open_nursery() as nursery, self._supervisor.events() as events:
+            nursery.start_soon(self._tell_changes)
+            await nursery.start(self._tell_notices)
+            task_status.started()
+            async for event in events:
+                match event:
+                    case ToolsChanged() | PromptsChanged() | ResourcesChanged():
+                        self._note_change(event)
+                    case StateChanged() | ServerRemoved():
+                        self.instances.review()
+                    case Reloaded():
+                        self.instances.review(event.changed)
+                    case Lagged():  # nobody knows which
+                        self.instances.review()
+                        for change in _CHANGES.values():
+                            for status in self._supervisor.status():
+                                self._note(change, status.name, trio.current_time())
+                    case _:
+                        pass
+            nursery.cancel_scope.cancel()
+
+    async def _tell_notices(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Hand on what servers say that is about no request: log messages to all who see the server, and what the
+        protocol does not know to who sees it alone: others could not tell whose word it is."""
+        async with self._supervisor.notices() as notices:
+            task_status.started()
+            async for notice in notices:
+                is_log = notice.method == LOG
+                for session in self._sessions:
+                    sees = session.server == notice.server or (is_log and session.server is None)
+                    wants = not is_log or is_severe(notice.params.get("level"), session.level or LEVELS[0])
+                    if session.hears_all and sees and wants:
+                        session.tell(notice.method, notice.params)
+
+    def _note_change(self, event: ListChanged) -> None:
+        self._note(_CHANGES[type(event)], event.server, event.at)
+
+    def _note(self, change: tuple[str, str], server: str, at: float) -> None:
+        self._changed.setdefault(change, {})[server] = at
+        self._news.set()
+
+    async def _tell_changes(self) -> None:
+        while True:
+            await self._news.wait()
+            await trio.sleep(BURST)
+            changed, self._changed, self._news = self._changed, {}, trio.Event()
+            for (method, wanted), servers in changed.items():
+                changes = self._to_tell(method, servers)
+                for session in self._sessions:
+                    if last_news(session, changes) > session.since:
+                        session.tell(method, None)
+                for listener in self._listeners:
+                    if wanted in listener.wanted and last_news(listener, changes) > listener.since:
+                        listener.note(method, {})
+
+    def _to_tell(self, method: str, servers: Mapping[str, float]) -> Mapping[str | None, float]:
+        """When what clients see has changed, by their server, None for those of all. The tools that find and call
+        others change with the names of the servers alone."""
+        latest = max(servers.values())
+        if not self._search or method != _TOOLS_CHANGED:
+            told: dict[str | None, float] = dict(servers.items())
+            return told | {None: latest}
+        before, self._described = self._described, self._names()
+        return {} if before == self._described else {None: latest}
+
+    def _names(self) -> Collection[str]:
+        return {status.name for status in self._supervisor.status()}
