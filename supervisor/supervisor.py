@@ -1,12 +1,13 @@
 """The supervisor as its host uses it: tools, calls, servers, events."""
 
+import math
 from collections.abc import AsyncGenerator, Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, final
 
 import trio
 
-from mcp_nursery.actors.argument_checks import check_argument, seconds, true_or_false
+from mcp_nursery.actors.argument_checks import check_argument, seconds, seconds_or_none, true_or_false
 from mcp_nursery.actors.callbacks import Roots
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import ConfigError, NurseryError, UnknownTool
@@ -43,6 +44,8 @@ from .tools.pins import DefinitionChange
 from .tools.results import ToolResult
 from .tools.tool import Tool
 from .toolset import Toolset
+
+_ON_THE_WAY = frozenset({ServerState.CONNECTING, ServerState.CONNECTED})
 
 
 @final
@@ -664,22 +667,34 @@ class Supervisor:
                 with trio.CancelScope(shield=True):  # bounded: closing is one checkpoint
                     await lines.aclose()
 
-    async def wait_connected(self, server: str) -> ServerStatus:
+    async def wait_connected(self, server: str, *, patience: float | None = None) -> ServerStatus:
         """Wait until the server is `connected`.
+
+        Args:
+            server: Its name.
+            patience: Seconds after which a failed attempt is the last; one that is under way is still
+                waited for. None: all of its restart ladder.
 
         Raises:
             UnknownServer: No server of that name.
-            ServerDown: It is in a state that only a person ends.
+            ServerDown: It is in a state that only a person ends, or an attempt has failed and `patience` is at its end.
+            ValueError: `patience` is no number of seconds.
         """
+        check_argument("patience", patience, seconds_or_none)
+        snapshots, patient = self._servers.snapshot(server), True
 
         def connected(snapshot: Snapshot) -> Snapshot | None:
             self._servers.check_open()
-            if snapshot.abandoned:
+            if snapshot.abandoned or not (patient or snapshot.state in _ON_THE_WAY):
                 raise server_down(snapshot, now=trio.current_time())
             self._servers.want(server)
             return snapshot if snapshot.state is ServerState.CONNECTED else None
 
-        await self._servers.snapshot(server).wait(connected)
+        with trio.move_on_after(math.inf if patience is None else patience) as limit:
+            await snapshots.wait(connected)
+        if limit.cancelled_caught:
+            patient = False
+            await snapshots.wait(connected)
         return self._servers.registry.status_of(server)
 
     async def reconnect(self, server: str) -> None:

@@ -19,6 +19,9 @@ logger: Final = logging.getLogger(__name__)
 MOST_LINES = 20
 """Lines about one server within a minute: a ladder of the default kind takes ten."""
 
+FAILED: Final = "failed"
+"""Attribute of a record: whether it says that a server is lost or was not reached, also on the way to a connection."""
+
 _LOST = frozenset({ServerState.WAITING, ServerState.FAILED, ServerState.NEEDS_AUTH})
 """Where a connected server stands when nobody has asked it to end."""
 _UNDER_WAY = frozenset({ServerState.CONNECTING, ServerState.CONNECTED})
@@ -54,7 +57,8 @@ class TransitionLog:
         if limit.passes(event.at):
             left_out = limit.take_left_out()
             more = f" ({left_out} changes before it are left out)" if left_out else ""
-            logger.log(level, "%s: %s%s", clean_name(event.server), line, more)
+            failed = isinstance(event, StateChanged) and event.new in _LOST
+            logger.log(level, "%s: %s%s", clean_name(event.server), line, more, extra={FAILED: failed})
 
     def forget(self, server: str) -> None:
         """It is configured no more."""

@@ -216,6 +216,14 @@ class _Formatter(logging.Formatter):
         return safe_text(super().format(record))
 
 
+def log_failures() -> None:
+    """Have each loss and each failed start of a server in the log: the command prints none of them itself."""
+    for handler in logging.getLogger().handlers:
+        handler.removeFilter(_is_no_transition)
+        handler.addFilter(_is_no_success)
+    logging.getLogger(transition_log.__name__).setLevel(logging.INFO)
+
+
 def _is_ours(record: logging.LogRecord) -> bool:
     return record.name.partition(".")[0] == _OURS
 
@@ -226,8 +234,12 @@ def _is_said_by_nobody_else(record: logging.LogRecord) -> bool:
 
 
 def _is_no_transition(record: logging.LogRecord) -> bool:
-    """Commands print the changes of servers themselves."""
+    """Most commands print the changes of servers themselves."""
     return record.name != transition_log.__name__
+
+
+def _is_no_success(record: logging.LogRecord) -> bool:
+    return record.levelno != logging.INFO or getattr(record, transition_log.FAILED, False)
 
 
 def _set_up_logging(*, verbose: bool) -> None:

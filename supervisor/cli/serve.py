@@ -24,7 +24,7 @@ from mcp_nursery.supervisor.watch import reload_or_log
 
 from .command_server import CommandServer
 from .failures import OK
-from .runtime import Options, load, run_async
+from .runtime import Options, load, log_failures, run_async
 from .serve_http import HttpFront, HttpServing
 
 GATE = 0.0
@@ -78,6 +78,8 @@ def serve(options: Options, serving: Serving) -> int:
     check_setting("unattended", serving.unattended, one_of(Unattended))
     check_setting("pins", serving.pins, one_of(PinMode))
     given = _given(options, serving)
+    if not options.verbose:
+        log_failures()
     only = given.name if isinstance(given, ServerSpec) else None
 
     front = None if serving.http is None else HttpFront(serving.http)

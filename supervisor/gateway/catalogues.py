@@ -33,6 +33,10 @@ INSTRUCTIONS: Final = 16_000
 SETTLE: Final = 5.0
 """Seconds that a search waits at most for servers that were never connected."""
 
+PATIENCE: Final = 5.0
+"""Seconds that a client of one server waits at most for further attempts, once one has failed: hosts give up after ten
+and more. An attempt under way is waited for, however long."""
+
 R = TypeVar("R", Resource, ResourceTemplate)
 P = TypeVar("P", Prompt, Resource, ResourceTemplate)
 
@@ -71,7 +75,7 @@ class View(ABC):
         """What the client is told of who serves it: an answer to `initialize` or `server/discover`.
 
         Raises:
-            ServerDown: Nobody does, and that will not change by itself.
+            ServerDown: Nobody does, and that will not change by itself, or not soon.
         """
 
     @abstractmethod
@@ -337,11 +341,11 @@ async def hello_of(supervisor: Supervisor, server: str) -> Json:
 
     Raises:
         UnknownServer: No server of that name.
-        ServerDown: It never was, and that will not change by itself.
+        ServerDown: It never was, and that will not change by itself, or not soon.
     """
     hello = supervisor.hello(server)
     if hello is None:
-        await supervisor.wait_connected(server)
+        await supervisor.wait_connected(server, patience=PATIENCE)
         hello = supervisor.hello(server)
     assert hello is not None  # it was connected
     return hello

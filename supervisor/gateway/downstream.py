@@ -1,7 +1,8 @@
 """What the gateway knows of its clients: who they are, and one request of theirs."""
 
 import math
-from collections.abc import Awaitable, Callable, Collection, Hashable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Hashable, Mapping
+from contextlib import asynccontextmanager
 from typing import Any, Final
 
 import trio
@@ -58,6 +59,18 @@ class Session:
     """When it was there, on Trio's clock: what had changed by then is no news."""
     ended: bool = False
     """Whether its client has gone."""
+    _turns: dict[str, trio.StrictFIFOLock] = field(factory=dict[str, trio.StrictFIFOLock])
+
+    @asynccontextmanager
+    async def turn(self, uri: str) -> AsyncGenerator[None, None]:
+        """Wait until what was asked before of this resource is done: both can be written in one breath."""
+        lock = self._turns.setdefault(uri, trio.StrictFIFOLock())
+        try:
+            async with lock:
+                yield
+        finally:
+            if not lock.locked() and self._turns.get(uri) is lock:
+                del self._turns[uri]
 
     def introduce(self, params: Json) -> None:
         """Note who the client is, by the parameters of `initialize`."""

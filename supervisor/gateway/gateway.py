@@ -195,13 +195,11 @@ class Gateway:
                 modern = speaks_modern(await hello_of(self.supervisor, view.server))
                 return {} if modern else await self._request(incoming, view.server, incoming.params)
             return await view.set_level(incoming.params)
-        uri = incoming.params["uri"]
-        if incoming.method == "resources/subscribe":
-            await self.news.subscribe(incoming, session, view)
-            return {}
-        scope = session.subscribed.pop(uri, None)
-        if scope is not None:
-            scope.cancel()
+        async with session.turn(incoming.params["uri"]):
+            if incoming.method == "resources/subscribe":
+                await self.news.subscribe(incoming, session, view)
+            else:
+                session.subscribed.pop(incoming.params["uri"], trio.CancelScope()).cancel()
         return {}
 
     async def _hand_on(self, incoming: Incoming, view: View) -> Json:

@@ -46,6 +46,8 @@ class HeldCall:
     scope: trio.CancelScope = field(factory=trio.CancelScope)
     _said: deque[tuple[str, Mapping[str, Any]]] = field(factory=lambda: deque(maxlen=1024))
     _questions: dict[str, _Question] = field(factory=dict[str, _Question])
+    _used: set[str] = field(factory=set[str])
+    """Keys of all questions there were."""
     _shown: frozenset[str] = frozenset()
     _outcome: Json | Exception | None = None
     _changed: trio.Event = field(factory=trio.Event)
@@ -76,6 +78,9 @@ class HeldCall:
             MCPError: The client cannot be asked that.
         """
         self.incoming.check_can_answer(method)
+        while key in self._used:  # another incarnation counts anew, and an answer to the one is none to the other
+            key = f"{key}-{len(self._used)}"
+        self._used.add(key)
         question = self._questions[key] = _Question(method, params)
         self._changed.set()
         try:

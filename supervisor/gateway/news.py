@@ -76,11 +76,13 @@ class News:
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
         uri = incoming.params["uri"]
-        with trio.CancelScope() as session.subscribed[uri]:
+        with trio.CancelScope() as scope:
+            session.subscribed[uri] = scope
             try:
                 await self._hear_updates(incoming, server, uri, partial(session.tell, _UPDATED), task_status)
             finally:
-                session.subscribed.pop(uri, None)
+                if session.subscribed.get(uri) is scope:  # and not that of another subscription since
+                    del session.subscribed[uri]
 
     async def _hear_updates(
         self,

@@ -103,3 +103,21 @@ def test_it_ends_at_once_if_nobody_waits_for_what_is_under_way(journal, how):
         assert process.wait(30) == 0
         assert time.monotonic() - began < 5
     assert not is_alive(process.pid)
+
+
+@pytest.mark.parametrize(
+    ("command", "why"),
+    [(["no-such-program"], "not found on PATH"), (["sh", "-c", "echo sorry >&2; exit 3"], "exited with code 3: sorry")],
+)
+def test_a_host_is_told_in_time_that_its_server_cannot_be_started(command, why):
+    began = time.monotonic()
+    with subprocess.Popen(
+        [PROGRAM, "serve", "--", *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as gateway:
+        gateway.stdin.write(lines(request(1, "initialize", **HELLO)))
+        gateway.stdin.flush()
+        assert why in gateway.stderr.readline().decode()
+        assert why in json.loads(gateway.stdout.readline())["error"]["message"]
+        assert time.monotonic() - began < 18  # the ladder takes 22 s
+        gateway.stdin.close()
+        assert gateway.wait(20) == 0

@@ -1,0 +1,103 @@
+"""Requests of clients against what ends or restarts in the middle of them."""
+
+import pytest
+import trio
+import trio.testing
+from mcp.shared.exceptions import MCPError
+
+from mcp_nursery.supervisor import MemoryStore, ServerDown, open_supervisor
+from mcp_nursery.supervisor.gateway import gateway_callbacks, open_gateway
+from mcp_nursery.supervisor.gateway.catalogues import PATIENCE
+from mcp_nursery.supervisor.gateway.downstream import Incoming
+from mcp_nursery.supervisor.gateway.held import HeldCall, HeldCalls
+
+from .asking import CAN, AskingServer, served
+
+
+@pytest.mark.parametrize("how", ["stop", "remove"])
+async def test_a_call_whose_instance_ends_may_have_acted(how, autojump_clock):
+    server, told = AskingServer(), []
+    async with served(server, instances="session") as (supervisor, _, make, _):
+        client = make("ann")
+
+        async def work():
+            try:
+                told.append(await client.request("tools/call", name="work", arguments={"who": "ann"}))
+            except MCPError as error:
+                told.append(error.error)
+
+        async with trio.open_nursery() as calls:
+            calls.start_soon(work)
+            await server.called("ann")
+            match how:
+                case "stop":
+                    await supervisor.stop_server("lab")
+                case "remove":
+                    await supervisor.remove_server("lab")
+                case "disable":
+                    await supervisor.disable_server("lab")
+    assert "may have acted" in str(told)
+
+
+async def test_an_unsubscription_behind_a_subscription_undoes_it(autojump_clock):
+    server = AskingServer()
+    async with served(server) as (_, _, make, _):
+        client = make("ann")
+        async with trio.open_nursery() as both:
+            both.start_soon(lambda: client.request("resources/subscribe", uri="note://a"))
+            both.start_soon(lambda: client.request("resources/subscribe", uri="note://a"))
+        await client.request("resources/unsubscribe", uri="note://a")
+        assert not client.session.subscribed
+        await trio.testing.wait_all_tasks_blocked()
+        server.processes[-1].say_json(method="notifications/resources/updated", params={"uri": "note://a"})
+        await trio.sleep(5)
+        assert client.heard == []
+
+
+async def test_a_subscription_right_behind_the_end_of_another_can_be_ended(autojump_clock):
+    server = AskingServer()
+    async with served(server) as (_, _, make, _):
+        client = make("ann")
+        for _ in range(2):
+            await client.request("resources/subscribe", uri="note://a")
+            await client.request("resources/unsubscribe", uri="note://a")
+            await client.request("resources/subscribe", uri="note://a")
+            await trio.testing.wait_all_tasks_blocked()
+            assert "note://a" in client.session.subscribed
+            await client.request("resources/unsubscribe", uri="note://a")
+
+
+async def test_an_answer_to_a_question_that_is_gone_answers_no_other(autojump_clock):
+    """Each incarnation counts its questions anew."""
+    async with trio.open_nursery() as nursery:
+        held = HeldCalls(nursery, 300)
+
+        def incoming(**params):
+            return Incoming(1, "prompts/get", {"name": "p"} | params, {}, None, None, capabilities=CAN)
+
+        async def make(call):
+            with trio.move_on_after(1):
+                await call.ask("0", "elicitation/create", {"message": "your name?"})
+            return {"said": await call.ask("0", "elicitation/create", {"message": "delete all?"})}
+
+        asked = await held.make(HeldCall(incoming()), make)
+        await trio.sleep(2)
+        answers = {key: {"action": "accept", "content": {}} for key in asked["inputRequests"]}
+        again = await held.go_on(incoming(inputResponses=answers, requestState=asked["requestState"]))
+        assert [each["params"]["message"] for each in again["inputRequests"].values()] == ["delete all?"]
+        answers = {key: {"action": "decline"} for key in again["inputRequests"]}
+        said = await held.go_on(incoming(inputResponses=answers, requestState=again["requestState"]))
+        assert said == {"said": {"action": "decline"}}
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_client_is_told_that_a_server_cannot_be_started(autojump_clock):
+    server = AskingServer(most=0)
+    async with (
+        open_supervisor([server.spec()], callbacks=gateway_callbacks(), state=MemoryStore(), gate=0) as supervisor,
+        open_gateway(supervisor) as gateway,
+    ):
+        began = trio.current_time()
+        with pytest.raises(ServerDown, match="died"):
+            await gateway.view("lab").hello()
+        assert trio.current_time() - began <= PATIENCE
