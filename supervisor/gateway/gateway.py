@@ -15,7 +15,7 @@ from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, REQUEST_
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
-from mcp_nursery.actors.argument_checks import check_argument, one_of, seconds_or_none, true_or_false
+from mcp_nursery.actors.argument_checks import check_argument, one_of, seconds, true_or_false
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import (
     CallError,
@@ -353,7 +353,7 @@ async def open_gateway(
         ValueError: An option has a value that is not allowed.
         ConfigError: `search`, and the SQLite of this Python has no FTS5.
     """
-    check_argument("hold", hold, seconds_or_none)
+    check_argument("hold", hold, seconds)
     check_argument("mark", mark, true_or_false)
     check_argument("unattended", unattended, one_of(Unattended))
     supervisor.as_toolset(search=search)  # refuses what cannot work

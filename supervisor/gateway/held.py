@@ -23,6 +23,8 @@ HOLD: Final = 300.0
 """Seconds that a call waits for its client to come back with answers."""
 MOST_HELD: Final = 1_000
 """Calls that wait for their clients; beyond it a question is refused."""
+MOST_HELD_OF_CLIENT: Final = 100
+"""Those of one client, where clients are told apart."""
 TOGETHER: Final = 0.01
 """Seconds in which questions are asked together."""
 
@@ -182,7 +184,9 @@ class HeldCalls:
         result = await call.attend(incoming)
         if result is not None:
             return result
-        if len(self._held) >= MOST_HELD:
+        principal = incoming.principal
+        own = 0 if principal is None else sum(each.incoming.principal == principal for each, _ in self._held.values())
+        if len(self._held) >= MOST_HELD or own >= MOST_HELD_OF_CLIENT:
             call.scope.cancel()
             raise MCPError(INVALID_PARAMS, "too many calls wait for answers of their clients")
         state, scope = secrets.token_urlsafe(24), trio.CancelScope()

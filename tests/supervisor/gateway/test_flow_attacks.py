@@ -9,7 +9,7 @@ from mcp_nursery.supervisor import MemoryStore, ServerDown, open_supervisor
 from mcp_nursery.supervisor.gateway import gateway_callbacks, open_gateway
 from mcp_nursery.supervisor.gateway.catalogues import PATIENCE
 from mcp_nursery.supervisor.gateway.downstream import Incoming
-from mcp_nursery.supervisor.gateway.held import HeldCall, HeldCalls
+from mcp_nursery.supervisor.gateway.held import MOST_HELD_OF_CLIENT, HeldCall, HeldCalls
 
 from .asking import CAN, AskingServer, served
 
@@ -101,3 +101,31 @@ async def test_a_client_is_told_that_a_server_cannot_be_started(autojump_clock):
         with pytest.raises(ServerDown, match="died"):
             await gateway.view("lab").hello()
         assert trio.current_time() - began <= PATIENCE
+
+
+async def test_one_client_cannot_have_all_the_calls_that_may_be_held(autojump_clock):
+    async with trio.open_nursery() as nursery:
+        held = HeldCalls(nursery, 300)
+
+        async def make(call):
+            return {"said": await call.ask("0", "elicitation/create", {"message": "?"})}
+
+        async def begin(principal):
+            incoming = Incoming(1, "prompts/get", {"name": "p"}, {}, None, principal, capabilities=CAN)
+            return await held.make(HeldCall(incoming), make)
+
+        for _ in range(MOST_HELD_OF_CLIENT):
+            await begin("ann")
+        with pytest.raises(MCPError, match="too many"):
+            await begin("ann")
+        assert "inputRequests" in await begin("bob")
+        await trio.sleep(301)
+        assert "inputRequests" in await begin("ann")
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_call_is_held_for_a_time():
+    async with open_supervisor([], state=MemoryStore()) as supervisor:
+        with pytest.raises(ValueError, match="hold"):
+            async with open_gateway(supervisor, hold=None):
+                pass
