@@ -178,13 +178,16 @@ class _Server:
 
 async def _accepted(listener: trio.SocketListener) -> trio.SocketStream:
     """The next connection. While there are no file descriptors left, none is taken."""
+    told = False
     while True:
         try:
             return await listener.accept()
         except OSError as error:
             if error.errno not in _NO_ROOM:
                 raise
-            logger.warning("no room for another connection: %s", error.strerror)
+            if not told:
+                logger.warning("no room for another connection: %s", error.strerror)
+            told = True
             await trio.sleep(PAUSE)
 
 

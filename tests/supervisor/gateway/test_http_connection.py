@@ -283,9 +283,11 @@ async def test_the_end_of_one_in_use(autojump_clock):
 
 async def test_a_client_of_an_older_protocol(autojump_clock):
     """It is answered, and the end of the connection is the end of the answer."""
-    async with connected(Application()) as client:
+    application = Application()
+    async with connected(application) as client:
         await client.say(b"GET http://x/path HTTP/1.0\r\n\r\n")
         assert (await client.read()).startswith(b"HTTP/1.1 200")
+    assert application.scopes[0]["path"] == "/path"
 
 
 PIECES = st.one_of(
@@ -437,3 +439,43 @@ async def test_a_piece_that_was_taken_back_before_it_was_begun_cuts_nothing(auto
         said = await client.read(b"0\r\n\r\n")
     assert b"piece" not in said
     assert b"the end" in said
+
+
+async def test_the_end_of_one_whose_answer_has_begun(autojump_clock):
+    """It could not be told that this was the last."""
+    application = Streaming()
+    async with connected(application) as client:
+        await client.say(GET)
+        await client.read(b"piece")
+        client.connection.end()
+        application.writing.cancel()
+        assert (await client.read()).endswith(b"0\r\n\r\n")
+    assert client.ended_at == 0
+
+
+async def test_not_all_that_is_sent_ahead_is_read(autojump_clock):
+    release = trio.Event()
+    ours, theirs = trio.testing.lockstep_stream_pair()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(HttpConnection(Application(waits=release), ours, "http").serve)
+        await theirs.send_all(post(b"hello") + b"GET")
+        with trio.move_on_after(10) as waited:
+            await theirs.send_all(b" / HTTP/1.1\r\nhost: x\r\n\r\n")
+        assert waited.cancelled_caught
+        nursery.cancel_scope.cancel()
+
+
+async def test_who_listens_on_after_the_answer_hears_that_it_is_over(autojump_clock):
+    heard = []
+
+    async def application(scope, receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+        while not heard or heard[-1] != "http.disconnect":
+            heard.append((await receive())["type"])
+
+    async with connected(application) as client:
+        await client.say(GET + GET)
+        with trio.fail_after(1):
+            await client.read(b"0\r\n\r\n")
+    assert heard == ["http.request", "http.disconnect"]
