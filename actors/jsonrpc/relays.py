@@ -6,10 +6,11 @@ only while all calls that it may be working on are one principal's: also those t
 them. Rather than ask the wrong user, the server is refused.
 """
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any, Final
 
-from attrs import frozen
+import trio
+from attrs import define, field
 from mcp.shared.dispatcher import DispatchContext, as_request_id, coerce_request_id
 from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR, RequestId
@@ -41,6 +42,7 @@ class Relays:
         self._waiting: dict[ReplySlot, Relay] = {}
         self._given_up: dict[RequestId, Hashable] = {}
         """Whose requests the server may still work on, though nobody waits for them."""
+        self._asks: set[Handler] = set()
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -56,8 +58,10 @@ class Relays:
             self._waiting[slot] = slot.relay
 
     def discard(self, slot: ReplySlot) -> None:
-        """It is decided."""
+        """It is decided. A question ends with the requests that it may be about."""
         self._waiting.pop(slot, None)
+        for ask in tuple(self._asks):
+            ask.review()
 
     def give_up(self, slot: ReplySlot) -> None:
         """Nobody waits for it any more, be it somebody's or the host's own."""
@@ -111,21 +115,35 @@ class Relays:
             others: Whether requests of the host's own are in flight, which the question may be about.
         """
         if about is not None:
-            return Handler(self._waiting.get(about))
+            return Handler(self._waiting.get(about), lambda: about in self._waiting, self._asks)
         for relay in self._waiting.values():
             if relay.on_unclear is not None:
                 relay.on_unclear()
         if others or not self._is_one_principals:
-            return Handler(None, "calls of several clients are under way, and it is not said for which this is")
-        return Handler(next(reversed(self._waiting.values())))
+            return Handler(None, problem="calls of several clients are under way, and it is not said for which this is")
+        relay = next(reversed(self._waiting.values()))
+        return Handler(relay, lambda: self._has_any_of(relay.principal), self._asks)
+
+    def _has_any_of(self, principal: Hashable) -> bool:
+        return any(each.principal == principal for each in self._waiting.values())
 
 
-@frozen(eq=False)
+@define(eq=False)
 class Handler:
     """Answers one question. The SDK's `OnRequest`."""
 
-    relay: Relay | None
+    _relay: Relay | None
+    _is_open: Callable[[], bool] = lambda: False
+    """Whether a request is under way that the question may be about."""
+    _asks: "set[Handler]" = field(factory=set["Handler"])
+    """Those of the connection that wait for an answer."""
     problem: str = "the client of this call cannot be asked"
+    _scope: trio.CancelScope = field(factory=trio.CancelScope)
+
+    def review(self) -> None:
+        """A request has ended: with the last that the question may be about, it has."""
+        if not self._is_open():
+            self._scope.cancel()
 
     async def __call__(
         self, context: DispatchContext[Any], method: str, params: Mapping[str, Any] | None
@@ -135,6 +153,12 @@ class Handler:
         Raises:
             MCPError: What the server is told instead.
         """
-        if self.relay is None or self.relay.ask is None:
+        if self._relay is None or self._relay.ask is None:
             raise MCPError(INTERNAL_ERROR, self.problem)
-        return dict(await self.relay.ask(str(context.request_id), method, params))
+        self._asks.add(self)
+        try:
+            with self._scope:
+                return dict(await self._relay.ask(str(context.request_id), method, params))
+        finally:
+            self._asks.discard(self)
+        raise MCPError(INTERNAL_ERROR, "the call is over")

@@ -304,3 +304,27 @@ async def test_a_list_that_a_call_has_changed_in_a_leased_instance_is_told_of(au
         of_bob.say_json(method="notifications/tools/list_changed")
         await trio.sleep(5)
         assert bob.heard == [("notifications/tools/list_changed", None)]
+
+
+@pytest.mark.parametrize("kind", ["stream", "named"])
+async def test_a_question_ends_with_the_calls_that_it_may_be_about(kind, autojump_clock):
+    """Its server has answered the call without waiting: nobody is left whom it is about."""
+    server = AskingServer(kind)
+    async with served(server, instances="single") as (_, _, make, nursery):
+        ann = make("Ann")
+        again = make("Ann's other call", principal=ann.session)
+        ann.principal = ann.session
+        nursery.start_soon(ann.work)
+        process = await server.called("Ann")
+        nursery.start_soon(again.work)
+        await server.called("Ann's other call")
+        process.ask("Ann")
+        await trio.sleep(1)
+        process.answer("Ann")
+        await trio.sleep(1)
+        if kind == "stream":  # it may be about the other one
+            assert not process.answers
+            process.answer("Ann's other call")
+            await trio.sleep(1)
+        [answer] = process.answers["Ann"]
+        assert "the call is over" in answer["error"]["message"]
