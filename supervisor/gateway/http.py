@@ -211,6 +211,6 @@ async def _live(receive: Receive, send: Send) -> None:
 
 def _host_of(authority: str) -> str:
     """The host of `host:port`."""
-    if authority.startswith("["):
-        return authority.partition("]")[0] + "]"
-    return authority.partition(":")[0].lower()
+    host, bracket, port = authority.rpartition("]") if authority.startswith("[") else ("", "", authority)
+    name, _, _ = port.partition(":")
+    return (host + bracket + name).lower()

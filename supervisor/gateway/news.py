@@ -6,6 +6,8 @@ from functools import partial
 from typing import Final
 
 import trio
+from mcp.shared.exceptions import MCPError
+from mcp_types import INVALID_PARAMS
 
 from mcp_nursery.actors.errors import NurseryError, SupervisorClosed
 
@@ -27,6 +29,10 @@ _CHANGES: Final = {
     ResourcesChanged: ("notifications/resources/list_changed", "resourcesListChanged"),
 }
 _UPDATED: Final = "notifications/resources/updated"
+
+
+MOST_SUBSCRIBED: Final = 1_000
+"""Resources that one client may subscribe to, in one session or with one stream of news."""
 
 
 class News:
@@ -66,6 +72,7 @@ class News:
         """Tell a session of a resource, until it unsubscribes or ends."""
         uri = incoming.params["uri"]
         if uri not in session.subscribed:
+            _check_number(len(session.subscribed) + 1)
             await session.nursery.start(self._tell_updates, incoming, session, await view.owner_of(uri))
 
     async def _tell_updates(
@@ -119,6 +126,7 @@ class News:
         """One stream of news for a client without a session, until it ends it."""
         wanted: Json = {key: value for key, value in incoming.params["notifications"].items() if value}
         uris: list[str] = wanted.get("resourceSubscriptions") or []
+        _check_number(len(uris))
         listener = Listener(view.server, frozenset(wanted), access=view.access)
         tagged = {"_meta": {SUBSCRIPTION: incoming.id}}
         async with trio.open_nursery() as nursery:
@@ -204,3 +212,13 @@ class News:
 
     def _names(self) -> Collection[str]:
         return {status.name for status in self._supervisor.status()}
+
+
+def _check_number(subscriptions: int) -> None:
+    """Refuse a client more subscriptions than one may have.
+
+    Raises:
+        MCPError: There are too many.
+    """
+    if subscriptions > MOST_SUBSCRIBED:
+        raise MCPError(INVALID_PARAMS, f"too many subscriptions: at most {MOST_SUBSCRIBED}")

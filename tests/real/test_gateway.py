@@ -122,6 +122,44 @@ async def test_sigterm_lets_a_call_end_and_is_no_failure(tmp_path):
     assert process.returncode == 0
 
 
+HOSTS = {
+    "127.0.0.1": 200,
+    "localhost:1": 200,
+    "LOCALHOST": 200,
+    "[::1]:80": 200,
+    "evil.example": 421,
+    "127.0.0.1.evil.example": 421,
+    "[::1].evil.example": 421,
+    "[::1": 421,
+    "": 421,
+}
+ORIGINS = {
+    "http://localhost:3000": 200,
+    "https://[::1]": 200,
+    "http://evil.example": 403,
+    "http://localhost.evil.example": 403,
+    "http://[::1].evil.example": 403,
+    "null": 403,
+    "localhost": 403,
+}
+
+
+async def test_a_page_of_another_site_reaches_nothing():
+    """Whatever name it has had a browser resolve to this machine."""
+    call = {"headers": headers_of("echo"), "json": call_of("echo", text="x")}
+    with trio.fail_after(60):
+        async with (
+            served_over_http("--", sys.executable, "-I", "-S", str(LAB)) as (_, url),
+            httpx2.AsyncClient() as http,
+        ):
+
+            async def status(**headers):
+                return (await http.post(url, headers=call["headers"] | headers, json=call["json"])).status_code
+
+            assert {host: await status(host=host) for host in HOSTS} == HOSTS
+            assert {origin: await status(origin=origin) for origin in ORIGINS} == ORIGINS
+
+
 @pytest.mark.parametrize(
     ("address", "problem"),
     [

@@ -6,7 +6,7 @@ import trio.testing
 from mcp.shared.exceptions import MCPError
 
 from mcp_nursery.supervisor import MemoryStore, ServerDown, open_supervisor
-from mcp_nursery.supervisor.gateway import gateway_callbacks, open_gateway
+from mcp_nursery.supervisor.gateway import gateway_callbacks, news, open_gateway
 from mcp_nursery.supervisor.gateway.catalogues import PATIENCE
 from mcp_nursery.supervisor.gateway.downstream import Incoming
 from mcp_nursery.supervisor.gateway.held import MOST_HELD_OF_CLIENT, HeldCall, HeldCalls
@@ -129,3 +129,18 @@ async def test_a_call_is_held_for_a_time():
         with pytest.raises(ValueError, match="hold"):
             async with open_gateway(supervisor, hold=None):
                 pass
+
+
+async def test_one_client_cannot_subscribe_without_end(monkeypatch, autojump_clock):
+    monkeypatch.setattr(news, "MOST_SUBSCRIBED", 1)
+    async with served(AskingServer()) as (_, _, make, _):
+        ann = make("Ann")
+        assert await ann.request("resources/subscribe", uri="note://a") == {}
+        with pytest.raises(MCPError, match="too many subscriptions: at most 1"):
+            await ann.request("resources/subscribe", uri="note://b")
+        assert await ann.request("resources/unsubscribe", uri="note://a") == {}
+        await trio.testing.wait_all_tasks_blocked()
+        assert await ann.request("resources/subscribe", uri="note://a") == {}
+        bob = make("Bob", session=False)
+        with pytest.raises(MCPError, match="too many subscriptions"):
+            await bob.request("subscriptions/listen", notifications={"resourceSubscriptions": ["note://a", "note://b"]})
