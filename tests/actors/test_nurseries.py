@@ -15,6 +15,7 @@ from mcp_nursery.actors.errors import ConfigError, ConnectionLost, NurseryError,
 from mcp_nursery.actors.nurseries import open_bare_nursery, run_alongside
 from mcp_nursery.supervisor import MemoryStore, open_supervisor, state_machine
 from mcp_nursery.supervisor.auth.vault import ServerVault
+from mcp_nursery.supervisor.notices import NoticeHub
 from mcp_nursery.supervisor.restart_policy import RestartPolicy
 from mcp_nursery.supervisor.security.redaction import PLAIN
 from mcp_nursery.supervisor.servers.keeper import Keeper
@@ -288,6 +289,8 @@ async def test_a_publisher_that_raises_ends_the_keeper(autojump_clock):
     server = ScriptedServer()
 
     class Raising:
+        notices = NoticeHub()
+
         async def prepare(self, old, new):
             pass
 

@@ -120,7 +120,7 @@ async def test_every_request_is_answered_once_while_servers_are_killed(tmp_path,
                 nursery.start_soon(use_http, OLD if index % 2 else NEW, f"client{index}")
             kills = await kill(load, seconds, lambda: labs(os.getpid()))
             load.over = True
-        assert not gateway._sessions
+        assert not gateway.news._sessions
         assert kills > seconds / EVERY / 2
         # Hypercorn closes connections when it gets to it.
         await eventually(lambda: tasks() <= before and len(os.listdir("/proc/self/fd")) <= files)

@@ -95,7 +95,7 @@ async def test_a_call_is_cancelled_when_its_client_vanishes(tmp_path, version, k
         if version == OLD:
             with trio.fail_after(5):
                 assert json.loads((await client.ask(request(OLD, 2, "tools/list")))[0])["result"]  # it has its session
-        await eventually(lambda: not gateway._sessions, within=IDLE + 5)
+        await eventually(lambda: not gateway.news._sessions, within=IDLE + 5)
 
 
 @pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="Linux alone ends such connections")
@@ -115,7 +115,7 @@ async def test_a_client_that_stops_reading_costs_little_and_is_given_up(tmp_path
         assert psutil.Process().memory_info().rss - before < 64 << 20
         for connection in connections:
             connection.socket.close()
-        await eventually(lambda: not gateway._sessions, within=IDLE + 5)
+        await eventually(lambda: not gateway.news._sessions, within=IDLE + 5)
 
 
 async def test_a_stream_of_news_that_nobody_reads_holds_up_nobody(tmp_path):
@@ -133,7 +133,7 @@ async def test_a_stream_of_news_that_nobody_reads_holds_up_nobody(tmp_path):
             await other.until(lambda message: "list_changed" in message.get("method", ""))
             nursery.cancel_scope.cancel()
         deaf.reset()
-        await eventually(lambda: not gateway._sessions, within=IDLE + 5)
+        await eventually(lambda: not gateway.news._sessions, within=IDLE + 5)
 
 
 CLIENT = """
