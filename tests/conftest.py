@@ -8,6 +8,7 @@ import gc
 import itertools
 import logging
 import os
+import signal
 
 import pytest
 from hypothesis import settings
@@ -16,6 +17,8 @@ from .timely import LATE
 
 settings.register_profile("quick", max_examples=50, deadline=None, derandomize=False)
 settings.register_profile("thorough", max_examples=150, deadline=None, derandomize=False, print_blob=True)
+
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup, processes of the tests would inherit that it is ignored
 
 CI = os.environ.get("CI", "").lower() == "true"
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("thorough" if CI else "quick"))
