@@ -24,6 +24,7 @@ from mcp_nursery.actors.errors import ConfigError
 from ..catalogue.catalogue import Catalogue, replace_parts
 from ..catalogue.server_tools import dismissed
 from ..events import BreakerChanged, DefinitionsChanged, ResourceUpdated, ResourceUpdates, StateChanged
+from ..notices import NoticeHub
 from ..security.redaction import Redactor
 from ..spec import ServerSpec
 from ..state_machine import Snapshot, StateMachine
@@ -134,7 +135,7 @@ class BorrowedRegistry(ServerRegistry):
         subscriptions = BorrowedSubscriptions(lender.subscriptions)
         super().__init__(settings, invoke, lender.usage, subscriptions, lender.breakers)
         self._lender = lender
-        self.notices = lender.registry.notices
+        self.notices: NoticeHub = lender.registry.notices
         self._borrowed = borrowed
         self._ready: dict[str, tuple[Snapshot, Snapshot, Publication | None]] = {}
         """What `prepare_lent` has made, by server: of what, how it is seen here, and what is shown of it."""

@@ -136,7 +136,7 @@ class ServerRegistry:
         self.awaited_tools: Final = AwaitedTools()
         self.router: Final = RouterActor()
         self.events: Final = EventHub(self._standing)
-        self.notices = NoticeHub()
+        self.notices: NoticeHub = NoticeHub()
         """What servers say that is about no request."""
         self._log = TransitionLog()
         self.breakers: Final = breakers or CircuitBreakers(self.snapshots, self._publish_breaker)

@@ -32,6 +32,8 @@ from ._world import (
 pytestmark = pytest.mark.slow
 
 PHASE = 1 / 64
+TRIES = 20
+"""Worlds that one is compared with: two calls are in the other order in half of them."""
 
 
 @frozen
@@ -166,8 +168,13 @@ def run(scripts: Sequence[Script], steps: Sequence[Step], borrowings: Sequence[B
 def test_the_end_of_a_borrower_is_noticed_by_nobody(
     scripts: Sequence[Script], done: Sequence[Step], borrowings: Sequence[Borrowing]
 ) -> None:
-    """Its calls given up, its block left, by an exception or not: the lender's world is what it is while it stays."""
-    assert told(run(scripts, done, borrowings, stays=False)) == told(run(scripts, done, borrowings, stays=True))
+    """Its calls given up, its block left, by an exception or not: the lender's world is what it is while it stays.
+
+    Of calls that wait for one server and are released at once, Trio chooses whose turn is first, by chance. A server
+    that goes deaf then has taken another one: so one world is compared with several, until one is the same.
+    """
+    left = told(run(scripts, done, borrowings, stays=False))
+    assert any(left == told(run(scripts, done, borrowings, stays=True)) for _ in range(TRIES))
 
 
 @given(worlds("a", "b"), steps("a", "b"), borrowings)
