@@ -18,6 +18,8 @@ from mcp_nursery.supervisor.testing import run_virtual
 
 from ..supervisor.gateway.asking import AskingServer, served
 
+pytestmark = pytest.mark.slow
+
 CLIENTS = ("Ann", "Bob", "Cid", "Dan", "Dan", "host")
 OF_CLIENTS = ("reply", "cancel", "leave")
 ACTS = (

@@ -522,6 +522,7 @@ async def test_no_secret_goes_in_clear_text(far):
         await refresh(kept, OAuth())
 
 
+@pytest.mark.slow
 async def test_a_person_who_does_not_agree_is_left_alone(far, monkeypatch):
     """The server is asked again now and then, and the person is not."""
     monkeypatch.setattr(state_machine, "ASKED_AGAIN", 2.0)
