@@ -55,6 +55,8 @@ CALLS_WAIT = frozenset({_S.CONNECTING, _S.IDLE})
 ASKED_AGAIN = 900.0
 """Seconds in `needs_auth` until the server is asked whether it still is: a matter of one start, without a person."""
 
+SHUT = frozenset({_S.STOPPED, _S.DISABLED, _S.BLOCKED})
+"""A person wants nothing of the server, or has yet to trust it."""
 LEFT_BY_NOBODY = frozenset({_S.DISABLED, _S.BLOCKED, _S.NEEDS_AUTH, _S.FAILED, _S.STOPPED})
 """States that only a person's act ends, unless `revive` ends `failed`. A server in `needs_auth` is asked again now and
 then whether somebody has authorised it: there is no waiting for that."""

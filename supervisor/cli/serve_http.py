@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from attrs import fields, frozen
 
 from mcp_nursery.actors.errors import ConfigError
+from mcp_nursery.actors.transports.http import grants
 from mcp_nursery.supervisor.gateway import (
     Gateway,
     HttpApplication,
@@ -34,7 +35,6 @@ logger: Final = logging.getLogger(__name__)
 
 KEY_PASSWORD: Final = "MCP_NURSERY_TLS_KEY_PASSWORD"  # noqa: S105 - the name of a variable
 """Where the password of a key is: arguments are for everybody on the machine to see."""
-_LOOPBACK_ADDRESSES: Final = ("127.0.0.1", "localhost", "::1")
 _WILDCARDS: Final = ("0.0.0.0", "::")  # noqa: S104 - compared with
 
 
@@ -99,7 +99,7 @@ class HttpFront:
         self._tls = _tls(serving)
         self._hosts = _hosts(host, serving.hosts)
         self._origins = serving.origins
-        if host not in _LOOPBACK_ADDRESSES:
+        if host not in grants.LOOPBACK:
             self._check_network(host, serving)
         self._prometheus: Prometheus | None = (
             _needed("prometheus", "--metrics").Prometheus() if serving.metrics else None

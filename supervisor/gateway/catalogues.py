@@ -189,7 +189,7 @@ class One(View):
 
     async def set_level(self, params: Json) -> Json:
         """Have the server told, if it keeps a level."""
-        status = next((one for one in self.supervisor.status() if one.name == self.server), None)
+        status = status_of(self.supervisor, self.server)
         if status and status.state is ServerState.CONNECTED and not is_modern(status.protocol_version):
             await self.supervisor.request(self.server, "logging/setLevel", params)
         return {}
@@ -349,6 +349,11 @@ async def hello_of(supervisor: Supervisor, server: str) -> Json:
         hello = supervisor.hello(server)
     assert hello is not None  # it was connected
     return hello
+
+
+def status_of(supervisor: Supervisor, server: str) -> ServerStatus | None:
+    """How a server is; None if there is none of that name."""
+    return next((status for status in supervisor.status() if status.name == server), None)
 
 
 def _name_of(tool: object) -> str:

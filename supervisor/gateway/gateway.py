@@ -44,7 +44,7 @@ from ..tools.error_content import error_content
 from ..tools.preamble import MOST_INSTRUCTIONS
 from .access import EVERYTHING, Access
 from .approval import NobodyAsked, Unattended, approve
-from .catalogues import INSTRUCTIONS, All, One, Place, View, hello_of
+from .catalogues import INSTRUCTIONS, All, One, Place, View, hello_of, status_of
 from .downstream import Incoming
 from .eras import (
     Json,
@@ -118,7 +118,7 @@ class Gateway:
         if server is None:
             return self._all if access.allow is None else self._searched(All(self.supervisor, access))
         try:
-            self.supervisor.hello(server)
+            self.supervisor.spec(server)
         except UnknownServer:
             if access.allow is None:
                 raise
@@ -316,9 +316,9 @@ class Gateway:
         """A tool's result that tells a model what happened, and when to try again."""
         text = error_content(error)
         if isinstance(error, ConnectionLost):
-            due = (each.retry_in for each in self.supervisor.status() if each.name == error.server)
-            retry_in = next(due, None)
-            text += "" if retry_in is None else f"\nThe server restarts in {retry_in:.0f} s."
+            status = status_of(self.supervisor, error.server)
+            if status is not None and status.retry_in is not None:
+                text += f"\nThe server restarts in {status.retry_in:.0f} s."
         result: Json = {"content": [{"type": "text", "text": text}], "isError": True}
         return result | {"resultType": "complete"} if incoming.modern else result
 

@@ -176,9 +176,7 @@ class HttpConnection:
 
     async def _body(self) -> Message:
         if self._protocol.they_are_waiting_for_100_continue:
-            await self._stream.send_all(
-                self._protocol.send(h11.InformationalResponse(status_code=100, headers=[])) or b""
-            )
+            await self._write(h11.InformationalResponse(status_code=100, headers=[]))
         event = await self._event()
         if isinstance(event, h11.Data):
             return {"type": "http.request", "body": bytes(event.data), "more_body": True}

@@ -29,7 +29,9 @@ from mcp_nursery.actors.errors import (
 from ..events import PromptsChanged, ResourcesChanged, ToolsChanged
 from ..security.untrusted_marks import clean_name
 from ..spec import ServerSpec
+from ..state_machine import SHUT
 from ..supervisor import Supervisor
+from .catalogues import status_of
 from .downstream import Incoming
 
 logger: Final = logging.getLogger(__name__)
@@ -44,8 +46,6 @@ AGAIN: Final = 60.0
 ListChanged = ToolsChanged | PromptsChanged | ResourcesChanged
 T = TypeVar("T")
 
-_SHUT: Final = frozenset({ServerState.STOPPED, ServerState.DISABLED, ServerState.BLOCKED})
-"""A person wants none of it."""
 _MOST_GIVEN_UP: Final = 2
 """Principals with calls given up at one member: more say no more, it serves nobody."""
 _ANYBODY: Final = "anybody"
@@ -293,7 +293,7 @@ class Instances:
             return
         states = {one.name: one.state for one in self._supervisor.status()}
         for name, there in self._more.items():
-            shut = name in begun_again or states.get(name, ServerState.STOPPED) in _SHUT
+            shut = name in begun_again or states.get(name, ServerState.STOPPED) in SHUT
             for instance in there:
                 if shut or self._supervisor.spec(name) != instance.spec:
                     instance.life.cancel()
@@ -320,7 +320,8 @@ class Instances:
     @staticmethod
     def _incarnation(member: _Member, server: str) -> int:
         assert member.supervisor is not None  # a call is at it
-        return next((one.incarnation for one in member.supervisor.status() if one.name == server), 0)
+        status = status_of(member.supervisor, server)
+        return 0 if status is None else status.incarnation
 
 
 def _is_ending(member: _Member) -> bool:

@@ -17,6 +17,8 @@ import orjson
 import trio
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 
+from mcp_nursery.actors.transports.http.grants import LOOPBACK
+
 from .access import Refused
 
 logger: Final = logging.getLogger(__name__)
@@ -57,7 +59,7 @@ class _Unusable(ValueError):
 def is_safe(url: str) -> bool:
     """Whether nobody on the way can change what comes from there."""
     parts = urlsplit(url)
-    return parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in ("127.0.0.1", "::1", "localhost"))
+    return parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in LOOPBACK)
 
 
 class Issuer:

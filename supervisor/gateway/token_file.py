@@ -27,6 +27,7 @@ from attrs import frozen
 
 from mcp_nursery.actors.errors import ConfigError
 
+from ..config.whole_file import replace_file
 from .access import Access, Principal, Refused, bearer_of
 
 PREFIX: Final = "mcpn_"
@@ -116,36 +117,20 @@ def add_token(path: Path, name: str, *, allow: Sequence[str] = (), expires: date
         lines.append(f"expires = {expires.isoformat()}")
     path = path.resolve()
     try:
-        there = path.read_text() if path.exists() else ""
+        before = path.read_bytes() if path.exists() else None
+        there = (before or b"").decode()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot be read: {error}", file=str(path)) from None
+    if not path.parent.is_dir():
+        raise ConfigError("cannot be written: No such file or directory", file=str(path))
     text = (
         there + ("" if not there or there.endswith("\n") else "\n") + ("\n" if there else "") + "\n".join(lines) + "\n"
     )
     if there and any(entry.principal.name == name for entry in _read(path)):
         raise ConfigError("there is a token of this name: remove it first", file=str(path), field=f"tokens.{name}")
     _parsed(text, path)
-    _write(path, text)
+    replace_file(str(path), text.encode(), before=before)
     return token
-
-
-def _write(path: Path, text: str) -> None:
-    """Put this in the place of the file, whole or not at all."""
-    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    try:
-        mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o600
-        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-        try:
-            with os.fdopen(descriptor, "w") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            beside.replace(path)
-        except BaseException:
-            beside.unlink(missing_ok=True)
-            raise
-    except OSError as error:
-        raise ConfigError(f"cannot be written: {error.strerror or error}", file=str(path)) from None
 
 
 def _quoted(text: str) -> str:

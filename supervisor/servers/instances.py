@@ -5,17 +5,13 @@ from typing import TYPE_CHECKING, Final
 import trio
 from attrs import evolve
 
-from mcp_nursery.actors.enums import ServerState
-
+from ..state_machine import SHUT
 from ..status import server_down
 from ..tools.tool import Invoke
 from .servers import Servers
 
 if TYPE_CHECKING:
     from ..spec import ServerSpec
-
-_SHUT: Final = frozenset({ServerState.STOPPED, ServerState.DISABLED, ServerState.BLOCKED})
-"""A person wants no instance of it."""
 
 
 class InstanceServers(Servers):
@@ -36,7 +32,7 @@ class InstanceServers(Servers):
 
     def __init__(self, first: Servers, server: str, nursery: trio.Nursery, invoke: Invoke) -> None:
         snapshot = first.snapshot(server).value
-        if snapshot.state in _SHUT:
+        if snapshot.state in SHUT:
             raise server_down(snapshot, now=trio.current_time())
         super().__init__(first.settings, nursery, invoke, first)
         self._of: Final = first

@@ -38,6 +38,22 @@ async def fastmcp_client(target, heard):
         yield [tool.name for tool in tools], call, note, prompt.messages
 
 
+def sdk_callbacks(heard, answer):
+    """What a client of either line of the SDK is made with, and what is told of progress."""
+
+    async def name(context, params):
+        heard["asked"].append(params.message)
+        return answer(action="accept", content={"name": "Ada"})
+
+    async def log(params):
+        heard["logged"].append(str(params.data))
+
+    async def progress(done, total, message):
+        heard["progress"].append(done)
+
+    return {"elicitation_callback": name, "logging_callback": log}, progress
+
+
 @asynccontextmanager
 async def session_client(target, heard):
     """The first line of the SDK."""
@@ -45,15 +61,7 @@ async def session_client(target, heard):
     from mcp.client.stdio import stdio_client
     from mcp.client.streamable_http import streamable_http_client
 
-    async def name(context, params):
-        heard["asked"].append(params.message)
-        return types.ElicitResult(action="accept", content={"name": "Ada"})
-
-    async def log(params):
-        heard["logged"].append(str(params.data))
-
-    async def progress(done, total, message):
-        heard["progress"].append(done)
+    callbacks, progress = sdk_callbacks(heard, types.ElicitResult)
 
     async def call(tool, arguments):
         return await session.call_tool(tool, arguments, progress_callback=progress)
@@ -62,7 +70,6 @@ async def session_client(target, heard):
         opened = streamable_http_client(target)
     else:
         opened = stdio_client(StdioServerParameters(command=target[0], args=target[1:]))
-    callbacks = {"elicitation_callback": name, "logging_callback": log}
     async with opened as (read, write, *_), ClientSession(read, write, **callbacks) as session:
         await session.initialize()
         tools, note = (await session.list_tools()).tools, (await session.read_resource("note://today")).contents
@@ -77,15 +84,7 @@ async def sdk_client(target, heard):
     from mcp.client.stdio import stdio_client
     from mcp_types import ElicitResult
 
-    async def name(context, params):
-        heard["asked"].append(params.message)
-        return ElicitResult(action="accept", content={"name": "Ada"})
-
-    async def log(params):
-        heard["logged"].append(str(params.data))
-
-    async def progress(done, total, message):
-        heard["progress"].append(done)
+    callbacks, progress = sdk_callbacks(heard, ElicitResult)
 
     async def call(tool, arguments):
         return await client.call_tool(tool, arguments, progress_callback=progress)
@@ -93,7 +92,7 @@ async def sdk_client(target, heard):
     server = (
         target if isinstance(target, str) else stdio_client(StdioServerParameters(command=target[0], args=target[1:]))
     )
-    async with Client(server, elicitation_callback=name, logging_callback=log) as client:
+    async with Client(server, **callbacks) as client:
         tools, note = (await client.list_tools()).tools, (await client.read_resource("note://today")).contents
         prompt = await client.get_prompt("summarise", {"topic": "tea"})
         yield [tool.name for tool in tools], call, note, prompt.messages

@@ -1,7 +1,7 @@
 """The settings for the authorisation of a server's user; `authorisation` uses them. Light to import."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Literal
+from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
 from attrs import field, frozen
@@ -35,11 +35,15 @@ def _loopback(_words: object, attribute: Any, value: str | None) -> None:
         raise ConfigError("an http URL of this machine wanted: http://127.0.0.1:PORT/…", field=attribute.name)
 
 
+LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
+"""Where nobody else on the network is."""
+
+
 def is_loopback(url: str) -> bool:
     """Whether a URL leads to a port of this machine."""
     try:
         parts = urlsplit(url)
-        return parts.scheme == "http" and parts.hostname in ("127.0.0.1", "localhost", "::1") and bool(parts.port)
+        return parts.scheme == "http" and parts.hostname in LOOPBACK and bool(parts.port)
     except ValueError:
         return False
 
