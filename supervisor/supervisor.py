@@ -577,6 +577,15 @@ class Supervisor:
         introduction = self._servers.snapshot(server).value.introduction
         return None if introduction is None else introduction.own_hello()
 
+    def protocol_version(self, server: str) -> str | None:
+        """The version of the protocol that a server spoke when it was last connected. None if it never was.
+
+        Raises:
+            UnknownServer: No server of that name.
+        """
+        introduction = self._servers.snapshot(server).value.introduction
+        return None if introduction is None else introduction.protocol_version
+
     def spec(self, server: str) -> ServerSpec:
         """What is run under this name now.
 

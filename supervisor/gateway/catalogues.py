@@ -343,12 +343,25 @@ async def hello_of(supervisor: Supervisor, server: str) -> Json:
         UnknownServer: No server of that name.
         ServerDown: It never was, and that will not change by itself, or not soon.
     """
+    await protocol_of(supervisor, server)
     hello = supervisor.hello(server)
-    if hello is None:
-        await supervisor.wait_connected(server, patience=PATIENCE)
-        hello = supervisor.hello(server)
     assert hello is not None  # it was connected
     return hello
+
+
+async def protocol_of(supervisor: Supervisor, server: str) -> str:
+    """The version of the protocol that a server speaks, once it was connected.
+
+    Raises:
+        UnknownServer: No server of that name.
+        ServerDown: It never was, and that will not change by itself, or not soon.
+    """
+    version = supervisor.protocol_version(server)
+    if version is None:
+        await supervisor.wait_connected(server, patience=PATIENCE)
+        version = supervisor.protocol_version(server)
+    assert version is not None  # it was connected
+    return version
 
 
 def status_of(supervisor: Supervisor, server: str) -> ServerStatus | None:

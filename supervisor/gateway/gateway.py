@@ -44,7 +44,7 @@ from ..tools.error_content import error_content
 from ..tools.preamble import MOST_INSTRUCTIONS
 from .access import EVERYTHING, Access
 from .approval import NobodyAsked, Unattended, approve
-from .catalogues import INSTRUCTIONS, All, One, Place, View, hello_of, status_of
+from .catalogues import INSTRUCTIONS, All, One, Place, View, protocol_of, status_of
 from .downstream import Incoming
 from .eras import (
     Json,
@@ -54,7 +54,6 @@ from .eras import (
     initialized,
     is_modern,
     server_info_of,
-    speaks_modern,
     without_hop,
 )
 from .held import HOLD, HeldCall, HeldCalls, bare
@@ -192,7 +191,7 @@ class Gateway:
         if incoming.method == "logging/setLevel":
             session.level = incoming.params["level"]
             if view.server is not None and self.supervisor.spec(view.server).instances == "session":
-                modern = speaks_modern(await hello_of(self.supervisor, view.server))
+                modern = is_modern(await protocol_of(self.supervisor, view.server))
                 return {} if modern else await self._request(incoming, view.server, incoming.params)
             return await view.set_level(incoming.params)
         async with session.turn(incoming.params["uri"]):
@@ -233,7 +232,7 @@ class Gateway:
 
     async def _made(self, incoming: Incoming, place: Place) -> Json:
         """A request, agreed to first. A client of the handshake era is asked in the middle of it."""
-        modern = speaks_modern(await hello_of(self.supervisor, place.server))
+        modern = is_modern(await protocol_of(self.supervisor, place.server))
         if not incoming.modern:
             ask = partial(_ask, incoming)
             await self._agree(incoming, place, ask)
@@ -283,7 +282,7 @@ class Gateway:
         return False
 
     async def _request(self, incoming: Incoming, server: str, params: Json, **hears: Any) -> Json:
-        if speaks_modern(self.supervisor.hello(server) or {}):
+        if is_modern(self.supervisor.protocol_version(server)):
             meta = envelope(incoming.meta, incoming.capabilities, incoming.info, incoming.wanted_level)
         else:
             meta = without_hop(incoming.meta)

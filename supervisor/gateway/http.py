@@ -12,10 +12,12 @@ from mcp_nursery.actors.errors import UnknownServer
 from mcp_nursery.actors.nurseries import open_bare_nursery
 
 from .access import EVERYTHING, Authenticate, Principal, Refused, path_of
+from .attendance import Attendance
 from .figures import Figures
 from .gateway import Gateway
 from .http_limits import Admission, HttpLimits
-from .http_messages import Admitted, HttpMessages, HttpRequest, Receive
+from .http_messages import HttpMessages
+from .http_request import EXPIRED, HttpRequest, Receive, UnderWay
 from .http_sessions import HttpSessions
 from .oauth import WELL_KNOWN, OAuthResource
 from .responses import Response
@@ -64,7 +66,7 @@ class HttpApplication:
         self._figures = Figures(meter_provider)
         self._sessions = HttpSessions(gateway, nursery, limits, self._figures)
         self._admission = Admission(limits, self._figures)
-        self._messages = HttpMessages(gateway, self._sessions, limits)
+        self._messages = HttpMessages(gateway, self._sessions, limits, Attendance(nursery))
 
     def end_clients(self, of: Callable[[Principal | None], bool]) -> None:
         """End the sessions of these clients, and what is under way for them. They may come again.
@@ -73,7 +75,10 @@ class HttpApplication:
             of: Whether this client is one; None is all whom nobody has authenticated.
         """
         self._sessions.end_clients(of)
-        self._admission.cancel(of)
+        if self._gateway.draining:
+            self._admission.refuse(of, HTTPStatus.SERVICE_UNAVAILABLE, "the gateway is ending")
+        else:
+            self._admission.refuse(of, HTTPStatus.UNAUTHORIZED, EXPIRED)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI."""
@@ -114,9 +119,11 @@ class HttpApplication:
             raise Refused(HTTPStatus.FORBIDDEN, "these are figures of all servers")
         if http.method != "GET":
             raise Refused(HTTPStatus.METHOD_NOT_ALLOWED, "method not allowed", {"allow": "GET"})
-        with self._admission.request(client):
-            text = await metrics()
-        await http.response.document(text, b"text/plain; version=0.0.4; charset=utf-8")
+        request = UnderWay(http, self._gateway.view(None), client)
+        with self._admission.admitted(request):
+            await http.response.document(await metrics(), b"text/plain; version=0.0.4; charset=utf-8")
+        if request.refusal is not None and not http.response.ended:
+            raise request.refusal
 
     def _check_names(self, http: HttpRequest) -> None:
         """Refuse a page of another site that reaches this one through a browser of somebody who can.
@@ -137,13 +144,11 @@ class HttpApplication:
             view = self._gateway.view(server, EVERYTHING if client is None else client.access)
         except UnknownServer as error:
             raise Refused(HTTPStatus.NOT_FOUND, str(error)) from None
-        with self._admission.request(client) as scope:
-            await self._messages.serve(Admitted(http, view, client, scope))
-        if not scope.cancelled_caught or http.response.ended:
-            return
-        if self._gateway.draining:
-            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "the gateway is ending")
-        raise Refused(HTTPStatus.UNAUTHORIZED, "what you were let in by does not hold any more")
+        request = UnderWay(http, view, client)
+        with self._admission.admitted(request):
+            await self._messages.serve(request)
+        if request.scope.cancelled_caught and not http.response.ended:
+            await self._messages.say_why(request)
 
 
 @asynccontextmanager

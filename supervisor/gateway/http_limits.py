@@ -1,18 +1,17 @@
 """What clients may cost over HTTP: each of them, and all together."""
 
-import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from http import HTTPStatus
 from typing import Final
 
-import trio
 from attrs import field, frozen
 
 from mcp_nursery.actors.argument_checks import at_least_one, choice, seconds_or_none
 
 from .access import Principal, Refused
 from .figures import Figures
+from .http_request import UnderWay
 
 _COUNT: Final = choice(at_least_one)
 _SECONDS: Final = choice(seconds_or_none)
@@ -49,42 +48,37 @@ class Admission:
     def __init__(self, limits: HttpLimits, figures: Figures) -> None:
         self._limits = limits
         self._figures = figures
-        self._scopes: dict[trio.CancelScope, Principal | None] = {}
+        self._under_way: set[UnderWay] = set()
         self._counts: dict[Principal | None, int] = {}
 
     @contextmanager
-    def request(self, client: Principal | None) -> Generator[trio.CancelScope, None, None]:
-        """One request, and the scope that it runs in.
+    def admitted(self, request: UnderWay) -> Generator[None, None, None]:
+        """Let a request in, for as long as the block lasts, which is ended by its scope.
 
         Raises:
             Refused: There are too many.
         """
-        if len(self._scopes) >= self._limits.requests:
+        client = request.client
+        if len(self._under_way) >= self._limits.requests:
             raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "too many requests at once", {"retry-after": "1"})
         own = self._counts.get(client, 0)
         if client is not None and own >= self._limits.requests_of_client:
             raise Refused(HTTPStatus.TOO_MANY_REQUESTS, "too many requests of yours at once", {"retry-after": "1"})
-        with trio.CancelScope() as scope:
-            self._scopes[scope] = client
-            self._counts[client] = own + 1
-            self._figures.requests(1)
-            try:
-                yield scope
-            finally:
-                self._figures.requests(-1)
-                del self._scopes[scope]
-                self._counts[client] -= 1
-                if not self._counts[client]:
-                    del self._counts[client]
+        self._under_way.add(request)
+        self._counts[client] = own + 1
+        self._figures.requests(1)
+        try:
+            with request.scope:
+                yield
+        finally:
+            self._figures.requests(-1)
+            self._under_way.remove(request)
+            self._counts[client] -= 1
+            if not self._counts[client]:
+                del self._counts[client]
 
-    def cancel(self, of: Callable[[Principal | None], bool]) -> None:
-        """Cancel what is under way for these clients."""
-        for scope, client in list(self._scopes.items()):
-            if of(client):
-                scope.cancel()
-
-
-def expire(scope: trio.CancelScope, client: Principal | None) -> None:
-    """A stream lasts no longer than what its client was let in by."""
-    if client is not None and client.expires is not None:
-        scope.deadline = trio.current_time() + max(0.0, client.expires - time.time())
+    def refuse(self, of: Callable[[Principal | None], bool], status: HTTPStatus, reason: str) -> None:
+        """End what is under way for these clients."""
+        for request in list(self._under_way):
+            if of(request.client):
+                request.refuse(Refused(status, reason))

@@ -5,13 +5,12 @@ goes out on its stream and is answered by another POST; since then it stands for
 its request back, in either era: nobody is left who could hear the answer.
 """
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping
+import math
 from functools import partial
 from http import HTTPStatus
 from typing import Any, Final
 
 import trio
-from attrs import field, frozen
 from mcp.shared.exceptions import MCPError
 from mcp.shared.inbound import (
     ERROR_CODE_HTTP_STATUS,
@@ -29,52 +28,18 @@ from mcp_nursery.actors.fairness import by_turns
 from mcp_nursery.actors.jsonrpc import codec, large_messages
 from mcp_nursery.actors.limits import MOST_VALUES
 
-from .access import Principal
+from .access import Refused
+from .attendance import Attendance
 from .catalogues import View
 from .downstream import Incoming, as_object
 from .eras import Json
 from .gateway import LISTEN, Gateway
-from .http_limits import HttpLimits, expire
+from .http_limits import HttpLimits
+from .http_request import EXPIRED, HttpRequest, UnderWay
 from .http_sessions import HttpSession, HttpSessions
 from .requests import described, failure_frame, offered_version
-from .responses import KEEPALIVE, Response
-
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 SESSION: Final = "mcp-session-id"
-
-
-@frozen
-class HttpRequest:
-    """One HTTP request."""
-
-    method: str
-    path: str
-    """Under the one that the application is mounted at."""
-    headers: Mapping[str, str] = field(repr=False)
-    """By names in small letters; of several of one name the last."""
-    lines: Collection[tuple[str, str]] = field(repr=False)
-    """All of them."""
-    receive: Receive
-    response: Response
-
-    def accepts(self, kind: str) -> bool:
-        """Whether its client takes this media type."""
-        taken = {part.partition(";")[0].strip().lower() for part in self.headers.get("accept", "").split(",")}
-        return bool(taken & {kind, "*/*", f"{kind.partition('/')[0]}/*"})
-
-
-@frozen
-class Admitted:
-    """A request that is let in."""
-
-    http: HttpRequest
-    view: View
-    """What its client sees."""
-    client: Principal | None
-    """Whose it is, if that is known."""
-    scope: trio.CancelScope
-    """What it runs in."""
 
 
 class HttpMessages:
@@ -84,14 +49,16 @@ class HttpMessages:
         gateway: What is served.
         sessions: Of clients of the handshake era.
         limits: What a request may cost.
+        attendance: Attends to clients that wait.
     """
 
-    def __init__(self, gateway: Gateway, sessions: HttpSessions, limits: HttpLimits) -> None:
+    def __init__(self, gateway: Gateway, sessions: HttpSessions, limits: HttpLimits, attendance: Attendance) -> None:
         self._gateway = gateway
+        self._attendance = attendance
         self._sessions = sessions
         self._limits = limits
 
-    async def serve(self, request: Admitted) -> None:
+    async def serve(self, request: UnderWay) -> None:
         """Serve one request to its end."""
         http = request.http
         version = http.headers.get(MCP_PROTOCOL_VERSION_HEADER)
@@ -104,9 +71,29 @@ class HttpMessages:
         else:
             await self._of_session(request)
 
+    async def say_why(self, request: UnderWay) -> None:
+        """End the response of a request that was cancelled before.
+
+        Raises:
+            Refused: It does not go on, though it was let in.
+        """
+        http, incoming = request.http, request.incoming
+        if request.refusal is not None:
+            raise request.refusal
+        if trio.current_time() < request.scope.deadline:  # its client has taken it back, or has gone
+            ended = request.session is not None and request.session.ended.is_set()
+            await http.response.end(HTTPStatus.NOT_FOUND if ended else HTTPStatus.ACCEPTED)
+        elif request.is_stream:
+            raise Refused(HTTPStatus.UNAUTHORIZED, EXPIRED)
+        elif incoming is None:
+            await http.response.end(HTTPStatus.REQUEST_TIMEOUT, "the request took too long")
+        else:
+            why = f"no answer within {self._limits.request_seconds:g} s: the gateway has cancelled this request"
+            await self._fail(http, incoming, MCPError(REQUEST_TIMEOUT, why))
+
     # -- what is no request ---------------------------------------------------------------------------------------
 
-    async def _of_session(self, request: Admitted) -> None:
+    async def _of_session(self, request: UnderWay) -> None:
         http, session = request.http, await self._session_of(request)
         if session is None:
             return
@@ -120,24 +107,23 @@ class HttpMessages:
         else:
             await self._stream(request, session)
 
-    async def _stream(self, request: Admitted, session: HttpSession) -> None:
+    async def _stream(self, request: UnderWay, session: HttpSession) -> None:
         """What is said unasked, until its client goes or its session ends."""
         http = request.http
-        expire(request.scope, request.client)
+        request.begin_stream()
         session.streaming = True
         session.enter()
+        waiting = self._attendance.begin(request)
         try:
             await http.response.open_stream()
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(_attend, http, nursery.cancel_scope)
-                await session.stream(http.response)
-                await http.response.end()
-                nursery.cancel_scope.cancel()
+            await session.stream(http.response)
+            await http.response.end()
         finally:
+            await self._attendance.end(waiting)
             session.streaming = False
             session.leave()
 
-    async def _session_of(self, request: Admitted) -> HttpSession | None:
+    async def _session_of(self, request: UnderWay) -> HttpSession | None:
         """The session that a request names; None if it was refused."""
         http = request.http
         session_id = http.headers.get(SESSION)
@@ -155,18 +141,18 @@ class HttpMessages:
 
     # -- messages -------------------------------------------------------------------------------------------------
 
-    async def _post(self, request: Admitted, *, in_session: bool) -> None:
+    async def _post(self, request: UnderWay, *, in_session: bool) -> None:
         http = request.http
         kind = http.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/json":
             await http.response.end(HTTPStatus.BAD_REQUEST, "the content type must be application/json")
             return
-        if not (http.accepts("application/json") and http.accepts("text/event-stream")):
+        if not http.accepts("application/json", "text/event-stream"):
             await http.response.end(
                 HTTPStatus.NOT_ACCEPTABLE, "application/json and text/event-stream must be accepted"
             )
             return
-        body = await self._body(http)
+        body = await self._body(request)
         if body is None:
             return
         try:
@@ -180,90 +166,73 @@ class HttpMessages:
             return
         await (self._in_session if in_session else self._alone)(request, messages[0])
 
-    async def _body(self, http: HttpRequest) -> bytes | None:
+    async def _body(self, request: UnderWay) -> bytes | None:
         """The body of a request; None if it was refused, or its client has gone."""
+        http, limits = request.http, self._limits
+        request.scope.deadline = trio.current_time() + limits.body_seconds
         body, more = bytearray(), True
-        with trio.move_on_after(self._limits.body_seconds) as limit:
-            while more:
-                message = await http.receive()
-                if message["type"] == "http.disconnect":
-                    return None
-                body += message.get("body", b"")
-                more = bool(message.get("more_body"))
-                if len(body) > self._limits.body:
-                    await http.response.end(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "the request is too large")
-                    return None
-        if limit.cancelled_caught:
-            await http.response.end(HTTPStatus.REQUEST_TIMEOUT, "the request took too long")
-            return None
+        while more:
+            message = await http.receive()
+            if message["type"] == "http.disconnect":
+                return None
+            body += message.get("body", b"")
+            more = bool(message.get("more_body"))
+            if len(body) > limits.body:
+                await http.response.end(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "the request is too large")
+                return None
+        seconds = math.inf if limits.request_seconds is None else limits.request_seconds
+        request.scope.deadline = trio.current_time() + seconds
         return bytes(body)
 
     # -- before 2026-07-28 ----------------------------------------------------------------------------------------
 
-    async def _in_session(self, request: Admitted, message: Json) -> None:
-        http = request.http
-        opens = message.get("method") == "initialize" and SESSION not in http.headers
+    async def _in_session(self, request: UnderWay, message: Json) -> None:
+        opens = message.get("method") == "initialize" and SESSION not in request.http.headers
         if not opens:
             session = await self._session_of(request)
             if session is not None:
-                await self._use(http, request.view, session, message)
+                await self._use(request, session, message)
             return
         session = await self._sessions.open(request.client, request.view)
         try:
-            await self._use(http, request.view, session, message)
+            await self._use(request, session, message)
         finally:
             session.leave()
             if not session.version:
                 self._sessions.end(session)
 
-    async def _use(self, http: HttpRequest, view: View, session: HttpSession, message: Json) -> None:
-        method, request_id = message.get("method"), message.get("id")
+    async def _use(self, request: UnderWay, session: HttpSession, message: Json) -> None:
+        http, method, request_id = request.http, message.get("method"), message.get("id")
         if method is None and ("result" in message or "error" in message):
             session.answered(message)
             await http.response.end()
         elif not isinstance(method, str) or not _is_id(request_id, absent="id" not in message):
             await self._refuse(http, HTTPStatus.BAD_REQUEST, INVALID_REQUEST, "not a JSON-RPC message")
         elif "id" not in message:
-            self._told(session, method, message)
+            if method == "notifications/cancelled":
+                session.take_back(as_object(message.get("params")).get("requestId"))
             await http.response.end()
         else:
-            session.enter()
-            try:
-                await self._ask_in_session(http, view, session, message)
-            finally:
-                session.leave()
+            await self._ask_in_session(request, session, message)
 
-    @staticmethod
-    def _told(session: HttpSession, method: str, message: Json) -> None:
-        if method == "notifications/cancelled":
-            session.take_back(as_object(message.get("params")).get("requestId"))
-
-    async def _ask_in_session(self, http: HttpRequest, view: View, session: HttpSession, message: Json) -> None:
-        client = session.client
+    async def _ask_in_session(self, request: UnderWay, session: HttpSession, message: Json) -> None:
+        http, client = request.http, session.client
         assert client is not None  # it lives
         incoming = Incoming(*described(message), http.response.notify, principal=session, session=client)
         incoming.ask = partial(session.ask, http.response)
         incoming.capabilities, incoming.info = client.capabilities, client.info
-        version = session.version or offered_version(incoming.params)
+        request.session, request.incoming = session, incoming
         if incoming.method == "initialize":
             http.response.headers[SESSION] = session.id
-
-        async def answer() -> Json:
-            result = await self._gateway.answer(incoming, view, version)
-            if incoming.method == "initialize":
-                client.introduce(incoming.params)
-                session.version = result["protocolVersion"]
-                self._sessions.welcome(session)
-            return result
-
-        with session.request(incoming.id) as scope:
-            await self._answer(http, incoming, answer, by_status=False)
-        if scope.cancelled_caught and not http.response.ended:
-            await http.response.end(HTTPStatus.NOT_FOUND if session.ended.is_set() else HTTPStatus.ACCEPTED)
+        session.begin(incoming.id, request.scope)
+        try:
+            await self._answer(request, session.version or offered_version(incoming.params))
+        finally:
+            session.finish(request.scope)
 
     # -- since 2026-07-28 -----------------------------------------------------------------------------------------
 
-    async def _alone(self, request: Admitted, message: Json) -> None:
+    async def _alone(self, request: UnderWay, message: Json) -> None:
         http, view = request.http, request.view
         version = http.headers[MCP_PROTOCOL_VERSION_HEADER]
         method = message.get("method")
@@ -285,36 +254,42 @@ class HttpMessages:
             return
         incoming = Incoming(request_id, method, params, meta, http.response.notify, principal=request.client)
         incoming.describe(rejection.client_capabilities, rejection.client_info)
+        request.incoming = incoming
         if method == LISTEN:
-            expire(request.scope, request.client)
-        answer = partial(self._gateway.answer, incoming, view, rejection.protocol_version)
-        await self._answer(http, incoming, answer, by_status=True)
+            request.begin_stream()
+        await self._answer(request, rejection.protocol_version)
 
     # -- answers --------------------------------------------------------------------------------------------------
 
-    async def _answer(
-        self, http: HttpRequest, incoming: Incoming, answer: Callable[[], Awaitable[Json]], *, by_status: bool
-    ) -> None:
+    async def _answer(self, request: UnderWay, version: str) -> None:
         """Answer a request, unless its client goes away before that."""
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(_attend, http, nursery.cancel_scope)
-            status = HTTPStatus.OK
+        http, incoming = request.http, request.incoming
+        assert incoming is not None  # it is what is answered
+        waiting = self._attendance.begin(request)
+        try:
             try:
-                frame = codec.result(incoming.id, await self._in_time(incoming, answer))
+                result = await self._gateway.answer(incoming, request.view, version)
+                if request.session is not None and incoming.method == "initialize":
+                    self._welcome(request.session, incoming, result)
+                frame = codec.result(incoming.id, result)
             except Exception as error:
-                code, frame = failure_frame(incoming, error)
-                if by_status:
-                    status = HTTPStatus(ERROR_CODE_HTTP_STATUS.get(code, HTTPStatus.OK))
-            await http.response.answer(frame, status)
-            nursery.cancel_scope.cancel()
+                await self._fail(http, incoming, error)
+            else:
+                await http.response.answer(frame)
+        finally:
+            await self._attendance.end(waiting)
 
-    async def _in_time(self, incoming: Incoming, answer: Callable[[], Awaitable[Json]]) -> Json:
-        seconds = self._limits.request_seconds
-        if seconds is None or incoming.method == LISTEN:
-            return await answer()
-        with trio.move_on_after(seconds):
-            return await answer()
-        raise MCPError(REQUEST_TIMEOUT, f"no answer within {seconds:g} s: the gateway has cancelled this request")
+    def _welcome(self, session: HttpSession, incoming: Incoming, result: Json) -> None:
+        """The client of a session has introduced itself."""
+        assert session.client is not None  # it lives
+        session.client.introduce(incoming.params)
+        session.version = result["protocolVersion"]
+        self._sessions.welcome(session)
+
+    async def _fail(self, http: HttpRequest, incoming: Incoming, error: Exception) -> None:
+        code, frame = failure_frame(incoming, error)
+        status = ERROR_CODE_HTTP_STATUS.get(code, HTTPStatus.OK) if incoming.modern else HTTPStatus.OK
+        await http.response.answer(frame, status)
 
 
 def _rejection(http: HttpRequest, view: View, message: Json) -> Any:
@@ -330,18 +305,6 @@ def _rejection(http: HttpRequest, view: View, message: Json) -> Any:
     if schema is None:
         return route
     return validate_mcp_param_headers(schema, as_object(params.get("arguments")), http.headers) or route
-
-
-async def _attend(http: HttpRequest, scope: trio.CancelScope) -> None:
-    """Keep a client that waits, and end what is done for one that has gone."""
-    gone = False
-    while not gone:
-        with trio.move_on_after(KEEPALIVE) as silence:
-            gone = (await http.receive())["type"] == "http.disconnect"
-        if silence.cancelled_caught:
-            await http.response.keep_alive()
-    if not http.response.ended:
-        scope.cancel()
 
 
 def _is_id(request_id: object, *, absent: bool) -> bool:

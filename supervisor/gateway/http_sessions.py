@@ -2,8 +2,7 @@
 
 import secrets
 from collections import deque
-from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -71,15 +70,15 @@ class HttpSession:
         if not self._in_use:
             self.scope.deadline = trio.current_time() + self.idle_after
 
-    @contextmanager
-    def request(self, request_id: str | int) -> Generator[trio.CancelScope, None, None]:
-        """One request of its client, which may take it back."""
-        with trio.CancelScope() as scope:
-            self._requests[scope] = request_id
-            try:
-                yield scope
-            finally:
-                del self._requests[scope]
+    def begin(self, request_id: str | int, scope: trio.CancelScope) -> None:
+        """A request of its client begins, in this scope: its client may take it back."""
+        self._requests[scope] = request_id
+        self.enter()
+
+    def finish(self, scope: trio.CancelScope) -> None:
+        """What has begun in this scope has ended."""
+        del self._requests[scope]
+        self.leave()
 
     def take_back(self, request_id: object) -> None:
         """Its client takes a request back."""

@@ -9,9 +9,6 @@ import trio
 
 from mcp_nursery.actors.jsonrpc import codec
 
-KEEPALIVE: Final = 15.0
-"""Seconds between two comments to a client that waits: proxies close what is silent for longer."""
-
 Message = MutableMapping[str, Any]
 Send = Callable[[Message], Awaitable[None]]
 
