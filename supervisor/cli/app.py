@@ -59,6 +59,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on
 Trust = Annotated[bool, typer.Option("--trust", help="Trust the project's files for this run, without being asked.")]
 NoProject = Annotated[bool, typer.Option("--no-project", help="Do not look for files of the project.")]
 Verbose = Annotated[bool, typer.Option("--verbose", help="Print the log on standard error.")]
+TokensFile = Annotated[Path, typer.Option("--file", metavar="FILE", help="The file of their digests.")]
 Timeout = Annotated[
     float | None,
     typer.Option("--timeout", min=0, metavar="S", help="Seconds to wait for the answer.", show_default=False),
@@ -791,7 +792,7 @@ def auth_status(
 def token_add(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Whose token it is.")],
     *,
-    file: Annotated[Path, typer.Option("--file", metavar="FILE", help="Where its digest is kept.")],
+    file: TokensFile,
     allow: Annotated[
         list[str] | None,
         typer.Option(metavar="SERVER/TOOL", help="A glob of what it may use. May repeat; without it everything."),
@@ -805,6 +806,27 @@ def token_add(
     from .token import add
 
     _execute(lambda options: add(options, name, file, allow or (), days), _options(None, as_json=as_json))
+
+
+@token_app.command(name="list")
+def token_list(*, file: TokensFile, as_json: AsJson = False) -> None:
+    """Show whose tokens there are, what each may use, and until when."""
+    from .token import show
+
+    _execute(lambda options: show(options, file), _options(None, as_json=as_json))
+
+
+@token_app.command(name="remove")
+def token_remove(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Whose token it is.")],
+    *,
+    file: TokensFile,
+    as_json: AsJson = False,
+) -> None:
+    """Take a token out. A gateway that runs lets it in until SIGHUP."""
+    from .token import remove
+
+    _execute(lambda options: remove(options, name, file), _options(None, as_json=as_json))
 
 
 def run_command_line(argv: Sequence[str]) -> int:

@@ -3,12 +3,14 @@
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from mcp_nursery.actors.errors import ConfigError
-from mcp_nursery.supervisor.gateway.token_file import add_token
+from mcp_nursery.supervisor.gateway.access import Principal
+from mcp_nursery.supervisor.gateway.token_file import TokenFile, add_token, remove_token
 
 from .failures import OK
-from .output import write_json, write_line
+from .output import write_json, write_line, write_rows
 from .runtime import Options
 
 
@@ -20,7 +22,47 @@ def add(options: Options, name: str, file: Path, allow: Sequence[str], days: flo
         raise ConfigError("too many", field="--days") from None
     token = add_token(file, name, allow=allow, expires=expires)
     if options.as_json:
-        write_json({"name": name, "token": token, "expires": None if expires is None else expires.isoformat()})
+        write_json({"name": name, "token": token, "expires": expires and expires.isoformat()})
     else:
         write_line(token)
     return OK
+
+
+def show(options: Options, file: Path) -> int:
+    """Whose tokens there are, what each may use, and until when."""
+    found = [_document(principal) for principal in TokenFile(file).principals]
+    if options.as_json:
+        write_json({"tokens": found})
+    else:
+        rows = [(each["name"], _may(each["allow"]), _until(each["expires"], each["expired"])) for each in found]
+        write_rows(("NAME", "ALLOW", "EXPIRES"), rows)
+    return OK
+
+
+def remove(options: Options, name: str, file: Path) -> int:
+    """Take a token out."""
+    remove_token(file, name)
+    if options.as_json:
+        write_json({"name": name, "removed": True})
+    else:
+        write_line(f"{name}: removed; a gateway that runs lets it in until SIGHUP")
+    return OK
+
+
+def _document(principal: Principal) -> dict[str, Any]:
+    allow, expires = principal.access.allow, principal.expires
+    ends = None if expires is None else datetime.fromtimestamp(expires, UTC)
+    return {
+        "name": principal.name,
+        "allow": None if allow is None else list(allow),
+        "expires": ends and ends.isoformat(),
+        "expired": ends is not None and ends <= datetime.now(UTC),
+    }
+
+
+def _may(allow: Sequence[str] | None) -> str:
+    return "everything" if allow is None else " ".join(allow) or "nothing"
+
+
+def _until(expires: str | None, expired: bool) -> str:
+    return "never" if expires is None else expires + (" (over)" if expired else "")

@@ -43,6 +43,19 @@ class Replacement:
 # ConfigError is raised after each `except` block: as its context, the other error would show what was read.
 
 
+def open_regular(file: str | os.PathLike[str]) -> IO[bytes]:
+    """Open a regular file to read it: a pipe would be waited for.
+
+    Raises:
+        OSError: It is none, or cannot be opened.
+    """
+    handle = os.open(file, os.O_RDONLY | os.O_NONBLOCK)
+    if stat.S_ISREG(os.fstat(handle).st_mode):
+        return open(handle, "rb")
+    os.close(handle)
+    raise OSError(0, "not a regular file")
+
+
 def read_bytes(file: str | os.PathLike[str]) -> bytes:
     """What a regular file holds, which is UTF-8.
 
@@ -50,9 +63,7 @@ def read_bytes(file: str | os.PathLike[str]) -> bytes:
         ConfigError: It is none, or cannot be read.
     """
     try:
-        if not stat.S_ISREG(os.stat(file).st_mode):
-            raise OSError(0, "not a regular file")
-        with open(file, "rb") as stream:
+        with open_regular(file) as stream:
             data = stream.read()
         data.decode()
     except OSError as error:

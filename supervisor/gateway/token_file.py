@@ -11,6 +11,7 @@ password needs, would protect nothing and cost every request.
 
 import hashlib
 import hmac
+import math
 import os
 import re
 import secrets
@@ -27,12 +28,14 @@ from attrs import frozen
 
 from mcp_nursery.actors.errors import ConfigError
 
-from ..config.whole_file import replace_file
+from ..config import toml_edits
+from ..config.whole_file import Replacement, open_regular, read_bytes
 from .access import Access, Principal, Refused, bearer_of
 
 PREFIX: Final = "mcpn_"
 """What tokens begin with: programs that look for leaked ones know them by it."""
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_NAMED: Final = "must be letters, digits, _ and -, at most 64"
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 _FIELDS: Final = frozenset(["sha256", "allow", "expires"])
 _CHALLENGE: Final = {"www-authenticate": "Bearer"}
@@ -75,9 +78,14 @@ class TokenFile:
                 found = entry.principal
         return found if found is not None and not _is_over(found) else None
 
+    @property
+    def principals(self) -> Sequence[Principal]:
+        """Whose tokens there are, in the order of the file; also those that have expired."""
+        return [entry.principal for entry in self._entries]
+
     def holds(self, principal: Principal) -> bool:
-        """Whether this principal's token is still in the file, and allows the same."""
-        return any(entry.principal == principal for entry in self._entries)
+        """Whether this principal's token is still in the file, allows the same, and ends no sooner."""
+        return any(each == principal and _end_of(each) >= _end_of(principal) for each in self.principals)
 
     async def authenticate(self, scope: MutableMapping[str, Any]) -> Principal:
         """See `Authenticate`.
@@ -108,29 +116,52 @@ def add_token(path: Path, name: str, *, allow: Sequence[str] = (), expires: date
         ConfigError: The file cannot be used or written, or has a token of this name.
     """
     if not _NAME.fullmatch(name):
-        raise ConfigError("must be letters, digits, _ and -, at most 64", field="NAME")
+        raise ConfigError(_NAMED, field="NAME")
     token = PREFIX + secrets.token_urlsafe(32)
     lines = [f"[tokens.{name}]", f'sha256 = "{hashlib.sha256(token.encode()).hexdigest()}"']
     if allow:
         lines.append(f"allow = [{', '.join(map(_quoted, allow))}]")
     if expires is not None:
         lines.append(f"expires = {expires.isoformat()}")
-    path = path.resolve()
-    try:
-        before = path.read_bytes() if path.exists() else None
-        there = (before or b"").decode()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot be read: {error}", file=str(path)) from None
-    if not path.parent.is_dir():
-        raise ConfigError("cannot be written: No such file or directory", file=str(path))
-    text = (
-        there + ("" if not there or there.endswith("\n") else "\n") + ("\n" if there else "") + "\n".join(lines) + "\n"
-    )
-    if there and any(entry.principal.name == name for entry in _read(path)):
+    before = _held(path)
+    there = (before or b"").decode()
+    gap = ("" if not there or there.endswith("\n") else "\n") + ("\n" if there else "")
+    text = there + gap + "\n".join(lines) + "\n"
+    if before is not None and any(entry.principal.name == name for entry in _read(path)):
         raise ConfigError("there is a token of this name: remove it first", file=str(path), field=f"tokens.{name}")
     _parsed(text, path)
-    replace_file(str(path), text.encode(), before=before)
+    Replacement(path, before, text.encode()).make()
     return token
+
+
+def remove_token(path: Path, name: str) -> None:
+    """Take a token out of a file. A gateway lets it in until it reads the file again.
+
+    Args:
+        path: Of the file.
+        name: Whose token it is.
+
+    Raises:
+        ConfigError: The file cannot be used or written, has no token of this name, or its lines do not let that be
+            done.
+    """
+    entries = _read(path)
+    left = [entry for entry in entries if entry.principal.name != name]
+    if len(left) == len(entries):
+        raise ConfigError("there is no token of this name", file=str(path), field=f"tokens.{name}")
+    before = read_bytes(path)
+    text = toml_edits.apply(before.decode(), "remove", ("tokens", name), None)
+    if _parsed(text, path) != left:
+        raise ConfigError("cannot be taken out of this text: edit the file", file=str(path), field=f"tokens.{name}")
+    Replacement(path, before, text.encode()).make()
+
+
+def _held(path: Path) -> bytes | None:
+    """What a file holds; None if there is none, where there can be one."""
+    target = os.path.realpath(path)
+    if not os.path.isdir(os.path.dirname(target)):
+        raise ConfigError("cannot be written: No such file or directory", file=str(path))
+    return read_bytes(path) if os.path.lexists(target) else None
 
 
 def _quoted(text: str) -> str:
@@ -141,7 +172,7 @@ def _quoted(text: str) -> str:
 
 def _read(path: Path) -> Sequence[_Entry]:
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             found = os.fstat(file.fileno())
             if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) or found.st_uid not in (0, os.geteuid()):
                 raise ConfigError("others can write it, and so give themselves tokens: chmod 600", file=str(path))
@@ -158,16 +189,27 @@ def _parsed(text: str, path: Path) -> Sequence[_Entry]:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"is no TOML: {error}", file=str(path)) from None
+    except (RecursionError, ValueError):
+        raise ConfigError("is nested too deeply, or has a number of too many digits", file=str(path)) from None
     tokens = document.pop("tokens", {})
     if document:
         raise ConfigError("unknown: the only table is [tokens]", file=str(path), field=min(document))
     if not isinstance(tokens, Mapping):
         raise ConfigError("must be a table", file=str(path), field="tokens")
-    return [_entry(name, value, str(path)) for name, value in cast("Mapping[str, object]", tokens).items()]
+    entries = [_entry(name, value, str(path)) for name, value in cast("Mapping[str, object]", tokens).items()]
+    first: dict[bytes, str] = {}
+    for entry in entries:
+        name = entry.principal.name
+        if (other := first.setdefault(entry.digest, name)) != name:
+            problem = f"is that of tokens.{other}: which of the two holds?"
+            raise ConfigError(problem, file=str(path), field=f"tokens.{name}.sha256")
+    return entries
 
 
 def _entry(name: str, given: object, file: str) -> _Entry:
     place = f"tokens.{name}"
+    if not _NAME.fullmatch(name):
+        raise ConfigError(f"the name {_NAMED}", file=file, field=place)
     if not isinstance(given, Mapping):
         raise ConfigError("must be a table", file=file, field=place)
     fields = cast("Mapping[str, object]", given)
@@ -191,12 +233,19 @@ def _entry(name: str, given: object, file: str) -> _Entry:
 def _expiry(given: object, file: str, place: str) -> float | None:
     if given is None:
         return None
-    if type(given) is date:
-        given = datetime(given.year, given.month, given.day).astimezone()
-    if not isinstance(given, datetime):
-        raise ConfigError("must be a date, such as 2027-01-01T00:00:00Z", file=file, field=f"{place}.expires")
-    return given.timestamp()
+    try:
+        if type(given) is date:
+            given = datetime(given.year, given.month, given.day)
+        if isinstance(given, datetime):
+            return given.timestamp()
+    except (OverflowError, ValueError):
+        pass  # a year that no clock has
+    raise ConfigError("must be a date, such as 2027-01-01T00:00:00Z", file=file, field=f"{place}.expires")
+
+
+def _end_of(principal: Principal) -> float:
+    return math.inf if principal.expires is None else principal.expires
 
 
 def _is_over(principal: Principal) -> bool:
-    return principal.expires is not None and principal.expires <= time.time()
+    return _end_of(principal) <= time.time()

@@ -16,6 +16,7 @@ import trio
 from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.actors.nurseries import run_alongside
 
+from ..config.whole_file import open_regular
 from .gateway import Gateway
 from .http import HttpApplication
 from .http_connection import HttpConnection
@@ -69,11 +70,8 @@ class Tls:
 
     def __init__(self, certificate: Path, key: Path | None, password: str | None) -> None:
         self._files = certificate, key, password or ""  # with None, OpenSSL would ask for one on the terminal
-        self.context: Final = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        self.context.minimum_version = ssl.TLSVersion.TLSv1_2
-        self.context.set_alpn_protocols(["http/1.1"])
+        self.context: ssl.SSLContext = self._made()
         """What connections are made with."""
-        self.reload()
 
     def reload(self) -> None:
         """Read the files again, for connections that come from then on.
@@ -81,15 +79,25 @@ class Tls:
         Raises:
             ConfigError: They cannot be used; what was read before holds on.
         """
+        self.context = self._made()
+
+    def _made(self) -> ssl.SSLContext:
         certificate, key, password = self._files
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.set_alpn_protocols(["http/1.1"])
+        for option, file in (("--tls-cert", certificate), ("--tls-key", key or certificate)):
+            try:
+                open_regular(file).close()
+            except OSError as error:
+                problem = f"cannot be read: {error.strerror or error}"
+                raise ConfigError(problem, file=str(file), field=option) from None
         try:
-            ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(certificate, key, password)
-            self.context.load_cert_chain(certificate, key, password)
-        except ssl.SSLError as error:
-            why = "no certificate with a key that fits and this password opens" if error.errno else "no PEM"
-            raise ConfigError(why, file=str(certificate), field="--tls-cert") from None
-        except OSError as error:
-            raise ConfigError(f"cannot be read: {error.strerror or error}", field="--tls-cert") from None
+            context.load_cert_chain(certificate, key, password)
+        except (OSError, ValueError):  # ValueError: no key has a password that long
+            problem = "no certificate with a key that fits and this password opens"
+            raise ConfigError(problem, file=str(certificate), field="--tls-cert") from None
+        return context
 
 
 class _Client(trio.abc.HalfCloseableStream):

@@ -275,6 +275,18 @@ async def test_at_sighup_tokens_are_read_again_and_a_revoked_one_ends_all_that_i
                 assert (await client.call_tool("echo", {"text": "y"})).content[0].text == "y"
 
 
+async def test_a_file_of_tokens_that_was_broken_meanwhile_changes_nothing(tmp_path):
+    tokens = tmp_path / "tokens.toml"
+    token, log = add_token(tokens, "ann"), b""
+    with trio.fail_after(60):
+        async with served_to(tokens) as (process, url), client_with(url, token) as client:
+            tokens.write_text("a = " + "[" * 100_000)
+            process.send_signal(signal.SIGHUP)
+            while b"not reloaded, it stays as it is" not in log:
+                log += await process.stderr.receive_some()
+            assert (await client.call_tool("echo", {"text": "x"})).content[0].text == "x"
+
+
 async def test_at_sighup_the_configuration_is_read_again(tmp_path):
     config = config_of(tmp_path, "first")
     with trio.fail_after(60):

@@ -110,8 +110,15 @@ def test_a_certificate_that_cannot_be_used_is_refused(tmp_path):
         web_server.Tls(certificate, key, "other words")
     with pytest.raises(ConfigError, match="this password opens"):
         web_server.Tls(certificate, key, None)
-    with pytest.raises(ConfigError, match="cannot be read"):
-        web_server.Tls(tmp_path / "nowhere.pem", None, None)
+    with pytest.raises(ConfigError, match="this password opens"):
+        web_server.Tls(certificate, key, "x" * 2000)
+    with pytest.raises(ConfigError, match=r"nowhere.pem: field '--tls-cert': cannot be read: No such file"):
+        web_server.Tls(tmp_path / "nowhere.pem", key, None)
+    with pytest.raises(ConfigError, match=r"nowhere.pem: field '--tls-key': cannot be read: No such file"):
+        web_server.Tls(certificate, tmp_path / "nowhere.pem", None)
+    os.mkfifo(tmp_path / "pipe.pem")
+    with pytest.raises(ConfigError, match=r"pipe.pem: field '--tls-key': cannot be read: not a regular file"):
+        web_server.Tls(certificate, tmp_path / "pipe.pem", None)
     with pytest.raises(ConfigError, match="needs --tls-cert"):
         HttpFront(HttpServing("127.0.0.1:0", tls_key=key))
 
