@@ -1,22 +1,22 @@
-"""One HTTP/1.1 connection, served by an ASGI application on Trio. h11 reads and writes the protocol.
+"""One HTTP/1.1 connection, served by an ASGI application on Trio.
 
-A server of its own, since one request through Hypercorn costs three times the CPU (430 to 660 us against 145 to 175),
-and its writes can be neither cancelled nor timed. One task a connection, one request after another. While the
-application works on one, its `receive` alone reads, and so learns that the client has gone; what a client sends ahead
-of its answer is not read on until then.
+A server of its own, since one request through Hypercorn costs several times the CPU, and its writes can be neither
+cancelled nor timed. One task a connection, one request after another. While the application works on one, its `receive`
+alone reads, and so learns that the client has gone; what a client sends ahead of its answer is not read on until then.
 """
 
 import logging
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Collection, MutableMapping
 from email.utils import formatdate
 from functools import lru_cache
 from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import unquote_to_bytes
 
-import h11
 import trio
+
+from .http_parser import BadRequest, ParsedRequest, RequestParser
 
 logger: Final = logging.getLogger(__name__)
 
@@ -25,8 +25,6 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Message, Receive, Send], Awaitable[None]]
 
-HEAD: Final = 16 << 10
-"""Bytes of a request's line and headers."""
 HEAD_SECONDS: Final = 5.0
 """Seconds from the first byte of a request to the last of its headers, and from the beginning of a connection to the
 first byte, a TLS handshake included."""
@@ -40,6 +38,60 @@ connection takes the answer with it."""
 _PIECE: Final = 64 << 10
 _GONE: Final[Message] = {"type": "http.disconnect"}
 _LOST: Final = (trio.BrokenResourceError, trio.ClosedResourceError)
+_PHRASES: Final = {status.value: status.phrase.encode() for status in HTTPStatus}
+
+
+class _Answer:
+    """The bytes of the answer to a request, and how far it is."""
+
+    def __init__(self, request: ParsedRequest) -> None:
+        self.request: Final = request
+        self._head = b""
+        self._chunked = False
+        self.body_taken = False
+        """Whether the application has all of the request's body."""
+        self.allowed = not request.wants_leave
+        """Whether the client need not be told any more that it may send that."""
+        self.has_begun = False
+        self.is_last = False
+        """Whether there is none after it."""
+        self.over: Final = trio.Event()
+        """Its last byte is on its way, or it has broken off."""
+        self.is_cut = False
+
+    def start(self, status: int, headers: Collection[tuple[bytes, bytes]], *, is_last: bool) -> None:
+        """Its head, to be written with what comes first of the body."""
+        request = self.request
+        lines = [b"HTTP/1.1 %d %b" % (status, _PHRASES.get(status, b""))]
+        lines += [b"%b: %b" % line for line in headers]
+        sized = any(name == b"content-length" for name, _ in headers)
+        self._chunked = not sized and request.version == "1.1"
+        self.is_last = is_last or not request.keeps_alive or not request.complete
+        lines.append(b"date: " + _date(int(time.time())))
+        if self._chunked:
+            lines.append(b"transfer-encoding: chunked")
+        if self.is_last:
+            lines.append(b"connection: close")
+        self._head = b"\r\n".join(lines) + b"\r\n\r\n"
+        if self._head.count(b"\n") != len(lines) + 1:
+            raise ValueError("a header of an answer has more than one line")
+
+    def piece(self, body: bytes, *, more: bool) -> bytes:
+        """What is written for this piece of its body."""
+        head, self._head = self._head, b""
+        self.has_begun = True
+        if not more:
+            self.over.set()
+        if self.request.method == b"HEAD":
+            return head
+        if self._chunked:
+            body = (b"%x\r\n%b\r\n" % (len(body), body) if body else b"") + (b"" if more else b"0\r\n\r\n")
+        return head + body
+
+    def cut(self) -> None:
+        """It has broken off: what would follow would be taken for the rest of a piece."""
+        self.is_cut = True
+        self.over.set()
 
 
 class HttpConnection:
@@ -64,21 +116,19 @@ class HttpConnection:
             "client": client,
             "root_path": "",
         }
-        self._protocol = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD)
+        self._parser = RequestParser()
         self._between: trio.CancelScope | None = None
         self._closing = False
-        self._head: h11.Response | None = None
-        self._bodiless = False
-        self._answered = trio.Event()
+        self._answer: _Answer | None = None
 
     async def serve(self) -> None:
         """Serve one request after another, until either side is done."""
         try:
             within = HEAD_SECONDS
-            while (request := await self._request(within)) is not None and await self._exchange(request):
+            while (request := await self._request(within)) is not None and await self._answered(request):
                 within = IDLE
-        except h11.RemoteProtocolError as error:
-            await self._refuse(error.error_status_hint)
+        except BadRequest as error:
+            await self._refuse(error.status)
         except _LOST:
             pass  # nobody is left who could be told
         finally:
@@ -92,145 +142,129 @@ class HttpConnection:
 
     # -- a request ------------------------------------------------------------------------------------------------
 
-    async def _request(self, within: float) -> h11.Request | None:
-        """The next request, that has to begin within so many seconds; None if the connection ends instead."""
+    async def _request(self, within: float) -> ParsedRequest | None:
+        """The next request, that has to begin within so many seconds; None if the connection ends instead.
+
+        Raises:
+            BadRequest: It does not speak HTTP/1.1.
+        """
         if self._closing:
             return None
-        event: object = self._protocol.next_event()
-        if event is h11.NEED_DATA:
+        if not self._parser.has_begun:
             with trio.move_on_after(within) as self._between:
                 await self._read()
             late, self._between = self._between.cancelled_caught, None
             if late:
                 return None
+        request = self._parser.next()
+        if request is None and self._parser.has_begun:
             with trio.move_on_after(HEAD_SECONDS):
-                event = await self._event()
-        return event if isinstance(event, h11.Request) else None
+                while request is None:
+                    await self._read()
+                    request = self._parser.next()
+        return request
 
     async def _read(self) -> bool:
         """Read something; whether there was anything before the end."""
         data = await self._stream.receive_some(_PIECE)
-        self._protocol.receive_data(bytes(data))
+        self._parser.feed(bytes(data))
         return bool(data)
 
-    async def _event(self) -> object:
-        """The next event of the client's side.
-
-        Raises:
-            h11.RemoteProtocolError: It does not speak HTTP/1.1.
-        """
-        while (event := self._protocol.next_event()) is h11.NEED_DATA:
-            await self._read()
-        return event
-
-    async def _exchange(self, request: h11.Request) -> bool:
+    async def _answered(self, request: ParsedRequest) -> bool:
         """Have a request answered; whether there may be another one."""
-        if request.method == b"CONNECT":  # an answer of 2xx would make it a tunnel
-            await self._refuse(HTTPStatus.NOT_IMPLEMENTED)
-            return False
-        self._head, self._bodiless, self._answered = None, request.method == b"HEAD", trio.Event()
+        answer = self._answer = _Answer(request)
         try:
             await self._application(self._scope(request), self._receive, self._send)
         except Exception:
             logger.exception("a request has failed")
-        match self._protocol.states[h11.CLIENT], self._protocol.states[h11.SERVER]:
-            case h11.DONE, h11.DONE:
-                self._protocol.start_next_cycle()
+        if not answer.has_begun:  # its body was none, or the application has failed
+            await self._refuse(self._parser.error or HTTPStatus.INTERNAL_SERVER_ERROR)
+        elif answer.over.is_set() and not answer.is_cut:
+            if not answer.is_last:
                 return True
-            case h11.ERROR, h11.SEND_RESPONSE:
-                await self._refuse(HTTPStatus.BAD_REQUEST)  # its body is none
-            case _, h11.SEND_RESPONSE:
-                await self._refuse(HTTPStatus.INTERNAL_SERVER_ERROR)
-            case _, h11.MUST_CLOSE:
-                await self._linger()
-            case _:
-                pass  # its client has gone, or its answer broke off: the end says so
-        return False
+            await self._linger(request)
+        return False  # also where it broke off, or its client has gone: the end says so
 
-    def _scope(self, request: h11.Request) -> Message:
+    def _scope(self, request: ParsedRequest) -> Message:
         target, _, query = request.target.partition(b"?")
         if not target.startswith(b"/"):  # as a proxy is asked
             target = b"/" + target.partition(b"://")[2].partition(b"/")[2]
         return {
             **self._about,
-            "http_version": request.http_version.decode("ascii"),
+            "http_version": request.version,
             "method": request.method.decode("ascii"),
             "path": unquote_to_bytes(target).decode("utf-8", "replace"),
             "raw_path": target,
             "query_string": query,
-            "headers": list(request.headers),
+            "headers": request.headers,
         }
 
     async def _receive(self) -> Message:
         """ASGI: the next piece of the body; after the last one, that the client has gone or has its answer."""
+        answer = self._under_way
         try:
-            if self._protocol.their_state is h11.SEND_BODY:
-                return await self._body()
-            while not self._protocol.trailing_data[0] and not self._answered.is_set():
+            if not answer.body_taken:
+                return await self._body(answer)
+            while not (self._parser.has_begun or answer.over.is_set()):
                 if not await self._read():
                     return _GONE
-        except (h11.RemoteProtocolError, *_LOST):
+        except _LOST:
             return _GONE
-        await self._answered.wait()
+        await answer.over.wait()
         return _GONE
 
-    async def _body(self) -> Message:
-        if self._protocol.they_are_waiting_for_100_continue:
-            await self._write(h11.InformationalResponse(status_code=100, headers=[]))
-        event = await self._event()
-        if isinstance(event, h11.Data):
-            return {"type": "http.request", "body": bytes(event.data), "more_body": True}
-        return {"type": "http.request", "body": b"", "more_body": False}
+    async def _body(self, answer: _Answer) -> Message:
+        request = answer.request
+        if not answer.allowed:
+            answer.allowed = True
+            await self._stream.send_all(b"HTTP/1.1 100 Continue\r\n\r\n")
+        while not (request.complete or request.body):
+            if self._parser.error is not None:
+                return _GONE
+            await self._read()
+        body, answer.body_taken = request.take(), request.complete
+        return {"type": "http.request", "body": body, "more_body": not request.complete}
+
+    @property
+    def _under_way(self) -> _Answer:
+        assert self._answer is not None  # or nobody would ask
+        return self._answer
 
     # -- its answer -----------------------------------------------------------------------------------------------
 
     async def _send(self, message: Message) -> None:
         """ASGI: the head of the answer, or a piece of its body. Waits while the client does not read; what is said to
         one that has gone is lost. Cancelled within a piece, it is the last of the connection."""
+        answer = self._under_way
         if message["type"] == "http.response.start":
-            self._head = self._response(message["status"], message["headers"])
+            answer.start(message["status"], message["headers"], is_last=self._closing)
             return
         await trio.lowlevel.checkpoint_if_cancelled()  # before any of it is written
-        events: list[h11.Event] = [] if self._head is None else [self._head]
-        self._head = None
-        if message.get("body") and not self._bodiless:
-            events.append(h11.Data(data=message["body"]))
-        if not message.get("more_body"):
-            events.append(h11.EndOfMessage())
-            self._answered.set()
+        data = answer.piece(message.get("body", b""), more=message.get("more_body", False))
+        if answer.is_cut:
+            return
         try:
-            await self._write(*events)
+            await self._stream.send_all(data)
         except BaseException as error:
-            self._protocol.send_failed()  # what would follow would be taken for the rest of this
-            self._answered.set()
+            answer.cut()
             if not isinstance(error, _LOST):
                 raise
 
-    def _response(self, status: int, headers: list[tuple[bytes, bytes]]) -> h11.Response:
-        own = [(b"date", _date(int(time.time())))]
-        if self._closing or self._protocol.their_state is h11.SEND_BODY:
-            own.append((b"connection", b"close"))
-        return h11.Response(status_code=status, headers=[*headers, *own])
-
-    async def _write(self, *events: h11.Event) -> None:
-        if self._protocol.our_state is not h11.ERROR:
-            await self._stream.send_all(b"".join([self._protocol.send(event) or b"" for event in events]))
-
-    async def _refuse(self, status: int) -> None:
+    async def _refuse(self, status: HTTPStatus) -> None:
         """Answer what has no answer, and close."""
-        if self._protocol.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
-            return
-        self._closing = True
-        body = HTTPStatus(status).phrase.encode()
-        headers = [(b"content-type", b"text/plain"), (b"content-length", b"%d" % len(body))]
+        body = status.phrase.encode()
+        head = (
+            b"HTTP/1.1 %d %b\r\ncontent-type: text/plain\r\ncontent-length: %d\r\ndate: %b\r\nconnection: close\r\n\r\n"
+        )
         try:
-            await self._write(self._response(status, headers), h11.Data(data=body), h11.EndOfMessage())
-            await self._linger()
+            await self._stream.send_all(head % (status, body, len(body), _date(int(time.time()))) + body)
+            await self._linger(None)
         except _LOST:
             pass  # it has gone
 
-    async def _linger(self) -> None:
-        if self._protocol.their_state in (h11.DONE, h11.CLOSED):
+    async def _linger(self, request: ParsedRequest | None) -> None:
+        """Let a client send the rest of a request that was answered early."""
+        if request is not None and request.complete:
             return
         if isinstance(self._stream, trio.abc.HalfCloseableStream):
             await self._stream.send_eof()

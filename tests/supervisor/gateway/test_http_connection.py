@@ -9,7 +9,8 @@ import trio.testing
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mcp_nursery.supervisor.gateway.http_connection import HEAD, HEAD_SECONDS, IDLE, LINGER, HttpConnection
+from mcp_nursery.supervisor.gateway.http_connection import HEAD_SECONDS, IDLE, LINGER, HttpConnection
+from mcp_nursery.supervisor.gateway.http_parser import HEAD
 
 GET = b"GET /a%20b?c=d HTTP/1.1\r\nhost: x\r\n\r\n"
 
@@ -479,3 +480,79 @@ async def test_who_listens_on_after_the_answer_hears_that_it_is_over(autojump_cl
         with trio.fail_after(1):
             await client.read(b"0\r\n\r\n")
     assert heard == ["http.request", "http.disconnect"]
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"content-length: 5\r\ntransfer-encoding: chunked",
+        b"transfer-encoding: chunked\r\ncontent-length: 5",
+        b"transfer-encoding: identity, chunked, identity",
+        b"transfer-encoding: xchunked",
+        b"content-length: +5",
+        b"content-length: 5, 5",
+        b"content-length : 5",
+        b"content-length: 5\nx: y",
+        b"x: a\x00b",
+        b"host: y",
+    ],
+)
+async def test_what_two_readers_may_read_in_two_ways_is_refused(autojump_clock, head):
+    """No other request is found in the rest of one, and none is made of what is refused."""
+    application = Application()
+    async with connected(application) as client:
+        await client.say(b"POST / HTTP/1.1\r\nhost: x\r\n" + head + b"\r\n\r\n0\r\n\r\n" + GET)
+        assert (await client.read()).startswith(b"HTTP/1.1 400")
+    assert not application.scopes
+
+
+async def test_what_nothing_comes_of_is_bounded(autojump_clock):
+    """Trailers and extensions of chunks without end."""
+    for endless in (b"0\r\nx: " + b"y" * HEAD, b"1;x=" + b"y" * HEAD):
+        application = Application()
+        async with connected(application) as client:
+            await client.say(b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n")
+            await trio.testing.wait_all_tasks_blocked()
+            await client.say(endless)
+            assert (await client.read()).startswith(b"HTTP/1.1 400")
+        assert application.gone == 1
+
+
+async def test_another_protocol_is_not_taken_up(autojump_clock):
+    """A client that offers one is answered in this one, and may go on in it."""
+    offer = b"POST / HTTP/1.1\r\nhost: x\r\nconnection: upgrade, http2-settings\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABkAAQAAP__\r\ncontent-length: 3\r\n\r\none"
+    async with connected(Application()) as client:
+        await client.say(offer + post(b"two"))
+        got = await client.read(b"two")
+        assert got.count(b"HTTP/1.1 200") == 2
+        await client.say(offer[:-2])
+        await trio.testing.wait_all_tasks_blocked()
+        await client.say(offer[-2:])
+        assert (await client.read(b"one")).startswith(b"HTTP/1.1 200")
+
+
+async def test_another_protocol_is_not_taken_up_however_often_it_is_offered(autojump_clock):
+    offer = b"GET / HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: y\r\n\r\n"
+    async with connected(Application()) as client:
+        await client.say(offer * 900)
+        answers = 0
+        while answers < 900:
+            answers += (await client.stream.receive_some()).count(b"HTTP/1.1 200")
+
+
+async def test_a_request_that_was_begun_ahead_of_the_answer_before_it(autojump_clock):
+    """It has the time of one that has begun."""
+    async with connected(Application()) as client:
+        await client.say(post(b"hello") + b"GET / HT")
+        await client.read()
+    assert client.ended_at == HEAD_SECONDS
+
+
+async def test_a_header_of_an_answer_is_one_line(autojump_clock, caplog):
+    async def application(scope, receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"x", b"y\r\nz: 1")]})
+
+    async with connected(application) as client:
+        await client.say(GET)
+        assert (await client.read()).startswith(b"HTTP/1.1 500")
+    assert "a request has failed" in caplog.text
