@@ -304,21 +304,32 @@ class All(View):
         return [each for each in offered if self.access.has_server(each.server)]
 
     async def _prompt(self, name: str) -> Prompt:
-        for prompts in (self.supervisor.prompts, await self.supervisor.list_prompts()):
-            for prompt in self._usable(prompts):
-                if prompt.name == name:
-                    return prompt
-        raise MCPError(INVALID_PARAMS, f"no server offers a prompt named {name!r}")
+        prompt = self._known_prompt(name)
+        if prompt is None:  # who is known waits for no other server
+            await self.supervisor.list_prompts()
+            prompt = self._known_prompt(name)
+        if prompt is None:
+            raise MCPError(INVALID_PARAMS, f"no server offers a prompt named {name!r}")
+        return prompt
+
+    def _known_prompt(self, name: str) -> Prompt | None:
+        return next((prompt for prompt in self._usable(self.supervisor.prompts) if prompt.name == name), None)
 
     async def owner_of(self, uri: str) -> str:
         """The first configured server that lists the resource, or else has a template that it may come of."""
-        await self.supervisor.list_resources()
+        owner = self._known_owner_of(uri)
+        if owner is None:  # who is known waits for no other server
+            await self.supervisor.list_resources()
+            owner = self._known_owner_of(uri)
+        if owner is None:
+            raise UnknownResource(uri, server=None)
+        return owner
+
+    def _known_owner_of(self, uri: str) -> str | None:
         listed = self._in_order(each for each in self.supervisor.resources if each.uri == uri)
         matching = self._in_order(each for each in self.supervisor.resource_templates if each.matches(uri))
         owners = [*(each.server for each in listed), *(each.server for each in matching)]
-        if not owners:
-            raise UnknownResource(uri, server=None)
-        return owners[0]
+        return owners[0] if owners else None
 
     async def _completed(self, params: Json) -> Place:
         ref: Json = params["ref"]

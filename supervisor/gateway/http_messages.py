@@ -81,7 +81,7 @@ class HttpMessages:
         if request.refusal is not None:
             raise request.refusal
         if trio.current_time() < request.scope.deadline:  # its client has taken it back, or has gone
-            ended = request.session is not None and request.session.ended.is_set()
+            ended = request.session_ended is not None and request.session_ended.is_set()
             await http.response.end(HTTPStatus.NOT_FOUND if ended else HTTPStatus.ACCEPTED)
         elif request.is_stream:
             raise Refused(HTTPStatus.UNAUTHORIZED, EXPIRED)
@@ -221,12 +221,12 @@ class HttpMessages:
         incoming = Incoming(*described(message), http.response.notify, principal=session, session=client)
         incoming.ask = partial(session.ask, http.response)
         incoming.capabilities, incoming.info = client.capabilities, client.info
-        request.session, request.incoming = session, incoming
+        request.session_ended, request.incoming = session.ended, incoming
         if incoming.method == "initialize":
             http.response.headers[SESSION] = session.id
         session.begin(incoming.id, request.scope)
         try:
-            await self._answer(request, session.version or offered_version(incoming.params))
+            await self._answer(request, session.version or offered_version(incoming.params), session)
         finally:
             session.finish(request.scope)
 
@@ -261,7 +261,7 @@ class HttpMessages:
 
     # -- answers --------------------------------------------------------------------------------------------------
 
-    async def _answer(self, request: UnderWay, version: str) -> None:
+    async def _answer(self, request: UnderWay, version: str, session: HttpSession | None = None) -> None:
         """Answer a request, unless its client goes away before that."""
         http, incoming = request.http, request.incoming
         assert incoming is not None  # it is what is answered
@@ -269,8 +269,8 @@ class HttpMessages:
         try:
             try:
                 result = await self._gateway.answer(incoming, request.view, version)
-                if request.session is not None and incoming.method == "initialize":
-                    self._welcome(request.session, incoming, result)
+                if session is not None and incoming.method == "initialize":
+                    self._welcome(session, incoming, result)
                 frame = codec.result(incoming.id, result)
             except Exception as error:
                 await self._fail(http, incoming, error)

@@ -4,7 +4,7 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import trio
 from attrs import define, field
@@ -13,9 +13,6 @@ from .access import Principal, Refused
 from .catalogues import View
 from .downstream import Incoming
 from .responses import Response
-
-if TYPE_CHECKING:
-    from .http_sessions import HttpSession
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
@@ -62,7 +59,8 @@ class UnderWay:
     """What it runs in."""
     refusal: Refused | None = None
     """Why it does not go on, though it was let in."""
-    session: "HttpSession | None" = None
+    session_ended: trio.Event | None = None
+    """Of its session, if it has one."""
     incoming: Incoming | None = None
     """Its message, once that is there."""
 

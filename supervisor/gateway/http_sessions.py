@@ -28,6 +28,8 @@ _NEVER_LOST: Final = frozenset([*LISTEN_STREAM_METHODS, "notifications/cancelled
 """Other notifications make no room for themselves."""
 BACKLOG: Final = 256
 """Notifications that wait for a client that does not read; of more it loses the oldest."""
+BACKLOG_BYTES: Final = 256 << 10
+"""Bytes of them: there can be a thousand sessions, whose clients need not listen at all."""
 
 
 @define(eq=False)
@@ -55,7 +57,8 @@ class HttpSession:
     ended: trio.Event = field(factory=trio.Event)
     _requests: dict[trio.CancelScope, str | int] = field(factory=dict[trio.CancelScope, str | int])
     _in_use: int = 0
-    _waiting: deque[bytes] = field(factory=lambda: deque(maxlen=BACKLOG))
+    _waiting: deque[bytes] = field(factory=deque[bytes])
+    _waiting_bytes: int = 0
     _ready: trio.Event = field(factory=trio.Event)
     _asked: dict[str, _Asked] = field(factory=dict[str, _Asked])
 
@@ -90,17 +93,29 @@ class HttpSession:
 
     def tell(self, method: str, params: Mapping[str, Any] | None) -> None:
         """Leave a notification for whoever listens. Never waits."""
-        if len(self._waiting) >= BACKLOG and method not in _NEVER_LOST:
+        may_be_lost = method not in _NEVER_LOST
+        if may_be_lost and len(self._waiting) >= BACKLOG:
             return
-        self._waiting.append(codec.notification(method, params))
+        frame = codec.notification(method, params)
+        if may_be_lost and self._waiting_bytes + len(frame) > BACKLOG_BYTES:
+            return
+        if len(self._waiting) >= BACKLOG:
+            self._next_frame()
+        self._waiting.append(frame)
+        self._waiting_bytes += len(frame)
         self._ready.set()
+
+    def _next_frame(self) -> bytes:
+        frame = self._waiting.popleft()
+        self._waiting_bytes -= len(frame)
+        return frame
 
     async def stream(self, response: Response) -> None:
         """Send what is said unasked, for as long as there is a session."""
         while not self.ended.is_set():
-            while self._waiting:
-                await response.event(self._waiting.popleft())
             self._ready = trio.Event()
+            while self._waiting:
+                await response.event(self._next_frame())
             await self._ready.wait()
 
     def end(self) -> None:

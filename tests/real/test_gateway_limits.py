@@ -17,7 +17,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.supervisor.cli.serve_http import HttpFront, HttpServing
 from mcp_nursery.supervisor.gateway import web_server
-from mcp_nursery.supervisor.gateway.http_connection import HEAD
+from mcp_nursery.supervisor.gateway.http_parser import HEAD
 from mcp_nursery.supervisor.gateway.token_file import add_token
 
 from .gateways import served_over_http

@@ -520,7 +520,7 @@ async def test_what_nothing_comes_of_is_bounded(autojump_clock):
 
 async def test_another_protocol_is_not_taken_up(autojump_clock):
     """A client that offers one is answered in this one, and may go on in it."""
-    offer = b"POST / HTTP/1.1\r\nhost: x\r\nconnection: upgrade, http2-settings\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABkAAQAAP__\r\ncontent-length: 3\r\n\r\none"
+    offer = post(b"one", b"connection: upgrade, http2-settings", b"upgrade: h2c", b"http2-settings: AAMAAABkAAQAAP__")
     async with connected(Application()) as client:
         await client.say(offer + post(b"two"))
         got = await client.read(b"two")

@@ -1,0 +1,46 @@
+"""What all servers have as one, while some of them hang. Virtual time."""
+
+import pytest
+import trio
+
+from mcp_nursery.supervisor import open_supervisor
+from mcp_nursery.supervisor.gateway import gateway_callbacks, open_gateway
+from mcp_nursery.supervisor.gateway.downstream import Incoming
+from mcp_nursery.supervisor.testing import Life, ScriptedServer
+
+from ..specs import spec
+
+
+async def says(arguments):
+    await trio.lowlevel.checkpoint()
+    return "a word"
+
+
+async def unheard(method, params):
+    raise AssertionError
+
+
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        ("resources/read", {"uri": "note://1"}),
+        ("prompts/get", {"name": "mcp_lab_hint"}),
+        (
+            "completion/complete",
+            {"ref": {"type": "ref/resource", "uri": "note://1"}, "argument": {"name": "x", "value": ""}},
+        ),
+    ],
+)
+async def test_a_server_that_hangs_holds_up_nobody_elses_resources_and_prompts(autojump_clock, method, params):
+    lab = ScriptedServer(Life(), resources={"note://1": says}, prompts={"hint": says})
+    async with (
+        open_supervisor(
+            [spec(lab), spec(ScriptedServer(Life(mute=True)), name="hung")], callbacks=gateway_callbacks()
+        ) as supervisor,
+        open_gateway(supervisor) as gateway,
+    ):
+        await supervisor.wait_connected("lab")
+        began = trio.current_time()
+        incoming = Incoming(1, method, params, {}, unheard, principal="ann")
+        assert await gateway.view(None).place(incoming) is not None
+        assert trio.current_time() == began
