@@ -36,7 +36,7 @@ class HostileHttp:
     async def _exchange(self, stream):
         async with stream:
             try:
-                request, body = await _read_request(stream)
+                request, body = await read_request(stream)
                 await self._respond(stream, request, body)
             except (trio.BrokenResourceError, trio.ClosedResourceError):
                 pass  # the client has gone
@@ -78,7 +78,7 @@ class HostileHttp:
             self._listeners.remove(send)
 
 
-async def _read_request(stream):
+async def read_request(stream):
     received = bytearray()
     while (gap := received.find(b"\r\n\r\n")) < 0:
         received += await _some(stream)

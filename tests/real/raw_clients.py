@@ -1,12 +1,17 @@
 """Clients that write and read raw JSON-RPC, over standard streams and over HTTP: what comes is kept as it came."""
 
 import json
+import os
 import subprocess
 from contextlib import asynccontextmanager
 from decimal import Decimal
+from functools import partial
 
 import httpx2
 import trio
+
+from mcp_nursery.supervisor.gateway import serve_stdio
+from mcp_nursery.supervisor.gateway.stdio import ClientStreams
 
 OLD, NEW = "2025-11-25", "2026-07-28"
 
@@ -17,23 +22,23 @@ def exact(text):
 
 
 class StdioClient:
-    """A client of a process. `heard` is every frame, as text."""
+    """A client of what reads and writes these streams. `heard` is every frame, as text."""
 
-    def __init__(self, process):
-        self._process = process
+    def __init__(self, writing, reading, pid=None):
+        self._writing, self._reading = writing, reading
         self._rest = b""
-        self.pid = process.pid
+        self.pid = pid
         self.heard = []
         self._news = trio.lowlevel.ParkingLot()
 
     async def run(self):
-        while chunk := await self._process.stdout.receive_some(1 << 16):
+        while chunk := await self._reading.receive_some(1 << 16):
             *lines, self._rest = (self._rest + chunk).split(b"\n")
             self.heard += [line.decode() for line in lines]
             self._news.unpark_all()
 
     async def send(self, *frames):
-        await self._process.stdin.send_all(b"".join(frame.encode() + b"\n" for frame in frames))
+        await self._writing.send_all(b"".join(frame.encode() + b"\n" for frame in frames))
 
     async def until(self, condition, since=0):
         """Wait until a frame fits."""
@@ -65,12 +70,29 @@ async def stdio_client(command, **options):
         run = trio.run_process
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "check": False, **options}
         process = await nursery.start(lambda task_status: run(command, **pipes, task_status=task_status))
-        client = StdioClient(process)
+        client = StdioClient(process.stdin, process.stdout, process.pid)
         nursery.start_soon(client.run)
         try:
             yield client
         finally:
             await process.stdin.aclose()
+
+
+@asynccontextmanager
+async def piped_client(gateway, server):
+    """A client of a gateway's stdio front in this loop."""
+    (here, to), (back, there) = os.pipe(), os.pipe()
+    for fd in (here, there):
+        os.set_blocking(fd, False)
+    async with trio.open_nursery() as nursery, trio.lowlevel.FdStream(to) as writing:
+        nursery.start_soon(partial(serve_stdio, gateway, server, streams=ClientStreams(here, there)))
+        async with trio.lowlevel.FdStream(back) as reading:
+            client = StdioClient(writing, reading)
+            nursery.start_soon(client.run)
+            yield client
+            nursery.cancel_scope.cancel()
+    for fd in (here, there):
+        os.close(fd)
 
 
 class HttpClient:

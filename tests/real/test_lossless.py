@@ -8,10 +8,11 @@ from contextlib import asynccontextmanager
 import pytest
 import trio
 
-from mcp_nursery.supervisor import ServerSpec, StdioTransport
+from mcp_nursery.supervisor import HttpTransport, ServerSpec, StdioTransport
 
 from .gateways import PROGRAM, SERVERS, served, served_over_http
-from .raw_clients import NEW, OLD, exact, http_client, opened, stdio_client
+from .raw_clients import NEW, OLD, exact, http_client, opened, piped_client, stdio_client
+from .scripted_http import ScriptedHttp
 
 pytestmark = pytest.mark.slow
 
@@ -143,10 +144,6 @@ def requests(version):
         yield request(index + 10, method, body, version, tokens.get(index))
 
 
-def told(method):
-    return f'{{"jsonrpc":"2.0","method":"{method}","params":{{"what":{ODD},{TAIL}}}}}'
-
-
 async def talk(client, version):
     """Say all there is to say; what was heard in answer to each request, as values."""
     heard = []
@@ -190,9 +187,9 @@ def comparable(heard):
     return [[on_one_hop(message) for message in messages] for messages in heard]
 
 
-def read_by_server(log):
+def read_by_server(lines):
     """What the server read of the client's own: neither what opens a connection nor what we list ourselves."""
-    frames = [exact(line) for line in log.read_text().split("\n") if "above64" in line]
+    frames = [exact(line) for line in lines if "above64" in line]
     return [on_one_hop(frame) for frame in frames if frame.get("method") not in ("initialize", "server/discover")]
 
 
@@ -238,11 +235,49 @@ async def test_frames_are_the_same_directly_and_through(tmp_path, version, front
         direct = await talk(client, version)
     async with through(front, command, version) as client:
         heard = await talk(client, version)
+    assert_lossless(heard, direct)
+    assert_same(*(read_by_server(each.read_text().split("\n")) for each in (log, direct_log)))
+
+
+def assert_lossless(heard, direct):
     progress = [message for messages in heard for message in messages if "progress" in message.get("method", "")]
     assert [each["params"]["progressToken"] for each in progress] == ["tok\u2028"] * 2 + [9007199254740993]
     assert_same(comparable(heard), comparable(direct))
-    said, wanted = read_by_server(log), read_by_server(direct_log)
-    assert_same(said, wanted)
+
+
+@asynccontextmanager
+async def through_here(front, spec, version):
+    """A client of a gateway in this loop."""
+    async with served([spec], only=spec.name) as (gateway, url):
+        if front == "stdio":
+            async with piped_client(gateway, spec.name) as client:
+                yield client
+        else:
+            async with http_client(url, version) as client:
+                yield client
+
+
+@asynccontextmanager
+async def remote(version):
+    """The server over HTTP, and its URL."""
+    server = ScriptedHttp(script(version))
+    async with trio.open_nursery() as nursery:
+        yield server, await nursery.start(server.serve)
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("front", ["stdio", "http"])
+@pytest.mark.parametrize("version", [OLD, NEW])
+async def test_frames_of_a_remote_server_are_the_same_directly_and_through(version, front):
+    async with remote(version) as (direct_server, url), http_client(url, version) as client:
+        direct = await talk(client, version)
+    async with (
+        remote(version) as (server, url),
+        through_here(front, ServerSpec("odd", HttpTransport(url)), version) as client,
+    ):
+        heard = await talk(client, version)
+    assert_lossless(heard, direct)
+    assert_same(read_by_server(server.read), read_by_server(direct_server.read))
 
 
 LISTS = {"tools/list": "tools", "prompts/list": "prompts", "resources/list": "resources"}
