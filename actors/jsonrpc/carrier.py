@@ -53,8 +53,8 @@ class Origin:
     def stray(self, message: Mapping[str, Any]) -> None:
         """Take an answer that nobody waits for here."""
 
-    def garbled(self) -> None:
-        """Take note of a frame that is not JSON-RPC."""
+    def garbled(self, frame: bytes) -> None:
+        """Take note of a frame that is not JSON-RPC, or of one with such a message in it."""
 
     def unread(self, problem: str) -> None:
         """A message was refused unread, for this reason: it may have been an answer, to any request."""

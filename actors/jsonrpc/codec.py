@@ -69,8 +69,8 @@ def result(request_id: int | str, value: Mapping[str, Any]) -> bytes:
     return encode({"jsonrpc": "2.0", "id": request_id, "result": value})
 
 
-def error(request_id: int | str, code: int, message: str, data: Any = None) -> bytes:
-    """An error response; `data` is left out when None."""
+def error(request_id: int | str | None, code: int, message: str, data: Any = None) -> bytes:
+    """An error response, without an id to a message that shows none; `data` is left out when None."""
     described: dict[str, Any] = {"code": code, "message": message}
     if data is not None:
         described["data"] = data

@@ -244,7 +244,7 @@ class Endpoint(Requests):
                 self.refuse(frame, str(refusal), origin)
             except ValueError:
                 self._count_noise(frame)
-                origin.garbled()
+                origin.garbled(frame)
                 await self._take_turns(len(frame))
 
     async def _accept(self, frame: bytes, origin: Origin, session: "_Session") -> None:
@@ -273,6 +273,8 @@ class Endpoint(Requests):
             self._requests.begin(session.nursery, self._handler(method, origin, session), asked)
         elif "id" not in message:
             self._notice(method, _object(message.get("params")), size, origin, session)
+        else:  # nobody can answer it
+            origin.garbled(b"")
 
     def _handler(self, method: str, origin: Origin, session: "_Session") -> OnRequest:
         if self._relays.may_answer(method) and (origin.slot is None or origin.slot.relay is not None):
@@ -301,6 +303,8 @@ class Endpoint(Requests):
                 self.conclude(slot, Malformed(problem))
         elif len(self._table) and frame.lstrip()[:1] in (b"{", b"["):  # not if it is no message at all
             origin.unread(problem)
+        else:
+            origin.garbled(frame)
 
     def _notice(
         self, method: str, params: dict[str, Any] | None, size: int, origin: Origin, session: "_Session"

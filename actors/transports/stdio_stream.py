@@ -33,16 +33,20 @@ _LOOK_FIRST, _LOOK_MOST = 0.01, 0.25
 
 _NOTHING = memoryview(b"")
 
+_BEGINNING = 1024
+"""Bytes that are kept of an overlong line: what it is about is said there."""
+
 
 class LineStream:
     """Lines over two pipes of this process: one that is read, and one that is written.
 
     Args:
         frame_limit: Bytes of one line that comes in.
+        cut: Whether a longer one is cut to its beginning, which is no JSON. By default it is the end.
     """
 
-    def __init__(self, *, frame_limit: int = FRAME_LIMIT) -> None:
-        self._lines = _Lines(frame_limit)
+    def __init__(self, *, frame_limit: int = FRAME_LIMIT, cut: bool = False) -> None:
+        self._lines = _Lines(frame_limit, cut=cut)
         self._torn = _NOTHING
         self._first_size = 0
         self._written = 0
@@ -259,16 +263,18 @@ class StdioStream(LineStream):
 class _Lines:
     """Cuts what is read at its newlines; looks at every byte once, however long a line gets."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, *, cut: bool = False) -> None:
         self.limit = limit
+        self._cut = cut
         self.overlong = False
         self._begun: list[bytes] = []
         self._size = 0
 
     def split(self, data: bytes) -> list[bytes]:
-        """The lines that `data` completes, but for blank ones; none from an overlong one on."""
+        """The lines that `data` completes, but for blank ones; none from an overlong one on, unless those are cut."""
         longest = self._size + len(data)
         lines = data.split(b"\n") if b"\n" in data else [data]  # without a copy, where it is a part of a long line
+        first = self._size + len(lines[0])
         self._begun.append(lines[0])
         if len(lines) == 1:
             self._size, lines = longest, []
@@ -277,8 +283,17 @@ class _Lines:
             self._begun = [lines.pop()]
             self._size = len(self._begun[0])
         if longest > self.limit:
-            lines = self._up_to_overlong(lines)
+            lines = self._with_beginnings(lines, first) if self._cut else self._up_to_overlong(lines)
         return [frame for line in lines if (frame := line.removesuffix(b"\r")) and not frame.isspace()]
+
+    def _with_beginnings(self, lines: list[bytes], first: int) -> list[bytes]:
+        """Whole lines, and of an overlong one its beginning; `first`: the size of the first."""
+        if self._size > self.limit:
+            self._begun = [b"".join(self._begun)[:_BEGINNING]]
+        sizes = [first, *map(len, lines[1:])]
+        return [
+            line if size <= self.limit else line[:_BEGINNING] + b"..." for line, size in zip(lines, sizes, strict=False)
+        ]
 
     def _up_to_overlong(self, lines: list[bytes]) -> list[bytes]:
         sizes = [*map(len, lines), self._size]

@@ -26,6 +26,10 @@ _STEERING = re.compile(
 )
 
 
+_SOON = 50
+"""Milliseconds in which somebody who reads the log takes a line of it."""
+
+
 class StdoutClosed(Exception):
     """Standard output was closed by its reader: `| head`."""
 
@@ -113,6 +117,37 @@ def warn(text: object) -> None:
     """Print one line on standard error."""
     sys.stderr.write(f"mcp-nursery: {safe_line(text)}\n")
     sys.stderr.flush()
+
+
+class LogStream:
+    """Standard error for a log. Whoever does not read it loses lines, and is told how many; nothing waits for him."""
+
+    def __init__(self) -> None:
+        self._lost = 0
+
+    def write(self, text: str) -> None:
+        """Write a line, if it is taken now or soon."""
+        stream = sys.__stderr__
+        if stream is None or sys.stderr is not stream:  # a live table, while it is shown, or a test
+            sys.stderr.write(text)
+            return
+        lost = f"({self._lost} lines are missing here: nobody read them)\n" if self._lost else ""
+        left = memoryview((lost + text).encode(stream.encoding, "backslashreplace"))
+        fd = stream.fileno()
+        try:
+            while left and self._is_taken(fd):
+                left = left[os.write(fd, left[: select.PIPE_BUF]) :]
+        except OSError:
+            pass  # nobody reads it any more: as lost as the rest
+        self._lost = self._lost + 1 if left else 0
+
+    def _is_taken(self, fd: int) -> bool:
+        end = select.poll()
+        end.register(fd, select.POLLOUT)
+        return bool(end.poll(0 if self._lost else _SOON))
+
+    def flush(self) -> None:
+        """Nothing is kept."""
 
 
 class _Console(Console):

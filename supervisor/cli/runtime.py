@@ -3,7 +3,6 @@
 import logging
 import os
 import signal
-import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from difflib import get_close_matches
@@ -21,7 +20,7 @@ from mcp_nursery.supervisor.config import Config, loader
 from mcp_nursery.supervisor.status import ServerStatus
 
 from .failures import SIGNAL_BASE, document_of, exit_code, message_of
-from .output import StdoutClosed, safe_text, warn, write_json
+from .output import LogStream, StdoutClosed, safe_text, warn, write_json
 
 T = TypeVar("T")
 
@@ -199,15 +198,6 @@ async def servers_of(config: Config) -> AsyncGenerator[Supervisor]:
         yield supervisor
 
 
-class _CurrentStderr:
-    # A live table replaces sys.stderr while it is shown.
-    def write(self, text: str) -> None:
-        sys.stderr.write(text)
-
-    def flush(self) -> None:
-        sys.stderr.flush()
-
-
 class _Formatter(logging.Formatter):
     # Records quote servers; a library's tracebacks quote what could not be parsed, secrets included.
     def format(self, record: logging.LogRecord) -> str:
@@ -244,7 +234,7 @@ def _is_no_success(record: logging.LogRecord) -> bool:
 
 def _set_up_logging(*, verbose: bool) -> None:
     """Our warnings go to standard error; with `verbose` all that we and servers log, and libraries' warnings."""
-    handler = logging.StreamHandler(_CurrentStderr())
+    handler = logging.StreamHandler(LogStream())
     handler.setFormatter(_Formatter("%(levelname)s %(name)s: %(message)s"))
     handler.addFilter(_is_said_by_nobody_else)
     if not verbose:

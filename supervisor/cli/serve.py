@@ -17,8 +17,8 @@ from mcp_nursery.supervisor import ServerSpec, Supervisor, open_supervisor
 from mcp_nursery.supervisor.approval import ApprovalRules
 from mcp_nursery.supervisor.config import Config
 from mcp_nursery.supervisor.gateway import Unattended, gateway_callbacks, open_gateway, serve_stdio
+from mcp_nursery.supervisor.gateway.client_streams import ClientStreams, open_client_streams
 from mcp_nursery.supervisor.gateway.held import HOLD
-from mcp_nursery.supervisor.gateway.stdio import ClientStreams, open_client_streams
 from mcp_nursery.supervisor.storage.pins import PinMode
 from mcp_nursery.supervisor.watch import reload_or_log
 

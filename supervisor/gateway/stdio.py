@@ -4,11 +4,8 @@ Nothing here uses a thread, so it ends at once when it is cancelled, and nothing
 the client's streams meanwhile.
 """
 
-import os
-import select
-import stat
-from collections.abc import Awaitable, Callable, Generator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import nullcontext, suppress
 from typing import Any, Final
 
 import trio
@@ -28,35 +25,21 @@ from mcp_nursery.actors.errors import NurseryError
 from mcp_nursery.actors.jsonrpc import codec
 from mcp_nursery.actors.jsonrpc.carrier import Outgoing
 from mcp_nursery.actors.jsonrpc.dispatcher import Endpoint
-from mcp_nursery.actors.jsonrpc.large_messages import members
 from mcp_nursery.actors.jsonrpc.stream_carrier import StreamCarrier
-from mcp_nursery.actors.outcomes import Loss
-from mcp_nursery.actors.transports.stdio_stream import LineStream
 
 from .catalogues import View
+from .client_streams import UNREAD, ClientCarrier, ClientStreams, open_client_streams
 from .downstream import Incoming, Session
 from .eras import Json
 from .gateway import LISTEN, Gateway
 from .requests import offered_version, without_meta
-
-FRAME_LIMIT: Final = 16 << 20
-"""Bytes of one line that a client may send."""
-UNREAD: Final = 4 << 20
-"""Bytes that may wait for a client before it loses notifications."""
-
-
-LAST_ANSWERS: Final = 60.0
-"""Seconds that requests may take which are under way when the client has closed its end, as a shell's pipe does, and
-still reads what it is sent."""
-_LOOK_FIRST, _LOOK_MOST = 0.005, 0.1
-"""Seconds between two looks at whether all is answered, or nobody reads any more."""
 
 
 async def serve_stdio(
     gateway: Gateway,
     server: str | None = None,
     *,
-    streams: "ClientStreams | None" = None,
+    streams: ClientStreams | None = None,
     stop: Callable[[], Awaitable[object]] = trio.sleep_forever,
     drain: float = 5.0,
 ) -> None:
@@ -78,7 +61,8 @@ async def serve_stdio(
     view = gateway.view(server)
     with open_client_streams() if streams is None else nullcontext(streams) as taken:
         async with trio.open_nursery() as nursery:
-            client = taken.client = _Client(gateway, view, StreamCarrier(taken), nursery)
+            client = _Client(gateway, view, ClientCarrier(taken), nursery)
+            taken.waits = client.waits
 
             async def end() -> None:
                 await stop()
@@ -91,91 +75,6 @@ async def serve_stdio(
             await client.endpoint.run(client.asked, client.told)
             client.leave()
             nursery.cancel_scope.cancel()
-
-
-class ClientStreams(LineStream):
-    """The streams of a client, made by `open_client_streams`."""
-
-    client: "_Client"
-
-    def __init__(self, reading: int, writing: int) -> None:
-        super().__init__(frame_limit=FRAME_LIMIT)
-        self._first: list[bytes] = []
-        self._fds = reading, writing
-        self._never_waits = _never_waits(reading)
-        self.closed: bool = False
-        """Whether the client has closed its end."""
-
-    async def opens_with_handshake(self) -> bool:
-        """Wait for the first message, which is kept, and say whether it is `initialize`."""
-        self._first = self._first or await super().read()
-        return bool(self._first) and members(self._first[0]).get("method") == "initialize"
-
-    async def read(self) -> list[bytes]:
-        """See `LineStream`."""
-        first, self._first = self._first, []
-        return first or await super().read()
-
-    def _reading(self) -> int:
-        return self._fds[0]
-
-    def _writing(self) -> int:
-        return self._fds[1]
-
-    async def _output(self) -> None:
-        if self._never_waits:
-            await trio.lowlevel.checkpoint()
-        else:
-            await super()._output()
-
-    async def taken(self) -> None:
-        """Nobody can tell."""
-        await trio.lowlevel.checkpoint()
-
-    async def loss(self) -> Loss:
-        """The client has closed its end, or said too much at once. Waits until it has all answers."""
-        self.closed = True
-        pause = _LOOK_FIRST
-        with trio.move_on_after(LAST_ANSWERS):
-            while self.client.waits and not self.client.stopped and self._has_reader():
-                await trio.sleep(pause)  # there is no event for a reader that goes
-                pause = min(2 * pause, _LOOK_MOST)
-        await trio.lowlevel.checkpoint()
-        return Loss(f"sent a line of more than {FRAME_LIMIT} bytes" if self._lines.overlong else "closed its end")
-
-    def _has_reader(self) -> bool:
-        end = select.poll()
-        end.register(self._writing(), 0)
-        return not end.poll(0)
-
-
-def _never_waits(fd: int) -> bool:
-    """Whether it can always be read, as a file: the system refuses to wait for those."""
-    mode = os.fstat(fd).st_mode
-    return stat.S_ISREG(mode) or (stat.S_ISCHR(mode) and not os.isatty(fd))
-
-
-@contextmanager
-def open_client_streams() -> Generator[ClientStreams, None, None]:
-    """Standard input and output for a client alone, while the block lasts; afterwards they are as they were.
-
-    Standard input is empty and standard output goes to standard error meanwhile, for whatever else uses them.
-    """
-    own = [os.dup(fd) for fd in (0, 1)]
-    blocking = [os.get_blocking(fd) for fd in own]
-    try:
-        nothing = os.open(os.devnull, os.O_RDONLY)
-        os.dup2(nothing, 0)
-        os.close(nothing)
-        os.dup2(2, 1)
-        for fd in own:
-            os.set_blocking(fd, False)
-        yield ClientStreams(own[0], own[1])
-    finally:
-        for fd, was, target in zip(own, blocking, (0, 1), strict=True):
-            os.set_blocking(fd, was)
-            os.dup2(fd, target)
-            os.close(fd)
 
 
 class _Client:
@@ -198,11 +97,10 @@ class _Client:
         self.stopped = False
         """Whether it is to end without further answers once the client has closed its end."""
 
-    @property
     def waits(self) -> bool:
-        """Whether an answer is under way. A stream of news has none."""
+        """Whether an answer is under way that it still gets. A stream of news has none."""
         unread = self._carrier.outbox.size or self._carrier.outbox.is_blocked
-        return bool(unread or self.endpoint.serving > self._listening)
+        return not self.stopped and bool(unread or self.endpoint.serving > self._listening)
 
     def leave(self) -> None:
         """It is gone."""

@@ -1,10 +1,12 @@
 """`mcp-nursery serve -- COMMAND` at the end of a pipe: all is written before anything is answered, and then it ends."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 
 import pytest
 
@@ -103,6 +105,56 @@ def test_it_ends_at_once_if_nobody_waits_for_what_is_under_way(journal, how):
         assert process.wait(30) == 0
         assert time.monotonic() - began < 5
     assert not is_alive(process.pid)
+
+
+def test_a_client_that_reads_no_more_ends_it_with_the_next_answer(journal):
+    with subprocess.Popen(serving(journal), stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        process.stdin.write(lines(request(1, "initialize", **HELLO)))
+        process.stdin.flush()
+        assert b'"id":1' in process.stdout.readline()
+        process.stdout.close()
+        process.stdin.write(lines(call(2, "sleep", seconds=600), call(3, "echo", text="x")))
+        process.stdin.flush()
+        assert process.wait(30) == 0
+
+
+DEEP = b"[" * 2000 + b"]" * 2000
+NO_MESSAGES = {
+    b"hello": (None, -32700),
+    b"[1": (None, -32700),
+    b'"text"': (None, -32700),
+    b'{"jsonrpc":"2.0","id":null,"method":"ping"}': (None, -32700),
+    b'{"jsonrpc":"2.0","id":1.5,"method":"ping"}': (None, -32700),
+    b'{"jsonrpc":"2.0","id":6,"method":6}': (6, -32600),
+    b'{"jsonrpc":"2.0","id":7,"method":"ping","params":{"x":' + DEEP + b"}}": (7, -32600),
+    b'{"jsonrpc":"2.0","id":8,"method":"ping","params":{"x":"' + b"x" * (17 << 20) + b'"}}': (8, -32600),
+    b'{"jsonrpc":"2.0","id":9,"method":"ping","par': (9, -32600),
+}
+
+
+def test_every_line_that_is_no_message_is_answered_and_a_last_one_needs_no_newline(journal):
+    written = b"\n".join([lines(request(1, "initialize", **HELLO)), *NO_MESSAGES, lines(call(99, "echo", text="x"))])
+    done = subprocess.run(serving(journal), input=written[:-1], capture_output=True, timeout=60, check=True)
+    said = [message for message in map(json.loads, done.stdout.splitlines()) if "error" in message]
+    assert [(message["id"], message["error"]["code"]) for message in said] == list(NO_MESSAGES.values())
+    assert text_of(answers(done.stdout)[99]) == "x"
+
+
+def test_a_host_that_does_not_read_the_log_holds_nothing_up(journal):
+    unread, log = os.pipe()
+    os.set_blocking(log, False)
+    with suppress(BlockingIOError):
+        while True:
+            os.write(log, b"x" * 4096)
+    os.set_blocking(log, True)
+    with subprocess.Popen(serving(journal), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log) as process:
+        process.stdin.write(lines(request(1, "initialize", **HELLO), call(2, "crash"), request(3, "ping")))
+        process.stdin.flush()
+        assert {json.loads(process.stdout.readline())["id"] for _ in range(3)} == {1, 2, 3}
+        process.stdin.close()
+        assert process.wait(30) == 0
+    os.close(log)
+    os.close(unread)
 
 
 @pytest.mark.parametrize(

@@ -199,8 +199,9 @@ class RequestExchange(Exchange, Origin):
             self.error = {"code": outcome.code, "message": outcome.message, "data": outcome.data}
             self.carrier.fail(self, evolve(evidence, fault=Fault.BROKEN) if self.is_call else evidence)
 
-    def garbled(self) -> None:
+    def garbled(self, frame: bytes) -> None:
         """See `Origin`."""
+        del frame
         self._is_garbled = True
 
     def unread(self, problem: str) -> None:

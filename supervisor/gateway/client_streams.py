@@ -1,0 +1,136 @@
+"""The client on standard streams: its lines, and what it is told of a line that is no message."""
+
+import os
+import select
+import stat
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import Final
+
+import trio
+from mcp.shared.dispatcher import as_request_id
+from mcp_types import INVALID_REQUEST, PARSE_ERROR
+
+from mcp_nursery.actors.jsonrpc import codec
+from mcp_nursery.actors.jsonrpc.large_messages import members
+from mcp_nursery.actors.jsonrpc.stream_carrier import StreamCarrier
+from mcp_nursery.actors.limits import size_text
+from mcp_nursery.actors.outcomes import Loss
+from mcp_nursery.actors.transports.stdio_stream import LineStream
+
+FRAME_LIMIT: Final = 16 << 20
+"""Bytes of one line that a client may send; a longer one is refused."""
+UNREAD: Final = 4 << 20
+"""Bytes that may wait for a client before it loses notifications."""
+LAST_ANSWERS: Final = 60.0
+"""Seconds that requests may take which are under way when the client has closed its end, as a shell's pipe does, and
+still reads what it is sent."""
+_LOOK_FIRST, _LOOK_MOST = 0.005, 0.1
+"""Seconds between two looks at whether all is answered, or nobody reads any more."""
+
+
+class ClientStreams(LineStream):
+    """The streams of a client, made by `open_client_streams`."""
+
+    def __init__(self, reading: int, writing: int) -> None:
+        super().__init__(frame_limit=FRAME_LIMIT, cut=True)
+        self._first: list[bytes] = []
+        self._fds = reading, writing
+        self._never_waits = _never_waits(reading)
+        self.closed: bool = False
+        """Whether the client has closed its end."""
+        self.waits: Callable[[], bool] = bool
+        """Whether the client waits for an answer that it may get after that."""
+
+    async def opens_with_handshake(self) -> bool:
+        """Wait for the first message, which is kept, and say whether it is `initialize`."""
+        self._first = self._first or await self._next()
+        return bool(self._first) and members(self._first[0]).get("method") == "initialize"
+
+    async def read(self) -> list[bytes]:
+        """See `LineStream`. A last line without a newline is a line: who pipes one in may not write it."""
+        first, self._first = self._first, []
+        return first or await self._next()
+
+    async def _next(self) -> list[bytes]:
+        return await super().read() or self._lines.split(b"\n")
+
+    def _reading(self) -> int:
+        return self._fds[0]
+
+    def _writing(self) -> int:
+        return self._fds[1]
+
+    async def _output(self) -> None:
+        if self._never_waits:
+            await trio.lowlevel.checkpoint()
+        else:
+            await super()._output()
+
+    def _refused(self) -> None:
+        self._ended = self._ending = True
+        trio.lowlevel.notify_closing(self._reading())
+
+    async def taken(self) -> None:
+        """Nobody can tell."""
+        await trio.lowlevel.checkpoint()
+
+    async def loss(self) -> Loss:
+        """The client has closed its end. Waits until it has all answers."""
+        self.closed = True
+        pause = _LOOK_FIRST
+        with trio.move_on_after(LAST_ANSWERS):
+            while self.waits() and self._has_reader():
+                await trio.sleep(pause)  # there is no event for a reader that goes
+                pause = min(2 * pause, _LOOK_MOST)
+        await trio.lowlevel.checkpoint()
+        return Loss("closed its end")
+
+    def _has_reader(self) -> bool:
+        end = select.poll()
+        end.register(self._writing(), 0)
+        return not (self._deaf or end.poll(0))
+
+
+def _never_waits(fd: int) -> bool:
+    """Whether it can always be read, as a file: the system refuses to wait for those."""
+    mode = os.fstat(fd).st_mode
+    return stat.S_ISREG(mode) or (stat.S_ISCHR(mode) and not os.isatty(fd))
+
+
+@contextmanager
+def open_client_streams() -> Generator[ClientStreams, None, None]:
+    """Standard input and output for a client alone, while the block lasts; afterwards they are as they were.
+
+    Standard input is empty and standard output goes to standard error meanwhile, for whatever else uses them.
+    """
+    own = [os.dup(fd) for fd in (0, 1)]
+    blocking = [os.get_blocking(fd) for fd in own]
+    try:
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(nothing, 0)
+        os.close(nothing)
+        os.dup2(2, 1)
+        for fd in own:
+            os.set_blocking(fd, False)
+        yield ClientStreams(own[0], own[1])
+    finally:
+        for fd, was, target in zip(own, blocking, (0, 1), strict=True):
+            os.set_blocking(fd, was)
+            os.dup2(fd, target)
+            os.close(fd)
+
+
+class ClientCarrier(StreamCarrier):
+    """Carries the frames of a client, and answers lines that are no message."""
+
+    def garbled(self, frame: bytes) -> None:
+        """Tell the client, if it still reads."""
+        said = members(frame)
+        request_id = as_request_id(said.get("id")) if "method" in said else None
+        code = PARSE_ERROR if request_id is None else INVALID_REQUEST
+        if self.outbox.size < UNREAD:
+            self.respond(codec.error(request_id, code, _NO_MESSAGE))
+
+
+_NO_MESSAGE: Final = f"not a JSON-RPC message of at most {size_text(FRAME_LIMIT)}"
