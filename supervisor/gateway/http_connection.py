@@ -73,7 +73,7 @@ class _Answer:
         if self.is_last:
             lines.append(b"connection: close")
         self._head = b"\r\n".join(lines) + b"\r\n\r\n"
-        if self._head.count(b"\n") != len(lines) + 1:
+        if not self._head.count(b"\r") == self._head.count(b"\n") == len(lines) + 1:
             raise ValueError("a header of an answer has more than one line")
 
     def piece(self, body: bytes, *, more: bool) -> bytes:

@@ -548,9 +548,10 @@ async def test_a_request_that_was_begun_ahead_of_the_answer_before_it(autojump_c
     assert client.ended_at == HEAD_SECONDS
 
 
-async def test_a_header_of_an_answer_is_one_line(autojump_clock, caplog):
+@pytest.mark.parametrize("end", [b"\r\n", b"\n", b"\r"])
+async def test_a_header_of_an_answer_is_one_line(autojump_clock, caplog, end):
     async def application(scope, receive, send):
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"x", b"y\r\nz: 1")]})
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"x", b"y" + end + b"z: 1")]})
 
     async with connected(application) as client:
         await client.say(GET)
