@@ -11,8 +11,8 @@ from .http_request import UnderWay
 logger: Final = logging.getLogger(__name__)
 
 SOON: Final = 0.1
-"""Seconds: who has waited for one to two of these is attended to. Most have their answer by then, and a task for each
-from the beginning would make a call a tenth dearer."""
+"""Seconds: who has waited for one to two of these is attended to. Most have their answer by then, and a nursery
+and a task for each from the beginning cost 38 us, a tenth of a call."""
 KEEPALIVE: Final = 15.0
 """Seconds between two comments to a client that waits: proxies close what is silent for longer."""
 
