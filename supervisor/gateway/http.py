@@ -119,11 +119,11 @@ class HttpApplication:
             raise Refused(HTTPStatus.FORBIDDEN, "these are figures of all servers")
         if http.method != "GET":
             raise Refused(HTTPStatus.METHOD_NOT_ALLOWED, "method not allowed", {"allow": "GET"})
-        request = UnderWay(http, self._gateway.view(None), client)
-        with self._admission.admitted(request):
+
+        async def show(_: UnderWay) -> None:
             await http.response.document(await metrics(), b"text/plain; version=0.0.4; charset=utf-8")
-        if request.refusal is not None and not http.response.ended:
-            raise request.refusal
+
+        await self._admitted(UnderWay(http, self._gateway.view(None), client), show)
 
     def _check_names(self, http: HttpRequest) -> None:
         """Refuse a page of another site that reaches this one through a browser of somebody who can.
@@ -144,10 +144,13 @@ class HttpApplication:
             view = self._gateway.view(server, EVERYTHING if client is None else client.access)
         except UnknownServer as error:
             raise Refused(HTTPStatus.NOT_FOUND, str(error)) from None
-        request = UnderWay(http, view, client)
+        await self._admitted(UnderWay(http, view, client), self._messages.serve)
+
+    async def _admitted(self, request: UnderWay, serve: Callable[[UnderWay], Awaitable[None]]) -> None:
+        """Serve a request if there is room for it; if it is cancelled, its client is told why."""
         with self._admission.admitted(request):
-            await self._messages.serve(request)
-        if request.scope.cancelled_caught and not http.response.ended:
+            await serve(request)
+        if request.scope.cancelled_caught and not request.http.response.ended:
             await self._messages.say_why(request)
 
 

@@ -34,10 +34,12 @@ hardly any writes to one that is just being closed."""
 LINGER: Final = 2.0
 """Seconds in which a client whose request was answered early may still send the rest: closed on unread bytes, a
 connection takes the answer with it."""
+PIECE: Final = 64 << 10
+"""Bytes that are read at once."""
 
-_PIECE: Final = 64 << 10
 _GONE: Final[Message] = {"type": "http.disconnect"}
 _LOST: Final = (trio.BrokenResourceError, trio.ClosedResourceError)
+_CLOSE: Final = (b"connection", b"close")
 _PHRASES: Final = {status.value: status.phrase.encode() for status in HTTPStatus}
 
 
@@ -62,19 +64,15 @@ class _Answer:
     def start(self, status: int, headers: Collection[tuple[bytes, bytes]], *, is_last: bool) -> None:
         """Its head, to be written with what comes first of the body."""
         request = self.request
-        lines = [b"HTTP/1.1 %d %b" % (status, _PHRASES.get(status, b""))]
-        lines += [b"%b: %b" % line for line in headers]
+        own: list[tuple[bytes, bytes]] = []
         sized = any(name == b"content-length" for name, _ in headers)
         self._chunked = not sized and request.version == "1.1"
         self.is_last = is_last or not request.keeps_alive or not request.complete
-        lines.append(b"date: " + _date(int(time.time())))
         if self._chunked:
-            lines.append(b"transfer-encoding: chunked")
+            own.append((b"transfer-encoding", b"chunked"))
         if self.is_last:
-            lines.append(b"connection: close")
-        self._head = b"\r\n".join(lines) + b"\r\n\r\n"
-        if not self._head.count(b"\r") == self._head.count(b"\n") == len(lines) + 1:
-            raise ValueError("a header of an answer has more than one line")
+            own.append(_CLOSE)
+        self._head = _head(status, [*headers, *own])
 
     def piece(self, body: bytes, *, more: bool) -> bytes:
         """What is written for this piece of its body."""
@@ -166,7 +164,7 @@ class HttpConnection:
 
     async def _read(self) -> bool:
         """Read something; whether there was anything before the end."""
-        data = await self._stream.receive_some(_PIECE)
+        data = await self._stream.receive_some(PIECE)
         self._parser.feed(bytes(data))
         return bool(data)
 
@@ -252,12 +250,10 @@ class HttpConnection:
 
     async def _refuse(self, status: HTTPStatus) -> None:
         """Answer what has no answer, and close."""
-        body = status.phrase.encode()
-        head = (
-            b"HTTP/1.1 %d %b\r\ncontent-type: text/plain\r\ncontent-length: %d\r\ndate: %b\r\nconnection: close\r\n\r\n"
-        )
+        body = _PHRASES[status]
+        headers = [(b"content-type", b"text/plain"), (b"content-length", b"%d" % len(body)), _CLOSE]
         try:
-            await self._stream.send_all(head % (status, body, len(body), _date(int(time.time()))) + body)
+            await self._stream.send_all(_head(status, headers) + body)
             await self._linger(None)
         except _LOST:
             pass  # it has gone
@@ -269,8 +265,19 @@ class HttpConnection:
         if isinstance(self._stream, trio.abc.HalfCloseableStream):
             await self._stream.send_eof()
         with trio.move_on_after(LINGER):
-            while await self._stream.receive_some(_PIECE):
+            while await self._stream.receive_some(PIECE):
                 pass
+
+
+def _head(status: int, headers: Collection[tuple[bytes, bytes]]) -> bytes:
+    """The head of a response."""
+    lines = [b"HTTP/1.1 %d %b" % (status, _PHRASES.get(status, b""))]
+    lines += [b"%b: %b" % line for line in headers]
+    lines.append(b"date: " + _date(int(time.time())))
+    head = b"\r\n".join(lines) + b"\r\n\r\n"
+    if not head.count(b"\r") == head.count(b"\n") == len(lines) + 1:
+        raise ValueError("a header of an answer has more than one line")
+    return head
 
 
 @lru_cache(maxsize=1)

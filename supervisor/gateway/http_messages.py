@@ -136,8 +136,7 @@ class HttpMessages:
         return session
 
     async def _refuse(self, http: HttpRequest, status: int, code: int, message: str) -> None:
-        body = {"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": message}}
-        await http.response.answer(codec.encode(body), status)
+        await http.response.answer(codec.error(None, code, message), status)
 
     # -- messages -------------------------------------------------------------------------------------------------
 

@@ -63,8 +63,8 @@ class UnderWay:
     """Of its session, if it has one."""
     incoming: Incoming | None = None
     """Its message, once that is there."""
-
     is_stream: bool = False
+    """Whether it goes on for as long as its client wants: see `begin_stream`."""
 
     def begin_stream(self) -> None:
         """A stream lasts as long as what its client was let in by, and no request's time holds for it."""

@@ -19,7 +19,7 @@ from mcp_nursery.actors.nurseries import run_alongside
 from ..config.whole_file import open_regular
 from .gateway import Gateway
 from .http import HttpApplication
-from .http_connection import HttpConnection
+from .http_connection import PIECE, HttpConnection
 from .http_limits import HttpLimits
 
 logger: Final = logging.getLogger(__name__)
@@ -31,8 +31,6 @@ SLOWEST: Final = 64 << 10
 FAREWELL: Final = 0.5
 """Seconds at the end, whatever `drain` is, in which answers may be taken, and as many for what is ended without one."""
 BACKLOG: Final = 128
-PIECE: Final = 64 << 10
-"""Bytes that are read at once."""
 PAUSE: Final = 0.1
 """Seconds before connections are taken again when the system had no room for one more."""
 
