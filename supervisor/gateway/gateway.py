@@ -4,7 +4,7 @@ A client of the supervisor's public surface. Raw where client and server speak o
 as it came. Bridged where they do not: see `eras` for results, and `held` for questions in the middle of a call.
 """
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Hashable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final
@@ -42,7 +42,7 @@ from ..security.untrusted_marks import MAX_RESULT_CHARS
 from ..supervisor import Supervisor
 from ..tools.error_content import error_content
 from ..tools.preamble import MOST_INSTRUCTIONS
-from .access import EVERYTHING, Access
+from .access import EVERYTHING, Access, Principal
 from .approval import NobodyAsked, Unattended, approve
 from .catalogues import INSTRUCTIONS, All, One, Place, View, protocol_of, status_of
 from .downstream import Incoming
@@ -158,6 +158,19 @@ class Gateway:
         finally:
             self._under_way -= incoming.method != LISTEN
             self._settled.set()
+
+    def end_clients(self, of: Callable[[Principal | None], bool]) -> None:
+        """End what outlasts the requests of clients without a session: calls that wait for them, and their instances.
+
+        Args:
+            of: Whether this client is one of them; None is all whom nobody has authenticated.
+        """
+
+        def is_one(whose: Hashable) -> bool:
+            return (whose is None or isinstance(whose, Principal)) and of(whose)
+
+        self._held.end(is_one)
+        self._instances.end(is_one)
 
     async def drain(self, seconds: float) -> None:
         """Refuse new requests, and wait for those under way, so many seconds at most."""

@@ -180,6 +180,12 @@ class HeldCalls:
         scope.cancel()
         return await self._attended(call, incoming)
 
+    def end(self, of: Callable[[Hashable], bool]) -> None:
+        """Give up the calls of these principals, whether they come back or not."""
+        for call, scope in list(self._held.values()):
+            if of(call.incoming.principal):
+                scope.cancel()
+
     async def _attended(self, call: HeldCall, incoming: Incoming) -> Json:
         result = await call.attend(incoming)
         if result is not None:

@@ -69,12 +69,13 @@ class HttpApplication:
         self._messages = HttpMessages(gateway, self._sessions, limits, Attendance(nursery))
 
     def end_clients(self, of: Callable[[Principal | None], bool]) -> None:
-        """End the sessions of these clients, and what is under way for them. They may come again.
+        """End the sessions of these clients, and all that is done or kept for them. They may come again.
 
         Args:
             of: Whether this client is one; None is all whom nobody has authenticated.
         """
         self._sessions.end_clients(of)
+        self._gateway.end_clients(of)
         if self._gateway.draining:
             self._admission.refuse(of, HTTPStatus.SERVICE_UNAVAILABLE, "the gateway is ending")
         else:

@@ -276,11 +276,12 @@ class Instances:
             self._more[name].remove(instance)
             instance.opened.set()
 
-    def end(self, session: Hashable) -> None:
-        """A session has ended."""
+    def end(self, of: Callable[[Hashable], bool]) -> None:
+        """End those of these sessions and principals; None is all whom nobody knows."""
         for there in self._more.values():
             for instance in there:
-                if instance.session is session:
+                whose = instance.session
+                if whose is not None and of(None if whose is _ANYBODY else whose):
                     instance.life.cancel()
 
     def review(self, begun_again: Collection[str] = ()) -> None:

@@ -66,7 +66,7 @@ class News:
         """It is gone."""
         session.ended = True
         self._sessions.discard(session)
-        self.instances.end(session)
+        self.instances.end(lambda whose: whose is session)
 
     async def subscribe(self, incoming: Incoming, session: Session, view: View) -> None:
         """Tell a session of a resource, until it unsubscribes or ends."""
