@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from attrs import fields, frozen
 
+from mcp_nursery.actors.argument_checks import check_setting
 from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.actors.transports.http import grants
 from mcp_nursery.supervisor.gateway import (
@@ -22,7 +23,7 @@ from mcp_nursery.supervisor.gateway import (
     open_http,
 )
 from mcp_nursery.supervisor.gateway.access import bearer_of
-from mcp_nursery.supervisor.gateway.http import LOOPBACK
+from mcp_nursery.supervisor.gateway.served_names import LOOPBACK, host_name, page_origin
 from mcp_nursery.supervisor.gateway.token_file import PREFIX, TokenFile
 from mcp_nursery.supervisor.gateway.web_server import Tls, bound, serve_http
 
@@ -99,6 +100,8 @@ class HttpFront:
         self._tls = _tls(serving)
         self._hosts = _hosts(host, serving.hosts)
         self._origins = serving.origins
+        for each in self._origins:
+            check_setting("--allowed-origin", each, page_origin)
         if host not in grants.LOOPBACK:
             self._check_network(host, serving)
         self._prometheus: Prometheus | None = (
@@ -205,7 +208,10 @@ def _hosts(host: str, named: Iterable[str]) -> Sequence[str] | None:
     token is asked for, which no browser adds by itself."""
     if host in _WILDCARDS and not named:
         return None
-    own = f"[{host}]" if ":" in host else host
+    own = f"[{host.partition('%')[0]}]" if ":" in host else host
+    check_setting("--http", own, host_name)
+    for each in named:
+        check_setting("--allowed-host", each, host_name)
     return [*LOOPBACK, *([] if host in _WILDCARDS else [own]), *named]
 
 

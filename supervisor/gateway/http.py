@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, MutableMapping
 from contextlib import asynccontextmanager
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import orjson
 import trio
@@ -21,6 +21,7 @@ from .http_request import EXPIRED, HttpRequest, Receive, UnderWay
 from .http_sessions import HttpSessions
 from .oauth import WELL_KNOWN, OAuthResource
 from .responses import Response
+from .served_names import LOOPBACK, ServedNames
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
@@ -29,9 +30,6 @@ Scope = MutableMapping[str, Any]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 Metrics = Callable[[], Awaitable[bytes]]
-
-LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
-"""What a client of this machine calls it."""
 
 
 async def user_of(scope: Scope) -> Principal | None:
@@ -50,7 +48,7 @@ class HttpApplication:
         nursery: trio.Nursery,
         *,
         server: str | None,
-        names: tuple[Collection[str] | None, Collection[str]],
+        names: ServedNames,
         authenticate: Authenticate,
         oauth: OAuthResource | None,
         limits: HttpLimits,
@@ -59,7 +57,7 @@ class HttpApplication:
     ) -> None:
         self._gateway = gateway
         self._server = server
-        self._hosts, self._origins = names
+        self._names = names
         self._authenticate = authenticate
         self._oauth = oauth
         self._metrics = metrics
@@ -102,17 +100,17 @@ class HttpApplication:
             await http.response.end(HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE, "ok" if ready else "no")
             return
         if first == ".well-known" and self._oauth is not None and http.path.startswith(f"/{WELL_KNOWN}"):
-            self._check_names(http)
+            self._names.check(http.headers, http.lines)
             path = http.path.removeprefix(f"/{WELL_KNOWN}").rstrip("/") or "/mcp"
             await http.response.document(orjson.dumps(self._oauth.metadata(path)), b"application/json")
             return
         if first == "metrics" and not rest and self._metrics is not None:
-            self._check_names(http)
+            self._names.check(http.headers, http.lines)
             await self._show(http, self._metrics, await self._authenticate(scope))
             return
         if first != "mcp" or (rest and self._server is not None):
             raise Refused(HTTPStatus.NOT_FOUND, "not found")
-        self._check_names(http)
+        self._names.check(http.headers, http.lines)
         await self._serve(http, rest or self._server, await self._authenticate(scope))
 
     async def _show(self, http: HttpRequest, metrics: Metrics, client: Principal | None) -> None:
@@ -125,20 +123,6 @@ class HttpApplication:
             await http.response.document(await metrics(), b"text/plain; version=0.0.4; charset=utf-8")
 
         await self._admitted(UnderWay(http, self._gateway.view(None), client), show)
-
-    def _check_names(self, http: HttpRequest) -> None:
-        """Refuse a page of another site that reaches this one through a browser of somebody who can.
-
-        Raises:
-            Refused: `Host` or `Origin` are not among those that are served.
-        """
-        if self._hosts is not None and _host_of(http.headers.get("host", "")) not in self._hosts:
-            raise Refused(HTTPStatus.MISDIRECTED_REQUEST, "this host is not served here")
-        origin = http.headers.get("origin")
-        if origin is None or origin.lower() in self._origins:
-            return
-        if _host_of(origin.partition("://")[2]) not in (LOOPBACK if self._hosts is None else self._hosts):
-            raise Refused(HTTPStatus.FORBIDDEN, "this origin is not served here")
 
     async def _serve(self, http: HttpRequest, server: str | None, client: Principal | None) -> None:
         try:
@@ -189,10 +173,11 @@ async def open_http(
             part of the servers reads them only if `/metrics` is among his globs.
 
     Raises:
+        ValueError: One of `hosts` has a port, or one of `origins` a path, or the like.
         UnknownServer: No server of that name.
     """
     gateway.view(server)
-    names = (None if hosts is None else frozenset(map(str.lower, hosts)), frozenset(map(str.lower, origins)))
+    names = ServedNames(hosts, origins)
     async with open_bare_nursery() as nursery:
         try:
             yield HttpApplication(
@@ -216,10 +201,3 @@ async def _live(receive: Receive, send: Send) -> None:
         await send({"type": f"{message['type']}.complete"})
         if message["type"] == "lifespan.shutdown":
             return
-
-
-def _host_of(authority: str) -> str:
-    """The host of `host:port`."""
-    host, bracket, port = authority.rpartition("]") if authority.startswith("[") else ("", "", authority)
-    name, _, _ = port.partition(":")
-    return (host + bracket + name).lower()
