@@ -89,6 +89,8 @@ class Listener:
     """See `Session`."""
     access: Access = EVERYTHING
     """What it may use."""
+    owner: Hashable = None
+    """Whose instances it hears of, where each session has its own."""
     _waiting: dict[tuple[str, str], Json] = field(factory=dict[tuple[str, str], Json])
     _ready: trio.Event = field(factory=trio.Event)
 

@@ -9,7 +9,8 @@ import math
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Generator, Hashable
 from contextlib import asynccontextmanager, contextmanager
-from typing import Final, TypeVar
+from functools import partial
+from typing import Final, Protocol, TypeVar
 
 import trio
 from attrs import define, field
@@ -25,8 +26,10 @@ from mcp_nursery.actors.errors import (
     SupervisorClosed,
     UnknownServer,
 )
+from mcp_nursery.actors.nurseries import run_alongside
 
-from ..events import PromptsChanged, ResourcesChanged, ToolsChanged
+from ..events import EventStream, PromptsChanged, ResourcesChanged, StateChanged, ToolsChanged
+from ..notices import Notice
 from ..security.untrusted_marks import clean_name
 from ..spec import ServerSpec
 from ..state_machine import SHUT
@@ -46,10 +49,28 @@ AGAIN: Final = 60.0
 ListChanged = ToolsChanged | PromptsChanged | ResourcesChanged
 T = TypeVar("T")
 
+
+class Words(Protocol):
+    """Hears what further instances say unasked."""
+
+    def note_change(self, event: ListChanged, owner: Hashable) -> None:
+        """A list of one has changed; `owner`: the session that it is for, None if it is leased."""
+        ...
+
+    def note_notice(self, notice: Notice, owner: Hashable) -> None:
+        """One has said something that is about no request."""
+        ...
+
+
 _MOST_GIVEN_UP: Final = 2
 """Principals with calls given up at one member: more say no more, it serves nobody."""
 _ANYBODY: Final = "anybody"
 """Clients that nobody knows count as one."""
+
+
+def owner_of(incoming: Incoming) -> Hashable:
+    """Whose instances the request of a client may use: its session, or all that a client without sessions asks for."""
+    return incoming.session or incoming.principal or _ANYBODY
 
 
 @define(eq=False)
@@ -134,13 +155,13 @@ class Instances:
     Args:
         supervisor: Has the one instance of each that is always there.
         nursery: Where others live.
-        on_change: Told what changes in the lists of one that is leased: its calls may change more than its own.
+        words: Hears what others say unasked. What a leased one says is for all: its calls may change more than its own.
     """
 
-    def __init__(self, supervisor: Supervisor, nursery: trio.Nursery, on_change: Callable[[ListChanged], None]) -> None:
+    def __init__(self, supervisor: Supervisor, nursery: trio.Nursery, words: Words) -> None:
         self._supervisor = supervisor
         self._nursery = nursery
-        self._on_change = on_change
+        self._words = words
         self._first: dict[str, _Member] = {}
         """Those that are always there."""
         self._more: dict[str, list[_Instance]] = {}
@@ -206,7 +227,7 @@ class Instances:
 
     def _of_session(self, spec: ServerSpec, incoming: Incoming) -> _Instance:
         """The one of a client's session, or of all that a client without sessions asks for."""
-        session: Hashable = incoming.session or incoming.principal or _ANYBODY
+        session = owner_of(incoming)
         if incoming.session is not None and incoming.session.ended:
             raise _ended(spec.name)
         there = self._more.get(spec.name, [])
@@ -263,10 +284,8 @@ class Instances:
                         await supervisor.reconnect(name)  # joins the attempt that is under way
                     instance.supervisor = supervisor
                     instance.opened.set()
-                    opened_at = trio.current_time()
-                    async for event in events:
-                        if isinstance(event, ListChanged) and instance.session is None and event.at > opened_at:
-                            self._on_change(event)
+                    async with run_alongside(partial(self._hear_notices, supervisor, instance.session)):
+                        await self._hear_changes(events, instance.session)
         except (ConfigError, ServerDown, SupervisorClosed, UnknownServer) as error:
             instance.failure = error
             if instance.session is None:
@@ -275,6 +294,23 @@ class Instances:
         finally:
             self._more[name].remove(instance)
             instance.opened.set()
+
+    async def _hear_notices(self, supervisor: Supervisor, owner: Hashable) -> None:
+        async with supervisor.notices() as notices:
+            async for notice in notices:
+                self._words.note_notice(notice, owner)
+
+    async def _hear_changes(self, events: EventStream, owner: Hashable) -> None:
+        """That it has lists at all, once it is connected, is no change of them."""
+        listed_at = math.inf
+        async for event in events:
+            match event:
+                case StateChanged(new=ServerState.CONNECTED):
+                    listed_at = min(listed_at, event.at)
+                case ToolsChanged() | PromptsChanged() | ResourcesChanged() if event.at > listed_at:
+                    self._words.note_change(event, owner)
+                case _:
+                    pass
 
     def end(self, of: Callable[[Hashable], bool]) -> None:
         """End those of these sessions and principals; None is all whom nobody knows."""

@@ -1,6 +1,6 @@
 """What clients are told that they have not asked for: lists that change, resources they subscribe to, and notices."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Final
@@ -12,11 +12,12 @@ from mcp_types import INVALID_PARAMS
 from mcp_nursery.actors.errors import NurseryError, SupervisorClosed
 
 from ..events import Lagged, PromptsChanged, Reloaded, ResourcesChanged, ServerRemoved, StateChanged, ToolsChanged
+from ..notices import Notice
 from ..supervisor import Supervisor
 from .catalogues import View
 from .downstream import LOG, Incoming, Listener, Session, is_severe, last_news
 from .eras import LEVELS, Json
-from .instances import Instances, ListChanged
+from .instances import Instances, ListChanged, owner_of
 
 SUBSCRIPTION: Final = "io.modelcontextprotocol/subscriptionId"
 BURST: Final = 0.05
@@ -46,13 +47,13 @@ class News:
 
     def __init__(self, supervisor: Supervisor, nursery: trio.Nursery, *, search: bool) -> None:
         self._supervisor = supervisor
-        self.instances: Final = Instances(supervisor, nursery, self._note_change)
+        self.instances: Final = Instances(supervisor, nursery, self)
         """Further instances of its servers."""
         self._search = search
         self._sessions: set[Session] = set()
         self._listeners: set[Listener] = set()
-        self._changed: dict[tuple[str, str], dict[str, float]] = {}
-        """When a list of which servers has changed, which is still to be told."""
+        self._changed: dict[tuple[str, str], dict[Hashable, dict[str | None, float]]] = {}
+        """When a list of which servers has changed, which is still to be told; by who is told of it, None: all."""
         self._news = trio.Event()
         self._described = self._names()
         """The servers that clients were told of last, where these are all that can change of what tools they see."""
@@ -127,7 +128,7 @@ class News:
         wanted: Json = {key: value for key, value in incoming.params["notifications"].items() if value}
         uris: list[str] = wanted.get("resourceSubscriptions") or []
         _check_number(len(uris))
-        listener = Listener(view.server, frozenset(wanted), access=view.access)
+        listener = Listener(view.server, frozenset(wanted), access=view.access, owner=owner_of(incoming))
         tagged = {"_meta": {SUBSCRIPTION: incoming.id}}
         async with trio.open_nursery() as nursery:
             for uri in uris:
@@ -152,7 +153,7 @@ class News:
             async for event in events:
                 match event:
                     case ToolsChanged() | PromptsChanged() | ResourcesChanged():
-                        self._note_change(event)
+                        self.note_change(event)
                     case StateChanged() | ServerRemoved():
                         self.instances.review()
                     case Reloaded():
@@ -167,23 +168,28 @@ class News:
             nursery.cancel_scope.cancel()
 
     async def _tell_notices(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Hand on what servers say that is about no request: log messages to all who see the server, and what the
-        protocol does not know to who sees it alone: others could not tell whose word it is."""
         async with self._supervisor.notices() as notices:
             task_status.started()
             async for notice in notices:
-                is_log = notice.method == LOG
-                for session in self._sessions:
-                    sees = session.server == notice.server or (is_log and session.server is None)
-                    wants = not is_log or is_severe(notice.params.get("level"), session.level or LEVELS[0])
-                    if session.hears_all and sees and wants:
-                        session.tell(notice.method, notice.params)
+                self.note_notice(notice)
 
-    def _note_change(self, event: ListChanged) -> None:
-        self._note(_CHANGES[type(event)], event.server, event.at)
+    def note_notice(self, notice: Notice, owner: Hashable = None) -> None:
+        """Hand on what a server says that is about no request: log messages to all who see the server, and what the
+        protocol does not know to who sees it alone: others could not tell whose word it is. What a session's own
+        instance says is for that session."""
+        is_log = notice.method == LOG
+        for session in self._sessions:
+            sees = session.server == notice.server or (is_log and session.server is None)
+            wants = not is_log or is_severe(notice.params.get("level"), session.level or LEVELS[0])
+            if sees and wants and (session.hears_all if owner is None else session is owner):
+                session.tell(notice.method, notice.params)
 
-    def _note(self, change: tuple[str, str], server: str, at: float) -> None:
-        self._changed.setdefault(change, {})[server] = at
+    def note_change(self, event: ListChanged, owner: Hashable = None) -> None:
+        """A list has changed: tell all, or the one who has the instance."""
+        self._note(_CHANGES[type(event)], event.server, event.at, owner)
+
+    def _note(self, change: tuple[str, str], server: str, at: float, owner: Hashable = None) -> None:
+        self._changed.setdefault(change, {}).setdefault(owner, {})[server] = at
         self._news.set()
 
     async def _tell_changes(self) -> None:
@@ -191,24 +197,26 @@ class News:
             await self._news.wait()
             await trio.sleep(BURST)
             changed, self._changed, self._news = self._changed, {}, trio.Event()
-            for (method, wanted), servers in changed.items():
-                changes = self._to_tell(method, servers)
+            for (method, wanted), by_owner in changed.items():
+                changes = self._to_tell(method, by_owner)
                 for session in self._sessions:
-                    if last_news(session, changes) > session.since:
+                    if any(last_news(session, changes.get(each, {})) > session.since for each in (None, session)):
                         session.tell(method, None)
                 for listener in self._listeners:
-                    if wanted in listener.wanted and last_news(listener, changes) > listener.since:
+                    owners = (None, listener.owner) if wanted in listener.wanted else ()
+                    if any(last_news(listener, changes.get(each, {})) > listener.since for each in owners):
                         listener.note(method, {})
 
-    def _to_tell(self, method: str, servers: Mapping[str, float]) -> Mapping[str | None, float]:
+    def _to_tell(
+        self, method: str, by_owner: Mapping[Hashable, Mapping[str | None, float]]
+    ) -> Mapping[Hashable, Mapping[str | None, float]]:
         """When what clients see has changed, by their server, None for those of all. The tools that find and call
         others change with the names of the servers alone."""
-        latest = max(servers.values())
         if not self._search or method != _TOOLS_CHANGED:
-            told: dict[str | None, float] = dict(servers.items())
-            return told | {None: latest}
+            return {owner: {**servers, None: max(servers.values())} for owner, servers in by_owner.items()}
         before, self._described = self._described, self._names()
-        return {} if before == self._described else {None: latest}
+        latest = max(at for servers in by_owner.values() for at in servers.values())
+        return {} if before == self._described else {None: {None: latest}}
 
     def _names(self) -> Collection[str]:
         return {status.name for status in self._supervisor.status()}

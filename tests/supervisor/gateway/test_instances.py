@@ -1,5 +1,7 @@
 """Further instances of servers behind a gateway: for sessions, and for servers that ask. Virtual time."""
 
+from functools import partial
+
 import pytest
 import trio
 from mcp.shared.exceptions import MCPError
@@ -155,6 +157,67 @@ async def test_news_of_a_resource_comes_from_the_session_s_own_instance(autojump
         await trio.sleep(10)
         assert ann.heard == [updated, updated]  # it has perhaps changed
         assert len([one for one in server.requests if one[1] == "resources/subscribe"]) == 4
+
+
+@pytest.mark.parametrize("hears_all", [True, False])
+async def test_a_session_hears_what_its_own_instance_says_unasked(hears_all, autojump_clock):
+    server = AskingServer()
+    async with served(server, instances="session") as (_, _, make, nursery):
+        ann, bob, cid = make("Ann"), make("Bob"), make("Cid")
+        instances = []
+        for client in (ann, bob, cid):
+            client.session.hears_all = hears_all  # what it says can be about nobody else
+            nursery.start_soon(client.work)
+            process = await server.called(client.name)
+            instances.append(process)
+            process.answer(client.name)
+        cid.session.server = None  # it sees all servers
+        await trio.sleep(1)
+        for client in (ann, bob, cid):
+            client.heard.clear()  # nothing that its instance does when it is started is news
+        log = ("notifications/message", {"level": "error", "data": "so"})
+        tick = ("notifications/com.example/tick", {"n": 1})
+        for process in (instances[0], instances[2]):
+            for method, params in (log, tick):
+                process.say_json(method=method, params=params)
+            process.tools.append("more")
+            process.say_json(method="notifications/tools/list_changed")
+        await trio.sleep(1)
+        changed = ("notifications/tools/list_changed", None)
+        assert (ann.heard, bob.heard, cid.heard) == ([log, tick, changed], [], [log, changed])
+        await ann.request("logging/setLevel", level="critical")
+        instances[0].say_json(method=log[0], params=log[1])
+        await trio.sleep(1)
+        assert ann.heard == [log, tick, changed]
+
+
+async def test_nothing_is_told_of_an_instance_that_is_only_started(autojump_clock):
+    server = AskingServer()
+    async with served(server, instances="session") as (_, _, make, nursery):
+        ann = make("Ann")
+        nursery.start_soon(ann.work)
+        (await server.called("Ann")).answer("Ann")
+        await trio.sleep(1)
+        assert ann.heard == ["for Ann"]
+
+
+async def test_a_listener_hears_of_the_lists_of_its_own_instance(autojump_clock):
+    server = AskingServer()
+    async with served(server, instances="session") as (_, _, make, nursery):
+        ann, bob = [make(name, session=False, principal=name) for name in ("Ann", "Bob")]
+        wanted = {"toolsListChanged": True}
+        for client in (ann, bob):
+            nursery.start_soon(partial(client.request, "subscriptions/listen", notifications=wanted))
+        nursery.start_soon(ann.work)
+        process = await server.called("Ann")
+        process.answer("Ann")
+        await trio.sleep(1)
+        ann.heard.clear()
+        bob.heard.clear()
+        process.tools.append("more")
+        process.say_json(method="notifications/tools/list_changed")
+        await trio.sleep(1)
+        assert (len(ann.heard), bob.heard) == (1, [])
 
 
 async def test_a_server_that_asks_is_leased_from_its_first_question_on(autojump_clock):
