@@ -124,6 +124,8 @@ class HttpConnection:
         try:
             within = HEAD_SECONDS
             while (request := await self._request(within)) is not None and await self._answered(request):
+                if self._closing:
+                    break
                 within = IDLE
         except BadRequest as error:
             await self._refuse(error.status)
@@ -133,10 +135,16 @@ class HttpConnection:
             await trio.aclose_forcefully(self._stream)
 
     def end(self) -> None:
-        """Close it: at once, or when the request has ended that is under way."""
+        """Close it: at once if it waits for a request, or after the one that is under way. Before it is served: after
+        the first."""
         self._closing = True
         if self._between is not None:
             self._between.cancel()
+
+    @property
+    def idle_until(self) -> float | None:
+        """When it will be closed if no other request comes, on Trio's clock; None: it has one, or had none yet."""
+        return None if self._between is None or self._answer is None else self._between.deadline
 
     # -- a request ------------------------------------------------------------------------------------------------
 
@@ -146,8 +154,6 @@ class HttpConnection:
         Raises:
             BadRequest: It does not speak HTTP/1.1.
         """
-        if self._closing:
-            return None
         if not self._parser.has_begun:
             with trio.move_on_after(within) as self._between:
                 await self._read()

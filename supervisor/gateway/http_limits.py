@@ -23,7 +23,8 @@ class HttpLimits:
     limits of all of them hold."""
 
     connections: int = field(default=1_000, validator=_COUNT)
-    """Connections at once, of `mcp-nursery serve`: others wait. Elsewhere that is the web server's affair."""
+    """Connections at once, of `mcp-nursery serve`: the longest idle one gives way to another, and where none is idle,
+    others wait. Elsewhere that is the web server's affair."""
     body: int = field(default=4 << 20, validator=_COUNT)
     """Bytes of a request."""
     body_seconds: float = field(default=30.0, validator=_SECONDS)

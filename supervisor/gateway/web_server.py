@@ -32,7 +32,7 @@ FAREWELL: Final = 0.5
 """Seconds at the end, whatever `drain` is, in which answers may be taken, and as many for what is ended without one."""
 BACKLOG: Final = 128
 PAUSE: Final = 0.1
-"""Seconds before connections are taken again when the system had no room for one more."""
+"""Seconds before it is tried again to take a connection for which there was no room, and no idle one to give way."""
 
 _NO_ROOM: Final = frozenset([errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM])
 
@@ -167,7 +167,8 @@ class _Client(trio.abc.HalfCloseableStream):
 
 
 class _Server:
-    """The connections that are open, so many at once; others wait for the system to hand them out."""
+    """The connections that are open, so many at once; others wait for the system to hand them out, and those that are
+    idle give way to them."""
 
     def __init__(self, application: HttpApplication, tls: Tls | None, most: int) -> None:
         self._application = application
@@ -175,14 +176,32 @@ class _Server:
         self._free = trio.Semaphore(most)
         self._open: dict[HttpConnection, _Client] = {}
         self._left = trio.Event()
+        self._ending = False
 
     async def accept(self, listening: socket.socket, clients: trio.Nursery) -> None:
         """Take connections, without end."""
         listener = trio.SocketListener(trio.socket.from_stdlib_socket(listening))
         async with listener:
             while True:
+                await self._place(listener.socket)
+                clients.start_soon(self._serve, await _accepted(listener, self._give_way))
+
+    async def _place(self, listening: trio.socket.SocketType) -> None:
+        """Wait until one more may be open."""
+        if not self._free.value:
+            await trio.lowlevel.wait_readable(listening)  # until somebody needs it
+        while not self._free.value:
+            self._give_way()
+            with trio.move_on_after(PAUSE):
                 await self._free.acquire()
-                clients.start_soon(self._serve, await _accepted(listener))
+                return
+        await self._free.acquire()
+
+    def _give_way(self) -> None:
+        """Close the connection that is idle for longest, if one is: otherwise one client could keep out all others."""
+        idle = {each: until for each in self._open if (until := each.idle_until) is not None}
+        if idle:
+            min(idle, key=idle.__getitem__).end()
 
     async def _serve(self, socket_stream: trio.SocketStream) -> None:
         """One connection, whose end is no other's."""
@@ -196,6 +215,8 @@ class _Server:
             peer = None  # it has gone already
         connection = HttpConnection(self._application, stream, "http" if self._tls is None else "https", peer)
         self._open[connection] = client
+        if self._ending:
+            connection.end()
         try:
             await connection.serve()
         finally:
@@ -204,7 +225,8 @@ class _Server:
             self._left.set()
 
     def end(self) -> None:
-        """Close each connection when its request has ended."""
+        """Close each connection when its request has ended, and those that come from now on after their first."""
+        self._ending = True
         for connection in self._open:
             connection.end()
 
@@ -221,8 +243,8 @@ class _Server:
                 await self._left.wait()
 
 
-async def _accepted(listener: trio.SocketListener) -> trio.SocketStream:
-    """The next connection. While there are no file descriptors left, none is taken."""
+async def _accepted(listener: trio.SocketListener, give_way: Callable[[], None]) -> trio.SocketStream:
+    """The next connection. While there are no file descriptors left none is taken, and others have to give way."""
     told = False
     while True:
         try:
@@ -233,6 +255,7 @@ async def _accepted(listener: trio.SocketListener) -> trio.SocketStream:
             if not told:
                 logger.warning("no room for another connection: %s", error.strerror)
             told = True
+            give_way()
             await trio.sleep(PAUSE)
 
 
@@ -247,7 +270,7 @@ async def serve_http(
     stop: Callable[[], Awaitable[object]],
 ) -> None:
     """Serve clients on a socket until `stop` returns; then requests under way have `drain` seconds, until their clients
-    have taken their answers, and streams end.
+    have taken their answers, and streams end. From then on each answer is the last of its connection.
 
     Args:
         gateway: What is served.
@@ -264,6 +287,7 @@ async def serve_http(
             async with run_alongside(partial(server.accept, listening, clients)):
                 await stop()
                 until = trio.current_time() + drain
+                server.end()
                 await gateway.drain(drain)
             server.end()
             await server.wait_closed(FAREWELL)  # answers are on their way

@@ -236,6 +236,7 @@ async def test_it_drains_at_sigterm(tmp_path):
             async def call():
                 said = await http.post(url, headers=headers_of("commit"), json=call_of("commit", takes=2))
                 answers.append(said.json()["result"]["content"][0]["text"])
+                assert said.headers["connection"] == "close"
 
             listening = trio.Event()
             await until(lambda: is_ready(http, url, 200))
@@ -244,7 +245,11 @@ async def test_it_drains_at_sigterm(tmp_path):
                 await listening.wait()
                 nursery.start_soon(call)
                 await eventually(lambda: journal.count("commit"))
+                idle = await trio.open_tcp_stream(*place_of(url))
+                await idle.send_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                assert b"close" not in await idle.receive_some()
                 process.send_signal(signal.SIGTERM)
+                assert await rest_of(idle) == b""
                 await until(lambda: is_ready(http, url, 503))
                 said = (await http.post(url, headers=BOTH, json=INITIALIZE)).json()
                 assert "it takes no more requests" in said["error"]["message"]

@@ -1,10 +1,15 @@
-"""What a server does where the system has no room."""
+"""Connections of a gateway's own web server: who has to wait, and who gives way. Real sockets, where virtual time will
+not do."""
 
 import errno
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
+import trio
 
-from mcp_nursery.supervisor.gateway.web_server import PAUSE, _accepted
+from mcp_nursery.supervisor.gateway.web_server import PAUSE, _accepted, _Server, bound
+
+GET = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
 
 
 async def test_connections_wait_for_room_which_is_told_once(autojump_clock, caplog):
@@ -17,6 +22,96 @@ async def test_connections_wait_for_room_which_is_told_once(autojump_clock, capl
                 raise OSError(errno.EMFILE, "Too many open files")
             return "a connection"
 
-    assert await _accepted(Listener()) == "a connection"
+    asked = []
+    assert await _accepted(Listener(), lambda: asked.append("give way")) == "a connection"
+    assert len(asked) == 49
     assert autojump_clock.current_time() == pytest.approx(49 * PAUSE)
     assert [record.getMessage() for record in caplog.records] == ["no room for another connection: Too many open files"]
+
+
+class Application:
+    """Answers at once, but for a POST, which waits."""
+
+    def __init__(self):
+        self.begun, self.release = trio.Event(), trio.Event()
+
+    async def __call__(self, scope, receive, send):
+        if scope["method"] == "POST":
+            self.begun.set()
+            await self.release.wait()
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+        await send({"type": "http.response.body", "body": b"ok"})
+
+
+@asynccontextmanager
+async def listening(most):
+    """A server that has so many connections at once: it, its application, and `connect`."""
+    application = Application()
+    server, sock = _Server(application, None, most), bound("127.0.0.1", 0)
+    address = sock.getsockname()
+    with trio.fail_after(20):
+        async with trio.open_nursery() as nursery, AsyncExitStack() as streams:
+
+            async def connect():
+                return await streams.enter_async_context(await trio.open_tcp_stream(*address))
+
+            nursery.start_soon(server.accept, sock, nursery)
+            yield server, application, connect
+            nursery.cancel_scope.cancel()
+
+
+async def asked(stream, request=GET):
+    """What comes of a request."""
+    await stream.send_all(request)
+    return await answer(stream)
+
+
+async def answer(stream):
+    got = b""
+    while not got.endswith(b"ok"):
+        got += await stream.receive_some()
+    return got
+
+
+async def test_an_idle_connection_gives_way_to_one_that_waits():
+    async with listening(3) as (_, application, connect):
+        busy, longest, shorter = [await connect() for _ in range(3)]
+        await busy.send_all(GET.replace(b"GET", b"POST"))
+        await application.begun.wait()
+        for stream in (longest, shorter):
+            await asked(stream)
+        fourth = await connect()
+        assert b"200 OK" in await asked(fourth)
+        assert await longest.receive_some() == b""
+        for stream in (shorter, fourth):
+            assert b"200 OK" in await asked(stream)
+        application.release.set()
+        assert b"200 OK" in await answer(busy)  # nobody gives way in the middle of a request
+
+
+async def test_one_that_waits_gets_the_place_of_a_request_that_ends():
+    async with listening(1) as (_, application, connect):
+        busy, waiting = await connect(), await connect()
+        await busy.send_all(GET.replace(b"GET", b"POST"))
+        await waiting.send_all(GET)
+        await application.begun.wait()
+        application.release.set()
+        assert b"200 OK" in await answer(busy)
+        assert b"200 OK" in await answer(waiting)
+        assert await busy.receive_some() == b""
+
+
+async def test_from_the_end_on_each_answer_is_the_last_of_its_connection():
+    async with listening(9) as (server, application, connect):
+        idle, busy = await connect(), await connect()
+        assert b"connection: close" not in await asked(idle)
+        await busy.send_all(GET.replace(b"GET", b"POST"))
+        await application.begun.wait()
+        server.end()
+        assert await idle.receive_some() == b""
+        later = await connect()
+        assert b"connection: close" in await asked(later)
+        assert await later.receive_some() == b""
+        application.release.set()
+        assert b"connection: close" in await answer(busy)
+        assert await busy.receive_some() == b""
