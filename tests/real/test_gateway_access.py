@@ -19,8 +19,8 @@ from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.supervisor.gateway import Access, Principal
 from mcp_nursery.supervisor.gateway.token_file import TokenFile, add_token
 
-from .gateways import PROGRAM, served_over_http
-from .harness import LAB
+from .gateways import PROGRAM, served, served_over_http
+from .harness import LAB, lab
 from .remote import Remote
 
 pytestmark = pytest.mark.slow
@@ -298,10 +298,17 @@ async def test_at_sighup_the_configuration_is_read_again(tmp_path):
 
 
 async def test_a_token_that_expires_ends_its_streams(tmp_path):
-    tokens, soon = tmp_path / "tokens.toml", datetime.now(UTC) + timedelta(seconds=8)
-    headers = BOTH | {"authorization": f"Bearer {add_token(tokens, 'ann', expires=soon)}"}
+    path = tmp_path / "tokens.toml"
+    add_token(path, "bob")
+    tokens = TokenFile(path)
     with trio.fail_after(60):
-        async with served_to(tokens) as (_, url), httpx2.AsyncClient(timeout=30) as http:
+        async with (
+            served([lab()], only="lab", http={"authenticate": tokens.authenticate}) as (_, url),
+            httpx2.AsyncClient(timeout=30) as http,
+        ):
+            token = add_token(path, "ann", expires=datetime.now(UTC) + timedelta(seconds=1))
+            tokens.reload()
+            headers = BOTH | {"authorization": f"Bearer {token}"}
             begun = await http.post(url, headers=headers, json=INITIALIZE)
             session = {"mcp-session-id": begun.headers["mcp-session-id"]}
             async with http.stream("GET", url, headers=headers | session) as stream:

@@ -95,7 +95,7 @@ async def test_an_answer_that_is_being_written_at_sigterm(tmp_path, reads):
             connection = await asked(client, url, 1, "big", size=LARGE)
             await trio.lowlevel.wait_readable(connection.socket)
             process.send_signal(signal.SIGTERM)
-            with trio.move_on_after(3 if reads else 10):
+            with trio.move_on_after(1.5 if reads else 10):
                 await process.wait()
             if reads:
                 said = await read_all(connection)

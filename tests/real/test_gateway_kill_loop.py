@@ -138,7 +138,11 @@ async def test_a_client_on_standard_streams_keeps_its_session_while_servers_are_
     config = tmp_path / "servers.json"
     lab_args = ["-I", "-S", str(LAB)]
     entries = {
-        name: {"command": sys.executable, "args": [*lab_args, f"journal={each.path}"]}
+        name: {
+            "command": sys.executable,
+            "args": [*lab_args, f"journal={each.path}"],
+            "restartDelays": list(POLICY.delays[:100]),
+        }
         for name, each in journals.items()
     }
     config.write_text(json.dumps({"mcpServers": entries}))

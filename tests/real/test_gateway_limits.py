@@ -16,12 +16,12 @@ from mcp.client.streamable_http import streamable_http_client
 
 from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.supervisor.cli.serve_http import HttpFront, HttpServing
-from mcp_nursery.supervisor.gateway import web_server
+from mcp_nursery.supervisor.gateway import HttpLimits, http_connection, web_server
 from mcp_nursery.supervisor.gateway.http_parser import HEAD
 from mcp_nursery.supervisor.gateway.token_file import add_token
 
-from .gateways import served_over_http
-from .harness import LAB, Journal, eventually
+from .gateways import served, served_over_http
+from .harness import LAB, Journal, eventually, lab
 from .test_gateway import call_of, headers_of
 from .test_gateway_access import BOTH, INITIALIZE
 
@@ -166,9 +166,10 @@ async def test_a_request_without_an_answer_is_cancelled_in_time():
             assert "no answer within 0.5 s" in said.json()["error"]["message"]
 
 
-async def test_heads_and_bodies_that_are_slow_or_large_end(tmp_path):
+async def test_heads_and_bodies_that_are_slow_or_large_end(monkeypatch):
+    monkeypatch.setattr(http_connection, "HEAD_SECONDS", 0.5)
     with trio.fail_after(60):
-        async with served_over_http("--limit", "body-seconds=1", "--limit", "body=1000", *LAB_COMMAND) as (_, url):
+        async with served([lab()], only="lab", limits=HttpLimits(body_seconds=0.5, body=1000)) as (_, url):
             host, port = place_of(url)
             slow = await trio.open_tcp_stream(host, port)
             await slow.send_all(b"POST /mcp HTTP/1.1\r\nHost: local")

@@ -26,6 +26,7 @@ class Exchange:
 
     def __init__(self, body, hear):
         self.status = None
+        self.headers = {}
         self.session = None
         """The session that the response names."""
         self.last = None
@@ -50,8 +51,8 @@ class Exchange:
     async def _send(self, message):
         await trio.lowlevel.checkpoint()
         if message["type"] == "http.response.start":
-            self.status, headers = message["status"], dict(message["headers"])
-            self.session = headers.get(b"mcp-session-id", b"").decode() or None
+            self.status, self.headers = message["status"], dict(message["headers"])
+            self.session = self.headers.get(b"mcp-session-id", b"").decode() or None
         elif not self.gone.is_set():
             for line in message["body"].splitlines():
                 text = line.removeprefix(b"data: ")

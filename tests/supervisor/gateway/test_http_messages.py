@@ -1,0 +1,296 @@
+"""What a client may say over HTTP, and what it is answered. In memory, virtual time."""
+
+import json
+import time
+from contextlib import asynccontextmanager
+from functools import partial
+
+import trio
+import trio.testing
+
+from mcp_nursery.supervisor import open_supervisor
+from mcp_nursery.supervisor.gateway import HttpLimits, gateway_callbacks, open_gateway, open_http
+from mcp_nursery.supervisor.gateway.access import Principal
+from mcp_nursery.supervisor.testing import ScriptedServer
+
+from ..specs import spec
+from .asking import CAN, ENVELOPE, NEW, OLD, AskingServer
+from .asking import served as serving
+from .web_clients import BOTH, Exchange, by_name
+
+POST = {"host": "localhost", "content-type": "application/json", "accept": BOTH}
+ANN = {"authorization": "Bearer Ann"}
+PING = {"id": 1, "method": "ping"}
+SLEEP = {"id": 2, "method": "tools/call", "params": {"name": "sleep", "arguments": {}}}
+LIST = {"id": 3, "method": "tools/list", "params": {"_meta": ENVELOPE}}
+HELLO = {
+    "id": 1,
+    "method": "initialize",
+    "params": {"protocolVersion": OLD, "capabilities": CAN, "clientInfo": {"name": "raw", "version": "1"}},
+}
+LISTEN = {
+    "id": 4,
+    "method": "subscriptions/listen",
+    "params": {"notifications": {"toolsListChanged": True}, "_meta": ENVELOPE},
+}
+NOTICE = {"method": "notifications/initialized"}
+
+
+def modern(message, **headers):
+    """The headers of a request without a session."""
+    return {"mcp-protocol-version": NEW, "mcp-method": message["method"]} | headers
+
+
+class Web:
+    """What speaks to the application, and hears what it says."""
+
+    def __init__(self, application, nursery):
+        self._application = application
+        self._nursery = nursery
+        self.heard = []
+
+    def begin(self, message, *lines, verb="POST", path="/mcp/lab", **headers):
+        """One request, that goes on."""
+        if isinstance(message, dict):
+            message = json.dumps({"jsonrpc": "2.0", **message}).encode()
+        headers = POST | {name.replace("_", "-"): value for name, value in headers.items()}
+        own = [(name.encode(), value.encode()) for name, value in headers.items() if value is not None]
+        exchange = Exchange(message or b"", self.heard.append)
+        scope = {"type": "http", "method": verb, "path": path, "headers": [*own, *lines]}
+        self._nursery.start_soon(exchange.run, self._application, scope)
+        return exchange
+
+    async def say(self, message, *lines, **how):
+        """One request, to its end."""
+        exchange = self.begin(message, *lines, **how)
+        await exchange.ended.wait()
+        return exchange
+
+    async def status(self, message, *lines, **how):
+        return (await self.say(message, *lines, **how)).status
+
+    async def opened(self, **headers):
+        """The headers of a new session."""
+        session = (await self.say(HELLO, **headers)).session
+        return headers | {"mcp-session-id": session, "mcp-protocol-version": OLD}
+
+
+async def echo(arguments):
+    await trio.lowlevel.checkpoint()
+    return "a word"
+
+
+async def sleep(arguments):
+    await trio.sleep(100)
+    return "rested"
+
+
+@asynccontextmanager
+async def served(*, authenticate=by_name, **limits):
+    """A server with tools, and who speaks to the gateway in front of it."""
+    marked = {"inputSchema": {"type": "object", "properties": {"a": {"type": "string", "x-mcp-header": "A"}}}}
+    server = ScriptedServer(tools={"echo": echo, "sleep": sleep}, declared={"echo": marked})
+    async with (
+        open_supervisor([spec(server)], gate=10, callbacks=gateway_callbacks()) as supervisor,
+        open_gateway(supervisor) as gateway,
+        open_http(gateway, authenticate=authenticate, limits=HttpLimits(**limits)) as application,
+        trio.open_nursery() as nursery,
+    ):
+        await supervisor.wait_connected("lab")
+        yield server, Web(application, nursery)
+        nursery.cancel_scope.cancel()
+
+
+def request_of(text):
+    return b'{"jsonrpc":"2.0","method":"ping",' + text + b"}"
+
+
+IN_SESSION = {
+    "a request": (200, PING, {}),
+    "one of a charset": (200, PING, {"content-type": "Application/JSON; charset=utf-8"}),
+    "a client that takes all": (200, PING, {"accept": "*/*"}),
+    "one that takes both kinds": (200, PING, {"accept": "application/*;q=0.5, Text/*"}),
+    "an id that is text": (200, request_of(b'"id":"7"'), {}),
+    "an unknown method": (200, {"id": 1, "method": "nothing"}, {}),
+    "a notification": (202, NOTICE, {}),
+    "an answer that nobody waits for": (202, {"id": "ask-1", "result": {}}, {}),
+    "an error that nobody waits for": (202, {"id": "ask-1", "error": {"code": 1, "message": "no"}}, {}),
+    "a form": (400, PING, {"content-type": "text/plain"}),
+    "no kind": (400, PING, {"content-type": None}),
+    "a client that takes no events": (406, PING, {"accept": "application/json"}),
+    "one that takes nothing": (406, PING, {"accept": None}),
+    "no session": (400, PING, {"mcp-session-id": None}),
+    "an unknown session": (404, PING, {"mcp-session-id": "x"}),
+    "another client's": (404, PING, {"authorization": "Bearer Bob"}),
+    "the session of another server": (404, PING, {"path": "/mcp"}),
+    "no JSON": (400, b"{", {}),
+    "a batch": (400, b"[" + request_of(b'"id":1') + b"]", {}),
+    "two at once": (400, b"[" + request_of(b'"id":1') + b"," + request_of(b'"id":2') + b"]", {}),
+    "nothing": (400, b"", {}),
+    "an id that is true": (400, request_of(b'"id":true'), {}),
+    "an id that is null": (400, request_of(b'"id":null'), {}),
+    "an id with a fraction": (400, request_of(b'"id":1.5'), {}),
+    "no method": (400, {"id": 1}, {}),
+    "a method that is none": (400, {"id": 1, "method": 5}, {}),
+    "another verb": (405, b"", {"verb": "PUT"}),
+    "a stream for who takes none": (406, b"", {"verb": "GET", "accept": "application/json"}),
+    "a stream of no session": (400, b"", {"verb": "GET", "mcp-session-id": None}),
+}
+
+ALONE = {
+    "a request": (200, LIST, {}),
+    "a notification": (202, NOTICE, {}),
+    "a notification of a version that nobody has": (400, NOTICE, {"mcp-protocol-version": "2030-01-01"}),
+    "a version that nobody has": (400, LIST, {"mcp-protocol-version": "2030-01-01"}),
+    "an unknown method": (404, {"id": 1, "method": "nothing", "params": {"_meta": ENVELOPE}}, {}),
+    "another method than it says": (400, LIST, {"mcp-method": "tools/call"}),
+    "no envelope": (400, {"id": 1, "method": "tools/list"}, {}),
+    "an answer": (400, {"id": 1, "result": {}}, {"mcp-method": None}),
+    "a stream": (405, b"", {"verb": "GET"}),
+    "the end of a session": (405, b"", {"verb": "DELETE"}),
+}
+
+
+async def test_what_is_taken_in_a_session(autojump_clock):
+    async with served() as (_, web):
+        session = await web.opened(**ANN)
+        said = {name: await web.status(body, **(session | how)) for name, (_, body, how) in IN_SESSION.items()}
+        assert said == {name: status for name, (status, _, _) in IN_SESSION.items()}
+        assert (await web.say(b"", verb="PUT", **session)).headers[b"allow"] == b"GET, POST, DELETE"
+        assert await web.status(b"", verb="DELETE", **session) == 200
+        assert await web.status(PING, **session) == 404
+
+
+async def test_what_is_taken_without_one(autojump_clock):
+    async with served() as (_, web):
+        for name, (status, body, how) in ALONE.items():
+            method = body["method"] if isinstance(body, dict) and "method" in body else "none"
+            assert await web.status(body, **(modern({"method": method}) | how)) == status, name
+        assert (await web.say(b"", verb="GET", **modern(LIST))).headers[b"allow"] == b"POST"
+        twice = await web.say(LIST, (b"mcp-method", b"tools/list"), **modern(LIST))
+        assert (twice.status, twice.last["error"]["code"]) == (400, -32020)
+
+
+async def test_a_header_that_repeats_an_argument_says_the_same(autojump_clock):
+    async with served() as (server, web):
+        call = {"id": 1, "method": "tools/call"}
+        call["params"] = {"name": "echo", "arguments": {"a": "x"}, "_meta": ENVELOPE}
+        said = partial(web.status, call, **modern(call, mcp_name="echo"))
+        assert [await said(mcp_param_a=value) for value in ("x", "y")] == [200, 400]
+        assert [tool for _, tool, _ in server.calls] == ["echo"]
+
+
+async def test_a_session_has_one_stream_at_once(autojump_clock):
+    """And lives as long as that."""
+    async with served(idle=60) as (_, web):
+        session = await web.opened()
+        first = web.begin(b"", verb="GET", **session)
+        await trio.sleep(3600)
+        assert await web.status(b"", verb="GET", **session) == 409
+        first.gone.set()
+        await first.ended.wait()
+        second = web.begin(b"", verb="GET", **session)
+        await trio.sleep(1)
+        assert await web.status(b"", verb="DELETE", **session) == 200
+        await second.ended.wait()
+        assert (first.status, second.status) == (200, 200)
+
+
+async def test_a_session_that_nobody_uses_ends(autojump_clock):
+    """A request under way uses it, whichever others have ended meanwhile."""
+    async with served(idle=60) as (_, web):
+        session = await web.opened()
+        call = web.begin(SLEEP, **session)
+        await trio.sleep(10)
+        assert await web.status(PING, **session) == 200
+        await call.ended.wait()
+        assert "result" in call.last
+        for seconds, status in ((59, 200), (59, 200), (61, 404)):
+            await trio.sleep(seconds)
+            assert await web.status(PING, **session) == status
+
+
+async def test_a_session_counts_from_its_welcome_to_its_end(autojump_clock):
+    """Clients that nobody knows are not told apart, so no limit of one holds for them."""
+    async with served(sessions=2, sessions_of_client=1) as (_, web):
+        for _ in range(3):
+            assert "error" in (await web.say(HELLO | {"params": {}})).last
+        sessions = [await web.opened() for _ in range(2)]
+        assert await web.status(HELLO) == 503
+        assert await web.status(b"", verb="DELETE", **sessions[0]) == 200
+        await web.opened(**ANN)
+        assert await web.status(b"", verb="DELETE", **sessions[1]) == 200
+        assert await web.status(HELLO, **ANN) == 429
+
+
+async def test_who_opens_a_session_brings_none(autojump_clock):
+    async with served() as (_, web):
+        session = await web.opened()
+        assert "error" in (await web.say(HELLO, **(session | {"mcp-session-id": "x"}))).last
+        assert await web.status(PING, **session) == 200
+
+
+async def test_a_body_has_its_size_and_its_time(autojump_clock):
+    """Who goes before all of it is there asks for nothing."""
+    body = request_of(b'"id":1')
+    async with served(body=len(body), body_seconds=5) as (_, web):
+        assert await web.status(body) == 400  # no session
+        assert await web.status(body + b" ") == 413
+        slow, gone = web.begin(b""), web.begin(b"")
+        for exchange in (slow, gone):
+            exchange._body.clear()
+        gone.gone.set()
+        await trio.sleep(4)
+        assert (slow.ended.is_set(), gone.ended.is_set(), gone.status) == (False, True, None)
+        await slow.ended.wait()
+        assert slow.status == 408
+
+
+async def test_a_request_has_its_time(autojump_clock):
+    async with served(request_seconds=50, body_seconds=5) as (server, web):
+        session = await web.opened()
+        began = trio.current_time()
+        said = await web.say(SLEEP, **session)
+        assert "no answer within 50 s" in said.last["error"]["message"]
+        assert trio.current_time() - began == 50
+        assert len(server.cancelled) == 1
+        assert await web.status(PING, **session) == 200
+
+
+async def test_what_a_client_takes_back_has_no_answer(autojump_clock):
+    async with served() as (server, web):
+        session = await web.opened()
+        call = web.begin(SLEEP, **session)
+        await trio.sleep(1)
+        assert await web.status({"method": "notifications/cancelled", "params": {"requestId": 2}}, **session) == 202
+        await call.ended.wait()
+        assert (call.status, call.last, len(server.cancelled)) == (202, None, 1)
+
+
+async def test_streams_last_as_long_as_what_let_their_clients_in(autojump_clock):
+    async def authenticate(scope):
+        return Principal("Ann", expires=time.time() + 600)
+
+    async with served(authenticate=authenticate, request_seconds=60) as (_, web):
+        streams = [web.begin(b"", verb="GET", **await web.opened()), web.begin(LISTEN, **modern(LISTEN))]
+        await trio.sleep(590)
+        assert [(each.status, each.ended.is_set()) for each in streams] == [(200, False)] * 2
+        await trio.sleep(20)
+        assert all(each.ended.is_set() for each in streams)
+
+
+async def test_an_error_is_an_answer_of_a_client(autojump_clock):
+    server = AskingServer()
+    async with serving(server) as (_, gateway, _, nursery), open_http(gateway) as application:
+        web = Web(application, nursery)
+        session = await web.opened()
+        params = {"name": "work", "arguments": {"who": "Ann"}, "_meta": {"progressToken": 1}}
+        web.begin({"id": 2, "method": "tools/call", "params": params}, **session)
+        process = await server.called("Ann")
+        process.ask("Ann")
+        await trio.testing.wait_all_tasks_blocked()
+        asked = next(message for message in web.heard if message.get("method") == "elicitation/create")
+        refusal = {"code": -1, "message": "not now"}
+        assert await web.status({"id": asked["id"], "error": refusal}, **session) == 202
+        await trio.testing.wait_all_tasks_blocked()
+        assert process.answers["Ann"][0]["error"]["message"] == "not now"
