@@ -99,10 +99,9 @@ class HttpApplication:
             ready = first == "healthz" or (not self._gateway.draining and self._gateway.is_settled)
             await http.response.end(HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE, "ok" if ready else "no")
             return
-        if first == ".well-known" and self._oauth is not None and http.path.startswith(f"/{WELL_KNOWN}"):
+        if first == ".well-known" and self._oauth is not None:
             self._names.check(http.headers, http.lines)
-            path = http.path.removeprefix(f"/{WELL_KNOWN}").rstrip("/") or "/mcp"
-            await http.response.document(orjson.dumps(self._oauth.metadata(path)), b"application/json")
+            await self._describe(http, self._oauth, *rest.split("/", 1))
             return
         if first == "metrics" and not rest and self._metrics is not None:
             self._names.check(http.headers, http.lines)
@@ -112,6 +111,11 @@ class HttpApplication:
             raise Refused(HTTPStatus.NOT_FOUND, "not found")
         self._names.check(http.headers, http.lines)
         await self._serve(http, rest or self._server, await self._authenticate(scope))
+
+    async def _describe(self, http: HttpRequest, oauth: OAuthResource, kind: str, about: str = "mcp") -> None:
+        if f".well-known/{kind}" != WELL_KNOWN or about.partition("/")[0] != "mcp":
+            raise Refused(HTTPStatus.NOT_FOUND, "not found")
+        await http.response.document(orjson.dumps(oauth.metadata(f"/{about}")), b"application/json")
 
     async def _show(self, http: HttpRequest, metrics: Metrics, client: Principal | None) -> None:
         if client is not None and not client.access.has_metrics:
@@ -179,6 +183,8 @@ async def open_http(
     gateway.view(server)
     names = ServedNames(hosts, origins)
     async with open_bare_nursery() as nursery:
+        if oauth is not None:
+            nursery.start_soon(oauth.keep_fresh)
         try:
             yield HttpApplication(
                 gateway,

@@ -41,11 +41,14 @@ DOCUMENT: Final = 256 << 10
 """Bytes of a document of an issuer."""
 KEYS: Final = 100
 """Keys of an issuer."""
+WAITING: Final = 100
+"""Requests that wait for a fetch; others are refused. Nobody knows yet who sends them."""
 WEAKEST: Final = 2048
 """Bits of an RSA key."""
 
 _TYPES: Final = frozenset(["jwt", "at+jwt", "application/at+jwt"])
 _REQUIRED: Final = ("exp", "iss", "sub", "aud")
+_DATES: Final = ("exp", "nbf", "iat")
 
 
 class InvalidToken(ValueError):
@@ -77,6 +80,19 @@ class Issuer:
         self._made: dict[tuple[str, str], jwt.PyJWK] = {}
         self._fetched = self._tried = -math.inf
         self._fetching = trio.Lock()
+        self._is_kept = False
+        """Whether somebody keeps the keys fresh, and nobody has to wait for that."""
+
+    async def keep_fresh(self) -> None:
+        """Fetch the keys before they are too old, without end: requests go on with those that are there."""
+        self._is_kept = True
+        try:
+            while True:
+                async with self._fetching:
+                    has_them = await self._fetch_keys()
+                await trio.sleep(FRESH if has_them else AGAIN)
+        finally:
+            self._is_kept = False
 
     async def claims(self, token: str, audiences: Collection[str]) -> Mapping[str, Any]:
         """What a token says, if this issuer has made it for one of these audiences, and it holds now.
@@ -96,7 +112,7 @@ class Issuer:
             raise InvalidToken("tokens of this kind are not taken")
         key = await self._key(header.get("kid"), algorithm)
         try:
-            return jwt.decode(
+            claims: Mapping[str, Any] = jwt.decode(
                 token,
                 key,
                 algorithms=[algorithm],
@@ -109,6 +125,9 @@ class Issuer:
             raise InvalidToken("the token has expired") from None
         except (jwt.PyJWTError, ValueError, ArithmeticError, RecursionError, TypeError):
             raise InvalidToken("the token is not valid here") from None
+        if not all(_is_date(claims[name]) for name in _DATES if name in claims):
+            raise InvalidToken("the token is not valid here")
+        return claims
 
     async def _key(self, key_id: str | None, algorithm: str) -> jwt.PyJWK:
         await self._refresh(key_id)
@@ -125,23 +144,35 @@ class Issuer:
         return made
 
     async def _refresh(self, key_id: str | None) -> None:
-        """Fetch the keys, if they are old or have not this one, and the last time is long enough ago."""
+        """Fetch the keys, if they are old or have not this one, and the last time is long enough ago.
+
+        Raises:
+            Refused: Too many wait for that.
+        """
         if self._is_known(key_id):
             return
+        if self._fetching.statistics().tasks_waiting >= WAITING:
+            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "too many tokens wait for their key", {"retry-after": "1"})
         async with self._fetching:
-            if self._is_known(key_id) or trio.current_time() - self._tried < AGAIN:
-                return
-            try:
-                with trio.fail_after(PATIENCE):
-                    self._keys, self._made = await self._fetch(), {}
-                self._fetched = trio.current_time()
-            except (httpx2.HTTPError, httpx2.InvalidURL, ValueError, trio.TooSlowError) as error:
-                logger.warning("the keys of %s cannot be had: %s", self._url, str(error) or type(error).__name__)
+            if not self._is_known(key_id) and trio.current_time() - self._tried >= AGAIN:
+                await self._fetch_keys()
+
+    async def _fetch_keys(self) -> bool:
+        """Fetch the keys; whether they are there."""
+        try:
+            with trio.fail_after(PATIENCE):
+                self._keys, self._made = await self._fetch(), {}
+            self._fetched = trio.current_time()
+        except (httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError, trio.TooSlowError) as error:
+            logger.warning("the keys of %s cannot be had: %s", self._url, str(error) or type(error).__name__)
+            return False
+        finally:
             self._tried = trio.current_time()
+        return True
 
     def _is_known(self, key_id: str | None) -> bool:
-        is_fresh = trio.current_time() - self._fetched <= FRESH
-        return is_fresh and (key_id in self._keys or (key_id is None and bool(self._keys)))
+        holds = trio.current_time() - self._fetched <= (STALE if self._is_kept else FRESH)
+        return holds and (key_id in self._keys or (key_id is None and bool(self._keys)))
 
     async def _fetch(self) -> Mapping[str, Mapping[str, Any]]:
         async with httpx2.AsyncClient(timeout=PATIENCE, headers={"accept-encoding": "identity"}) as http:
@@ -198,6 +229,14 @@ async def _answer(http: httpx2.AsyncClient, url: str) -> AsyncGenerator[httpx2.R
         if response.status_code != HTTPStatus.OK:
             raise _Unusable(f"HTTP {response.status_code}")
         yield response
+
+
+def _is_date(value: object) -> bool:
+    """Whether it is a number of seconds. One that is too large for a clock is none."""
+    try:
+        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:
+        return False
 
 
 def _checks_signatures(key: Mapping[str, Any]) -> bool:

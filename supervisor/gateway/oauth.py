@@ -72,6 +72,11 @@ class OAuthResource:
         }
         return said | ({"scopes_supported": list(self._scopes)} if self._scopes else {})
 
+    async def keep_fresh(self) -> None:
+        """Fetch the issuer's keys before they are too old, without end, so that no request waits for that. `open_http`
+        does so."""
+        await self._tokens.keep_fresh()
+
     async def authenticate(self, scope: MutableMapping[str, Any]) -> Principal:
         """Who has sent a request, by its ASGI scope.
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import hmac
+import math
 import sys
 import time
 from base64 import urlsafe_b64encode
@@ -16,7 +17,7 @@ from mcp_nursery.supervisor.gateway import OAuthResource, Principal, Refused, is
 from mcp_nursery.supervisor.gateway.token_file import add_token
 
 from .gateways import served_over_http
-from .harness import LAB
+from .harness import LAB, eventually
 from .test_gateway_access import BOTH, INITIALIZE, client_with
 from .token_issuer import TokenIssuer, part, pem_of
 
@@ -60,8 +61,11 @@ async def test_a_client_finds_the_issuer_and_comes_in_with_its_token(issuing, tm
                 "bearer_methods_supported": ["header"],
                 "scopes_supported": ["mcp"],
             }
-            root = await http.get(url.replace("/mcp", "/.well-known/oauth-protected-resource"))
-            assert root.json() == told.json()
+            root = url.replace("/mcp", "/.well-known/oauth-protected-resource")
+            assert (await http.get(root)).json() == told.json()
+            assert (await http.get(f"{root}/mcp/one")).json()["resource"] == f"{MCP}/one"
+            for nowhere in (f"{root}X", f"{root}/mcpX", f"{root}/other"):
+                assert (await http.get(nowhere)).status_code == 404
             for token in (issuing.token(MCP), own):
                 async with client_with(url, token) as client:
                     assert (await client.call_tool("echo", {"text": "x"})).content[0].text == "x"
@@ -117,6 +121,7 @@ HOSTILE = {
     "over": lambda it: it.token(MCP, exp=time.time() - 60),
     "for good": lambda it: it.token(MCP, without=["exp"]),
     "not yet": lambda it: it.token(MCP, nbf=time.time() + 60),
+    "made later": lambda it: it.token(MCP, iat=time.time() + 60),
     "of no user": lambda it: it.token(MCP, without=["sub"]),
     "critical": lambda it: it.token(MCP, headers={"crit": ["x"], "x": 1}),
     "of another type": lambda it: it.token(MCP, headers={"typ": "logout+jwt"}),
@@ -125,6 +130,17 @@ HOSTILE = {
     "no JWT": lambda it: "x.y",
     "a list": lambda it: f"{part([])}.{part([])}.x",
 }
+
+
+DATES = [10**400, -(10**400), math.inf, math.nan, "9999999999", True, None, [9999999999], {}]
+
+
+@pytest.mark.parametrize("name", ["exp", "nbf", "iat"])
+async def test_a_date_that_is_no_number_lets_nobody_in(issuing, name):
+    resource = OAuthResource(issuing.url, URL)
+    for date in DATES:
+        refused = await refusal(resource, issuing.token(MCP, **{name: date}))
+        assert refused.status == 401, date
 
 
 @pytest.mark.filterwarnings("ignore:The RSA key is 1024 bits")
@@ -143,6 +159,41 @@ async def test_a_flood_of_unknown_keys_asks_the_issuer_once(issuing):
             nursery.start_soon(refusal, resource, issuing.token(MCP, kid=f"k{number}", key=issuing.keys["rsa"]))
     assert issuing.asked_for_keys == 1
     assert await resource.authenticate(scope_of(issuing.token(MCP)))
+
+
+async def test_few_wait_for_a_key_that_is_not_known(issuing, monkeypatch):
+    monkeypatch.setattr(issuer, "WAITING", 10)
+    resource, refused = OAuthResource(issuing.url, URL), []
+    issuing.answers.clear()
+
+    async def come(number):
+        token = issuing.token(MCP, kid=f"k{number}", key=issuing.keys["rsa"])
+        refused.append((await refusal(resource, token)).status)
+
+    async with trio.open_nursery() as nursery:
+        for number in range(30):
+            nursery.start_soon(come, number)
+        await eventually(lambda: len(refused) == 30 - 10 - 1)
+        issuing.answers.set()
+    assert sorted(refused) == [401] * 11 + [503] * 19
+
+
+async def test_nobody_waits_for_an_issuer_that_hangs(issuing, monkeypatch):
+    """While its keys hold: they are fetched aside. Only who names a key that is not known waits, and not for long."""
+    monkeypatch.setattr(issuer, "FRESH", 0.01)
+    monkeypatch.setattr(issuer, "AGAIN", 0.01)
+    resource, token = OAuthResource(issuing.url, URL), issuing.token(MCP)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(resource.keep_fresh)
+        assert await resource.authenticate(scope_of(token))
+        issuing.answers.clear()
+        asked = len(issuing.fetched)
+        await eventually(lambda: len(issuing.fetched) > asked)
+        with trio.fail_after(issuer.PATIENCE / 2):
+            assert await resource.authenticate(scope_of(token))
+        issuing.answers.set()
+        assert await resource.authenticate(scope_of(token))
+        nursery.cancel_scope.cancel()
 
 
 async def test_a_new_key_is_found_and_an_old_one_goes(issuing, monkeypatch):

@@ -26,14 +26,18 @@ class TokenIssuer:
         self.down = False
         self.body = None
         """What is said in place of the keys."""
+        self.answers = threading.Event()
+        """Until then it hangs."""
+        self.answers.set()
 
     def __enter__(self):
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self.url = f"http://127.0.0.1:{self._server.server_port}/tenant"
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        threading.Thread(target=self._server.serve_forever, args=[0.01], daemon=True).start()
         return self
 
     def __exit__(self, *_):
+        self.answers.set()
         self._server.shutdown()
         self._server.server_close()
 
@@ -47,6 +51,7 @@ class TokenIssuer:
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self):
                 issuer.fetched.append(self.path)
+                issuer.answers.wait()
                 body = issuer.said(self.path)
                 self.send_response(404 if body is None else 200)
                 self.send_header("content-length", str(len(body or b"")))
