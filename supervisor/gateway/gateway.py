@@ -319,7 +319,7 @@ class Gateway:
         from_modern = is_modern(relayed.protocol_version)
         if from_modern == incoming.modern or relayed.result.get("resultType") == "input_required":
             return relayed.result
-        info = server_info_of(self.supervisor.hello(server) or {})
+        info = server_info_of(self.supervisor.hello(server) or {}) if incoming.modern else {}  # only these are told
         return bridged(
             incoming.method, relayed.result, to_modern=incoming.modern, from_modern=from_modern, server_info=info
         )

@@ -137,8 +137,7 @@ class HttpApplication:
 
     async def _admitted(self, request: UnderWay, serve: Callable[[UnderWay], Awaitable[None]]) -> None:
         """Serve a request if there is room for it; if it is cancelled, its client is told why."""
-        with self._admission.admitted(request):
-            await serve(request)
+        await self._admission.run(request, serve)
         if request.scope.cancelled_caught and not request.http.response.ended:
             await self._messages.say_why(request)
 

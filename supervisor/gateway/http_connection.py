@@ -6,6 +6,7 @@ alone reads, and so learns that the client has gone; what a client sends ahead o
 """
 
 import logging
+import math
 import time
 from collections.abc import Awaitable, Callable, Collection, MutableMapping
 from email.utils import formatdate
@@ -31,6 +32,8 @@ first byte, a TLS handshake included."""
 IDLE: Final = 75.0
 """Seconds that a connection may be without a request after one: nginx's default, longer than clients keep one, so that
 hardly any writes to one that is just being closed."""
+LOOK: Final = 1.0
+"""Seconds between two looks for connections that have been idle for too long: they are closed so much later at most."""
 LINGER: Final = 2.0
 """Seconds in which a client whose request was answered early may still send the rest: closed on unread bytes, a
 connection takes the answer with it."""
@@ -115,18 +118,21 @@ class HttpConnection:
             "root_path": "",
         }
         self._parser = RequestParser()
-        self._between: trio.CancelScope | None = None
+        self._life = trio.CancelScope()
         self._closing = False
         self._answer: _Answer | None = None
+        self.idle_until: float = math.inf
+        """When it is to be closed if no request has begun, on Trio's clock; infinite while there is one."""
 
     async def serve(self) -> None:
         """Serve one request after another, until either side is done."""
         try:
-            within = HEAD_SECONDS
-            while (request := await self._request(within)) is not None and await self._answered(request):
-                if self._closing:
-                    break
-                within = IDLE
+            with self._life:
+                within = HEAD_SECONDS
+                while (request := await self._request(within)) is not None and await self._answered(request):
+                    if self._closing:
+                        break
+                    within = IDLE
         except BadRequest as error:
             await self._refuse(error.status)
         except _LOST:
@@ -138,27 +144,27 @@ class HttpConnection:
         """Close it: at once if it waits for a request, or after the one that is under way. Before it is served: after
         the first."""
         self._closing = True
-        if self._between is not None:
-            self._between.cancel()
+        if self.idle_until < math.inf:
+            self._life.cancel()
 
     @property
-    def idle_until(self) -> float | None:
-        """When it will be closed if no other request comes, on Trio's clock; None: it has one, or had none yet."""
-        return None if self._between is None or self._answer is None else self._between.deadline
+    def is_idle(self) -> bool:
+        """Whether it has had a request, and waits for another one."""
+        return self._answer is not None and self.idle_until < math.inf
 
     # -- a request ------------------------------------------------------------------------------------------------
 
     async def _request(self, within: float) -> ParsedRequest | None:
-        """The next request, that has to begin within so many seconds; None if the connection ends instead.
+        """The next request, which has so many seconds to begin; None if the connection ends instead.
 
         Raises:
             BadRequest: It does not speak HTTP/1.1.
         """
         if not self._parser.has_begun:
-            with trio.move_on_after(within) as self._between:
-                await self._read()
-            late, self._between = self._between.cancelled_caught, None
-            if late:
+            self.idle_until = trio.current_time() + within
+            await self._read()
+            self.idle_until = math.inf
+            if self._life.cancel_called:  # perhaps at the moment when it began: nothing of it was done
                 return None
         request = self._parser.next()
         if request is None and self._parser.has_begun:
@@ -273,6 +279,16 @@ class HttpConnection:
         with trio.move_on_after(LINGER):
             while await self._stream.receive_some(PIECE):
                 pass
+
+
+async def end_idle(connections: Collection[HttpConnection]) -> None:
+    """End those of these connections that are idle for too long, for ever. A deadline for each wait costs more."""
+    while True:
+        await trio.sleep(LOOK)
+        now = trio.current_time()
+        for connection in connections:
+            if connection.idle_until <= now:
+                connection.end()
 
 
 def _head(status: int, headers: Collection[tuple[bytes, bytes]]) -> bytes:

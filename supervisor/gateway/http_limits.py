@@ -1,7 +1,6 @@
 """What clients may cost over HTTP: each of them, and all together."""
 
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import Final
 
@@ -52,9 +51,8 @@ class Admission:
         self._under_way: set[UnderWay] = set()
         self._counts: dict[Principal | None, int] = {}
 
-    @contextmanager
-    def admitted(self, request: UnderWay) -> Generator[None, None, None]:
-        """Let a request in, for as long as the block lasts, which is ended by its scope.
+    async def run(self, request: UnderWay, serve: Callable[[UnderWay], Awaitable[None]]) -> None:
+        """Let a request in, and serve it in its scope.
 
         Raises:
             Refused: There are too many.
@@ -70,7 +68,7 @@ class Admission:
         self._figures.requests(1)
         try:
             with request.scope:
-                yield
+                await serve(request)
         finally:
             self._figures.requests(-1)
             self._under_way.remove(request)

@@ -90,16 +90,20 @@ class Response:
         self, body: bytes, status: int, kind: tuple[bytes, bytes], last: Callable[[bytes], bytes]
     ) -> None:
         """End it with this body, or with what that is at the end of a stream."""
-        async with self._lock:
-            self.ended = True
-            # Cut off in the middle it would be no response, and its connection of no more use. It lasts
-            # as long as a web server lets a client take.
-            with trio.CancelScope(shield=True):
-                if self._streams:
-                    body = last(body)
-                else:
-                    await self._start(status, (kind, (b"content-length", b"%d" % len(body))))
-                await self._send({"type": "http.response.body", "body": body, "more_body": False})
+        if self._streams:
+            async with self._lock:
+                await self._end(last(body))
+        else:  # nobody has written, and who comes from now on finds that it has ended
+            await self._end(body, status, (kind, (b"content-length", b"%d" % len(body))))
+
+    async def _end(self, body: bytes, status: int | None = None, headers: tuple[tuple[bytes, bytes], ...] = ()) -> None:
+        self.ended = True
+        # Cut off in the middle it would be no response, and its connection of no more use. It lasts
+        # as long as a web server lets a client take.
+        with trio.CancelScope(shield=True):
+            if status is not None:
+                await self._start(status, headers)
+            await self._send({"type": "http.response.body", "body": body, "more_body": False})
 
 
 def _event(frame: bytes) -> bytes:

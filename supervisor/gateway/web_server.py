@@ -8,6 +8,7 @@ import struct
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Final
 
@@ -19,7 +20,7 @@ from mcp_nursery.actors.nurseries import run_alongside
 from ..config.whole_file import open_regular
 from .gateway import Gateway
 from .http import HttpApplication
-from .http_connection import PIECE, HttpConnection
+from .http_connection import PIECE, HttpConnection, end_idle
 from .http_limits import HttpLimits
 
 logger: Final = logging.getLogger(__name__)
@@ -178,6 +179,10 @@ class _Server:
         self._left = trio.Event()
         self._ending = False
 
+    async def end_idle(self) -> None:
+        """Close connections that have been idle for too long, without end."""
+        await end_idle(self._open.keys())
+
     async def accept(self, listening: socket.socket, clients: trio.Nursery) -> None:
         """Take connections, without end."""
         listener = trio.SocketListener(trio.socket.from_stdlib_socket(listening))
@@ -199,9 +204,9 @@ class _Server:
 
     def _give_way(self) -> None:
         """Close the connection that is idle for longest, if one is: otherwise one client could keep out all others."""
-        idle = {each: until for each in self._open if (until := each.idle_until) is not None}
+        idle = [each for each in self._open if each.is_idle]
         if idle:
-            min(idle, key=idle.__getitem__).end()
+            min(idle, key=attrgetter("idle_until")).end()
 
     async def _serve(self, socket_stream: trio.SocketStream) -> None:
         """One connection, whose end is no other's."""
@@ -283,6 +288,7 @@ async def serve_http(
     """
     server = _Server(application, tls, connections)
     async with trio.open_nursery() as clients:
+        clients.start_soon(server.end_idle)
         try:
             async with run_alongside(partial(server.accept, listening, clients)):
                 await stop()

@@ -2,6 +2,7 @@
 
 import logging
 from contextlib import asynccontextmanager
+from functools import partial
 
 import pytest
 import trio
@@ -9,7 +10,15 @@ import trio.testing
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mcp_nursery.supervisor.gateway.http_connection import HEAD_SECONDS, IDLE, LINGER, HttpConnection
+from mcp_nursery.actors.nurseries import run_alongside
+from mcp_nursery.supervisor.gateway.http_connection import (
+    HEAD_SECONDS,
+    IDLE,
+    LINGER,
+    LOOK,
+    HttpConnection,
+    end_idle,
+)
 from mcp_nursery.supervisor.gateway.http_parser import HEAD
 
 GET = b"GET /a%20b?c=d HTTP/1.1\r\nhost: x\r\n\r\n"
@@ -91,7 +100,7 @@ async def connected(application):
         await client.connection.serve()
         client.ended_at = trio.current_time()
 
-    async with trio.open_nursery() as nursery:
+    async with run_alongside(partial(end_idle, [client.connection])), trio.open_nursery() as nursery:
         nursery.start_soon(serve)
         yield client
         await theirs.aclose()
@@ -194,7 +203,7 @@ async def test_a_body_that_is_none_ends_its_request(autojump_clock):
 async def test_a_request_that_does_not_begin(autojump_clock):
     async with connected(Application()) as client:
         assert await client.read() == b""
-    assert client.ended_at == HEAD_SECONDS
+    assert HEAD_SECONDS <= client.ended_at <= HEAD_SECONDS + LOOK
 
 
 async def test_a_request_that_comes_byte_by_byte(autojump_clock):
@@ -211,7 +220,23 @@ async def test_a_connection_that_idles_after_a_request(autojump_clock):
     async with connected(Application()) as client:
         await client.say(post(b"hello"))
         await client.read()
-    assert client.ended_at == IDLE
+    assert IDLE <= client.ended_at <= IDLE + LOOK
+
+
+async def test_a_connection_that_is_used_again_and_again(autojump_clock):
+    """Its time begins anew with each request, and one under way does not idle."""
+    release = trio.Event()
+    async with connected(Application(waits=release)) as client:
+        await client.say(GET)
+        await trio.sleep(2 * IDLE)
+        release.set()
+        await client.read(b"\r\n\r\n")
+        for _ in range(3):
+            await trio.sleep(IDLE - 2 * LOOK)
+            await client.say(post(b"hello"))
+            await client.read(b"hello")
+        assert await client.read() == b""
+    assert client.ended_at >= 2 * IDLE + 3 * (IDLE - 2 * LOOK) + IDLE
 
 
 async def test_a_refusal_reaches_a_client_that_goes_on_sending(autojump_clock):
