@@ -28,8 +28,6 @@ MOST_HELD_OF_CLIENT: Final = 100
 TOGETHER: Final = 0.01
 """Seconds in which questions are asked together."""
 
-_CANCELLED: Final = MCPError(-32800, "Request cancelled")
-
 
 @define(eq=False)
 class _Question:
@@ -50,21 +48,17 @@ class HeldCall:
     _questions: dict[str, _Question] = field(factory=dict[str, _Question])
     _used: set[str] = field(factory=set[str])
     """Keys of all questions there were."""
-    _shown: frozenset[str] = frozenset()
     _outcome: Json | Exception | None = None
     _changed: trio.Event = field(factory=trio.Event)
 
     async def run(self, make: Callable[["HeldCall"], Awaitable[Json]]) -> None:
         """Make the call. In a task of the gateway."""
-        outcome: Json | Exception = _CANCELLED
         try:
-            with self.scope:
-                outcome = await make(self)
+            with self.scope:  # once it is cancelled, nobody attends the call
+                self._outcome = await make(self)
         except Exception as error:
-            outcome = error
-        finally:
-            self._outcome = outcome
-            self._changed.set()
+            self._outcome = error
+        self._changed.set()
 
     # -- in the task of the call ----------------------------------------------------------------------------------
 
@@ -93,10 +87,14 @@ class HeldCall:
         return question.answer
 
     async def ask_for_server(self, key: str, method: str, params: Mapping[str, Any] | None) -> Json:
-        """The server asks. A client that has come with answers and without its state is not asked for those again."""
+        """The server asks. A client that has come with answers and without its state is not asked for those again.
+
+        Raises:
+            MCPError: The client cannot be asked that.
+        """
+        self.incoming.check_can_answer(method)
         brought: Json = self.incoming.params.get("inputResponses") or {}
         if "requestState" not in self.incoming.params and _answers(method, brought.get(key)):
-            self.incoming.check_can_answer(method)
             return dict(brought[key])
         return await self.ask(key, method, params)
 
@@ -114,11 +112,12 @@ class HeldCall:
                     raise self._outcome
                 if self._outcome is not None:
                     return self._outcome
-                if not self._questions.keys() <= self._shown:
+                if self._questions:
                     await trio.sleep(TOGETHER)
-                    self._shown = frozenset(self._questions)
-                    return None
-                await self._changed.wait()
+                    if self._questions:  # the server has not taken them back
+                        return None
+                else:
+                    await self._changed.wait()
         except trio.Cancelled:
             self.scope.cancel()
             raise
@@ -140,7 +139,6 @@ class HeldCall:
         for key, question in self._questions.items():
             if key in responses and not _answers(question.method, responses[key]):
                 raise MCPError(INVALID_PARAMS, f"the answer to {key} is none to {question.method}")
-        self._shown = frozenset()
         for key, question in list(self._questions.items()):
             if key in responses:
                 question.answer = responses[key]

@@ -6,10 +6,11 @@ import pytest
 import trio
 import trio.testing
 from mcp.shared.exceptions import MCPError
+from mcp_types import METHOD_NOT_FOUND, MISSING_REQUIRED_CLIENT_CAPABILITY
 
 from mcp_nursery.supervisor.gateway import held as module
 from mcp_nursery.supervisor.gateway.downstream import Incoming
-from mcp_nursery.supervisor.gateway.held import HeldCall, HeldCalls
+from mcp_nursery.supervisor.gateway.held import TOGETHER, HeldCall, HeldCalls
 
 from .asking import CAN
 
@@ -33,6 +34,7 @@ class Held:
         try:
             async with trio.open_nursery() as questions:
                 questions.start_soon(self._ask, call, "a")
+                await trio.sleep(0.005)
                 questions.start_soon(self._ask, call, "b")
             whole = True
         finally:
@@ -111,3 +113,83 @@ async def test_a_client_is_not_asked_what_it_cannot_answer(autojump_clock):
         with pytest.raises((MCPError, ExceptionGroup)):
             await held.begin(can={})
         assert not held.answers
+
+
+@pytest.mark.parametrize(
+    ("method", "can", "code"),
+    [("elicitation/create", {}, MISSING_REQUIRED_CLIENT_CAPABILITY), ("vendor/ask", CAN, METHOD_NOT_FOUND)],
+)
+async def test_a_server_is_refused_what_a_client_cannot_be_asked(method, can, code, autojump_clock):
+    """Whatever that client has come with."""
+    async with opened() as held:
+        call = HeldCall(held.incoming(can=can, inputResponses={"q": ACCEPTED}))
+        with pytest.raises(MCPError) as refused:
+            await call.ask_for_server("q", method, {})
+        assert refused.value.code == code
+
+
+async def test_an_answer_that_is_none_takes_nothing_from_the_others(autojump_clock):
+    async with opened() as held:
+        said = await held.begin()
+        with pytest.raises(MCPError, match="answer to b is none to elicitation/create"):
+            await held.come_back(said, {"a": ACCEPTED, "b": {"action": "perhaps"}})
+        assert not held.answers
+        assert await held.come_back(said, {"a": ACCEPTED, "b": ACCEPTED}) == {"a": ACCEPTED, "b": ACCEPTED}
+
+
+async def test_what_a_client_brings_at_first_answers_one_question(autojump_clock):
+    """It may have been asked by another incarnation. A later question of that key is another one."""
+
+    async def make(call):
+        first = await call.ask_for_server("q", "elicitation/create", {"message": "your name?"})
+        await call.ask("approval", "elicitation/create", {"message": "really?"})
+        return {"said": [first, await call.ask_for_server("q", "elicitation/create", {"message": "delete all?"})]}
+
+    async with opened() as held:
+        said = await held.calls.make(HeldCall(held.incoming(inputResponses={"q": ACCEPTED})), make)
+        assert said["inputRequests"].keys() == {"approval"}
+        said = await held.come_back(said, {"approval": ACCEPTED, "q": ACCEPTED})
+        assert [each["params"]["message"] for each in said["inputRequests"].values()] == ["delete all?"]
+        decline = {"action": "decline"}
+        assert await held.come_back(said, dict.fromkeys(said["inputRequests"], decline)) == {
+            "said": [ACCEPTED, decline]
+        }
+
+
+async def test_a_question_that_is_taken_back_at_once_is_not_asked(autojump_clock):
+    async def make(call):
+        with trio.move_on_after(TOGETHER / 2):
+            await call.ask("a", "elicitation/create", {})
+        await trio.sleep(1)
+        return {"done": True}
+
+    async with opened() as held:
+        assert await held.calls.make(HeldCall(held.incoming()), make) == {"done": True}
+
+
+async def test_clients_that_nobody_knows_have_no_limit_of_one(autojump_clock, monkeypatch):
+    monkeypatch.setattr(module, "MOST_HELD_OF_CLIENT", 1)
+    async with opened() as held:
+        for _ in range(2):
+            assert "requestState" in await held.begin()
+
+
+async def test_what_is_said_while_nobody_attends_is_bounded(autojump_clock):
+    heard = []
+
+    async def tell(method, params):
+        await trio.lowlevel.checkpoint()
+        heard.append(params["n"])
+
+    async def make(call):
+        await call.ask("a", "elicitation/create", {})
+        for number in range(3000):
+            await call.hear("notifications/vendor", {"n": number})
+        await call.ask("b", "elicitation/create", {})
+
+    async with opened() as held:
+        said = await held.calls.make(HeldCall(held.incoming()), make)
+        last = held.incoming(inputResponses={"a": ACCEPTED}, requestState=said["requestState"])
+        last.tell = tell
+        await held.calls.go_on(last)
+        assert heard == list(range(3000 - 1024, 3000))
