@@ -11,7 +11,6 @@ from attrs import frozen
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS, METHOD_NOT_FOUND, methods
 
-from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import UnknownResource, UnknownTool
 
 from ..resources.prompt import Prompt
@@ -22,7 +21,7 @@ from ..tools.preamble import MOST_INSTRUCTIONS
 from ..tools.tool import Tool
 from .access import EVERYTHING, Access
 from .downstream import Incoming, as_object
-from .eras import Json, bridged, is_modern
+from .eras import Json, bridged
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -122,10 +121,6 @@ class View(ABC):
             UnknownResource: None that it may use.
         """
 
-    @abstractmethod
-    async def set_level(self, params: Json) -> Json:
-        """A client of the handshake era wants log messages of another level."""
-
     def shown(self, incoming: Incoming, result: Json, server: str) -> Json:
         """The result of a server as the client sees it."""
         del incoming, server
@@ -186,13 +181,6 @@ class One(View):
     async def own_answer(self, incoming: Incoming) -> Json:
         """Never asked for."""
         raise MCPError(METHOD_NOT_FOUND, "Method not found", incoming.method)
-
-    async def set_level(self, params: Json) -> Json:
-        """Have the server told, if it keeps a level."""
-        status = status_of(self.supervisor, self.server)
-        if status and status.state is ServerState.CONNECTED and not is_modern(status.protocol_version):
-            await self.supervisor.request(self.server, "logging/setLevel", params)
-        return {}
 
     def shown(self, incoming: Incoming, result: Json, server: str) -> Json:
         """Without the tools that filters and pins hold back, or that the client may not use."""
@@ -272,11 +260,6 @@ class All(View):
         except UnknownTool:
             return None
         return tool.input_schema if self.access.has_tool(tool.server, tool.tool) else None
-
-    async def set_level(self, params: Json) -> Json:
-        """Servers of the handshake era keep one level for everybody: it is each client's own here."""
-        del params
-        return {}
 
     async def tool(self, name: str) -> Tool:
         """By its public name."""

@@ -202,11 +202,8 @@ class Gateway:
         session = incoming.session
         assert session is not None  # these methods are of eras with sessions
         if incoming.method == "logging/setLevel":
-            session.level = incoming.params["level"]
-            if view.server is not None and self.supervisor.spec(view.server).instances == "session":
-                modern = is_modern(await protocol_of(self.supervisor, view.server))
-                return {} if modern else await self._request(incoming, view.server, incoming.params)
-            return await view.set_level(incoming.params)
+            await self.news.set_level(session, incoming.params["level"])
+            return {}
         async with session.turn(incoming.params["uri"]):
             if incoming.method == "resources/subscribe":
                 await self.news.subscribe(incoming, session, view)

@@ -36,6 +36,7 @@ from ..state_machine import SHUT
 from ..supervisor import Supervisor
 from .catalogues import status_of
 from .downstream import Incoming
+from .levels import LogLevel
 
 logger: Final = logging.getLogger(__name__)
 
@@ -59,6 +60,10 @@ class Words(Protocol):
 
     def note_notice(self, notice: Notice, owner: Hashable) -> None:
         """One has said something that is about no request."""
+        ...
+
+    def wanted_level(self, server: str, owner: Hashable, has_log: bool) -> str | None:  # noqa: FBT001
+        """The least severe log messages that are wanted of one, None if nobody has said so."""
         ...
 
 
@@ -119,6 +124,8 @@ class _Instance(_Member):
     """Ends it; the deadline is that of an idle one."""
     opened: trio.Event = field(factory=trio.Event, init=False)
     failure: NurseryError | None = field(default=None, init=False)
+    level: LogLevel | None = field(default=None, init=False)
+    """Once it is there."""
 
     def changed(self) -> None:
         """See `_Member`. One that may be working on somebody's call is no other's any more."""
@@ -283,9 +290,13 @@ class Instances:
                     if instance.session is None:
                         await supervisor.reconnect(name)  # joins the attempt that is under way
                     instance.supervisor = supervisor
+                    instance.level = LogLevel(
+                        supervisor, name, partial(self._words.wanted_level, name, instance.session)
+                    )
+                    instance.level.review(self._nursery)
                     instance.opened.set()
                     async with run_alongside(partial(self._hear_notices, supervisor, instance.session)):
-                        await self._hear_changes(events, instance.session)
+                        await self._hear_changes(events, instance.level, instance.session)
         except (ConfigError, ServerDown, SupervisorClosed, UnknownServer) as error:
             instance.failure = error
             if instance.session is None:
@@ -300,17 +311,23 @@ class Instances:
             async for notice in notices:
                 self._words.note_notice(notice, owner)
 
-    async def _hear_changes(self, events: EventStream, owner: Hashable) -> None:
+    async def _hear_changes(self, events: EventStream, level: LogLevel, owner: Hashable) -> None:
         """That it has lists at all, once it is connected, is no change of them."""
         listed_at = math.inf
         async for event in events:
             match event:
                 case StateChanged(new=ServerState.CONNECTED):
                     listed_at = min(listed_at, event.at)
+                    level.review(self._nursery)
                 case ToolsChanged() | PromptsChanged() | ResourcesChanged() if event.at > listed_at:
                     self._words.note_change(event, owner)
                 case _:
                     pass
+
+    def levels(self, server: str, owner: Hashable = None) -> list[LogLevel]:
+        """Of its further instances that are there; with `owner` those of that one."""
+        there = (each for each in self._more.get(server, []) if owner in (None, each.session))
+        return [each.level for each in there if each.level is not None]
 
     def end(self, of: Callable[[Hashable], bool]) -> None:
         """End those of these sessions and principals; None is all whom nobody knows."""

@@ -18,6 +18,7 @@ from .catalogues import View
 from .downstream import LOG, Incoming, Listener, Session, is_severe, last_news
 from .eras import LEVELS, Json
 from .instances import Instances, ListChanged, owner_of
+from .levels import LogLevel
 
 SUBSCRIPTION: Final = "io.modelcontextprotocol/subscriptionId"
 BURST: Final = 0.05
@@ -41,12 +42,15 @@ class News:
 
     Args:
         supervisor: Whose servers change.
-        nursery: Where further instances of them live, which end when their servers change.
+        nursery: Where further instances of them live, which end when their servers change, and where servers are told
+            what their clients want.
         search: Whether clients see the two tools that find and call all others.
     """
 
     def __init__(self, supervisor: Supervisor, nursery: trio.Nursery, *, search: bool) -> None:
         self._supervisor = supervisor
+        self._nursery = nursery
+        self._levels: dict[str, LogLevel] = {}
         self.instances: Final = Instances(supervisor, nursery, self)
         """Further instances of its servers."""
         self._search = search
@@ -68,6 +72,49 @@ class News:
         session.ended = True
         self._sessions.discard(session)
         self.instances.end(lambda whose: whose is session)
+        if session.level is not None:
+            self._review_levels(session.server)
+
+    # -- log levels -----------------------------------------------------------------------------------------------
+
+    async def set_level(self, session: Session, level: str) -> None:
+        """A session wants log messages of this level. A server that is talked to alone is told before this returns.
+
+        Raises:
+            NurseryError: It does not agree.
+        """
+        session.level = level
+        self._review_levels(session.server)
+        if session.server is not None:
+            for own in self.instances.levels(session.server, session) or [self._level(session.server)]:
+                await own.tell()
+
+    def wanted_level(self, server: str, owner: Hashable, has_log: bool) -> str | None:  # noqa: FBT001
+        """The most verbose level that a client of a server has asked for, or the owner of an instance of it. One that
+        sees all servers asks those of them that have logs."""
+        if owner is None and self._supervisor.spec(server).instances == "session":
+            return None
+        wanted = (
+            session.level
+            for session in self._sessions
+            if owner in (None, session)
+            and (session.server == server or (session.server is None and has_log and session.access.has_server(server)))
+        )
+        return min(filter(None, wanted), key=LEVELS.index, default=None)
+
+    def _review_levels(self, server: str | None) -> None:
+        """Have servers told what is wanted of them, this one or all."""
+        for name in self._names() if server is None else [server]:
+            for level in (self._level(name), *self.instances.levels(name)):
+                level.review(self._nursery)
+
+    def _level(self, server: str) -> LogLevel:
+        if server not in self._levels:
+            wanted = partial(self.wanted_level, server, None)
+            self._levels[server] = LogLevel(self._supervisor, server, wanted)
+        return self._levels[server]
+
+    # -- resources ------------------------------------------------------------------------------------------------
 
     async def subscribe(self, incoming: Incoming, session: Session, view: View) -> None:
         """Tell a session of a resource, until it unsubscribes or ends."""
@@ -144,6 +191,8 @@ class News:
                 self._listeners.discard(listener)
         raise AssertionError  # it ends by being cancelled
 
+    # -- lists and notices ----------------------------------------------------------------------------------------
+
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Tell clients of lists that change, once for a burst."""
         async with trio.open_nursery() as nursery, self._supervisor.events() as events:
@@ -154,12 +203,17 @@ class News:
                 match event:
                     case ToolsChanged() | PromptsChanged() | ResourcesChanged():
                         self.note_change(event)
-                    case StateChanged() | ServerRemoved():
+                    case StateChanged():
                         self.instances.review()
+                        self._review_levels(event.server)
+                    case ServerRemoved():
+                        self.instances.review()
+                        self._levels.pop(event.server, None)
                     case Reloaded():
                         self.instances.review(event.changed)
                     case Lagged():  # nobody knows which
                         self.instances.review()
+                        self._review_levels(None)
                         for change in _CHANGES.values():
                             for status in self._supervisor.status():
                                 self._note(change, status.name, trio.current_time())

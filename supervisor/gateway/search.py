@@ -147,10 +147,6 @@ class Search(View):
         """That of one of the two, or of any tool."""
         return _SCHEMAS.get(str(name)) or self._behind.input_schema(name)
 
-    async def set_level(self, params: Json) -> Json:
-        """See `View`."""
-        return await self._behind.set_level(params)
-
     def shown(self, incoming: Incoming, result: Json, server: str) -> Json:
         """See `View`."""
         return self._behind.shown(incoming, result, server)

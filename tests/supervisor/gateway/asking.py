@@ -23,6 +23,7 @@ from mcp_nursery.supervisor.gateway.downstream import Incoming, Session
 
 from ...talker import Talker
 
+KNOWN = {"resources/subscribe", "resources/unsubscribe", "logging/setLevel", "ping"}
 OLD, NEW = "2025-11-25", "2026-07-28"
 CAN = {"elicitation": {"form": {}}}
 ENVELOPE = {
@@ -69,7 +70,7 @@ class Process(Talker):
             self.calls[who] = message["id"], params["_meta"].get("progressToken")
             if "inputResponses" in params:
                 self.answers.setdefault(who, []).extend({"result": each} for each in params["inputResponses"].values())
-        elif method in ("resources/subscribe", "resources/unsubscribe", "logging/setLevel", "ping"):
+        elif method in KNOWN - self.server.refuses:
             self.server.requests.append((self, method, params))
             self.result(message, {})
         elif "id" in message:
@@ -136,6 +137,8 @@ class AskingServer:
     """All there ever were."""
     questions: list = field(factory=list)
     requests: list = field(factory=list)
+    refuses: set = field(factory=set)
+    """Methods that it does not know."""
     alive: int = 0
     most: float = math.inf
     """Processes that can be alive at once."""

@@ -1,0 +1,105 @@
+"""Which log messages servers are asked for on behalf of the clients of a gateway. Virtual time."""
+
+import pytest
+import trio
+from mcp.shared.exceptions import MCPError
+
+from .asking import AskingServer, served
+
+
+def told(server, process=None):
+    """The levels that its processes were told, or one of them."""
+    asked = [(who, params) for who, method, params in server.requests if method == "logging/setLevel"]
+    return [params["level"] for who, params in asked if process in (None, who)]
+
+
+async def test_a_server_is_told_the_most_verbose_level_that_a_client_wants_and_each_hears_its_own(autojump_clock):
+    server = AskingServer()
+    async with served(server) as (_, gateway, make, _nursery):
+        ann, bob, cid, dan = [make(name) for name in ("Ann", "Bob", "Cid", "Dan")]
+        dan.session.server = None  # it sees all servers
+        for client, level in ((ann, "error"), (bob, "info"), (cid, "warning"), (dan, "debug")):
+            await client.request("logging/setLevel", level=level)
+        await trio.sleep(1)
+        assert told(server) == ["error", "info", "debug"]
+        server.processes[0].say_json(method="notifications/message", params={"level": "warning", "data": "so"})
+        await trio.sleep(1)
+        assert [bool(client.heard) for client in (ann, bob, cid, dan)] == [False, True, True, True]
+        for client in (dan, bob, cid, ann):
+            gateway.news.leave(client.session)
+            await trio.sleep(1)
+        assert told(server) == ["error", "info", "debug", "info", "warning", "error"]
+
+
+async def test_it_is_told_again_after_a_restart(autojump_clock):
+    server = AskingServer()
+    async with served(server) as (_, _, make, _nursery):
+        await make("Ann").request("logging/setLevel", level="warning")
+        server.processes[0].die()
+        await trio.sleep(10)
+        assert told(server, server.processes[1]) == ["warning"]
+
+
+async def test_the_own_instance_of_a_session_is_told_its_level_each_time_it_is_started(autojump_clock):
+    server = AskingServer()
+    async with served(server, instances="session") as (_, _, make, nursery):
+        ann, bob = make("Ann"), make("Bob")
+        await ann.request("logging/setLevel", level="error")
+        processes = {}
+        for client in (ann, bob):
+            nursery.start_soon(client.work)
+            processes[client.name] = await server.called(client.name)
+        await trio.sleep(1)
+        assert (told(server, processes["Ann"]), told(server, processes["Bob"])) == (["error"], [])
+        await ann.request("logging/setLevel", level="debug")
+        assert told(server, processes["Ann"]) == ["error", "debug"]
+        processes["Ann"].die()
+        await trio.sleep(10)
+        assert (told(server, server.processes[-1]), told(server, server.processes[0])) == (["debug"], [])
+
+
+async def test_an_instance_that_is_leased_is_told_what_its_server_is(autojump_clock):
+    server = AskingServer()
+    async with served(server) as (_, _, make, nursery):
+        ann, bob = make("Ann"), make("Bob")
+        await ann.request("logging/setLevel", level="error")
+        nursery.start_soon(ann.work)
+        (await server.called("Ann")).ask("Ann")
+        await ann.asked.wait()
+        nursery.start_soon(bob.work)
+        of_bob = await server.called("Bob")
+        await trio.sleep(1)
+        assert told(server, of_bob) == ["error"]
+        await bob.request("logging/setLevel", level="debug")
+        await trio.sleep(1)
+        assert told(server, of_bob) == ["error", "debug"]
+        of_bob.die()
+        await trio.sleep(10)
+        assert told(server, server.processes[-1]) == ["debug"]
+
+
+async def test_what_a_server_says_to_it_is_told_to_the_client(autojump_clock):
+    server = AskingServer()
+    async with served(server) as (_, _, make, _nursery):
+        server.refuses.add("logging/setLevel")
+        ann = make("Ann")
+        with pytest.raises(MCPError, match="Method not found"):
+            await ann.request("logging/setLevel", level="error")
+
+
+@pytest.mark.parametrize("instances", ["shared", "session"])
+async def test_a_resource_is_subscribed_again_after_a_restart(instances, autojump_clock):
+    server = AskingServer()
+    async with served(server, instances=instances) as (_, _, make, _nursery):
+        ann = make("Ann")
+        await ann.request("resources/subscribe", uri="note://a")
+        await trio.sleep(1)
+        server.requests[-1][0].die()
+        await trio.sleep(10)
+        subscribed = [who for who, method, _ in server.requests if method == "resources/subscribe"]
+        assert len(set(subscribed)) == 2
+        updated = ("notifications/resources/updated", {"uri": "note://a"})
+        assert ann.heard == [updated]  # it has perhaps changed
+        subscribed[-1].say_json(method=updated[0], params=updated[1])
+        await trio.sleep(1)
+        assert ann.heard == [updated, updated]
