@@ -67,6 +67,10 @@ class Origin:
     def respond(self, frame: bytes) -> None:
         """Send the response to a request that came here. Never waits."""
 
+    async def answer(self, frame: bytes) -> None:
+        """Send the response to a request that was served. May wait until the peer reads."""
+        self.respond(frame)
+
 
 class SharedOrigin(Origin):
     """The one stream that brings everything the peer says: the answer to any request may come on it."""

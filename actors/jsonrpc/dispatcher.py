@@ -269,7 +269,7 @@ class Endpoint(Requests):
         elif not isinstance(method, str):
             raise ValueError("a method that is not a string")  # like any other broken frame
         elif (request_id := as_request_id(message.get("id"))) is not None:
-            asked = PeerRequest(request_id, method, _object(message.get("params")), origin.respond, size)
+            asked = PeerRequest(request_id, method, _object(message.get("params")), origin, size)
             self._requests.begin(session.nursery, self._handler(method, origin, session), asked)
         elif "id" not in message:
             self._notice(method, _object(message.get("params")), size, origin, session)

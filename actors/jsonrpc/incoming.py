@@ -28,6 +28,7 @@ from ..json_depth import more_values_than
 from ..pieces import SMALL
 from ..secrets import HIDE_SECRETS
 from . import codec
+from .carrier import Origin
 
 _TRANSPORT = TransportContext(kind="wire", can_send_request=True)
 
@@ -141,7 +142,7 @@ class Notices:
 
     def put(self, method: str, params: Params, size: int = 0) -> None:
         """Queue a notification that came with so many bytes. Never waits, never refuses a list_changed."""
-        change = _change(method, params)
+        change = change_of(method, params)
         if _is_too_much(params, size) or self._size + size > self._most:
             params, size = None, 0
             if change is None or method == _UPDATED:
@@ -163,7 +164,7 @@ class Notices:
             await self._ready.wait()
         method, params, size = self._queue.popleft()
         self._size -= size
-        change = _change(method, params)
+        change = change_of(method, params)
         if change is not None:
             self._changes.discard(change)
         return method, params
@@ -174,7 +175,7 @@ def _is_too_much(params: Params, size: int) -> bool:
     return size > SMALL and (size > _LARGEST or more_values_than(params, _MOST_VALUES))
 
 
-def _change(method: str, params: Params) -> tuple[str, str] | None:
+def change_of(method: str, params: Params) -> tuple[str, str] | None:
     """What a level-triggered notification says has changed; None for the others."""
     if method not in LISTEN_STREAM_METHODS:
         return None
@@ -197,8 +198,8 @@ class PeerRequest:
     id: RequestId
     method: str
     params: dict[str, Any] | None
-    respond: Callable[[bytes], None]
-    """Takes the frame that answers it."""
+    origin: Origin
+    """Where it came from, and where its answer goes."""
     size: int = 0
     """At most the bytes of the message that brought it."""
 
@@ -225,7 +226,7 @@ class PeerRequests:
         """Serve a request in the nursery. They begin in the order in which they came."""
         problem = self._problem(asked)
         if problem is not None:
-            asked.respond(codec.error(asked.id, INTERNAL_ERROR, problem))
+            asked.origin.respond(codec.error(asked.id, INTERNAL_ERROR, problem))
             return
         self._tasks += 1
         self._bytes += asked.size
@@ -260,7 +261,7 @@ class PeerRequests:
             except Exception as raised:
                 reply = _error_frame(asked.id, asked.method, raised)
             if not inbound.cancel_requested.is_set():
-                asked.respond(reply)
+                await asked.origin.answer(reply)
 
         try:
             if not before.is_set():  # tasks that were started together run in any order

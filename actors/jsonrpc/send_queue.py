@@ -20,6 +20,7 @@ class Outbox:
         self.size: int = 0
         """Bytes that wait."""
         self._blocked = trio.Event()
+        self._roomless = trio.lowlevel.ParkingLot()
 
     @property
     def is_blocked(self) -> bool:
@@ -49,6 +50,7 @@ class Outbox:
             if isinstance(key, ReplySlot):
                 key.mark_sent()
         self._queue = dict(queue[begun:])
+        self._make_room()
         if self._queue or self._stream.unfinished:
             self._blocked.set()
 
@@ -58,7 +60,22 @@ class Outbox:
         if frame is None:
             return False
         self.size -= len(frame)
+        self._make_room()
         return True
+
+    def _make_room(self) -> None:
+        if self._roomless and self.has_room:
+            self._roomless.unpark_all()
+
+    @property
+    def has_room(self) -> bool:
+        """Whether no more waits than the limit."""
+        return self.size <= self._limit
+
+    async def room(self) -> None:
+        """Wait until there is room."""
+        while not self.has_room:
+            await self._roomless.park()
 
     async def run(self) -> None:
         """Write what the peer did not take at once, as it takes it. Returns when it reads no more."""

@@ -9,7 +9,7 @@ from typing import Final
 
 import trio
 from mcp.shared.dispatcher import as_request_id
-from mcp_types import INVALID_REQUEST, PARSE_ERROR
+from mcp_types import INTERNAL_ERROR, INVALID_REQUEST, PARSE_ERROR
 
 from mcp_nursery.actors.jsonrpc import codec
 from mcp_nursery.actors.jsonrpc.large_messages import members
@@ -20,8 +20,8 @@ from mcp_nursery.actors.transports.stdio_stream import LineStream
 
 FRAME_LIMIT: Final = 16 << 20
 """Bytes of one line that a client may send; a longer one is refused."""
-UNREAD: Final = 4 << 20
-"""Bytes that may wait for a client before it loses notifications."""
+ANSWERS: Final = 512 << 20
+"""Bytes of answers that may wait for a client to read. One that comes then is replaced by an error."""
 LAST_ANSWERS: Final = 60.0
 """Seconds that requests may take which are under way when the client has closed its end, as a shell's pipe does, and
 still reads what it is sent."""
@@ -122,15 +122,50 @@ def open_client_streams() -> Generator[ClientStreams, None, None]:
 
 
 class ClientCarrier(StreamCarrier):
-    """Carries the frames of a client, and answers lines that are no message."""
+    """Carries the frames of a client, and answers lines that are no message.
+
+    What waits for a client that does not read is bounded: answers stand in a queue, in the order in which they were
+    ready, and what may be lost is lost.
+    """
+
+    def __init__(self, streams: ClientStreams) -> None:
+        super().__init__(streams)
+        self._turn = trio.StrictFIFOLock()
+        """Held by the first who waits for the client to read."""
+        self._answers = 0
+        """Bytes of answers that wait for it."""
+
+    @property
+    def has_room(self) -> bool:
+        """Whether what is sent does not wait long, and overtakes nobody who waits for that."""
+        return self.outbox.has_room and not self._turn.locked()
+
+    async def room(self) -> None:
+        """Wait until there is room. Nothing may be waited for between this and what is sent."""
+        if not self.has_room:
+            async with self._turn:
+                await self.outbox.room()
+
+    async def answer(self, frame: bytes) -> None:
+        """See `Origin`."""
+        if not self.has_room:
+            if self._answers + len(frame) > ANSWERS:
+                frame = codec.error(as_request_id(members(frame).get("id")), INTERNAL_ERROR, _UNREAD)
+            self._answers += len(frame)
+            try:
+                await self.room()
+            finally:
+                self._answers -= len(frame)
+        self.respond(frame)
 
     def garbled(self, frame: bytes) -> None:
         """Tell the client, if it still reads."""
         said = members(frame)
         request_id = as_request_id(said.get("id")) if "method" in said else None
         code = PARSE_ERROR if request_id is None else INVALID_REQUEST
-        if self.outbox.size < UNREAD:
+        if self.has_room:
             self.respond(codec.error(request_id, code, _NO_MESSAGE))
 
 
+_UNREAD: Final = f"the answer is lost: {size_text(ANSWERS)} of answers wait to be read"
 _NO_MESSAGE: Final = f"not a JSON-RPC message of at most {size_text(FRAME_LIMIT)}"

@@ -1,8 +1,10 @@
 """What the gateway knows of its clients: who they are, and one request of theirs."""
 
 import math
+from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Hashable, Mapping
 from contextlib import asynccontextmanager
+from functools import cached_property
 from typing import Any, Final
 
 import trio
@@ -10,6 +12,8 @@ from attrs import define, field
 from mcp.shared.exceptions import MCPError
 from mcp_types import LOG_LEVEL_META_KEY, METHOD_NOT_FOUND, MISSING_REQUIRED_CLIENT_CAPABILITY
 
+from mcp_nursery.actors.jsonrpc import codec
+from mcp_nursery.actors.jsonrpc.incoming import change_of
 from mcp_nursery.actors.jsonrpc.relays import ASKED
 from mcp_nursery.actors.reply import PROGRESS
 
@@ -23,6 +27,10 @@ AskClient = Callable[[str, Mapping[str, Any] | None], Awaitable[Json]]
 
 
 LOG: Final = "notifications/message"
+BACKLOG: Final = 256
+"""Notifications that wait for a client that does not read, but for changes, which wait once each."""
+BACKLOG_BYTES: Final = 256 << 10
+"""Bytes of them: there can be a thousand sessions, whose clients need not listen at all."""
 
 
 def is_severe(level: object, least: str | None) -> bool:
@@ -36,11 +44,87 @@ def as_object(value: object) -> Json:
 
 
 @define(eq=False)
+class Said:
+    """A notification about no request, written once for all who hear it."""
+
+    method: str
+    params: Mapping[str, Any] | None = None
+
+    @cached_property
+    def frame(self) -> bytes:
+        """As it is sent."""
+        return codec.notification(self.method, self.params)
+
+
+class Backlog:
+    """What a client is still to be told. Changes are never lost, and each waits once, however often it comes. Of the
+    rest, log messages are lost when there is no room, and others take the place of the oldest."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[object, bytes] = {}
+        """By what has changed; others by keys of their own."""
+        self._others = deque[object]()
+        """The keys of these others."""
+        self._size = 0
+        """Bytes of them."""
+        self._ready = trio.Event()
+        self._ended = False
+
+    def put(self, said: Said) -> None:
+        """Keep it for the client. Never waits."""
+        change = change_of(said.method, said.params)
+        if change is None:
+            if not self._has_room(said):
+                return
+            self._others.append(key := object())
+            self._waiting[key] = said.frame
+            self._size += len(said.frame)
+        else:
+            self._waiting.setdefault(change, said.frame)
+        self._ready.set()
+
+    def _has_room(self, said: Said) -> bool:
+        """Whether there is room for one that can be lost, which is made for all but log messages."""
+        while self._others and (len(self._others) == BACKLOG or self._size + len(said.frame) > BACKLOG_BYTES):
+            if said.method == LOG:
+                return False
+            self._size -= len(self._waiting.pop(self._others.popleft()))
+        return len(said.frame) <= BACKLOG_BYTES
+
+    async def send(self, by: Callable[[bytes], Awaitable[None]]) -> None:
+        """Send what waits and what comes, until the end."""
+        while not self._ended:
+            self._ready = trio.Event()
+            while self._waiting:
+                await self._send_next(by)
+            await self._ready.wait()
+
+    async def _send_next(self, by: Callable[[bytes], Awaitable[None]]) -> None:
+        key, frame = next(iter(self._waiting.items()))
+        del self._waiting[key]
+        is_change = not (self._others and self._others[0] is key)
+        if not is_change:
+            self._others.popleft()
+            self._size -= len(frame)
+        try:
+            await by(frame)
+        except BaseException:
+            if is_change:
+                self._waiting.setdefault(key, frame)  # for who listens next
+            raise
+
+    def end(self) -> None:
+        """Nothing comes any more."""
+        self._ended = True
+        self._ready.set()
+
+
+@define(eq=False)
 class Session:
     """A client of the handshake era, from `initialize` to the end of its connection or session."""
 
-    tell: Callable[[str, Mapping[str, Any] | None], None]
-    """Sends it a notification that is about no request of its own. Never waits: who does not read loses it."""
+    tell: Callable[[Said], None]
+    """Sends it a notification that is about no request of its own. Never waits: see `Backlog`."""
     nursery: trio.Nursery
     """Where its subscriptions run; they end with the session."""
     server: str | None = None

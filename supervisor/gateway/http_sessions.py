@@ -1,15 +1,13 @@
 """The sessions of clients of the handshake era over HTTP: what outlasts one request of theirs."""
 
 import secrets
-from collections import deque
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any
 
 import trio
 from attrs import define, field
 from mcp.shared.exceptions import MCPError
-from mcp.shared.subscriptions import LISTEN_STREAM_METHODS
 
 from mcp_nursery.actors.jsonrpc import codec
 from mcp_nursery.actors.jsonrpc.pending import outcome_of
@@ -17,19 +15,12 @@ from mcp_nursery.actors.outcomes import Rejected
 
 from .access import Principal, Refused
 from .catalogues import View
-from .downstream import Session
+from .downstream import Backlog, Said, Session
 from .eras import Json
 from .figures import Figures
 from .gateway import Gateway
 from .http_limits import HttpLimits
 from .responses import Response
-
-_NEVER_LOST: Final = frozenset([*LISTEN_STREAM_METHODS, "notifications/cancelled"])
-"""Other notifications make no room for themselves."""
-BACKLOG: Final = 256
-"""Notifications that wait for a client that does not read; of more it loses the oldest."""
-BACKLOG_BYTES: Final = 256 << 10
-"""Bytes of them: there can be a thousand sessions, whose clients need not listen at all."""
 
 
 @define(eq=False)
@@ -57,9 +48,7 @@ class HttpSession:
     ended: trio.Event = field(factory=trio.Event)
     _requests: dict[trio.CancelScope, str | int] = field(factory=dict[trio.CancelScope, str | int])
     _in_use: int = 0
-    _waiting: deque[bytes] = field(factory=deque[bytes])
-    _waiting_bytes: int = 0
-    _ready: trio.Event = field(factory=trio.Event)
+    _backlog: Backlog = field(factory=Backlog)
     _asked: dict[str, _Asked] = field(factory=dict[str, _Asked])
 
     def enter(self) -> None:
@@ -91,37 +80,18 @@ class HttpSession:
 
     # -- what is said to its client -------------------------------------------------------------------------------
 
-    def tell(self, method: str, params: Mapping[str, Any] | None) -> None:
+    def tell(self, said: Said) -> None:
         """Leave a notification for whoever listens. Never waits."""
-        may_be_lost = method not in _NEVER_LOST
-        if may_be_lost and len(self._waiting) >= BACKLOG:
-            return
-        frame = codec.notification(method, params)
-        if may_be_lost and self._waiting_bytes + len(frame) > BACKLOG_BYTES:
-            return
-        if len(self._waiting) >= BACKLOG:
-            self._next_frame()
-        self._waiting.append(frame)
-        self._waiting_bytes += len(frame)
-        self._ready.set()
-
-    def _next_frame(self) -> bytes:
-        frame = self._waiting.popleft()
-        self._waiting_bytes -= len(frame)
-        return frame
+        self._backlog.put(said)
 
     async def stream(self, response: Response) -> None:
         """Send what is said unasked, for as long as there is a session."""
-        while not self.ended.is_set():
-            self._ready = trio.Event()
-            while self._waiting:
-                await response.event(self._next_frame())
-            await self._ready.wait()
+        await self._backlog.send(response.event)
 
     def end(self) -> None:
         """It has ended, and so have its client's requests."""
         self.ended.set()
-        self._ready.set()
+        self._backlog.end()
         for scope in self._requests:
             scope.cancel()
 
@@ -137,7 +107,7 @@ class HttpSession:
             await response.event(codec.request(request_id, method, params))
             await asked.answered.wait()
         except trio.Cancelled:
-            self.tell("notifications/cancelled", {"requestId": request_id, "reason": "the call is over"})
+            self.tell(Said("notifications/cancelled", {"requestId": request_id, "reason": "the call is over"}))
             raise
         finally:
             del self._asked[request_id]

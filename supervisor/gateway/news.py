@@ -15,7 +15,7 @@ from ..events import Lagged, PromptsChanged, Reloaded, ResourcesChanged, ServerR
 from ..notices import Notice
 from ..supervisor import Supervisor
 from .catalogues import View
-from .downstream import LOG, Incoming, Listener, Session, is_severe, last_news
+from .downstream import LOG, Incoming, Listener, Said, Session, is_severe, last_news
 from .eras import LEVELS, Json
 from .instances import Instances, ListChanged, owner_of
 from .levels import LogLevel
@@ -131,10 +131,14 @@ class News:
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
         uri = incoming.params["uri"]
+
+        def tell(params: Json) -> None:
+            session.tell(Said(_UPDATED, params))
+
         with trio.CancelScope() as scope:
             session.subscribed[uri] = scope
             try:
-                await self._hear_updates(incoming, server, uri, partial(session.tell, _UPDATED), task_status)
+                await self._hear_updates(incoming, server, uri, tell, task_status)
             finally:
                 if session.subscribed.get(uri) is scope:  # and not that of another subscription since
                     del session.subscribed[uri]
@@ -232,11 +236,12 @@ class News:
         protocol does not know to who sees it alone: others could not tell whose word it is. What a session's own
         instance says is for that session."""
         is_log = notice.method == LOG
+        said = Said(notice.method, notice.params)
         for session in self._sessions:
             sees = session.server == notice.server or (is_log and session.server is None)
             wants = not is_log or is_severe(notice.params.get("level"), session.level or LEVELS[0])
             if sees and wants and (session.hears_all if owner is None else session is owner):
-                session.tell(notice.method, notice.params)
+                session.tell(said)
 
     def note_change(self, event: ListChanged, owner: Hashable = None) -> None:
         """A list has changed: tell all, or the one who has the instance."""
@@ -253,9 +258,10 @@ class News:
             changed, self._changed, self._news = self._changed, {}, trio.Event()
             for (method, wanted), by_owner in changed.items():
                 changes = self._to_tell(method, by_owner)
+                said = Said(method)
                 for session in self._sessions:
                     if any(last_news(session, changes.get(each, {})) > session.since for each in (None, session)):
-                        session.tell(method, None)
+                        session.tell(said)
                 for listener in self._listeners:
                     owners = (None, listener.owner) if wanted in listener.wanted else ()
                     if any(last_news(listener, changes.get(each, {})) > listener.since for each in owners):

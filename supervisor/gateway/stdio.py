@@ -12,6 +12,7 @@ import trio
 from mcp.shared.dispatcher import DispatchContext
 from mcp.shared.exceptions import MCPError
 from mcp.shared.inbound import InboundLadderRejection, classify_inbound_request
+from mcp.shared.subscriptions import LISTEN_STREAM_METHODS
 from mcp.shared.transport_context import TransportContext
 from mcp_types import (
     INVALID_PARAMS,
@@ -22,17 +23,18 @@ from mcp_types import (
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from mcp_nursery.actors.errors import NurseryError
-from mcp_nursery.actors.jsonrpc import codec
 from mcp_nursery.actors.jsonrpc.carrier import Outgoing
 from mcp_nursery.actors.jsonrpc.dispatcher import Endpoint
-from mcp_nursery.actors.jsonrpc.stream_carrier import StreamCarrier
 
 from .catalogues import View
-from .client_streams import UNREAD, ClientCarrier, ClientStreams, open_client_streams
-from .downstream import Incoming, Session
+from .client_streams import ClientCarrier, ClientStreams, open_client_streams
+from .downstream import Backlog, Incoming, Session
 from .eras import Json
 from .gateway import LISTEN, Gateway
 from .requests import offered_version, without_meta
+
+_NEVER_LOST: Final = frozenset([*LISTEN_STREAM_METHODS, "notifications/subscriptions/acknowledged"])
+"""Other notifications about a request, which are progress and log messages, are lost when there is no room."""
 
 
 async def serve_stdio(
@@ -80,7 +82,7 @@ async def serve_stdio(
 class _Client:
     """The client, whichever era it opens with."""
 
-    def __init__(self, gateway: Gateway, view: View, carrier: StreamCarrier, nursery: trio.Nursery) -> None:
+    def __init__(self, gateway: Gateway, view: View, carrier: ClientCarrier, nursery: trio.Nursery) -> None:
         self.endpoint: Final = Endpoint(carrier, server="the client")
         self._gateway = gateway
         self._view = view
@@ -91,6 +93,8 @@ class _Client:
         """Of its session."""
         self._modern = False
         """Whether it has opened with the era without sessions."""
+        self._backlog = Backlog()
+        """What its session is still to be told."""
         self._opening = trio.StrictFIFOLock()
         """Held by `initialize`: what was written behind it waits for it, in order."""
         self._listening = 0
@@ -160,7 +164,7 @@ class _Client:
             raise MCPError(UNSUPPORTED_PROTOCOL_VERSION, "this connection began without a handshake", data)
         if self._session is not None and method == "initialize":
             raise MCPError(INVALID_REQUEST, "this connection is initialized already")
-        session = self._session or Session(self._tell, self._nursery, self._view.server)
+        session = self._session or Session(self._backlog.put, self._nursery, self._view.server)
         if self._session is None and method not in ("initialize", "ping"):
             raise MCPError(INVALID_PARAMS, "Invalid request parameters", "initialize comes first")
         incoming = self._incoming(context, method, params, meta)
@@ -171,6 +175,7 @@ class _Client:
             session.introduce(params)
             self._session, self._version = session, result["protocolVersion"]
             self._gateway.news.enter(session)
+            self._nursery.start_soon(self._backlog.send, self._tell)
         return result
 
     def _incoming(self, context: DispatchContext[TransportContext], method: str, params: Json, meta: Json) -> Incoming:
@@ -178,14 +183,17 @@ class _Client:
 
         async def tell(notification: str, about: Mapping[str, Any] | None) -> None:
             await trio.lowlevel.checkpoint()
-            if self._carrier.outbox.size < UNREAD:
-                await context.notify(notification, about)
+            if notification in _NEVER_LOST:
+                await self._carrier.room()
+            elif not self._carrier.has_room:
+                return
+            await context.notify(notification, about)
 
         return Incoming(context.request_id, method, params, meta, tell, principal=self)
 
-    def _tell(self, method: str, params: Mapping[str, Any] | None) -> None:
-        if self._carrier.outbox.size < UNREAD and not self.endpoint.lost.is_set():
-            self._carrier.send([Outgoing(codec.notification(method, params))])
+    async def _tell(self, frame: bytes) -> None:
+        await self._carrier.room()
+        self._carrier.send([Outgoing(frame)])
 
     async def told(
         self, context: DispatchContext[TransportContext], method: str, params: Mapping[str, Any] | None

@@ -286,11 +286,11 @@ async def served(server, hold=300.0, **options):
         await supervisor.wait_connected("lab")
 
         def make(name, *, session=True, **options):
-            own = Session(lambda method, params: None, nursery, "lab") if session else None
+            own = Session(lambda said: None, nursery, "lab") if session else None
             client = Client(gateway, name, own, **options)
             if own is not None:
                 own.capabilities = CAN
-                own.tell = lambda method, params: client.heard.append((method, params))
+                own.tell = lambda said: client.heard.append((said.method, said.params))
                 gateway.news.enter(own)
             return client
 

@@ -2,11 +2,18 @@
 
 import json
 
+import pytest
 import trio
 import trio.testing
 
-from mcp_nursery.supervisor.gateway.http_sessions import BACKLOG, BACKLOG_BYTES, HttpSession
+from mcp_nursery.supervisor import MemoryStore, open_supervisor
+from mcp_nursery.supervisor.gateway import gateway_callbacks, open_gateway
+from mcp_nursery.supervisor.gateway.downstream import BACKLOG, BACKLOG_BYTES, Said, Session
+from mcp_nursery.supervisor.gateway.http_sessions import HttpSession
 from mcp_nursery.supervisor.gateway.responses import Response
+from mcp_nursery.supervisor.testing import ScriptedServer
+
+from ..specs import spec
 
 CHANGED = "notifications/tools/list_changed"
 
@@ -43,22 +50,61 @@ async def test_what_waits_for_a_client_that_does_not_listen_is_bounded(autojump_
     """In number and in bytes; that lists have changed is not lost."""
     loud, long = session(), session()
     for number in range(2 * BACKLOG):
-        loud.tell("notifications/message", {"level": "info", "data": number})
-        long.tell("notifications/message", {"level": "info", "data": "x" * 60_000})
-    loud.tell(CHANGED, None)
-    long.tell(CHANGED, None)
-    assert len(await heard(loud)) == BACKLOG
+        loud.tell(Said("notifications/message", {"level": "info", "data": number}))
+        long.tell(Said("notifications/message", {"level": "info", "data": "x" * 60_000}))
+    loud.tell(Said(CHANGED))
+    long.tell(Said(CHANGED))
+    assert len(await heard(loud)) == BACKLOG + 1
     messages = await heard(long)
     assert len(json.dumps(messages)) < BACKLOG_BYTES + 1000
     assert messages[-1]["method"] == CHANGED
 
 
+@pytest.mark.parametrize("method", ["notifications/resources/updated", "notifications/cancelled", "notifications/x"])
+async def test_each_change_is_told_once_whatever_else_comes(method, autojump_clock):
+    told = session()
+    told.tell(Said(CHANGED))
+    for number in [*range(2 * BACKLOG), 0]:
+        told.tell(Said(method, {"uri": f"x:{number}"}))
+        told.tell(Said(CHANGED))
+    messages = await heard(told)
+    assert messages[0] == {"jsonrpc": "2.0", "method": CHANGED}
+    updated = "updated" in method
+    expected = range(2 * BACKLOG) if updated else [*range(BACKLOG + 1, 2 * BACKLOG), 0]
+    assert [message["params"]["uri"] for message in messages[1:]] == [f"x:{number}" for number in expected]
+
+
+async def test_a_change_that_was_not_sent_is_told_to_who_listens_next(autojump_clock):
+    told = session()
+    told.tell(Said(CHANGED))
+    with trio.move_on_after(1):
+        await told.stream(Response(Sent()))
+    assert [message["method"] for message in await heard(told)] == [CHANGED]
+
+
 async def test_a_stream_ends_with_its_session_while_its_client_reads_slowly(autojump_clock):
     told, sent = session(), Sent()
-    told.tell(CHANGED, None)
+    told.tell(Said(CHANGED))
     with trio.fail_after(10):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(told.stream, Response(sent))
             await trio.testing.wait_all_tasks_blocked()
             told.end()
             sent.reads.set()
+
+
+async def test_a_log_message_is_written_once_for_all_who_hear_it(autojump_clock):
+    server, told = ScriptedServer(), []
+    server.capabilities["logging"] = {}
+    async with (
+        open_supervisor([spec(server)], callbacks=gateway_callbacks(), state=MemoryStore()) as supervisor,
+        open_gateway(supervisor) as gateway,
+        trio.open_nursery() as nursery,
+    ):
+        await supervisor.wait_connected("lab")
+        for view in (None, "lab"):
+            gateway.news.enter(Session(told.append, nursery, view))
+        await server.notify("notifications/message", {"level": "info", "data": "x"})
+        await trio.sleep(1)
+    assert json.loads(told[0].frame)["params"]["data"] == "x"
+    assert [one.frame is told[0].frame for one in told] == [True, True]

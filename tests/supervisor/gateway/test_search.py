@@ -116,7 +116,7 @@ async def test_tools_that_come_and_go_are_no_change_of_the_two(autojump_clock):
     ):
         told = []
         for view in (None, "lab"):
-            gateway.news.enter(Session(lambda method, params, view=view: told.append((view, method)), nursery, view))
+            gateway.news.enter(Session(lambda said, view=view: told.append((view, said.method)), nursery, view))
         scripts[0].tools["forget_mail"] = nothing
         await supervisor.list_tools(refresh=True)
         await trio.sleep(1)
