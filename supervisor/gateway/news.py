@@ -1,7 +1,6 @@
 """What clients are told that they have not asked for: lists that change, resources they subscribe to, and notices."""
 
 from collections.abc import Callable, Collection, Hashable, Mapping
-from contextlib import suppress
 from functools import partial
 from typing import Final
 
@@ -9,7 +8,7 @@ import trio
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS
 
-from mcp_nursery.actors.errors import NurseryError, SupervisorClosed
+from mcp_nursery.actors.errors import NurseryError
 
 from ..events import Lagged, PromptsChanged, Reloaded, ResourcesChanged, ServerRemoved, StateChanged, ToolsChanged
 from ..notices import Notice
@@ -32,7 +31,8 @@ _CHANGES: Final = {
 }
 _UPDATED: Final = "notifications/resources/updated"
 
-
+LOOK_AGAIN: Final = 2.0
+"""Seconds after which a resource is subscribed to again for a client, when its server is not there."""
 MOST_SUBSCRIBED: Final = 1_000
 """Resources that one client may subscribe to, in one session or with one stream of news."""
 
@@ -121,13 +121,13 @@ class News:
         uri = incoming.params["uri"]
         if uri not in session.subscribed:
             _check_number(len(session.subscribed) + 1)
-            await session.nursery.start(self._tell_updates, incoming, session, await view.owner_of(uri))
+            await session.nursery.start(self._tell_updates, incoming, session, view)
 
     async def _tell_updates(
         self,
         incoming: Incoming,
         session: Session,
-        server: str,
+        view: View,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
         uri = incoming.params["uri"]
@@ -138,7 +138,7 @@ class News:
         with trio.CancelScope() as scope:
             session.subscribed[uri] = scope
             try:
-                await self._hear_updates(incoming, server, uri, tell, task_status)
+                await self._hear_updates(incoming, view, uri, tell, task_status)
             finally:
                 if session.subscribed.get(uri) is scope:  # and not that of another subscription since
                     del session.subscribed[uri]
@@ -146,13 +146,14 @@ class News:
     async def _hear_updates(
         self,
         incoming: Incoming,
-        server: str,
+        view: View,
         uri: str,
         tell: Callable[[Json], None],
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """News of a resource. An instance that ended has perhaps left it changed: the next one is heard then."""
-        begun = False
+        """News of a resource. While its server is not there, stopped or removed for example, it is looked for again;
+        when it is, the resource has perhaps changed."""
+        server, begun = await view.owner_of(uri), False
         while True:
             try:
                 async with (
@@ -164,15 +165,12 @@ class News:
                     else:
                         task_status.started()
                     begun = True
-                    with suppress(SupervisorClosed):
-                        async for update in updates:
-                            tell({"uri": update.uri})
-                    if supervisor is self._supervisor:
-                        return
+                    async for update in updates:
+                        tell({"uri": update.uri})
             except NurseryError:
                 if not begun:
                     raise
-                return
+            await trio.sleep(LOOK_AGAIN)
 
     async def listen(self, incoming: Incoming, view: View) -> Json:
         """One stream of news for a client without a session, until it ends it."""
@@ -183,8 +181,7 @@ class News:
         tagged = {"_meta": {SUBSCRIPTION: incoming.id}}
         async with trio.open_nursery() as nursery:
             for uri in uris:
-                owner = await view.owner_of(uri)
-                await nursery.start(self._hear_updates, incoming, owner, uri, partial(listener.note, _UPDATED))
+                await nursery.start(self._hear_updates, incoming, view, uri, partial(listener.note, _UPDATED))
             await incoming.tell("notifications/subscriptions/acknowledged", {"notifications": wanted} | tagged)
             self._listeners.add(listener)
             try:

@@ -85,21 +85,3 @@ async def test_what_a_server_says_to_it_is_told_to_the_client(autojump_clock):
         ann = make("Ann")
         with pytest.raises(MCPError, match="Method not found"):
             await ann.request("logging/setLevel", level="error")
-
-
-@pytest.mark.parametrize("instances", ["shared", "session"])
-async def test_a_resource_is_subscribed_again_after_a_restart(instances, autojump_clock):
-    server = AskingServer()
-    async with served(server, instances=instances) as (_, _, make, _nursery):
-        ann = make("Ann")
-        await ann.request("resources/subscribe", uri="note://a")
-        await trio.sleep(1)
-        server.requests[-1][0].die()
-        await trio.sleep(10)
-        subscribed = [who for who, method, _ in server.requests if method == "resources/subscribe"]
-        assert len(set(subscribed)) == 2
-        updated = ("notifications/resources/updated", {"uri": "note://a"})
-        assert ann.heard == [updated]  # it has perhaps changed
-        subscribed[-1].say_json(method=updated[0], params=updated[1])
-        await trio.sleep(1)
-        assert ann.heard == [updated, updated]
