@@ -125,7 +125,9 @@ async def test_a_newer_client_is_asked_by_the_answer(autojump_clock, life):
         assert asked["method"] == "elicitation/create"
         lines = asked["params"]["message"].splitlines()
         assert lines == ["Allow this call?", "server: lab", "tool: push", 'arguments: {"to": "main"}']
-        assert asked["params"]["requestedSchema"]["properties"]["allow"]["type"] == "boolean"
+        form = asked["params"]["requestedSchema"]
+        assert (form["properties"]["allow"]["type"], form["properties"]["allow"]["default"]) == ("boolean", False)
+        assert form["required"] == ["allow"]
         assert lab.calls == []
         again = newer(requestState=first["requestState"], inputResponses={key: YES})
         assert await lab.text(again) == (False, '{"to": "main"}')
@@ -137,6 +139,7 @@ async def test_a_newer_client_is_asked_by_the_answer(autojump_clock, life):
     "says",
     [
         {"action": "decline"},
+        {"action": "decline", "content": {"allow": True}},
         {"action": "cancel"},
         {"action": "accept", "content": {"allow": False}},
         {"action": "accept", "content": {"allow": "true"}},

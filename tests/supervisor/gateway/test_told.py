@@ -1,0 +1,144 @@
+"""What becomes of requests that fail, and of those that come while the gateway ends. In memory, virtual time."""
+
+from contextlib import asynccontextmanager
+from functools import partial
+
+import pytest
+import trio
+import trio.testing
+from mcp.shared.exceptions import MCPError
+from mcp_types import INTERNAL_ERROR, METHOD_NOT_FOUND, REQUEST_TIMEOUT
+
+from mcp_nursery.supervisor import open_supervisor
+from mcp_nursery.supervisor.gateway import gateway_callbacks, open_gateway
+from mcp_nursery.supervisor.gateway.downstream import Incoming, Session
+from mcp_nursery.supervisor.testing import Life, Refusal, ScriptedServer
+
+from ..specs import spec
+from .asking import AskingServer
+from .asking import served as asking
+
+OLD, NEW = "2025-11-25", "2026-07-28"
+
+
+async def hang(arguments):
+    await trio.sleep(arguments.get("seconds", 1000))
+    return "at last"
+
+
+async def refuse(arguments):
+    await trio.lowlevel.checkpoint()
+    raise Refusal(-32050, "not today", {"why": "rain"})
+
+
+async def tell(method, params):
+    await trio.lowlevel.checkpoint()
+
+
+@asynccontextmanager
+async def served(*lives, gate=10, connected=True, **options):
+    """A gateway, and `ask(method, **params)` of a client."""
+    script = ScriptedServer(*lives, tools={"hang": hang, "refuse": refuse}, prompts={"hang": hang})
+    async with (
+        open_supervisor([spec(script, **options)], gate=gate, callbacks=gateway_callbacks()) as supervisor,
+        open_gateway(supervisor) as gateway,
+        trio.open_nursery() as nursery,
+    ):
+        if connected:
+            await supervisor.wait_connected("lab")
+
+        async def ask(method, *, modern=True, **params):
+            session = None if modern else Session(print, nursery, "lab")
+            meta = {"io.modelcontextprotocol/protocolVersion": NEW} if modern else {}
+            meta |= {"io.modelcontextprotocol/clientCapabilities": {}} if modern else {}
+            incoming = Incoming(1, method, params, meta, tell, principal="ann", session=session)
+            return await gateway.answer(incoming, gateway.view("lab"), NEW if modern else OLD)
+
+        yield script, gateway, ask
+        nursery.cancel_scope.cancel()
+
+
+async def told(ask, *args, **params):
+    with pytest.raises(MCPError) as refused:
+        await ask(*args, **params)
+    return refused.value.error
+
+
+async def test_an_error_of_a_server_is_its_own(autojump_clock):
+    async with served() as (_, _, ask):
+        error = await told(ask, "tools/call", name="refuse")
+        assert (error.code, error.message, error.data) == (-32050, "not today", {"why": "rain"})
+
+
+async def test_what_may_have_been_done_is_told(autojump_clock):
+    """As an error of the protocol, or where there is one for that, as a result that the model reads."""
+    async with served(call_timeout=5) as (_, _, ask):
+        error = await told(ask, "prompts/get", name="hang")
+        assert (error.code, error.data) == (REQUEST_TIMEOUT, {"delivery": "unknown"})
+        for modern in (True, False):
+            result = await ask("tools/call", name="hang", modern=modern)
+            assert result["isError"]
+            assert result.get("resultType") == ("complete" if modern else None)
+
+
+async def test_when_to_try_again_is_told(autojump_clock):
+    async with served() as (script, _, ask), trio.open_nursery() as nursery:
+        results = []
+
+        async def call():
+            results.append(await ask("tools/call", name="hang"))
+
+        nursery.start_soon(call)
+        await trio.testing.wait_all_tasks_blocked()
+        script.crash()
+        await trio.testing.wait_all_tasks_blocked()
+        assert "The server restarts in 2 s." in results[0]["content"][0]["text"]
+        error = await told(ask, "prompts/get", name="hang")
+        assert (error.code, error.data["state"], error.data["delivery"]) == (INTERNAL_ERROR, "waiting", "not_sent")
+        assert 0 < error.data["retryIn"] <= 2
+
+
+async def test_each_era_has_methods_of_its_own(autojump_clock):
+    async with served() as (_, _, ask):
+        assert (await told(ask, "logging/setLevel", level="info")).code == METHOD_NOT_FOUND
+        assert (await told(ask, "subscriptions/listen", modern=False, notifications={})).code == METHOD_NOT_FOUND
+        assert (await told(ask, "vendor/method")).code == METHOD_NOT_FOUND  # the server's word
+
+
+async def test_it_drains(autojump_clock):
+    """What is under way has its time, and a stream of news is no such thing."""
+    async with served() as (_, gateway, ask), trio.open_nursery() as nursery:
+        nursery.start_soon(partial(ask, "subscriptions/listen", notifications={"toolsListChanged": True}))
+        for seconds in (3, 6):
+            nursery.start_soon(partial(ask, "tools/call", name="hang", arguments={"seconds": seconds}))
+        await trio.testing.wait_all_tasks_blocked()
+        began = trio.current_time()
+        await gateway.drain(5)
+        assert trio.current_time() - began == 5
+        assert "takes no more requests" in (await told(ask, "ping")).message
+        await gateway.drain(5)
+        assert trio.current_time() - began == 6
+        nursery.cancel_scope.cancel()
+
+
+async def test_it_is_settled_when_first_attempts_are(autojump_clock):
+    lives = Life(connects_after=3, dies_after=10), Life(connects_after=5)
+    async with served(*lives, gate=0, connected=False) as (_, gateway, _):
+        settled = []
+        for _ in range(6):
+            await trio.sleep(2.5)
+            settled.append(gateway.is_settled)
+        assert settled == [False] + [True] * 5
+
+
+@pytest.mark.parametrize("session", [True, False])
+async def test_clients_that_nobody_knows_are_not_one(autojump_clock, session):
+    server = AskingServer()
+    async with asking(server, instances="single") as (_, _, make, nursery):
+        clients = [make(name, session=session) for name in ("Ann", "Bob")]
+        for client in clients:
+            nursery.start_soon(client.work)
+            process = await server.called(client.name)
+        process.ask("Ann")
+        await trio.sleep(1)
+        assert "several clients" in process.answers["Ann"][0]["error"]["message"]
