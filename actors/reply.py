@@ -99,6 +99,8 @@ class ReplySlot:
     """Written by `resolve` and `expire`."""
     abandoned: bool = field(default=False, init=False)
     """Nobody waits any more. Written by `abandon`."""
+    reason: str | None = field(default=None, init=False)
+    """Why somebody else has given it up, in his words: the reason of a `CancelScope.cancel`. Written by `wait`."""
     sent: bool = field(default=False, init=False)
     """Its frame's write has begun. Written by `mark_sent`."""
     waits_since: float | None = field(default=None, init=False)
@@ -214,6 +216,10 @@ class ReplySlot:
                     return self.outcome
                 self._task = trio.lowlevel.current_task()
                 await trio.lowlevel.wait_task_rescheduled(self._abort)
+        except trio.Cancelled as cancelled:
+            if self.relay is not None and cancelled.source == "explicit":  # others are Trio's words, or our host's
+                self.reason = cancelled.reason
+            raise
         finally:
             self.abandon()
 

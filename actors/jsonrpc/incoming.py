@@ -66,10 +66,10 @@ class Inbound:
         """True until the request is answered."""
         return self._open
 
-    def cancel(self) -> None:
+    def cancel(self, reason: object = None) -> None:
         """The peer cancelled its request: it gets no answer."""
         self.cancel_requested.set()
-        self.scope.cancel()
+        self.scope.cancel(reason if isinstance(reason, str) else None)
 
     async def serve(self, handler: Callable[[], Awaitable[None]]) -> None:
         """Run the handler unless the peer cancels the request; then nothing more can be sent for it."""
@@ -250,7 +250,7 @@ class PeerRequests:
         request_id = cancelled_request_id_from_params(params)
         inbound = None if request_id is None else self._serving.get(coerce_request_id(request_id))
         if inbound is not None:
-            inbound.cancel()
+            inbound.cancel((params or {}).get("reason"))
 
     async def _serve(
         self, inbound: Inbound, asked: PeerRequest, on_request: OnRequest, before: trio.Event, begun: trio.Event

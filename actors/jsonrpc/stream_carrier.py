@@ -62,7 +62,7 @@ class StreamCarrier(SharedOrigin):
         """Withdraw each frame of which no byte has left, and tell the peer of the others with one write."""
         begun = [slot for slot in slots if not self.outbox.withdraw(slot) and slot.sent]
         if begun and reason is not None and not self._is_lost:
-            cancelled = ({"requestId": slot.request_id, "reason": reason} for slot in begun)
+            cancelled = ({"requestId": slot.request_id, "reason": slot.reason or reason} for slot in begun)
             self.send([Outgoing(codec.notification("notifications/cancelled", each)) for each in cancelled])
 
     def opened(self) -> None:

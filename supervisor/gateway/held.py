@@ -118,8 +118,8 @@ class HeldCall:
                         return None
                 else:
                     await self._changed.wait()
-        except trio.Cancelled:
-            self.scope.cancel()
+        except trio.Cancelled as cancelled:
+            self.scope.cancel(cancelled.reason if cancelled.source == "explicit" else None)
             raise
 
     @property

@@ -209,7 +209,8 @@ class HttpMessages:
             await self._refuse(http, HTTPStatus.BAD_REQUEST, INVALID_REQUEST, "not a JSON-RPC message")
         elif "id" not in message:
             if method == "notifications/cancelled":
-                session.take_back(as_object(message.get("params")).get("requestId"))
+                cancelled = as_object(message.get("params"))
+                session.take_back(cancelled.get("requestId"), cancelled.get("reason"))
             await http.response.end()
         else:
             await self._ask_in_session(request, session, message)

@@ -72,11 +72,11 @@ class HttpSession:
         del self._requests[scope]
         self.leave()
 
-    def take_back(self, request_id: object) -> None:
+    def take_back(self, request_id: object, reason: object) -> None:
         """Its client takes a request back."""
         for scope, own in self._requests.items():
             if own == request_id:
-                scope.cancel()
+                scope.cancel(reason if isinstance(reason, str) else None)
 
     # -- what is said to its client -------------------------------------------------------------------------------
 

@@ -113,7 +113,7 @@ class HttpCarrier:
     def _drop(self, slot: ReplySlot, reason: str | None) -> None:
         exchange = self._exchanges.pop(slot, None)
         if slot.sent and reason is not None and not (exchange is not None and exchange.is_modern):
-            self._take_back(slot, reason)
+            self._take_back(slot, slot.reason or reason)
         if exchange is not None:
             exchange.scope.cancel()
 

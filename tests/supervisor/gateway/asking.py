@@ -43,12 +43,14 @@ class Process(Talker):
         """The ids of its calls that it has not answered, by whom they are for."""
         self.answers = {}
         """What was answered to its questions, by whom they were for."""
+        self.cancelled = []
+        """The reasons for which requests were taken back."""
         self.ended = trio.Event()
         self.tools = ["work"]
         self._asked = {}
         self._news = trio.lowlevel.ParkingLot()
 
-    def take(self, message):
+    def take(self, message):  # noqa: C901
         method, params = message.get("method"), message.get("params") or {}
         if method is None:
             self.answers.setdefault(self._asked.pop(message["id"]), []).append(message)
@@ -73,6 +75,8 @@ class Process(Talker):
         elif method in KNOWN - self.server.refuses:
             self.server.requests.append((self, method, params))
             self.result(message, {})
+        elif method == "notifications/cancelled":
+            self.cancelled.append(params.get("reason"))
         elif "id" in message:
             self.say_json(id=message["id"], error={"code": -32601, "message": "Method not found"})
         self.server.changed.unpark_all()

@@ -18,6 +18,7 @@ from mcp_nursery.supervisor.testing import ScriptedServer
 
 from ...actors.jsonrpc.peer import Peer, no_notice, request
 from ..specs import spec
+from .asking import AskingServer
 
 LARGE = "x" * (5 << 20)
 
@@ -102,7 +103,11 @@ class Client(Peer):
 async def served(server, client):
     """A gateway in front of one server, for a client on standard streams."""
     async with (
-        open_supervisor([spec(server)], callbacks=gateway_callbacks(), state=MemoryStore()) as supervisor,
+        open_supervisor(
+            [server.spec() if isinstance(server, AskingServer) else spec(server)],
+            callbacks=gateway_callbacks(),
+            state=MemoryStore(),
+        ) as supervisor,
         open_gateway(supervisor) as gateway,
         trio.open_nursery() as nursery,
     ):
@@ -139,3 +144,21 @@ async def test_a_client_that_reads_late_still_learns_that_a_list_has_changed(aut
         await trio.sleep(1)
         changes = [message["method"] for message in client.heard[begun:] if "method" in message].count(CHANGED)
         assert 1 <= changes <= 2  # one may be on its way when the next comes
+
+
+@pytest.mark.parametrize("session", [True, False])
+async def test_a_server_is_told_why_a_call_is_taken_back(session, autojump_clock):
+    server, client = AskingServer(), Client()
+    call = {"name": "mcp_lab_work", "arguments": {"who": "Ann"}, "_meta": {"progressToken": 1}}
+    async with served(server, client):
+        if session:
+            client.say(request(1, "initialize", HELLO))
+            await trio.sleep(1)
+        else:
+            call["_meta"] |= META
+        client.say(request(2, "tools/call", call))
+        process = await server.called("Ann")
+        cancelled = {"requestId": 2, "reason": "too dear"}
+        client.say({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": cancelled})
+        await trio.sleep(1)
+        assert process.cancelled == ["too dear"]

@@ -294,3 +294,19 @@ async def test_an_error_is_an_answer_of_a_client(autojump_clock):
         assert await web.status({"id": asked["id"], "error": refusal}, **session) == 202
         await trio.testing.wait_all_tasks_blocked()
         assert process.answers["Ann"][0]["error"]["message"] == "not now"
+
+
+async def test_a_server_is_told_why_a_client_takes_a_call_back(autojump_clock):
+    server = AskingServer()
+    async with serving(server) as (_, gateway, _, nursery), open_http(gateway) as application:
+        web = Web(application, nursery)
+        session = await web.opened()
+        params = {"name": "work", "arguments": {"who": "Ann"}, "_meta": {"progressToken": 1}}
+        for request_id, reason in ((2, "too dear"), (3, 7), (4, None)):
+            web.begin({"id": request_id, "method": "tools/call", "params": params}, **session)
+            process = await server.called("Ann")
+            cancelled = {"requestId": request_id} | ({} if reason is None else {"reason": reason})
+            await web.status({"method": "notifications/cancelled", "params": cancelled}, **session)
+            await trio.testing.wait_all_tasks_blocked()
+            process.calls.clear()
+        assert process.cancelled == ["too dear", "the caller gave up", "the caller gave up"]
