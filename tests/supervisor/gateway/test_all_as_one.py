@@ -34,9 +34,10 @@ def says(who):
 def script(name):
     """Both have `note://both`, and templates that it may come of."""
     say = says(name)
+    more = {"file://own": say} if name == "a" else {}
     return ScriptedServer(
         tools={"look": say, "drop": say},
-        resources={"note://both": say, f"note://{name}": say, "file://{path}": say, f"{name}://{{path}}": say},
+        resources={"note://both": say, f"note://{name}": say, "file://{path}": say, f"{name}://{{path}}": say} | more,
         prompts={"hint": say},
         completions={"topic": [f"{name} one", f"{name} two"]},
     )
@@ -87,7 +88,7 @@ async def test_lists_are_of_all_and_sorted(autojump_clock):
 
         assert await names("tools") == ["a_drop", "a_look", "b_drop", "b_look"]
         assert await names("prompts") == ["a_hint", "b_hint"]
-        assert await names("resources", "uri") == ["note://a", "note://b", "note://both"]
+        assert await names("resources", "uri") == ["file://own", "note://a", "note://b", "note://both"]
         templates = ["a://{path}", "b://{path}", "file://{path}", "file://{path}"]
         assert sorted(await names("resources/templates", "uriTemplate")) == templates
         assert await names("tools", access=ONE_TOOL) == ["b_look"]
@@ -102,7 +103,8 @@ async def test_lists_are_of_all_and_sorted(autojump_clock):
 
 async def test_each_request_goes_to_who_has_what_it_names(autojump_clock):
     """Of what several have, to the first that is configured, and to who lists it before who has a template."""
-    async with served() as (_, ask):
+    scripts = {"b": script("b"), "a": script("a")}
+    async with served(servers=scripts) as (_, ask):
 
         async def text(method, key, **params):
             result = await ask(method, **params)
@@ -115,11 +117,14 @@ async def test_each_request_goes_to_who_has_what_it_names(autojump_clock):
         assert await read(uri="note://a") == "a: note://a"
         assert await read(uri="note://both") == "b: note://both"
         assert await read(uri="file://x") == "b: file://x"
+        assert await read(uri="file://own") == "a: file://own"
         assert await read(uri="a://x") == "a: a://x"
         about = {"argument": {"name": "topic", "value": ""}}
         for ref in ({"type": "ref/prompt", "name": "a_hint"}, {"type": "ref/resource", "uri": "a://{path}"}):
             said = await ask("completion/complete", ref=ref, **about)
             assert said["completion"]["values"] == ["a one", "a two"]
+        refs = [params["ref"] for _, method, params in scripts["a"].requests if method == "completion/complete"]
+        assert refs == [{"type": "ref/prompt", "name": "hint"}, {"type": "ref/resource", "uri": "a://{path}"}]
         shared = await ask("completion/complete", ref={"type": "ref/resource", "uri": "file://{path}"}, **about)
         assert shared["completion"]["values"] == ["b one", "b two"]
 
@@ -203,9 +208,14 @@ async def test_a_client_of_all_is_told_what_all_of_them_want_a_model_to_know(aut
 
 async def test_who_names_what_a_slow_server_has_waits_for_that(autojump_clock):
     slow = script("a")
-    slow = ScriptedServer(Life(connects_after=3), resources=slow.resources, prompts=slow.prompts)
+    slow = ScriptedServer(Life(connects_after=3), tools=slow.tools, resources=slow.resources, prompts=slow.prompts)
+    one = {"name": "a_look", "arguments": {}, "access": Access(["a/look"])}
     async with served(servers={"b": script("b")}) as (supervisor, ask):
-        for method, params in (("prompts/get", {"name": "a_hint"}), ("resources/read", {"uri": "note://a"})):
+        for method, params in (
+            ("prompts/get", {"name": "a_hint"}),
+            ("resources/read", {"uri": "note://a"}),
+            ("tools/call", one),
+        ):
             await supervisor.add_server(spec(slow, name="a"))
             assert await ask(method, **params)
             await supervisor.remove_server("a")

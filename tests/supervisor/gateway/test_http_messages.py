@@ -85,6 +85,11 @@ async def sleep(arguments):
     return "rested"
 
 
+async def fails():
+    await trio.lowlevel.checkpoint()
+    raise OSError
+
+
 @asynccontextmanager
 async def served(*, authenticate=by_name, **limits):
     """A server with tools, and who speaks to the gateway in front of it."""
@@ -265,6 +270,51 @@ async def test_what_a_client_takes_back_has_no_answer(autojump_clock):
         assert await web.status({"method": "notifications/cancelled", "params": {"requestId": 2}}, **session) == 202
         await call.ended.wait()
         assert (call.status, call.last, len(server.cancelled)) == (202, None, 1)
+
+
+async def test_a_client_that_waits_hears_that_somebody_is_there(autojump_clock):
+    """One that has its answer soon gets a document, and nobody listens to it any more."""
+    async with served() as (_, web):
+        session = await web.opened()
+        waits, soon = web.begin(SLEEP, **session), [await web.say(PING, **session) for _ in range(3)]
+        await waits.ended.wait()
+        kinds = [each.headers[b"content-type"] for each in (waits, *soon)]
+        assert kinds == [b"text/event-stream"] + [b"application/json"] * 3
+        assert [each.reads for each in soon] == [1, 1, 1]
+        assert waits.last["result"]
+
+
+async def test_a_call_ends_with_the_client_that_waits_for_it(autojump_clock, caplog):
+    """Also with one that cannot be listened to."""
+    async with served() as (server, web):
+        session = await web.opened()
+        gone, broken = web.begin(SLEEP, **session), web.begin(SLEEP, **session)
+        receive, broken._receive = broken._receive, lambda: fails() if broken.reads else receive()
+        await trio.testing.wait_all_tasks_blocked()
+        gone.gone.set()
+        await trio.sleep(1)
+        assert gone.ended.is_set()
+        assert broken.ended.is_set()
+        assert len(server.cancelled) == 2
+        assert "cannot be attended to" in caplog.text
+
+
+async def test_so_many_requests_at_once(autojump_clock):
+    """Of one client, and of all."""
+    async with served(requests=4, requests_of_client=1) as (_, web):
+        ann, bob, nobody = await web.opened(**ANN), await web.opened(authorization="Bearer Bob"), await web.opened()
+        first = web.begin(SLEEP, **ann)
+        await trio.sleep(1)
+        refused = await web.say(PING, **ann)
+        assert (refused.status, refused.headers[b"retry-after"]) == (429, b"1")
+        assert await web.status(PING, **bob) == 200
+        for _ in range(3):
+            web.begin(SLEEP, **nobody)
+        await trio.sleep(1)
+        refused = await web.say(PING, **bob)
+        assert (refused.status, refused.headers[b"retry-after"]) == (503, b"1")
+        await first.ended.wait()
+        assert await web.status(PING, **ann) == 200
 
 
 async def test_streams_last_as_long_as_what_let_their_clients_in(autojump_clock):

@@ -32,6 +32,8 @@ class Exchange:
         self.last = None
         """The last message of the response."""
         self.gone, self.ended = trio.Event(), trio.Event()
+        self.reads = 0
+        """How often somebody has listened to its client."""
         self._body = [body]
         self._hear = hear
 
@@ -42,6 +44,7 @@ class Exchange:
             self.ended.set()
 
     async def _receive(self):
+        self.reads += 1
         await trio.lowlevel.checkpoint()
         if self._body:
             return {"type": "http.request", "body": self._body.pop(), "more_body": False}
