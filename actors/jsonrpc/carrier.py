@@ -115,6 +115,10 @@ class Hub(Protocol):
         """Decide a request: later answers are ignored."""
         ...
 
+    def hear_no_more(self, loss: Loss) -> None:
+        """The peer says nothing more, though it may still read: every request is decided."""
+        ...
+
     def lose(self, loss: Loss) -> None:
         """The connection is lost: every request is decided."""
         ...

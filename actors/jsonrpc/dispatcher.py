@@ -135,7 +135,7 @@ class Endpoint(Requests):
         """
         opts = opts or {}
         await trio.lowlevel.checkpoint_if_cancelled()
-        if self.lost.is_set():
+        if self.is_mute or self.lost.is_set():
             raise self._closed()
         if self._session is None:
             raise RuntimeError("the endpoint is not running")

@@ -115,6 +115,8 @@ class Requests:
         """Set once the connection is gone and every waiting slot is decided."""
         self.loss: Loss = CLOSED
         """How it was lost."""
+        self.is_mute: bool = False
+        """Whether the peer says nothing more."""
         self._carrier = carrier
         self._table = CallTable()
         self._calls: set[ReplySlot] = set()
@@ -177,6 +179,11 @@ class Requests:
         self._table.forget(slot)
         self._settle(slot)
         slot.resolve(outcome)
+
+    def hear_no_more(self, loss: Loss) -> None:
+        """The peer says nothing more, though it may still read: every waiting slot is decided."""
+        self.is_mute, self.loss = True, loss
+        self._table.fail_all(loss)
 
     def lose(self, loss: Loss) -> None:
         """The connection is lost, even if the peer has not ended it: every waiting slot is decided, once."""

@@ -12,6 +12,7 @@ from mcp.shared.dispatcher import as_request_id
 from mcp_types import INTERNAL_ERROR, INVALID_REQUEST, PARSE_ERROR
 
 from mcp_nursery.actors.jsonrpc import codec
+from mcp_nursery.actors.jsonrpc.carrier import Hub
 from mcp_nursery.actors.jsonrpc.large_messages import members
 from mcp_nursery.actors.jsonrpc.stream_carrier import StreamCarrier
 from mcp_nursery.actors.limits import size_text
@@ -25,6 +26,7 @@ ANSWERS: Final = 512 << 20
 LAST_ANSWERS: Final = 60.0
 """Seconds that requests may take which are under way when the client has closed its end, as a shell's pipe does, and
 still reads what it is sent."""
+_CLOSED: Final = Loss("closed its end")
 _LOOK_FIRST, _LOOK_MOST = 0.005, 0.1
 """Seconds between two looks at whether all is answered, or nobody reads any more."""
 
@@ -84,7 +86,7 @@ class ClientStreams(LineStream):
                 await trio.sleep(pause)  # there is no event for a reader that goes
                 pause = min(2 * pause, _LOOK_MOST)
         await trio.lowlevel.checkpoint()
-        return Loss("closed its end")
+        return _CLOSED
 
     def _has_reader(self) -> bool:
         end = select.poll()
@@ -134,6 +136,13 @@ class ClientCarrier(StreamCarrier):
         """Held by the first who waits for the client to read."""
         self._answers = 0
         """Bytes of answers that wait for it."""
+
+    async def _take_in(self, hub: Hub) -> bool:
+        """See `StreamCarrier`. A client that has closed its end still gets answers, and can give none."""
+        goes_on = await super()._take_in(hub)
+        if not goes_on:
+            hub.hear_no_more(_CLOSED)
+        return goes_on
 
     @property
     def has_room(self) -> bool:

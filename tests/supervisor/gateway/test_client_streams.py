@@ -14,7 +14,7 @@ from mcp_nursery.supervisor import MemoryStore, open_supervisor
 from mcp_nursery.supervisor.gateway import client_streams, gateway_callbacks, open_gateway, serve_stdio
 from mcp_nursery.supervisor.gateway.client_streams import ClientCarrier
 from mcp_nursery.supervisor.gateway.downstream import BACKLOG
-from mcp_nursery.supervisor.testing import ScriptedServer
+from mcp_nursery.supervisor.testing import Ask, Life, ScriptedServer
 
 from ...actors.jsonrpc.peer import Peer, no_notice, request
 from ..specs import spec
@@ -162,3 +162,27 @@ async def test_a_server_is_told_why_a_call_is_taken_back(session, autojump_clock
         client.say({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": cancelled})
         await trio.sleep(1)
         assert process.cancelled == ["too dear"]
+
+
+async def test_a_question_ends_when_the_client_closes_its_end_and_its_call_is_answered(autojump_clock):
+    form = {"message": "Who?", "requestedSchema": {"type": "object", "properties": {}}}
+
+    async def asks(_arguments):
+        await trio.lowlevel.checkpoint()
+        return Ask({"who": {"method": "elicitation/create", "params": form}}, large)
+
+    client = Client()
+    client.loss_takes = 60.0
+    async with served(ScriptedServer(Life(modern=True), tools={"asks": asks}), client):
+        client.say(request(1, "initialize", HELLO | {"capabilities": {"elicitation": {}}}))
+        client.say(request(2, "tools/call", {"name": "mcp_lab_asks", "arguments": {}}))
+        await wait_all_tasks_blocked()
+        assert client.heard[-1]["method"] == "elicitation/create"
+        client.say(request(3, "tools/call", {"name": "mcp_lab_asks", "arguments": {}}))
+        client.end()
+        began = trio.current_time()
+        await wait_all_tasks_blocked()
+        answered = {message["id"]: message["error"]["message"] for message in client.heard if "error" in message}
+        assert answered == {2: "closed its end", 3: "closed its end"}
+        assert client.heard_of("notifications/cancelled") == []
+        assert trio.current_time() == began
