@@ -92,14 +92,18 @@ def split(decoded: object, *, deep: bool) -> Iterator[dict[str, Any]]:
     """The messages in a decoded frame; `deep`: it may be nested too deep.
 
     Raises:
-        ValueError: A message is not an object.
+        ValueError: A message is not an object. Comes after all others.
     """
     batch = cast("list[object]", decoded) if type(decoded) is list else [decoded]
+    rubbish: object = None
     for message in batch:
         if type(message) is not dict:
-            raise ValueError(f"not a JSON-RPC message: {type(message).__name__}")
+            rubbish = type(message).__name__
+            continue
         whole = cast("dict[str, Any]", message)
         yield {key: it for key, it in whole.items() if key == "result" or not nested_too_deep(it)} if deep else whole
+    if rubbish is not None:
+        raise ValueError(f"not a JSON-RPC message: {rubbish}")
 
 
 def _whole_character(escape: re.Match[bytes]) -> bytes:

@@ -253,9 +253,15 @@ class Endpoint(Requests):
             messages = codec.messages(frame)
         else:
             messages = await by_turns(large_messages.read(frame, most=self._limits.values))
+        problem: ValueError | None = None
         for message in messages:
-            self._dispatch(message, size, origin, session)
+            try:
+                self._dispatch(message, size, origin, session)
+            except ValueError as error:
+                problem = error  # one message of a batch hides none behind it
             await self._take_turns(size)
+        if problem is not None:
+            raise problem
 
     async def _take_turns(self, size: int) -> None:
         if self._pace.spent(size):
@@ -274,7 +280,7 @@ class Endpoint(Requests):
         elif "id" not in message:
             self._notice(method, _object(message.get("params")), size, origin, session)
         else:  # nobody can answer it
-            origin.garbled(b"")
+            origin.garbled(codec.encode(message))
 
     def _handler(self, method: str, origin: Origin, session: "_Session") -> OnRequest:
         if self._relays.may_answer(method) and (origin.slot is None or origin.slot.relay is not None):

@@ -4,12 +4,12 @@ import os
 import select
 import stat
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final
 
 import trio
 from mcp.shared.dispatcher import as_request_id
-from mcp_types import INTERNAL_ERROR, INVALID_REQUEST, PARSE_ERROR
+from mcp_types import INTERNAL_ERROR
 
 from mcp_nursery.actors.jsonrpc import codec
 from mcp_nursery.actors.jsonrpc.carrier import Hub
@@ -19,8 +19,8 @@ from mcp_nursery.actors.limits import size_text
 from mcp_nursery.actors.outcomes import Loss
 from mcp_nursery.actors.transports.stdio_stream import LineStream
 
-FRAME_LIMIT: Final = 16 << 20
-"""Bytes of one line that a client may send; a longer one is refused."""
+from .client_lines import BYTE_ORDER_MARK, FRAME_LIMIT, NO_BATCH, is_batch, messages_of, opens_with_handshake, refusal
+
 ANSWERS: Final = 512 << 20
 """Bytes of answers that may wait for a client to read. One that comes then is replaced by an error."""
 LAST_ANSWERS: Final = 60.0
@@ -37,6 +37,7 @@ class ClientStreams(LineStream):
     def __init__(self, reading: int, writing: int) -> None:
         super().__init__(frame_limit=FRAME_LIMIT, cut=True)
         self._first: list[bytes] = []
+        self._begins = True
         self._fds = reading, writing
         self._never_waits = _never_waits(reading)
         self.closed: bool = False
@@ -45,9 +46,18 @@ class ClientStreams(LineStream):
         """Whether the client waits for an answer that it may get after that."""
 
     async def opens_with_handshake(self) -> bool:
-        """Wait for the first message, which is kept, and say whether it is `initialize`."""
-        self._first = self._first or await self._next()
-        return bool(self._first) and members(self._first[0]).get("method") == "initialize"
+        """Wait for the first message, which is kept, and say whether it is of a handshake. What comes before and is no
+        message is answered."""
+        while True:
+            self._first = self._first or await self._next()
+            if not self._first:
+                return False
+            while self._first:
+                opens = opens_with_handshake(self._first[0])
+                if opens is not None:
+                    return opens
+                with suppress(trio.BrokenResourceError):
+                    self.write_nowait([refusal(self._first.pop(0))])
 
     async def read(self) -> list[bytes]:
         """See `LineStream`. A last line without a newline is a line: who pipes one in may not write it."""
@@ -55,7 +65,10 @@ class ClientStreams(LineStream):
         return first or await self._next()
 
     async def _next(self) -> list[bytes]:
-        return await super().read() or self._lines.split(b"\n")
+        lines = await super().read() or self._lines.split(b"\n")
+        if self._begins and lines:
+            lines[0], self._begins = lines[0].removeprefix(BYTE_ORDER_MARK), False
+        return lines
 
     def _reading(self) -> int:
         return self._fds[0]
@@ -136,13 +149,32 @@ class ClientCarrier(StreamCarrier):
         """Held by the first who waits for the client to read."""
         self._answers = 0
         """Bytes of answers that wait for it."""
+        self.takes_batches: bool = False
+        """Whether the client may write several messages as one."""
 
     async def _take_in(self, hub: Hub) -> bool:
         """See `StreamCarrier`. A client that has closed its end still gets answers, and can give none."""
-        goes_on = await super()._take_in(hub)
-        if not goes_on:
+        lines = await self._stream.read()
+        if not lines:
             hub.hear_no_more(_CLOSED)
-        return goes_on
+            return False
+        hub.hear()
+        if not any(map(is_batch, lines)):
+            await hub.take_in(lines, self)
+            return True
+        for line in lines:
+            await hub.take_in(await self._messages(line), self)
+        return True
+
+    async def _messages(self, line: bytes) -> list[bytes]:
+        """The messages of a line, or what is refused for one."""
+        messages = await messages_of(line) if is_batch(line) else None
+        if messages is None:
+            return [line]
+        if self.takes_batches and messages:
+            return messages
+        self._refuse(NO_BATCH)
+        return []
 
     @property
     def has_room(self) -> bool:
@@ -169,12 +201,11 @@ class ClientCarrier(StreamCarrier):
 
     def garbled(self, frame: bytes) -> None:
         """Tell the client, if it still reads."""
-        said = members(frame)
-        request_id = as_request_id(said.get("id")) if "method" in said else None
-        code = PARSE_ERROR if request_id is None else INVALID_REQUEST
+        self._refuse(refusal(frame))
+
+    def _refuse(self, said: bytes) -> None:
         if self.has_room:
-            self.respond(codec.error(request_id, code, _NO_MESSAGE))
+            self.respond(said)
 
 
 _UNREAD: Final = f"the answer is lost: {size_text(ANSWERS)} of answers wait to be read"
-_NO_MESSAGE: Final = f"not a JSON-RPC message of at most {size_text(FRAME_LIMIT)}"

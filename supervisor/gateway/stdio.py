@@ -27,6 +27,7 @@ from mcp_nursery.actors.jsonrpc.carrier import Outgoing
 from mcp_nursery.actors.jsonrpc.dispatcher import Endpoint
 
 from .catalogues import View
+from .client_lines import BATCHING
 from .client_streams import ClientCarrier, ClientStreams, open_client_streams
 from .downstream import Backlog, Incoming, Session
 from .eras import Json
@@ -174,6 +175,7 @@ class _Client:
         if method == "initialize":
             session.introduce(params)
             self._session, self._version = session, result["protocolVersion"]
+            self._carrier.takes_batches = self._version == BATCHING
             self._gateway.news.enter(session)
             self._nursery.start_soon(self._backlog.send, self._tell)
         return result

@@ -122,9 +122,10 @@ DEEP = b"[" * 2000 + b"]" * 2000
 NO_MESSAGES = {
     b"hello": (None, -32700),
     b"[1": (None, -32700),
-    b'"text"': (None, -32700),
-    b'{"jsonrpc":"2.0","id":null,"method":"ping"}': (None, -32700),
-    b'{"jsonrpc":"2.0","id":1.5,"method":"ping"}': (None, -32700),
+    b'"text"': (None, -32600),
+    b"[]": (None, -32600),
+    b'{"jsonrpc":"2.0","id":null,"method":"ping"}': (None, -32600),
+    b'{"jsonrpc":"2.0","id":1.5,"method":"ping"}': (None, -32600),
     b'{"jsonrpc":"2.0","id":6,"method":6}': (6, -32600),
     b'{"jsonrpc":"2.0","id":7,"method":"ping","params":{"x":' + DEEP + b"}}": (7, -32600),
     b'{"jsonrpc":"2.0","id":8,"method":"ping","params":{"x":"' + b"x" * (17 << 20) + b'"}}': (8, -32600),
