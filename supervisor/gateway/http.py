@@ -17,7 +17,7 @@ from .figures import Figures
 from .gateway import Gateway
 from .http_limits import Admission, HttpLimits
 from .http_messages import HttpMessages
-from .http_request import EXPIRED, HttpRequest, Receive, UnderWay
+from .http_request import HttpRequest, Receive, UnderWay, expired
 from .http_sessions import HttpSessions
 from .oauth import WELL_KNOWN, OAuthResource
 from .responses import Response
@@ -74,10 +74,7 @@ class HttpApplication:
         """
         self._sessions.end_clients(of)
         self._gateway.end_clients(of)
-        if self._gateway.draining:
-            self._admission.refuse(of, HTTPStatus.SERVICE_UNAVAILABLE, "the gateway is ending")
-        else:
-            self._admission.refuse(of, HTTPStatus.UNAUTHORIZED, EXPIRED)
+        self._admission.refuse(of, _ending if self._gateway.draining else expired)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI."""
@@ -206,3 +203,7 @@ async def _live(receive: Receive, send: Send) -> None:
         await send({"type": f"{message['type']}.complete"})
         if message["type"] == "lifespan.shutdown":
             return
+
+
+def _ending() -> Refused:
+    return Refused(HTTPStatus.SERVICE_UNAVAILABLE, "the gateway is ending")

@@ -76,8 +76,8 @@ class Admission:
             if not self._counts[client]:
                 del self._counts[client]
 
-    def refuse(self, of: Callable[[Principal | None], bool], status: HTTPStatus, reason: str) -> None:
+    def refuse(self, of: Callable[[Principal | None], bool], refusal: Callable[[], Refused]) -> None:
         """End what is under way for these clients."""
         for request in list(self._under_way):
             if of(request.client):
-                request.refuse(Refused(status, reason))
+                request.refuse(refusal())

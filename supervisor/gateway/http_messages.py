@@ -28,14 +28,13 @@ from mcp_nursery.actors.fairness import by_turns
 from mcp_nursery.actors.jsonrpc import codec, large_messages
 from mcp_nursery.actors.limits import MOST_VALUES
 
-from .access import Refused
 from .attendance import Attendance
 from .catalogues import View
 from .downstream import Incoming, as_object
 from .eras import Json
 from .gateway import LISTEN, Gateway
 from .http_limits import HttpLimits
-from .http_request import EXPIRED, HttpRequest, UnderWay
+from .http_request import HttpRequest, UnderWay, expired
 from .http_sessions import HttpSession, HttpSessions
 from .requests import described, failure_frame, offered_version
 
@@ -84,7 +83,7 @@ class HttpMessages:
             ended = request.session_ended is not None and request.session_ended.is_set()
             await http.response.end(HTTPStatus.NOT_FOUND if ended else HTTPStatus.ACCEPTED)
         elif request.is_stream:
-            raise Refused(HTTPStatus.UNAUTHORIZED, EXPIRED)
+            raise expired()
         elif incoming is None:
             await http.response.end(HTTPStatus.REQUEST_TIMEOUT, "the request took too long")
         else:

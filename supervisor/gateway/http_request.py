@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping
 from functools import lru_cache
+from http import HTTPStatus
 from typing import Any, Final
 
 import trio
@@ -16,7 +17,12 @@ from .responses import Response
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
-EXPIRED: Final = "what you were let in by does not hold any more"
+_CHALLENGE: Final = {"www-authenticate": 'Bearer error="invalid_token"'}
+
+
+def expired() -> Refused:
+    """What a client is told whose leave to come has ended."""
+    return Refused(HTTPStatus.UNAUTHORIZED, "what you were let in by does not hold any more", _CHALLENGE)
 
 
 @define(eq=False)

@@ -178,6 +178,8 @@ class _Server:
         self._open: dict[HttpConnection, _Client] = {}
         self._left = trio.Event()
         self._ending = False
+        self._has_told = False
+        """Whether it was said that there is no room, and has not been otherwise since."""
 
     async def end_idle(self) -> None:
         """Close connections that have been idle for too long, without end."""
@@ -189,7 +191,7 @@ class _Server:
         async with listener:
             while True:
                 await self._place(listener.socket)
-                clients.start_soon(self._serve, await _accepted(listener, self._give_way))
+                clients.start_soon(self._serve, await self._accepted(listener))
 
     async def _place(self, listening: trio.socket.SocketType) -> None:
         """Wait until one more may be open."""
@@ -201,6 +203,24 @@ class _Server:
                 await self._free.acquire()
                 return
         await self._free.acquire()
+
+    async def _accepted(self, listener: trio.SocketListener) -> trio.SocketStream:
+        """The next connection. While there are no file descriptors left none is taken, and others have to give way."""
+        waits = False
+        while True:
+            try:
+                accepted = await listener.accept()
+            except OSError as error:
+                if error.errno not in _NO_ROOM:
+                    raise
+                if not self._has_told:
+                    logger.warning("no room for another connection: %s", error.strerror)
+                self._has_told = waits = True
+                self._give_way()
+                await trio.sleep(PAUSE)
+            else:
+                self._has_told = waits
+                return accepted
 
     def _give_way(self) -> None:
         """Close the connection that is idle for longest, if one is: otherwise one client could keep out all others."""
@@ -246,22 +266,6 @@ class _Server:
             while self._open:
                 self._left = trio.Event()
                 await self._left.wait()
-
-
-async def _accepted(listener: trio.SocketListener, give_way: Callable[[], None]) -> trio.SocketStream:
-    """The next connection. While there are no file descriptors left none is taken, and others have to give way."""
-    told = False
-    while True:
-        try:
-            return await listener.accept()
-        except OSError as error:
-            if error.errno not in _NO_ROOM:
-                raise
-            if not told:
-                logger.warning("no room for another connection: %s", error.strerror)
-            told = True
-            give_way()
-            await trio.sleep(PAUSE)
 
 
 async def serve_http(

@@ -13,18 +13,19 @@ from .web_clients import WebClient, by_name
 
 @asynccontextmanager
 async def at_work(server, *clients, **options):
-    """Clients without sessions, each with a call under way: the application, and the processes of their calls."""
+    """Clients without sessions, each with a call under way: the application, the processes of their calls, and they."""
     async with (
         served(server, **options) as (_, gateway, _, nursery),
         open_http(gateway, authenticate=by_name) as application,
     ):
-        processes = []
+        processes, there = [], []
         for name in clients:
             known = name != "anybody"
             client = WebClient(application, nursery, name, "/mcp/lab", "work", known=known, modern=True)
             nursery.start_soon(client.work)
             processes.append(await server.called(name))
-        yield application, processes
+            there.append(client)
+        yield application, processes, there
 
 
 def is_one(name):
@@ -35,7 +36,7 @@ def is_one(name):
 @pytest.mark.parametrize("name", ["Ann", "anybody"])
 async def test_a_call_that_waits_for_its_client_ends_with_it(name, autojump_clock):
     server = AskingServer("named")
-    async with at_work(server, name, "Bob") as (application, (process, _)):
+    async with at_work(server, name, "Bob") as (application, (process, _), _):
         for who in (name, "Bob"):
             process.ask(who)
         await trio.sleep(1)
@@ -45,10 +46,22 @@ async def test_a_call_that_waits_for_its_client_ends_with_it(name, autojump_cloc
         assert "error" in process.answers[name][0]
 
 
+async def test_a_call_under_way_ends_with_it_and_is_told_to_come_with_a_token(autojump_clock):
+    server = AskingServer()
+    async with at_work(server, "Ann", "Bob") as (application, (process, _), (ann, bob)):
+        application.end_clients(is_one("Ann"))
+        await trio.sleep(1)
+        assert ann.last.status == 401
+        assert ann.last.headers[b"www-authenticate"] == b'Bearer error="invalid_token"'
+        process.answer("Bob")
+        await trio.sleep(1)
+        assert bob.last.status == 200
+
+
 @pytest.mark.parametrize("name", ["Ann", "anybody"])
 async def test_an_instance_of_its_own_ends_with_it(name, autojump_clock):
     server = AskingServer()
-    async with at_work(server, name, "Bob", instances="session") as (application, (own, other)):
+    async with at_work(server, name, "Bob", instances="session") as (application, (own, other), _):
         for who, process in ((name, own), ("Bob", other)):
             process.answer(who)
         await trio.sleep(1)

@@ -7,26 +7,31 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import pytest
 import trio
 
-from mcp_nursery.supervisor.gateway.web_server import PAUSE, _accepted, _Server, bound
+from mcp_nursery.supervisor.gateway.web_server import PAUSE, _Server, bound
 
 GET = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
 
 
 async def test_connections_wait_for_room_which_is_told_once(autojump_clock, caplog):
+    """For as long as there is hardly any: it is told anew when one was taken at once in between."""
+
     class Listener:
-        left = 50
+        left = 0
 
         async def accept(self):
             self.left -= 1
-            if self.left:
+            if self.left >= 0:
                 raise OSError(errno.EMFILE, "Too many open files")
             return "a connection"
 
-    asked = []
-    assert await _accepted(Listener(), lambda: asked.append("give way")) == "a connection"
-    assert len(asked) == 49
-    assert autojump_clock.current_time() == pytest.approx(49 * PAUSE)
+    server, listener = _Server(None, None, 1), Listener()
+    for listener.left in (49, 1, 1):
+        assert await server._accepted(listener) == "a connection"
+    assert autojump_clock.current_time() == pytest.approx(51 * PAUSE)
     assert [record.getMessage() for record in caplog.records] == ["no room for another connection: Too many open files"]
+    for listener.left in (0, 1):
+        assert await server._accepted(listener) == "a connection"
+    assert len(caplog.records) == 2
 
 
 class Application:

@@ -82,6 +82,8 @@ class WebClient:
         self.heard = []
         """Texts that it was told or asked."""
         self.session = None
+        self.last = None
+        """The last exchange that was begun."""
         self.questions = set()
         """Ids of what it is asked, not answered yet."""
         self.states = {}
@@ -195,7 +197,7 @@ class WebClient:
         lines = [(b"host", b"localhost"), *((key.encode(), value.encode()) for key, value in headers.items())]
         scope = {"type": "http", "method": verb, "path": self._path, "headers": lines}
         body = b"" if message is None else json.dumps({"jsonrpc": "2.0", **message}).encode()
-        exchange = Exchange(body, self._hear)
+        exchange = self.last = Exchange(body, self._hear)
         self._nursery.start_soon(exchange.run, self._application, scope)
         try:
             await exchange.ended.wait()
