@@ -40,7 +40,7 @@ class CommandServer:
     def given(self) -> str | None:
         """An option that was given; None if none was."""
         told = asdict(self)
-        return next((_option(each.name) for each in fields(CommandServer) if told[each.name] not in (None, ())), None)
+        return next((option_of(each.name) for each in fields(CommandServer) if told[each.name] not in (None, ())), None)
 
     def spec(self, command: Sequence[str], *, call_seconds: float | None) -> ServerSpec:
         """The server. It has the environment that its host meant for it, and a failure is not for good: there is nobody
@@ -51,10 +51,11 @@ class CommandServer:
         """
         program, *args = command
         for option, check in _CHECKS.items():
-            check_setting(_option(option), getattr(self, option), check)
+            if getattr(self, option) is not None:
+                check_setting(option_of(option), getattr(self, option), check)
         for option in ("name", "cwd"):
             if getattr(self, option) == "":
-                raise ConfigError("must not be empty", field=_option(option))
+                raise ConfigError("must not be empty", field=option_of(option))
         said: dict[str, Any] = {
             "restart": self.restart,
             "policy": self._policy(),
@@ -84,20 +85,21 @@ class CommandServer:
             return None
         times = _seconds("liveness", self.liveness)
         if len(times) not in (1, 2):
-            raise ConfigError("must be SECONDS or SECONDS,SECONDS", field=_option("liveness"))
+            raise ConfigError("must be SECONDS or SECONDS,SECONDS", field=option_of("liveness"))
         return _made("liveness", lambda: Liveness(*times))
 
 
 _CHECKS: Mapping[str, Check] = {
-    "restart": one_of(RestartMode, optional=True),
-    "protocol": one_of(Protocol, optional=True),
+    "restart": one_of(RestartMode),
+    "protocol": one_of(Protocol),
     "stable_after_seconds": finite_seconds_or_none,
     "connect_seconds": finite_seconds_or_none,
     "idle_seconds": finite_seconds_or_none,
 }
 
 
-def _option(name: str) -> str:
+def option_of(name: str) -> str:
+    """How it is given on a command line."""
     return "--" + name.replace("_", "-")
 
 
@@ -106,7 +108,7 @@ def _made(option: str, make: Callable[[], T]) -> T:
         return make()
     except ValueError as error:
         problem = str(error)
-    raise ConfigError(problem, field=_option(option))
+    raise ConfigError(problem, field=option_of(option))
 
 
 def _seconds(option: str, text: str) -> list[float]:
@@ -115,7 +117,7 @@ def _seconds(option: str, text: str) -> list[float]:
         return [float(part) for part in text.split(",")] if text.strip() else []
     except ValueError:
         raise ConfigError(
-            f"must be seconds with commas, such as 2,5,15, not {text!r:.80}", field=_option(option)
+            f"must be seconds with commas, such as 2,5,15, not {text!r:.80}", field=option_of(option)
         ) from None
 
 

@@ -156,10 +156,7 @@ def found(options: Options) -> Config:
         ConfigError: A file that was named is unusable, or there is no file.
     """
     config = _read(options)
-    if not options.trust:
-        return config
-    trusted = evolve(config, servers=tuple(evolve(spec, trust_request=None) for spec in config.servers))
-    return trusted.read_by(partial(found, options), config.locate or tuple, config.before)
+    return config.with_each(partial(evolve, trust_request=None)) if options.trust else config
 
 
 def _read(options: Options) -> Config:

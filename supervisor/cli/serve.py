@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import AsyncGenerator, AsyncIterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 
@@ -20,10 +20,12 @@ from mcp_nursery.supervisor.gateway import Unattended, gateway_callbacks, open_g
 from mcp_nursery.supervisor.gateway.client_streams import ClientStreams, open_client_streams
 from mcp_nursery.supervisor.gateway.held import HOLD
 from mcp_nursery.supervisor.storage.pins import PinMode
+from mcp_nursery.supervisor.tools.filters import matches
 from mcp_nursery.supervisor.watch import reload_or_log
 
 from .command_server import CommandServer
 from .failures import OK
+from .output import warn
 from .runtime import Options, load, log_failures, run_async
 from .serve_http import HttpFront, HttpServing
 
@@ -66,18 +68,18 @@ class Serving:
         """What the gateway has to say of calls; None: approval is the affair of its clients."""
         if not (self.ask or self.deny):
             return None
-        return ApprovalRules(denied=self.deny, always_ask=self.ask, allowed=["*"])
+        return ApprovalRules(denied=_by_any_name(self.deny), always_ask=_by_any_name(self.ask), allowed=["*"])
 
 
 def serve(options: Options, serving: Serving) -> int:
     """Serve until the client closes its end, or SIGTERM comes: both are the normal end. A second SIGTERM waits for no
     call."""
-    check_setting("timeout", serving.timeout, seconds_or_none)
-    check_setting("hold", serving.hold, seconds_or_none)
-    check_setting("drain", serving.drain, seconds_or_none)
-    check_setting("unattended", serving.unattended, one_of(Unattended))
-    check_setting("pins", serving.pins, one_of(PinMode))
+    for option in ("timeout", "hold", "drain"):
+        check_setting(f"--{option}", getattr(serving, option), seconds_or_none)
+    check_setting("--unattended", serving.unattended, one_of(Unattended))
+    check_setting("--pins", serving.pins, one_of(PinMode))
     given = _given(options, serving)
+    _check_globs(serving, [given.name] if isinstance(given, ServerSpec) else [spec.name for spec in given.servers])
     if not options.verbose:
         log_failures()
     only = given.name if isinstance(given, ServerSpec) else None
@@ -129,6 +131,29 @@ def serve(options: Options, serving: Serving) -> int:
     return OK
 
 
+def _by_any_name(globs: Iterable[str]) -> Iterator[str]:
+    """One without a server fits a tool by its own name as well: a client of one server knows no other."""
+    for glob in globs:
+        yield glob
+        if "/" not in glob:
+            yield f"*/{glob}"
+
+
+def _check_globs(serving: Serving, servers: Sequence[str]) -> None:
+    """Whoever misspells what he wants refused has to hear of it: it would be allowed.
+
+    Raises:
+        ConfigError: A glob is empty.
+    """
+    for option, globs in (("--deny", serving.deny), ("--ask", serving.ask)):
+        for glob in globs:
+            if not glob:
+                raise ConfigError("must be SERVER/TOOL, and not empty", field=option)
+            server, slash, _ = glob.partition("/")
+            if slash and not any(matches(name, [server]) for name in servers):
+                warn(f"warning: {option} {glob!r} fits no server: there are {', '.join(servers) or 'none'}")
+
+
 @asynccontextmanager
 async def _with_client(
     given: ServerSpec | Config, front: HttpFront | None, stop: trio.Event
@@ -142,7 +167,7 @@ async def _with_client(
         if not await _opens_with_handshake(streams, stop):
             yield streams, given
         elif isinstance(given, Config):
-            yield streams, evolve(given, servers=tuple(_handshake_first(spec) for spec in given.servers))
+            yield streams, given.with_each(_handshake_first)
         else:
             yield streams, _handshake_first(given)
 
@@ -186,14 +211,7 @@ def _given(options: Options, serving: Serving) -> ServerSpec | Config:
         raise ConfigError("is for a server that is given as -- COMMAND", field=serving.server.given)
     if not options.config and VARIABLE in os.environ:
         raise ConfigError("mcp-nursery has started it, and would start itself again; name a file", field="--config")
-    return _limited(options, serving)
-
-
-def _limited(options: Options, serving: Serving) -> Config:
-    config = load(options)
-    if serving.timeout is None:
+    config, timeout = load(options), serving.timeout
+    if timeout is None:
         return config
-    servers = tuple(
-        spec if spec.call_timeout is not None else evolve(spec, call_timeout=serving.timeout) for spec in config.servers
-    )
-    return evolve(config, servers=servers)
+    return config.with_each(lambda spec: spec if spec.call_timeout is not None else evolve(spec, call_timeout=timeout))

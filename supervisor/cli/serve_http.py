@@ -27,6 +27,8 @@ from mcp_nursery.supervisor.gateway.served_names import LOOPBACK, host_name, pag
 from mcp_nursery.supervisor.gateway.token_file import PREFIX, TokenFile
 from mcp_nursery.supervisor.gateway.web_server import Tls, bound, serve_http
 
+from .command_server import option_of
+
 if TYPE_CHECKING:
     from opentelemetry.sdk.metrics import MeterProvider
 
@@ -51,9 +53,9 @@ class HttpServing:
     """Whose access tokens let clients in."""
     oauth_jwks: str | None = None
     """Where its keys are, if its metadata does not say."""
-    audiences: Sequence[str] = ()
+    audience: Sequence[str] = ()
     """For whom access tokens are, besides for the address that is asked."""
-    scopes: Sequence[str] = ()
+    scope: Sequence[str] = ()
     """What access tokens need."""
     public_url: str | None = None
     """What clients call it, without `/mcp`."""
@@ -61,13 +63,13 @@ class HttpServing:
     tls_key: Path | None = None
     behind_proxy: bool = False
     """Whether something before it ends TLS."""
-    hosts: Sequence[str] = ()
+    allowed_host: Sequence[str] = ()
     """Other names that it is reached by."""
-    origins: Sequence[str] = ()
+    allowed_origin: Sequence[str] = ()
     """Origins whose pages may use it."""
     metrics: bool = False
     """Whether figures are served, at `/metrics`."""
-    limits: Sequence[str] = ()
+    limit: Sequence[str] = ()
     """`NAME=NUMBER`, by the names of `HttpLimits`."""
 
 
@@ -81,7 +83,7 @@ def serving_over_http(address: str | None, **given: Any) -> HttpServing | None:
     if address is not None:
         return HttpServing(address, **chosen)
     if chosen:
-        raise ConfigError("needs --http HOST:PORT", field=min(chosen))
+        raise ConfigError("needs --http HOST:PORT", field=option_of(min(chosen)))
     return None
 
 
@@ -94,12 +96,12 @@ class HttpFront:
 
     def __init__(self, serving: HttpServing) -> None:
         host, port = _address(serving.address)
-        self._limits = _limits(serving.limits)
+        self._limits = _limits(serving.limit)
         self._tokens = None if serving.tokens is None else TokenFile(serving.tokens)
         self._oauth = _oauth(serving)
         self._tls = _tls(serving)
-        self._hosts = _hosts(host, serving.hosts)
-        self._origins = serving.origins
+        self._hosts = _hosts(host, serving.allowed_host)
+        self._origins = serving.allowed_origin
         for each in self._origins:
             check_setting("--allowed-origin", each, page_origin)
         if host not in grants.LOOPBACK:
@@ -217,18 +219,18 @@ def _hosts(host: str, named: Iterable[str]) -> Sequence[str] | None:
 
 def _oauth(serving: HttpServing) -> OAuthResource | None:
     if serving.oauth_issuer is None:
-        for option, given in (("--audience", serving.audiences), ("--scope", serving.scopes)):
-            if given:
-                raise ConfigError("needs --oauth-issuer", field=option)
+        for name in ("audience", "scope", "public_url", "oauth_jwks"):
+            if getattr(serving, name):
+                raise ConfigError("needs --oauth-issuer", field=option_of(name))
         return None
-    url = serving.public_url or next((_origin(each) for each in serving.audiences if "://" in each), None)
+    url = serving.public_url or next((_origin(each) for each in serving.audience if "://" in each), None)
     if url is None:
         problem = "is needed where no --audience is a URL: what clients call this gateway"
         raise ConfigError(problem, field="--public-url")
     _needed("issuer", "--oauth-issuer")
     try:
         return OAuthResource(
-            serving.oauth_issuer, url, audiences=serving.audiences, scopes=serving.scopes, jwks=serving.oauth_jwks
+            serving.oauth_issuer, url, audiences=serving.audience, scopes=serving.scope, jwks=serving.oauth_jwks
         )
     except ConfigError as error:
         options = {"issuer": "--oauth-issuer", "jwks": "--oauth-jwks"}
@@ -256,9 +258,14 @@ def _limits(given: Iterable[str]) -> HttpLimits:
         name = name.replace("-", "_")
         if name not in kinds:
             raise ConfigError(f"must be NAME=NUMBER with one of {', '.join(kinds)}, not {text!r}", field="--limit")
+        kind = int if isinstance(kinds[name], int) else float
         try:
-            chosen[name] = int(value) if isinstance(kinds[name], int) else float(value)
+            chosen[name] = kind(value)
+        except ValueError:
+            whole = "whole " if kind is int else ""
+            raise ConfigError(f"{name} must be a {whole}number, not {value!r}", field="--limit") from None
+        try:
             HttpLimits(**chosen)
         except ValueError as error:
-            raise ConfigError(f"{text}: {error}", field="--limit") from None
+            raise ConfigError(str(error), field="--limit") from None
     return HttpLimits(**chosen)

@@ -71,6 +71,13 @@ class Config:
         object.__setattr__(config, "before", before)
         return config
 
+    def with_each(self, change: Callable[[ServerSpec], ServerSpec]) -> "Config":
+        """The same with each of its servers changed, each time that it is read."""
+        changed, reread = evolve(self, servers=tuple(map(change, self.servers))), self.reread
+        if reread is None:
+            return changed
+        return changed.read_by(lambda: reread().with_each(change), self.locate or tuple, self.before)
+
 
 @frozen
 class File:

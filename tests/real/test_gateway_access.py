@@ -289,8 +289,9 @@ async def test_a_file_of_tokens_that_was_broken_meanwhile_changes_nothing(tmp_pa
 
 async def test_at_sighup_the_configuration_is_read_again(tmp_path):
     config = config_of(tmp_path, "first")
+    served = served_over_http("--config", str(config), "--timeout", "30")  # which changes what is read, each time
     with trio.fail_after(60):
-        async with served_over_http("--config", str(config)) as (process, url), Client(url, mode="legacy") as client:
+        async with served as (process, url), Client(url, mode="legacy") as client:
             await all_there(client, {"first_echo"})
             config_of(tmp_path, "first", "second")
             process.send_signal(signal.SIGHUP)

@@ -123,10 +123,20 @@ def test_a_certificate_that_cannot_be_used_is_refused(tmp_path):
         HttpFront(HttpServing("127.0.0.1:0", tls_key=key))
 
 
-@pytest.mark.parametrize("limit", ["nothing=1", "sessions", "sessions=0", "sessions=x", "idle=-1"])
-def test_a_limit_that_is_none_is_refused(limit):
-    with pytest.raises(ConfigError, match="field '--limit'"):
-        HttpFront(HttpServing("127.0.0.1:0", limits=[limit]))
+@pytest.mark.parametrize(
+    ("limit", "problem"),
+    [
+        ("nothing=1", "must be NAME=NUMBER with one of connections"),
+        ("sessions", "sessions must be a whole number, not ''"),
+        ("sessions=0", "sessions must be at least 1, not 0"),
+        ("sessions=1.5", "sessions must be a whole number, not '1.5'"),
+        ("idle=-1", "idle must be seconds >= 0, not -1.0"),
+        ("body-seconds=x", "body_seconds must be a number, not 'x'"),
+    ],
+)
+def test_a_limit_that_is_none_is_refused(limit, problem):
+    with pytest.raises(ConfigError, match=f"field '--limit'.*{problem}"):
+        HttpFront(HttpServing("127.0.0.1:0", limit=[limit]))
 
 
 async def test_one_client_cannot_take_what_is_for_all(tmp_path):

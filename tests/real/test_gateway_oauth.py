@@ -237,7 +237,7 @@ async def test_what_an_issuer_should_not_say_harms_nobody(issuing, body):
         ({"oauth_issuer": "http://login.example.com", "public_url": URL}, "'--oauth-issuer': must be an https URL"),
         ({"oauth_issuer": "https://login.example.com"}, "'--public-url': is needed"),
         ({"oauth_issuer": "https://login.example.com", "public_url": MCP}, "'--public-url': must be https://HOST"),
-        ({"scopes": ["x"]}, "'--scope': needs --oauth-issuer"),
+        ({"scope": ["x"]}, "'--scope': needs --oauth-issuer"),
     ],
 )
 def test_options_that_cannot_work_are_refused(given, problem):

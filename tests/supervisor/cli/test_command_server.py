@@ -52,7 +52,7 @@ def test_no_restarts():
         ({"restart_delays": "-1"}, "'--restart-delays': restart delays are finite seconds >= 0"),
         ({"restart_delays": "nan"}, "'--restart-delays': restart delays are finite seconds >= 0"),
         ({"stable_after_seconds": -1.0}, "'--stable-after-seconds': must be"),
-        ({"restart": "maybe"}, "'--restart': must be 'permanent', 'transient', 'temporary'"),
+        ({"restart": "maybe"}, "'--restart': must be 'permanent', 'transient' or 'temporary'"),
         ({"connect_seconds": float("inf")}, "'--connect-seconds': must be"),
         ({"idle_seconds": -1.0}, "'--idle-seconds': must be"),
         ({"liveness": "0"}, "'--liveness': must be finite seconds > 0"),
@@ -78,7 +78,17 @@ def test_what_cannot_work_is_one_line_that_names_the_option(given, problem):
         (["--name", "x"], "field '--name': is for a server that is given as -- COMMAND"),
         (["--env", "A=1"], "field '--env': is for a server that is given as -- COMMAND"),
         (["--idle-seconds", "x", "--", "true"], "Invalid value for '--idle-seconds'"),
-        (["--unattended", "ask", "--", "true"], "field 'unattended': must be 'allow' or 'deny', not 'ask'"),
+        (["--unattended", "ask", "--", "true"], "field '--unattended': must be 'allow' or 'deny', not 'ask'"),
+        (["--pins", "no", "--", "true"], "field '--pins': must be 'report' or 'block', not 'no'"),
+        (["--hold", "nan", "--", "true"], "field '--hold': must be seconds >= 0, not nan"),
+        (["--drain", "-1", "--", "true"], "field '--drain': must be seconds >= 0, not -1.0"),
+        (["--call-seconds", "-1", "--", "true"], "field '--timeout': must be seconds >= 0, not -1.0"),
+        (["--restart", "no", "--", "true"], "must be 'permanent', 'transient' or 'temporary', not 'no'"),
+        (["--deny", "", "--", "true"], "field '--deny': must be SERVER/TOOL, and not empty"),
+        (["--limit", "idle=1", "--", "true"], "field '--limit': needs --http HOST:PORT"),
+        (["--tls-cert", "x", "--", "true"], "field '--tls-cert': needs --http HOST:PORT"),
+        (["--http", "127.0.0.1:0", "--oauth-jwks", "x", "--", "true"], "'--oauth-jwks': needs --oauth-issuer"),
+        (["--http", "127.0.0.1:0", "--public-url", "x", "--", "true"], "'--public-url': needs --oauth-issuer"),
     ],
 )
 def test_the_command_says_it_in_one_line(cli, options, problem):
@@ -86,3 +96,10 @@ def test_the_command_says_it_in_one_line(cli, options, problem):
     assert done.code == 2
     assert problem in done.err
     assert len(done.err.splitlines()) == 1
+
+
+def test_who_denies_what_is_not_there_is_told(cli):
+    globs = ["--deny", "gti/push", "--deny", "g*/push", "--ask", "*"]
+    done = cli("serve", *globs, "--http", "x", "--name", "git", "--", "true")
+    warning, _ = done.err.splitlines()
+    assert warning == "mcp-nursery: warning: --deny 'gti/push' fits no server: there are git"

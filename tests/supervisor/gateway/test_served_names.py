@@ -97,4 +97,4 @@ async def test_a_name_that_no_browser_sends_is_refused(option, given, autojump_c
     with pytest.raises(ValueError, match=f"{option} must be .*, such as .*, not "):
         await statuses([], **{option: [given]})
     with pytest.raises(ConfigError, match=f"field '--allowed-{option[:-1]}': must be .*, such as .*, not "):
-        HttpFront(HttpServing("127.0.0.1:0", **{option: [given]}))
+        HttpFront(HttpServing("127.0.0.1:0", **{f"allowed_{option[:-1]}": [given]}))
