@@ -582,3 +582,86 @@ async def test_a_header_of_an_answer_is_one_line(autojump_clock, caplog, end):
         await client.say(GET)
         assert (await client.read()).startswith(b"HTTP/1.1 500")
     assert "a request has failed" in caplog.text
+
+
+async def test_a_trailer_says_nothing_of_the_next_request(autojump_clock):
+    application = Application()
+    async with connected(application) as client:
+        await client.say(b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n")
+        await client.say(b"1\r\na\r\n0\r\nauthorization: b\r\n\r\n" + GET)
+        await client.say(post(b"last", b"connection: close"))
+        assert (await client.read()).count(b"HTTP/1.1 200") == 3
+    assert application.scopes[1]["headers"] == [(b"host", b"x")]
+
+
+@pytest.mark.parametrize(
+    "head",
+    [b"HTTP/1.1\r\nhost: x\r\nconnection: close", b"HTTP/1.0", b"HTTP/1.0\r\nconnection: keep-alive"],
+)
+async def test_who_wants_one_answer_gets_one(autojump_clock, head):
+    application = Application()
+    async with connected(application) as client:
+        await client.say(b"GET / " + head + b"\r\n\r\n" + GET)
+        said = await client.read()
+        assert said.startswith(b"HTTP/1.1 200")
+        assert b"connection: close" in said
+    assert len(application.scopes) == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "status"),
+    [
+        (b"GET / HTTP/2.0", b"505"),
+        (b"GET / HTTP/0.9", b"505"),
+        (b"GET / HTTP/1.2", b"400"),
+        (b"GET /", b"505"),
+        (b"CONNECT x:1 HTTP/1.1", b"501"),
+    ],
+)
+async def test_what_is_no_request_of_http_1_is_refused(autojump_clock, line, status):
+    application = Application()
+    async with connected(application) as client:
+        await client.say(line + b"\r\nhost: x\r\n\r\n" + GET)
+        said = await client.read()
+        assert said.startswith(b"HTTP/1.1 " + status)
+        assert said.count(b"HTTP/1.1") == 1
+    assert not application.scopes
+
+
+@pytest.mark.parametrize(("version", "body"), [(b"1.1", b"3\r\none\r\n0\r\n\r\n"), (b"1.0", b"one")])
+async def test_an_answer_of_unknown_length(autojump_clock, version, body):
+    """A piece without bytes does not end it."""
+
+    async def application(scope, receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        for piece in (b"", b"one", b""):
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body"})
+
+    async with connected(application) as client:
+        await client.say(b"GET / HTTP/" + version + b"\r\nhost: x\r\nconnection: close\r\n\r\n")
+        head, _, said = (await client.read()).partition(b"\r\n\r\n")
+        assert (said, b"chunked" in head) == (body, version == b"1.1")
+
+
+async def test_what_is_there_of_a_body_counts_for_nothing_that_follows(autojump_clock):
+    """Neither for what may come of a head, nor for a request that has begun."""
+    async with connected(Application()) as client:
+        await client.say(post(b"x" * 10 * HEAD))
+        assert (await client.read(b"x" * 10 * HEAD)).startswith(b"HTTP/1.1 200")
+        await client.say(b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n1\r\na\r\n")
+        await trio.testing.wait_all_tasks_blocked()
+        await client.say(b"0\r\n\r\n")
+        assert (await client.read(b"\r\n\r\na")).startswith(b"HTTP/1.1 200")
+        await trio.sleep(IDLE - 1)
+        await client.say(GET)
+        assert (await client.read(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.parametrize(("target", "path"), [(b"/%ff", "/\ufffd"), (b"http://x/a?b", "/a"), (b"http://x", "/")])
+async def test_whatever_it_asks_for_has_a_path(autojump_clock, target, path):
+    application = Application()
+    async with connected(application) as client:
+        await client.say(b"GET " + target + b" HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+        assert (await client.read()).startswith(b"HTTP/1.1 200")
+    assert application.scopes[0]["path"] == path

@@ -1,0 +1,117 @@
+"""What the gateway hands on to a client of what is said about a request of his."""
+
+import pytest
+import trio
+import trio.testing
+from mcp_types import LOG_LEVEL_META_KEY
+
+from mcp_nursery.supervisor.gateway.access import Access
+from mcp_nursery.supervisor.gateway.downstream import LOG, Incoming, Listener, Session, last_news
+
+PROGRESS = "notifications/progress"
+LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+
+
+def client(*, meta=None, session=None):
+    """A request of a client, and what it is told."""
+    told = []
+
+    async def tell(method, params):
+        await trio.lowlevel.checkpoint()
+        told.append((method, params))
+
+    return Incoming(1, "tools/call", {}, meta or {}, tell, None, session), told
+
+
+async def test_progress_has_the_token_of_the_client():
+    ours = {"progressToken": 77, "progress": 1, "vendor": 2}
+    incoming, told = client(meta={"progressToken": "its own"})
+    await incoming.hand_on(PROGRESS, ours)
+    assert told == [(PROGRESS, ours | {"progressToken": "its own"})]
+    incoming, told = client()
+    await incoming.hand_on(PROGRESS, ours)  # it has not asked for any
+    await incoming.hand_on("vendor/notice", {"progressToken": 77})
+    assert told == [("vendor/notice", {"progressToken": 77})]
+
+
+@pytest.mark.parametrize(
+    ("in_session", "level", "heard"),
+    [
+        (True, None, LEVELS),
+        (True, "error", LEVELS[4:]),
+        (False, None, ()),
+        (False, "error", LEVELS[4:]),
+        (False, "debug", LEVELS),
+        (False, 5, ()),
+        (False, "loud", ()),
+    ],
+)
+async def test_logs_are_as_severe_as_the_client_wants(in_session, level, heard):
+    """In a session all of them unless it says otherwise; outside of one none unless its request does."""
+    session = Session(print, None) if in_session else None
+    incoming, told = client(meta={} if in_session else {LOG_LEVEL_META_KEY: level}, session=session)
+    if session is not None:
+        session.level = level
+    else:
+        incoming.describe({"roots": {}}, {"name": "us"})
+        assert (incoming.capabilities, incoming.info) == ({"roots": {}}, {"name": "us"})
+    for said in (*LEVELS, "loud", None):
+        await incoming.hand_on(LOG, {"level": said})
+    assert tuple(params["level"] for _, params in told) == heard
+
+
+async def test_news_that_wait_are_told_once_each():
+    listener = Listener(None, ["toolsListChanged"], since=0)
+    updated = "notifications/resources/updated"
+    for uri in ("a://1", "a://2", "a://1"):
+        listener.note(updated, {"uri": uri})
+        listener.note("notifications/tools/list_changed", {})
+    assert sorted(await listener.next(), key=str) == [
+        ("notifications/resources/updated", {"uri": "a://1"}),
+        ("notifications/resources/updated", {"uri": "a://2"}),
+        ("notifications/tools/list_changed", {}),
+    ]
+    with trio.move_on_after(0) as nothing_new:
+        await listener.next()
+    assert nothing_new.cancelled_caught
+
+
+@pytest.mark.parametrize(
+    ("server", "allow", "at"),
+    [
+        (None, None, 9),
+        ("a", None, 5),
+        ("c", None, float("-inf")),
+        (None, ["a/*"], 5),
+        (None, ["a/*", "b/look"], 9),
+        (None, ["c/*"], float("-inf")),
+        ("b", ["b/*"], 9),
+    ],
+)
+def test_a_change_is_news_for_who_may_use_something_of_its_server(server, allow, at):
+    changes = {"a": 5.0, "b": 9.0, None: 9.0}
+    assert last_news(Listener(server, [], since=0, access=Access(allow)), changes) == at
+
+
+async def test_what_is_asked_about_one_resource_has_its_turn(autojump_clock):
+    """And nothing is kept of it."""
+    session, order = Session(print, None), []
+
+    async def use(uri, name, seconds):
+        async with session.turn(uri):
+            order.append(name)
+            await trio.sleep(seconds)
+            order.append(name)
+
+    async with trio.open_nursery() as nursery:
+        for uri, name, seconds in (
+            ("a://1", "one", 3),
+            ("a://1", "two", 1),
+            ("a://1", "three", 1),
+            ("a://2", "else", 1),
+        ):
+            nursery.start_soon(use, uri, name, seconds)
+            await trio.testing.wait_all_tasks_blocked()
+    assert [name for name in order if name != "else"] == ["one", "one", "two", "two", "three", "three"]
+    assert order[:3] == ["one", "else", "else"]
+    assert not session._turns
