@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from functools import partial
 from typing import Final, final
 
 import trio
@@ -96,14 +97,15 @@ class StderrLogs:
         """A process of this server was started."""
         self._tails[server] = tail
         if server in self._open:
-            self._follow(server, tail)
+            for line in self._follow(server, tail):  # it may have written before it is known here
+                self._tell(server, line)
+
+    def _tell(self, server: str, line: str) -> None:
+        for lines in self._open.get(server, ()):
+            lines.add(line)
 
     def _follow(self, server: str, tail: Tail) -> list[str]:
-        def hear(line: str) -> None:
-            for lines in self._open.get(server, ()):
-                lines.add(line)
-
-        return tail.follow(hear)
+        return tail.follow(partial(self._tell, server))
 
     @contextmanager
     def open(self, server: str, redact: Callable[[str], str]) -> Generator[StderrLines, None, None]:

@@ -11,7 +11,7 @@ from attrs import evolve, field, frozen
 
 from mcp_nursery.actors.argument_checks import check_setting, one_of, seconds_or_none
 from mcp_nursery.actors.errors import ConfigError
-from mcp_nursery.actors.nurseries import run_alongside
+from mcp_nursery.actors.nurseries import open_bare_nursery, run_alongside
 from mcp_nursery.actors.process.inherited_marks import VARIABLE
 from mcp_nursery.supervisor import ServerSpec, Supervisor, open_supervisor
 from mcp_nursery.supervisor.approval import ApprovalRules
@@ -25,7 +25,7 @@ from mcp_nursery.supervisor.watch import reload_or_log
 
 from .command_server import CommandServer
 from .failures import OK
-from .output import warn
+from .output import LogStream, safe_text, warn
 from .runtime import Options, load, log_failures, run_async
 from .serve_http import HttpFront, HttpServing
 
@@ -100,6 +100,7 @@ def serve(options: Options, serving: Serving) -> int:
             async with (
                 run_alongside(listen),
                 _with_client(given, front, stop) as (streams, servers),
+                open_bare_nursery() as nursery,
                 open_supervisor(
                     servers,
                     callbacks=gateway_callbacks(),
@@ -118,6 +119,8 @@ def serve(options: Options, serving: Serving) -> int:
                 ) as gateway,
             ):
                 if front is None:
+                    for status in supervisor.status():
+                        nursery.start_soon(_pass_on_stderr, supervisor, status.name, status.name != only)
                     await serve_stdio(gateway, only, streams=streams, stop=stop.wait, drain=serving.drain)
                 else:
                     async with run_alongside(partial(_reload_at, hang_ups, supervisor, front)):
@@ -152,6 +155,15 @@ def _check_globs(serving: Serving, servers: Sequence[str]) -> None:
             server, slash, _ = glob.partition("/")
             if slash and not any(matches(name, [server]) for name in servers):
                 warn(f"warning: {option} {glob!r} fits no server: there are {', '.join(servers) or 'none'}")
+
+
+async def _pass_on_stderr(supervisor: Supervisor, server: str, named: bool) -> None:
+    """Write to our standard error what a server's process writes to its own, to the end: a host shows it to its user.
+    `named`: each line says which server it is."""
+    log, prefix = LogStream(), f"{server}: " if named else ""
+    async with supervisor.stderr(server) as lines:
+        async for line in lines:
+            log.write(f"{prefix}{safe_text(line)}\n")
 
 
 @asynccontextmanager

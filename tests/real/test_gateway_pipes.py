@@ -141,6 +141,25 @@ def test_every_line_that_is_no_message_is_answered_and_a_last_one_needs_no_newli
     assert text_of(answers(done.stdout)[99]) == "x"
 
 
+@pytest.mark.parametrize("given", ["a command", "a file"])
+def test_a_host_is_shown_what_its_servers_write_to_standard_error_to_the_end(given, tmp_path):
+    script = "echo begins $KEY >&2; cat >/dev/null; echo ends >&2"
+    command, args, env = "sh", ["-c", script], {"KEY": "a-long-secret-key"}
+    file = tmp_path / "servers.json"
+    file.write_text(json.dumps({"mcpServers": {"one": {"command": command, "args": args, "env": env}}}))
+    options = ["--config", str(file)] if given == "a file" else ["--env", "KEY=a-long-secret-key", "--", command, *args]
+    with subprocess.Popen(
+        [PROGRAM, "serve", *options], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as gateway:
+        gateway.stdin.write(lines(request(1, "initialize", **HELLO)))
+        gateway.stdin.flush()
+        prefix = "one: " if given == "a file" else ""
+        assert gateway.stderr.readline().decode() == f"{prefix}begins [REDACTED:config]\n"
+        gateway.send_signal(signal.SIGTERM)
+        assert f"{prefix}ends\n" in gateway.stderr.read().decode()
+        assert gateway.wait(20) == 0
+
+
 def test_a_host_that_does_not_read_the_log_holds_nothing_up(journal):
     unread, log = os.pipe()
     os.set_blocking(log, False)
@@ -169,7 +188,7 @@ def test_a_host_is_told_in_time_that_its_server_cannot_be_started(command, why):
     ) as gateway:
         gateway.stdin.write(lines(request(1, "initialize", **HELLO)))
         gateway.stdin.flush()
-        assert why in gateway.stderr.readline().decode()
+        assert any(why in line.decode() for line in iter(gateway.stderr.readline, b""))
         assert why in json.loads(gateway.stdout.readline())["error"]["message"]
         assert time.monotonic() - began < 18  # the ladder takes 22 s
         gateway.stdin.close()

@@ -49,12 +49,13 @@ async def test_lines_begin_with_the_last_and_go_on():
         assert taken(lines) == ["LAST"]
         assert taken(other) == ["a", "b", "half a line", "c", "last"]
         following = Process()
+        await following.theirs.send_all(b"at once\n")
         logs.begin("lab", following.tail)
         await following.write(b"again\n")
-        assert taken(lines) == ["AGAIN"]
+        assert taken(lines) == ["AT ONCE", "AGAIN"]
         await following.end()
     with logs.open("lab", str) as lines:
-        assert taken(lines) == ["again"]
+        assert taken(lines) == ["at once", "again"]
         logs.end_all()
         with pytest.raises(trio.EndOfChannel):
             await lines.receive()
