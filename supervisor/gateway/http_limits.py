@@ -6,14 +6,22 @@ from typing import Final
 
 from attrs import field, frozen
 
-from mcp_nursery.actors.argument_checks import at_least_one, choice, seconds_or_none
+from mcp_nursery.actors.argument_checks import at_least_one, choice, seconds
 
 from .access import Principal, Refused
 from .figures import Figures
 from .http_request import UnderWay
 
 _COUNT: Final = choice(at_least_one)
-_SECONDS: Final = choice(seconds_or_none)
+
+
+def _some_seconds(value: object) -> str | None:
+    """With 0, each request would be over before it is read."""
+    return "seconds > 0" if value == 0 else seconds(value)
+
+
+_SECONDS: Final = choice(_some_seconds)
+_SECONDS_OR_NONE: Final = choice(lambda value: None if value is None else _some_seconds(value))
 
 
 @frozen
@@ -28,7 +36,7 @@ class HttpLimits:
     """Bytes of a request."""
     body_seconds: float = field(default=30.0, validator=_SECONDS)
     """Seconds in which a request has to be there whole."""
-    request_seconds: float | None = field(default=3_600.0, validator=_SECONDS)
+    request_seconds: float | None = field(default=3_600.0, validator=_SECONDS_OR_NONE)
     """Seconds until a request is cancelled that has no answer; None: never. Streams of news go on."""
     sessions: int = field(default=1_000, validator=_COUNT)
     """Sessions at once."""

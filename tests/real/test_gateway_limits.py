@@ -131,6 +131,9 @@ def test_a_certificate_that_cannot_be_used_is_refused(tmp_path):
         ("sessions=0", "sessions must be at least 1, not 0"),
         ("sessions=1.5", "sessions must be a whole number, not '1.5'"),
         ("idle=-1", "idle must be seconds >= 0, not -1.0"),
+        ("idle=0", "idle must be seconds > 0, not 0.0"),
+        ("request-seconds=0", "request_seconds must be seconds > 0, not 0.0"),
+        ("body-seconds=nan", "body_seconds must be seconds >= 0, not nan"),
         ("body-seconds=x", "body_seconds must be a number, not 'x'"),
     ],
 )
