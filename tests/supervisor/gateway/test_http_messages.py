@@ -5,9 +5,11 @@ import time
 from contextlib import asynccontextmanager
 from functools import partial
 
+import pytest
 import trio
 import trio.testing
 
+from mcp_nursery.actors.limits import MOST_VALUES
 from mcp_nursery.supervisor import open_supervisor
 from mcp_nursery.supervisor.gateway import HttpLimits, gateway_callbacks, open_gateway, open_http
 from mcp_nursery.supervisor.gateway.access import Principal
@@ -44,8 +46,9 @@ def modern(message, **headers):
 class Web:
     """What speaks to the application, and hears what it says."""
 
-    def __init__(self, application, nursery):
-        self._application = application
+    def __init__(self, application, nursery, gateway=None):
+        self.application = application
+        self.gateway = gateway
         self._nursery = nursery
         self.heard = []
 
@@ -57,7 +60,7 @@ class Web:
         own = [(name.encode(), value.encode()) for name, value in headers.items() if value is not None]
         exchange = Exchange(message or b"", self.heard.append)
         scope = {"type": "http", "method": verb, "path": path, "headers": [*own, *lines]}
-        self._nursery.start_soon(exchange.run, self._application, scope)
+        self._nursery.start_soon(exchange.run, self.application, scope)
         return exchange
 
     async def say(self, message, *lines, **how):
@@ -102,7 +105,7 @@ async def served(*, authenticate=by_name, **limits):
         trio.open_nursery() as nursery,
     ):
         await supervisor.wait_connected("lab")
-        yield server, Web(application, nursery)
+        yield server, Web(application, nursery, gateway)
         nursery.cancel_scope.cancel()
 
 
@@ -132,6 +135,10 @@ IN_SESSION = {
     "a batch": (400, b"[" + request_of(b'"id":1') + b"]", {}),
     "two at once": (400, b"[" + request_of(b'"id":1') + b"," + request_of(b'"id":2') + b"]", {}),
     "nothing": (400, b"", {}),
+    "a number": (400, b"5", {}),
+    "none": (400, b"null", {}),
+    "an empty batch": (400, b" []", {}),
+    "more values than anybody needs": (400, request_of(b'"id":1,"params":[' + b"0," * MOST_VALUES + b"0]"), {}),
     "an id that is true": (400, request_of(b'"id":true'), {}),
     "an id that is null": (400, request_of(b'"id":null'), {}),
     "an id with a fraction": (400, request_of(b'"id":1.5'), {}),
@@ -195,10 +202,39 @@ async def test_a_session_has_one_stream_at_once(autojump_clock):
         first.gone.set()
         await first.ended.wait()
         second = web.begin(b"", verb="GET", **session)
+        await trio.sleep(3600)
+        second.gone.set()
+        await trio.sleep(61)
+        assert (first.status, second.status) == (200, 200)
+        assert await web.status(PING, **session) == 404
+
+
+async def test_what_is_under_way_ends_with_its_session(autojump_clock):
+    async with served() as (server, web):
+        session = await web.opened()
+        stream, call = web.begin(b"", verb="GET", **session), web.begin(SLEEP, **session)
         await trio.sleep(1)
         assert await web.status(b"", verb="DELETE", **session) == 200
-        await second.ended.wait()
-        assert (first.status, second.status) == (200, 200)
+        for each in (stream, call):
+            await each.ended.wait()
+        assert (stream.status, call.status, call.last, len(server.cancelled)) == (200, 404, None, 1)
+        assert stream.is_whole
+
+
+@pytest.mark.parametrize(("drains", "status"), [(False, 401), (True, 503)])
+async def test_a_client_that_is_ended_is_told_why(autojump_clock, drains, status):
+    async with served() as (server, web):
+        ann, bob = await web.opened(**ANN), await web.opened(authorization="Bearer Bob")
+        call, other = web.begin(SLEEP, **ann), web.begin(SLEEP, **bob)
+        await trio.sleep(1)
+        if drains:
+            await web.gateway.drain(0)
+        web.application.end_clients(lambda client: client.name == "Ann")
+        await call.ended.wait()
+        assert (call.status, other.ended.is_set(), len(server.cancelled)) == (status, False, 1)
+        assert await web.status(PING, **ann) == 404
+        await other.ended.wait()
+        assert "result" in other.last
 
 
 async def test_a_session_that_nobody_uses_ends(autojump_clock):
@@ -267,8 +303,11 @@ async def test_what_a_client_takes_back_has_no_answer(autojump_clock):
         session = await web.opened()
         call = web.begin(SLEEP, **session)
         await trio.sleep(1)
-        assert await web.status({"method": "notifications/cancelled", "params": {"requestId": 2}}, **session) == 202
-        await call.ended.wait()
+        for request_id, ended in (("2", False), (3, False), (2, True)):
+            notice = {"method": "notifications/cancelled", "params": {"requestId": request_id}}
+            assert await web.status(notice, **session) == 202
+            await trio.sleep(1)
+            assert call.ended.is_set() == ended
         assert (call.status, call.last, len(server.cancelled)) == (202, None, 1)
 
 
@@ -326,7 +365,8 @@ async def test_streams_last_as_long_as_what_let_their_clients_in(autojump_clock)
         await trio.sleep(590)
         assert [(each.status, each.ended.is_set()) for each in streams] == [(200, False)] * 2
         await trio.sleep(20)
-        assert all(each.ended.is_set() for each in streams)
+        assert all(each.ended.is_set() and each.is_whole for each in streams)
+        assert streams[1].last["method"] == "notifications/subscriptions/acknowledged"
 
 
 async def test_an_error_is_an_answer_of_a_client(autojump_clock):
@@ -335,7 +375,7 @@ async def test_an_error_is_an_answer_of_a_client(autojump_clock):
         web = Web(application, nursery)
         session = await web.opened()
         params = {"name": "work", "arguments": {"who": "Ann"}, "_meta": {"progressToken": 1}}
-        web.begin({"id": 2, "method": "tools/call", "params": params}, **session)
+        call = web.begin({"id": 2, "method": "tools/call", "params": params}, **session)
         process = await server.called("Ann")
         process.ask("Ann")
         await trio.testing.wait_all_tasks_blocked()
@@ -344,6 +384,20 @@ async def test_an_error_is_an_answer_of_a_client(autojump_clock):
         assert await web.status({"id": asked["id"], "error": refusal}, **session) == 202
         await trio.testing.wait_all_tasks_blocked()
         assert process.answers["Ann"][0]["error"]["message"] == "not now"
+        process.answer("Ann")
+        await call.ended.wait()
+        [kept] = application._sessions._open.values()
+        assert (kept._requests, kept._asked) == ({}, {})  # of what is over
+
+
+async def test_a_session_that_listens_is_told_of_changes(autojump_clock):
+    async with served() as (server, web):
+        web.begin(b"", verb="GET", **await web.opened())
+        await trio.sleep(1)
+        server.tools["more"] = echo
+        await web.gateway.supervisor.list_tools(refresh=True)
+        await trio.sleep(1)
+        assert web.heard[-1]["method"] == "notifications/tools/list_changed"
 
 
 async def test_a_server_is_told_why_a_client_takes_a_call_back(autojump_clock):

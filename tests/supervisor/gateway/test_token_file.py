@@ -15,7 +15,7 @@ DIGEST = "0" * 64
 
 def written(tmp_path, content):
     path = tmp_path / "tokens.toml"
-    path.write_text(content)
+    path.write_text(content, errors="surrogateescape")
     return path
 
 
@@ -32,6 +32,11 @@ def written(tmp_path, content):
         ),
         (f"[tokens.'a b']\nsha256 = '{DIGEST}'\n", "field 'tokens.a b': the name must be letters"),
         (f'[tokens."a\\nb"]\nsha256 = "{DIGEST}"\n', "the name must be letters"),
+        (f"[tokens.a]\nsha256 = '{DIGEST}0'\n", "'tokens.a.sha256': must be 64 hexadecimal digits"),
+        (f"[tokens.a]\nsha256 = '{DIGEST}'\nallow = 'a/*'\n", "'tokens.a.allow': must be a list of globs"),
+        ("tokens = 1", "'tokens': must be a table"),
+        ("[tokens]\na = 1", "'tokens.a': must be a table"),
+        ("# \udce4", "is not UTF-8"),
     ],
 )
 def test_whatever_stands_in_it_the_only_error_is_one_of_configuration(tmp_path, content, problem):
@@ -106,6 +111,28 @@ def test_a_token_is_removed_and_the_rest_stays(tmp_path):
     remove_token(path, "ann")
     assert TokenFile(path).principals == []
     assert path.read_text().startswith("# ours\n")
+
+
+def test_what_is_added_is_what_is_read(tmp_path):
+    """Or nothing is."""
+    path, allow = tmp_path / "tokens.toml", ('a\\b/"x"*', "c/*")
+    with pytest.raises(ConfigError, match="must be globs"):
+        add_token(path, "ann", allow=["x"])
+    assert not path.exists()
+    token = add_token(path, "ann", allow=allow)
+    before = path.read_text()
+    for name, globs, problem in (
+        ("ann", (), "remove it first"),
+        ("b c", (), "letters"),
+        ("bob", ["a/\n*"], "printable"),
+    ):
+        with pytest.raises(ConfigError, match=problem):
+            add_token(path, name, allow=globs)
+    assert path.read_text() == before
+    found = TokenFile(path).find(token)
+    assert (found.name, found.access.allow) == ("ann", allow)
+    path.write_text(f"{before}expires = 2030-01-01\n")
+    assert TokenFile(path).find(token).expires == datetime(2030, 1, 1).timestamp()
 
 
 def test_what_cannot_be_taken_out_by_lines_stays(tmp_path):

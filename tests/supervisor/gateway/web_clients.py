@@ -32,6 +32,8 @@ class Exchange:
         self.last = None
         """The last message of the response."""
         self.gone, self.ended = trio.Event(), trio.Event()
+        self.is_whole = False
+        """Whether the response has come to its end."""
         self.reads = 0
         """How often somebody has listened to its client."""
         self._body = [body]
@@ -57,6 +59,7 @@ class Exchange:
             self.status, self.headers = message["status"], dict(message["headers"])
             self.session = self.headers.get(b"mcp-session-id", b"").decode() or None
         elif not self.gone.is_set():
+            self.is_whole = not message.get("more_body", False)
             for line in message["body"].splitlines():
                 text = line.removeprefix(b"data: ")
                 if text.startswith(b"{"):
