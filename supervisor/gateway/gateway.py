@@ -5,7 +5,7 @@ as it came. Bridged where they do not: see `eras` for results, and `held` for qu
 """
 
 from collections.abc import AsyncGenerator, Callable, Hashable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any, Final
 
@@ -228,9 +228,9 @@ class Gateway:
         """What becomes of a result where marks are wanted; `tool`: the server's own name of it."""
         if not self._mark:
             return result
-        tool = tool or str(incoming.params.get("name"))
-        rooms = (each.max_result_chars for each in self.supervisor.tools if each.server == server)
-        room = next(rooms, MAX_RESULT_CHARS)
+        tool, room = tool or str(incoming.params.get("name")), MAX_RESULT_CHARS
+        with suppress(UnknownServer):  # all of them, or one that has gone
+            room = self.supervisor.spec(server).max_result_chars
         return await by_turns(marked(incoming.method, result, server=server, tool=tool, room=room))
 
     def _hello(self, view: View, hello: Json) -> Json:

@@ -129,6 +129,16 @@ async def test_each_request_goes_to_who_has_what_it_names(autojump_clock):
         assert shared["completion"]["values"] == ["b one", "b two"]
 
 
+async def test_a_template_is_completed_by_who_has_that_one(autojump_clock):
+    """Not by one that has another which it could come of."""
+    greedy = ScriptedServer(resources={"{+any}": says("c")}, completions={"topic": ["c one"]})
+    async with served(servers={"c": greedy, "a": script("a")}) as (_, ask):
+        about = {"argument": {"name": "topic", "value": ""}}
+        for uri, first in (("a://{path}", "a one"), ("z://x", "c one")):
+            said = await ask("completion/complete", ref={"type": "ref/resource", "uri": uri}, **about)
+            assert said["completion"]["values"][0] == first
+
+
 async def test_what_nobody_has_is_refused(autojump_clock):
     async with served() as (_, ask):
         code, said = await refusal(ask, "tools/call", name="c_look")

@@ -96,6 +96,7 @@ async def test_what_a_model_sees_is_marked(autojump_clock, life, modern, search)
         read = await asked(gateway, nursery, "resources/read", {"uri": "note://1"}, modern=modern)
         [contents] = read["contents"]
         assert contents["uri"] == "note://1"
+        assert read["_meta"]["mcp-nursery/signals"] == ["ignore-previous"]
         assert is_marked(contents["text"], "resources_read")
         listed = await asked(gateway, nursery, "tools/list", {}, modern=modern)
         assert "outputSchema" not in str(listed)
@@ -170,6 +171,30 @@ def test_what_is_too_long_is_cut():
     assert "output truncated at 100 chars, 1000 total" in text
     text = marks_of({"contents": [{"uri": "a:b", "text": "x" * 1000}]}, "resources/read")["contents"][0]["text"]
     assert "output truncated at 100 chars, 1000 total" in text
+
+
+@pytest.mark.parametrize("tools", [{"say": says}, {}])
+async def test_what_a_server_says_is_cut_where_its_spec_says(autojump_clock, tools):
+    """Whether or not it has tools."""
+
+    async def talks(arguments):
+        await trio.lowlevel.checkpoint()
+        return "x" * 1000
+
+    quiet, loud = ScriptedServer(), ScriptedServer(tools=tools, resources={"note://1": talks})
+    specs = [spec(quiet, name="quiet", max_result_chars=10), spec(loud, max_result_chars=100)]
+    async with (
+        open_supervisor(specs, gate=10, callbacks=gateway_callbacks()) as supervisor,
+        open_gateway(supervisor, mark=True) as gateway,
+        trio.open_nursery() as nursery,
+    ):
+        read = await asked(gateway, nursery, "resources/read", {"uri": "note://1"}, modern=True)
+        assert "output truncated at 100 chars, 1000 total" in read["contents"][0]["text"]
+
+
+def test_what_a_server_says_of_its_signals_stays():
+    said = {"content": [{"type": "text", "text": ATTACK}], "_meta": {"x": 1}}
+    assert marks_of(said)["_meta"] == {"x": 1, "mcp-nursery/signals": ["ignore-previous"]}
 
 
 def test_a_question_is_no_result():

@@ -131,6 +131,14 @@ async def test_it_is_settled_when_first_attempts_are(autojump_clock):
         assert settled == [False] + [True] * 5
 
 
+async def test_an_older_server_is_given_nothing_of_the_newer_protocol(autojump_clock):
+    server = AskingServer()
+    async with asking(server) as (_, _, make, nursery):
+        ann, more = make("Ann", session=False), {"inputResponses": {"x": {"action": "accept", "content": {}}}}
+        nursery.start_soon(partial(ann.request, "tools/call", name="work", arguments={"who": "Ann"}, **more))
+        assert (await server.called("Ann")).answers == {}
+
+
 @pytest.mark.parametrize("session", [True, False])
 async def test_clients_that_nobody_knows_are_not_one(autojump_clock, session):
     server = AskingServer()
