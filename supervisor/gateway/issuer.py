@@ -163,7 +163,10 @@ class Issuer:
             with trio.fail_after(PATIENCE):
                 self._keys, self._made = await self._fetch(), {}
             self._fetched = trio.current_time()
-        except (httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError, trio.TooSlowError) as error:
+        except trio.TooSlowError:
+            logger.warning("the keys of %s cannot be had: not within %g s", self._url, PATIENCE)
+            return False
+        except (httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError) as error:
             logger.warning("the keys of %s cannot be had: %s", self._url, str(error) or type(error).__name__)
             return False
         finally:

@@ -6,6 +6,7 @@ asked for, and whose page it is.
 
 import re
 from collections.abc import Collection, Mapping
+from functools import lru_cache
 from http import HTTPStatus
 from typing import Final
 
@@ -73,13 +74,17 @@ class ServedNames:
                     raise Refused(HTTPStatus.BAD_REQUEST, f"{name} is there twice")
         host, origin = headers.get("host"), headers.get("origin")
         if host is not None or self._hosts is not None:
-            self._check_host(host or "")
+            named = _host_of(host or "")
+            if named is None or (self._hosts is not None and named not in self._hosts):
+                raise Refused(HTTPStatus.MISDIRECTED_REQUEST, "this host is not served here")
         if origin is not None and origin.lower() not in self._origins:
             found = _ORIGIN.fullmatch(origin)
             if found is None or found[2].lower() not in self._local:
                 raise Refused(HTTPStatus.FORBIDDEN, "this origin is not served here")
 
-    def _check_host(self, host: str) -> None:
-        found = _AUTHORITY.fullmatch(host)
-        if found is None or (self._hosts is not None and found[1].lower() not in self._hosts):
-            raise Refused(HTTPStatus.MISDIRECTED_REQUEST, "this host is not served here")
+
+@lru_cache(maxsize=64)
+def _host_of(authority: str) -> str | None:
+    """The host of `HOST` or `HOST:PORT`; None if it is neither. Clients say the same again and again."""
+    found = _AUTHORITY.fullmatch(authority)
+    return None if found is None else found[1].lower()

@@ -225,6 +225,13 @@ async def test_while_the_issuer_is_down_its_keys_hold_for_some_time(issuing, mon
     assert token not in caplog.text
 
 
+async def test_an_issuer_that_hangs_is_waited_for_so_long(issuing, monkeypatch, caplog):
+    monkeypatch.setattr(issuer, "PATIENCE", 0.1)
+    issuing.answers.clear()
+    assert (await refusal(OAuthResource(issuing.url, URL), issuing.token(MCP))).status == 503
+    assert f"the keys of {issuing.url} cannot be had: not within 0.1 s" in caplog.text
+
+
 @pytest.mark.parametrize("body", [b"x" * (issuer.DOCUMENT + 1), b"[]", b"{}", b"{", b'{"keys": [1, {"kty": "RSA"}]}'])
 async def test_what_an_issuer_should_not_say_harms_nobody(issuing, body):
     issuing.body = body
