@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
 import orjson
+from attrs import frozen
 from pydantic_core import to_json, to_jsonable_python
 
 from ..json_depth import may_be_nested_too_deep, nested_too_deep
@@ -25,6 +26,13 @@ _LOOKS = 100
 """Candidates that are checked one by one before a full search is faster."""
 
 
+@frozen
+class Encoded:
+    """A value that is JSON already."""
+
+    json: bytes
+
+
 def encode(value: object) -> bytes:
     """JSON as the SDK would send it.
 
@@ -40,12 +48,20 @@ def encode(value: object) -> bytes:
 def _encode_big(value: object, refused: TypeError) -> bytes:
     """Encode integers beyond 64 bits too, which orjson refuses."""
     try:
-        return to_json(value, inf_nan_mode="null", exclude_none=True)
+        return to_json(value, inf_nan_mode="null", exclude_none=True, fallback=_decoded)
     except (ValueError, RecursionError):
         raise TypeError(str(refused.__cause__ or refused)) from None
 
 
+def _decoded(value: object) -> object:
+    if isinstance(value, Encoded):
+        return json.loads(value.json)
+    raise ValueError(f"{type(value).__name__} cannot be written as JSON")
+
+
 def _jsonable(value: object) -> object:
+    if isinstance(value, Encoded):
+        return orjson.Fragment(value.json)
     try:
         return to_jsonable_python(value, exclude_none=True)
     except ValueError as error:

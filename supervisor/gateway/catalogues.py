@@ -1,7 +1,7 @@
 """What a client sees: one server as it is, or all servers under names that tell them apart."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
@@ -12,6 +12,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS, METHOD_NOT_FOUND, methods
 
 from mcp_nursery.actors.errors import UnknownResource, UnknownTool
+from mcp_nursery.actors.jsonrpc.dispatcher import LISTED
 
 from ..resources.prompt import Prompt
 from ..resources.resource import Resource, ResourceTemplate
@@ -22,6 +23,7 @@ from ..tools.tool import Tool
 from .access import EVERYTHING, Access
 from .downstream import Incoming, as_object
 from .eras import Json, bridged
+from .pages import Entry, Pages, declared
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -198,7 +200,19 @@ class One(View):
 
 
 class All(View):
-    """All servers as one."""
+    """All servers as one.
+
+    Args:
+        supervisor: Has them.
+        access: What the client may use of it.
+        pages: Where lists are kept, by what is listed; None: they are not, and are made of objects.
+    """
+
+    def __init__(
+        self, supervisor: Supervisor, access: Access = EVERYTHING, pages: dict[str, Pages] | None = None
+    ) -> None:
+        super().__init__(supervisor, access)
+        self._pages = pages
 
     async def hello(self) -> Json:
         """At once, whoever is connected: what comes later is told of as a change."""
@@ -233,25 +247,43 @@ class All(View):
 
     async def own_answer(self, incoming: Incoming) -> Json:
         """Lists of what all servers have, each sorted."""
-        supervisor, access = self.supervisor, self.access
-        match incoming.method:
-            case "tools/list":
-                tools = (tool for tool in supervisor.tools if access.has_tool(tool.server, tool.tool))
-                listed = {"tools": [_declared(tool.definition, tool.name) for tool in tools]}
-            case "prompts/list":
-                prompts = self._usable(supervisor.prompts)
-                listed = {"prompts": [_declared(prompt.definition, prompt.name) for prompt in prompts]}
-            case "resources/list":
-                first: dict[str, Json] = {}
-                for resource in self._in_order(supervisor.resources):
-                    first.setdefault(resource.uri, _declared(resource.definition))
-                listed = {"resources": [first[uri] for uri in sorted(first)]}
-            case "resources/templates/list":
-                templates = self._usable(supervisor.resource_templates)
-                listed = {"resourceTemplates": [_declared(each.definition) for each in templates]}
-            case _:
-                raise MCPError(METHOD_NOT_FOUND, "Method not found", incoming.method)
+        of = LISTED.get(incoming.method)
+        if of is None:
+            raise MCPError(METHOD_NOT_FOUND, "Method not found", incoming.method)
+        offered, shown = self._lists[of]
+        if self._pages is None:
+            listed: Json = {of: [declared(*entry) for entry in shown(offered())]}
+        else:
+            key = self.access.allow, tuple(self._places()) if of == "resources" else ()
+            listed = {of: await self._pages.setdefault(of, Pages()).page(key, offered, shown)}
         return bridged(incoming.method, listed, to_modern=incoming.modern, from_modern=False, server_info=dict(_INFO))
+
+    @property
+    def _lists(self) -> Mapping[str, tuple[Callable[[], Sequence[Any]], Callable[[Sequence[Any]], Iterable[Entry]]]]:
+        """What there is of each kind, and what of it the client sees."""
+        supervisor = self.supervisor
+        return {
+            "tools": (lambda: supervisor.tools, self._shown_tools),
+            "prompts": (lambda: supervisor.prompts, self._shown_prompts),
+            "resources": (lambda: supervisor.resources, self._shown_resources),
+            "resourceTemplates": (lambda: supervisor.resource_templates, self._shown_templates),
+        }
+
+    def _shown_tools(self, tools: Iterable[Tool]) -> Iterable[Entry]:
+        return ((tool.definition, tool.name) for tool in tools if self.access.has_tool(tool.server, tool.tool))
+
+    def _shown_prompts(self, prompts: Iterable[Prompt]) -> Iterable[Entry]:
+        return ((prompt.definition, prompt.name) for prompt in self._usable(prompts))
+
+    def _shown_resources(self, resources: Iterable[Resource]) -> Iterable[Entry]:
+        """Of several of one URI the one that is read."""
+        first: dict[str, BaseModel] = {}
+        for resource in self._in_order(resources):
+            first.setdefault(resource.uri, resource.definition)
+        return ((first[uri], None) for uri in sorted(first))
+
+    def _shown_templates(self, templates: Iterable[ResourceTemplate]) -> Iterable[Entry]:
+        return ((template.definition, None) for template in self._usable(templates))
 
     def input_schema(self, name: object) -> Mapping[str, Any] | None:
         """By the public name."""
@@ -326,8 +358,12 @@ class All(View):
 
     def _in_order(self, offered: Iterable[R]) -> list[R]:
         """Those that the client may use, in the order in which their servers are configured."""
-        places = {status.name: place for place, status in enumerate(self.supervisor.status())}
+        places = self._places()
         return sorted(self._usable(offered), key=lambda each: places.get(each.server, len(places)))
+
+    def _places(self) -> dict[str, int]:
+        """The servers, in the order in which they are configured."""
+        return {status.name: place for place, status in enumerate(self.supervisor.status())}
 
 
 async def hello_of(supervisor: Supervisor, server: str) -> Json:
@@ -366,12 +402,6 @@ def status_of(supervisor: Supervisor, server: str) -> ServerStatus | None:
 def _name_of(tool: object) -> str:
     name: object = cast("Json", tool).get("name") if isinstance(tool, dict) else None
     return name if isinstance(name, str) else ""
-
-
-def _declared(definition: "BaseModel", name: str | None = None) -> Json:
-    """What a server declares, under the name that clients know."""
-    declared: Json = definition.model_dump(by_alias=True, mode="json", exclude_unset=True)
-    return declared if name is None else declared | {"name": name}
 
 
 def _instructions(statuses: Iterable[ServerStatus]) -> str:

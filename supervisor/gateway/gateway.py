@@ -59,6 +59,7 @@ from .eras import (
 from .held import HOLD, HeldCall, HeldCalls, bare
 from .marks import introduced, marked
 from .news import News
+from .pages import Pages
 from .search import Schemas, Search
 
 _MAY_ASK: Final = frozenset(["tools/call", "prompts/get", "resources/read"])
@@ -98,7 +99,8 @@ class Gateway:
         """What its clients are told of changes."""
         self._instances = self.news.instances
         self._schemas = Schemas() if search else None
-        self._all = self._searched(All(supervisor))
+        self._pages: dict[str, Pages] | None = None if mark else {}
+        self._all = self._searched(All(supervisor, pages=self._pages))
         self._under_way = 0
         self._settled = trio.Event()
         self.draining: bool = False
@@ -115,7 +117,7 @@ class Gateway:
             UnknownServer: No server of that name, or the client may use nothing of it, who is not to know.
         """
         if server is None:
-            return self._all if access.allow is None else self._searched(All(self.supervisor, access))
+            return self._all if access.allow is None else self._searched(All(self.supervisor, access, self._pages))
         try:
             self.supervisor.spec(server)
         except UnknownServer:

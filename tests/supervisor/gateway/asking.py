@@ -12,6 +12,7 @@ import trio
 from attrs import define, field, frozen
 
 from mcp_nursery.actors.callbacks import NO_HOST
+from mcp_nursery.actors.jsonrpc import codec
 from mcp_nursery.actors.jsonrpc.carrier import Origin
 from mcp_nursery.actors.jsonrpc.stream_carrier import StreamCarrier
 from mcp_nursery.actors.outcomes import Loss
@@ -227,6 +228,11 @@ class Exchange(Origin):
         self.carrier.respond(frame)
 
 
+def as_read(result):
+    """A result as a client reads it."""
+    return json.loads(codec.encode(result))
+
+
 @define(eq=False)
 class Client:
     """A client of the gateway, with a session or without. What its user is asked is answered when the test says so."""
@@ -261,7 +267,7 @@ class Client:
             incoming.principal = self.principal or self.session
         else:
             incoming.level = "debug"
-        return await self.gateway.answer(incoming, self.gateway.view(self.view), OLD if self.session else NEW)
+        return as_read(await self.gateway.answer(incoming, self.gateway.view(self.view), OLD if self.session else NEW))
 
     async def work(self):
         """One call; a client without sessions answers what it is asked and comes again."""

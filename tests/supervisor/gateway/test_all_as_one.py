@@ -17,6 +17,7 @@ from mcp_nursery.supervisor.gateway.downstream import Incoming, Session
 from mcp_nursery.supervisor.testing import Life, ScriptedServer
 
 from ..specs import spec
+from .asking import as_read
 
 OLD, NEW = "2025-11-25", "2026-07-28"
 SOME = Access(["b/*"])
@@ -65,7 +66,7 @@ async def served(*, servers=None, **how):
             meta = {"io.modelcontextprotocol/protocolVersion": NEW} if modern else {}
             meta |= {"io.modelcontextprotocol/clientCapabilities": {}} if modern else {}
             incoming = Incoming(1, method, params, meta, unheard, principal="ann", session=session)
-            return await gateway.answer(incoming, view, NEW if modern else OLD)
+            return as_read(await gateway.answer(incoming, view, NEW if modern else OLD))
 
         for name in servers:
             if servers[name].lives[0].refuses is None:

@@ -12,6 +12,7 @@ from mcp_nursery.supervisor.gateway.downstream import Incoming, Session
 from mcp_nursery.supervisor.testing import Life, ScriptedServer
 
 from ..specs import SERVERS, Named, spec
+from .asking import as_read
 
 eras = pytest.mark.parametrize("life", [Life(modern=True), Life(modern=False)], ids=["newer server", "older server"])
 clients = pytest.mark.parametrize("modern", [True, False], ids=["newer client", "older client"])
@@ -37,7 +38,7 @@ class Client:
         session = None if self.modern else Session(print, self.nursery, view)
         incoming = Incoming(1, method, params, meta, unheard, principal="ann", session=session)
         version = "2026-07-28" if self.modern else "2025-11-25"
-        return await self.gateway.answer(incoming, self.gateway.view(view), version)
+        return as_read(await self.gateway.answer(incoming, self.gateway.view(view), version))
 
     async def refused(self, name, view="lab"):
         """Why a call of this name is refused."""

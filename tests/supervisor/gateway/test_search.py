@@ -12,6 +12,7 @@ from mcp_nursery.supervisor.gateway.downstream import Incoming, Session
 from mcp_nursery.supervisor.testing import ScriptedServer
 
 from ..specs import nothing, spec
+from .asking import as_read
 
 NUMBER = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 
@@ -33,7 +34,7 @@ async def asked(gateway, method, params=None, *, server=None, nursery=None):
     session = None if nursery is None else Session(print, nursery, server)
     incoming = Incoming(1, method, params or {}, {}, unheard, principal="a client", session=session)
     version = "2025-11-25"
-    return await gateway.answer(incoming, gateway.view(server), version)
+    return as_read(await gateway.answer(incoming, gateway.view(server), version))
 
 
 async def called(gateway, name, arguments=None, **more):

@@ -1,0 +1,96 @@
+"""Lists of what all servers have: written once, as long as nothing of them changes. Virtual time."""
+
+import json
+from contextlib import asynccontextmanager
+
+import trio
+
+from mcp_nursery.actors.jsonrpc import codec
+from mcp_nursery.supervisor import MemoryStore, open_supervisor
+from mcp_nursery.supervisor.gateway import gateway_callbacks, open_gateway
+from mcp_nursery.supervisor.gateway.access import Access
+from mcp_nursery.supervisor.gateway.downstream import Incoming, Session
+from mcp_nursery.supervisor.testing import Life, ScriptedServer
+
+from ..specs import nothing, spec
+from .asking import OLD
+
+
+async def unheard(method, params):
+    raise AssertionError
+
+
+@asynccontextmanager
+async def served(servers):
+    async with (
+        open_supervisor(
+            [spec(server, name) for name, server in servers.items()],
+            template="{server}_{tool}",
+            callbacks=gateway_callbacks(),
+            state=MemoryStore(),
+        ) as supervisor,
+        open_gateway(supervisor) as gateway,
+        trio.open_nursery() as nursery,
+    ):
+        for name in servers:
+            await supervisor.wait_connected(name)
+
+        async def listed(*allow, method="tools/list"):
+            incoming = Incoming(1, method, {}, {}, unheard, principal="ann", session=Session(print, nursery))
+            return await gateway.answer(incoming, gateway.view(None, Access(allow or None)), OLD)
+
+        yield supervisor, listed
+
+
+def scripted(*tools, after=0.0):
+    server = ScriptedServer(Life(connects_after=after), tools=dict.fromkeys(tools, nothing))
+    server.capabilities |= {"tools": {"listChanged": True}}
+    return server
+
+
+def names(result):
+    return [tool["name"] for tool in json.loads(codec.encode(result))["tools"]]
+
+
+async def test_a_list_is_written_once_for_all_who_see_the_same_until_it_changes(autojump_clock):
+    server = scripted("read", "write")
+    async with served({"a": server, "b": scripted("read")}) as (_, listed):
+        before = (await listed())["tools"]
+        assert (await listed())["tools"] is before
+        assert names(await listed("a/*")) == ["a_read", "a_write"]
+        assert names(await listed("*/read")) == ["a_read", "b_read"]
+        assert names(await listed()) == ["a_read", "a_write", "b_read"]
+        assert (await listed("a/*"))["tools"] is (await listed("a/*"))["tools"]
+        server.tools["new"] = nothing
+        await server.notify("notifications/tools/list_changed")
+        await trio.sleep(1)
+        assert names(await listed("a/*")) == ["a_new", "a_read", "a_write"]
+        assert names(await listed()) == ["a_new", "a_read", "a_write", "b_read"]
+
+
+async def test_a_list_does_not_depend_on_who_was_connected_first(autojump_clock):
+    said = []
+    for delays in ((0, 5), (5, 0)):
+        servers = {name: scripted("x", "y", after=after) for name, after in zip("ab", delays, strict=True)}
+        async with served(servers) as (_, listed):
+            said.append(codec.result(1, await listed()))
+    assert said[0] == said[1]
+
+
+async def test_a_request_with_an_id_beyond_64_bits_gets_its_list(autojump_clock):
+    async with served({"a": scripted("read")}) as (_, listed):
+        said = json.loads(codec.result(1 << 70, await listed()))
+        assert (said["id"], said["result"]["tools"][0]["name"]) == (1 << 70, "a_read")
+
+
+async def test_requests_at_once_make_one_list(autojump_clock):
+    async with served({"a": scripted(*map(str, range(500)))}) as (_, listed):
+        made = []
+
+        async def ask():
+            made.append((await listed())["tools"])
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(20):
+                nursery.start_soon(ask)
+        assert len(set(map(id, made))) == 1
