@@ -43,7 +43,7 @@ class ClientStreams(LineStream):
         self.closed: bool = False
         """Whether the client has closed its end."""
         self.waits: Callable[[], bool] = bool
-        """Whether the client waits for an answer that it may get after that."""
+        """Whether the client waits for an answer that it still gets."""
 
     async def opens_with_handshake(self) -> bool:
         """Wait for the first message, which is kept, and say whether it is of a handshake. What comes before and is no
@@ -93,13 +93,17 @@ class ClientStreams(LineStream):
     async def loss(self) -> Loss:
         """The client has closed its end. Waits until it has all answers."""
         self.closed = True
-        pause = _LOOK_FIRST
         with trio.move_on_after(LAST_ANSWERS):
-            while self.waits() and self._has_reader():
-                await trio.sleep(pause)  # there is no event for a reader that goes
-                pause = min(2 * pause, _LOOK_MOST)
+            await self.answered()
         await trio.lowlevel.checkpoint()
         return _CLOSED
+
+    async def answered(self) -> None:
+        """Wait until the client has all answers, or nobody reads them any more."""
+        pause = _LOOK_FIRST
+        while self.waits() and self._has_reader():
+            await trio.sleep(pause)  # there is no event for a reader that goes
+            pause = min(2 * pause, _LOOK_MOST)
 
     def _has_reader(self) -> bool:
         end = select.poll()

@@ -56,7 +56,8 @@ async def serve_stdio(
         server: The one server that the client sees, with its own names; None: all of them.
         streams: Of `open_client_streams`; default: for this client alone.
         stop: `async () -> None`, returns when it is to end, whatever the client does.
-        drain: Seconds that requests under way may take then, if the client has not closed its end.
+        drain: Seconds that requests under way may take then, and the client to read their answers, if it has not
+            closed its end.
 
     Raises:
         UnknownServer: No server of that name.
@@ -69,9 +70,10 @@ async def serve_stdio(
 
             async def end() -> None:
                 await stop()
-                client.stopped = True
                 if not taken.closed:
-                    await gateway.drain(drain)
+                    with trio.move_on_after(drain):
+                        await gateway.drain(drain)
+                        await taken.answered()
                 nursery.cancel_scope.cancel()
 
             nursery.start_soon(end)
@@ -99,13 +101,11 @@ class _Client:
         self._opening = trio.StrictFIFOLock()
         """Held by `initialize`: what was written behind it waits for it, in order."""
         self._listening = 0
-        self.stopped = False
-        """Whether it is to end without further answers once the client has closed its end."""
 
     def waits(self) -> bool:
         """Whether an answer is under way that it still gets. A stream of news has none."""
         unread = self._carrier.outbox.size or self._carrier.outbox.is_blocked
-        return not self.stopped and bool(unread or self.endpoint.serving > self._listening)
+        return bool(unread or self.endpoint.serving > self._listening)
 
     def leave(self) -> None:
         """It is gone."""

@@ -2,15 +2,20 @@
 
 import json
 import os
+from functools import partial
 
 import pytest
+import trio
 from trio.testing import wait_all_tasks_blocked
 
+from mcp_nursery.supervisor import MemoryStore, open_supervisor
+from mcp_nursery.supervisor.gateway import gateway_callbacks, open_gateway, serve_stdio
 from mcp_nursery.supervisor.gateway.client_streams import ClientStreams
 from mcp_nursery.supervisor.testing import ScriptedServer
 
 from ...actors.jsonrpc.peer import notice, request, result
-from .test_client_streams import HELLO, META, Client, served
+from ..specs import spec
+from .test_client_streams import HELLO, LARGE, META, Client, large, served
 
 MARK = b"\xef\xbb\xbf"
 INITIALIZE = json.dumps(request(1, "initialize", HELLO)).encode()
@@ -54,6 +59,34 @@ async def test_the_first_message_says_whether_there_is_a_handshake_whatever_come
 
 async def test_a_client_that_writes_no_message_opens_with_none():
     assert await opening(b"hello", b"hello") == (False, [], [-32700, -32700])
+
+
+async def test_an_answer_that_is_ready_at_the_end_is_read_whole():
+    server, stop = ScriptedServer(tools={"large": large}), trio.Event()
+    (reading, theirs), (said, writing) = os.pipe(), os.pipe()
+    for fd in (reading, writing):
+        os.set_blocking(fd, False)
+    call = request(2, "tools/call", {"name": "mcp_lab_large", "arguments": {}})
+    os.write(theirs, b"".join(json.dumps(each).encode() + b"\n" for each in (request(1, "initialize", HELLO), call)))
+    async with (
+        trio.lowlevel.FdStream(theirs),
+        trio.lowlevel.FdStream(said) as answers,
+        open_supervisor([spec(server)], callbacks=gateway_callbacks(), state=MemoryStore()) as supervisor,
+        open_gateway(supervisor) as gateway,
+        trio.open_nursery() as nursery,
+    ):
+        streams = ClientStreams(reading, writing)
+        nursery.start_soon(partial(serve_stdio, gateway, streams=streams, stop=stop.wait))
+        while not streams.unfinished:  # noqa: ASYNC110 - it sets no event
+            await trio.sleep(0.01)
+        stop.set()
+        heard = b""
+        with trio.fail_after(20):
+            while heard.count(b"\n") < 2:
+                heard += await answers.receive_some()
+    os.close(reading)
+    os.close(writing)
+    assert json.loads(heard.splitlines()[1])["result"]["content"][0]["text"] == LARGE
 
 
 BATCHES = [
