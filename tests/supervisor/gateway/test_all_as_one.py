@@ -190,6 +190,8 @@ async def test_search_finds_what_there_is_for_somebody(autojump_clock):
         assert [line for line in await find() if line.startswith("not connected: down (")]
         assert await find(server="b") >= {"look"}
         assert (await ask("tools/list", server="b"))["tools"][1]["description"].endswith("The servers: b")
+        found = await ask("tools/call", server="b", name="find_tools", arguments={"query": "look"})
+        assert found["content"][0]["text"].count('"look"') == 1
         assert await find(access=ONE_TOOL) == {"b_look"}
         assert await find(access=ONE_TOOL, query="drop") == {NOTHING}
         assert {each["name"] for each in (await ask("tools/list", access=ONE_TOOL))["tools"]} == {

@@ -254,6 +254,14 @@ async def test_a_client_that_cannot_be_asked(autojump_clock, life, capabilities,
         assert len(lab.calls) == (unattended == "allow")
 
 
+@pytest.mark.parametrize("taken", [{}, {"form": {}}, {"form": {}, "url": {}}])
+async def test_a_client_that_takes_forms_is_asked(autojump_clock, taken):
+    """It need not say that they are forms."""
+    async with opened() as lab:
+        assert (await lab.answer(newer(capabilities={"elicitation": taken})))["resultType"] == "input_required"
+        assert lab.calls == []
+
+
 async def test_where_nothing_was_said_of_approval_it_is_the_affair_of_the_host(autojump_clock):
     async with opened(rules=None, unattended="deny") as lab:
         assert await lab.text(newer("drop", {})) == (False, "{}")

@@ -24,6 +24,30 @@ async def unheard(method, params):
     raise AssertionError
 
 
+async def test_a_question_that_fails_ends_the_others(autojump_clock):
+    """Its user is asked nothing whose answer nobody needs."""
+    async with (
+        open_supervisor(
+            [spec(ScriptedServer(tools={"insist": insist}))], gate=10, callbacks=gateway_callbacks()
+        ) as lab,
+        open_gateway(lab) as gateway,
+        trio.open_nursery() as nursery,
+    ):
+        session, asked = Session(print, nursery, "lab"), []
+
+        async def ask(method, params):
+            asked.append(method)
+            if len(asked) == 1:
+                await trio.sleep_forever()
+            raise MCPError(-1, "no screen")
+
+        incoming = Incoming(1, "tools/call", {"name": "insist"}, {}, unheard, "ann", session, ask)
+        incoming.capabilities = {"elicitation": {}}
+        with trio.fail_after(5), pytest.raises(MCPError, match="no screen"):
+            await gateway.answer(incoming, gateway.view("lab"), "2025-11-25")
+        assert len(asked) == 2
+
+
 async def test_what_an_older_client_cannot_be_asked_is_an_error_of_its_own(autojump_clock):
     async with (
         open_supervisor(

@@ -58,10 +58,11 @@ async def test_two_tools_find_and_call_all_others(autojump_clock):
             wish = {"name": tool["name"], "arguments": {"n": 1}}
             assert await called(gateway, "call_tool", wish, server=view) == (False, '{"n": 1}')
             assert await called(gateway, tool["name"], {"n": 1}, server=view) == (False, '{"n": 1}')
+            assert await called(gateway, "call_tool", {"name": f"{prefix}read_mail"}, server=view) == (False, "{}")
             failed, text = await called(gateway, "call_tool", {"name": f"{prefix}send_mial"}, server=view)
             assert failed
             assert f"did you mean '{prefix}send_mail'" in text
-    assert script.calls == [(1, "send_mail", {"n": 1})] * 4
+    assert [call for call in script.calls if call[1] == "send_mail"] == [(1, "send_mail", {"n": 1})] * 4
 
 
 @pytest.mark.parametrize(
