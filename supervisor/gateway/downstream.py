@@ -197,7 +197,7 @@ def last_news(client: Session | Listener, changes: Mapping[str | None, float]) -
         client: Who is to be told.
         changes: When it was, by servers, None for all of them.
     """
-    if client.server is None and client.access.allow is not None and len(changes) > 1:
+    if client.server is None and client.access.allow is not None:
         own = (at for server, at in changes.items() if server is not None and client.access.has_server(server))
         return max(own, default=-math.inf)
     return changes.get(client.server, -math.inf)

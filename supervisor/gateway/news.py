@@ -1,6 +1,6 @@
 """What clients are told that they have not asked for: lists that change, resources they subscribe to, and notices."""
 
-from collections.abc import Callable, Collection, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from functools import partial
 from typing import Final
 
@@ -273,9 +273,10 @@ class News:
             return {owner: {**servers, None: max(servers.values())} for owner, servers in by_owner.items()}
         before, self._described = self._described, self._names()
         latest = max(at for servers in by_owner.values() for at in servers.values())
-        return {} if before == self._described else {None: {None: latest}}
+        renamed = before ^ self._described
+        return {None: dict.fromkeys((None, *renamed), latest)} if renamed else {}
 
-    def _names(self) -> Collection[str]:
+    def _names(self) -> set[str]:
         return {status.name for status in self._supervisor.status()}
 
 

@@ -1,13 +1,14 @@
 """What a client of the gateway sees that has two tools in place of all. Virtual time."""
 
 import json
+from functools import partial
 
 import pytest
 import trio
 from mcp.shared.exceptions import MCPError
 
 from mcp_nursery.supervisor import open_supervisor
-from mcp_nursery.supervisor.gateway import open_gateway
+from mcp_nursery.supervisor.gateway import Access, open_gateway
 from mcp_nursery.supervisor.gateway.downstream import Incoming, Session
 from mcp_nursery.supervisor.testing import ScriptedServer
 
@@ -117,8 +118,9 @@ async def test_tools_that_come_and_go_are_no_change_of_the_two(autojump_clock):
         trio.open_nursery() as nursery,
     ):
         told = []
-        for view in (None, "lab"):
-            gateway.news.enter(Session(lambda said, view=view: told.append((view, said.method)), nursery, view))
+        for view, allow in ((None, None), ("lab", None), (None, ["lab/*"])):
+            tell = partial(lambda to, said: told.append((*to, said.method)), (view, allow))
+            gateway.news.enter(Session(tell, nursery, view, Access(allow)))
         scripts[0].tools["forget_mail"] = nothing
         await supervisor.list_tools(refresh=True)
         await trio.sleep(1)
@@ -127,7 +129,7 @@ async def test_tools_that_come_and_go_are_no_change_of_the_two(autojump_clock):
         assert json.loads(found)["name"] == "mcp_lab_forget_mail"
         await supervisor.add_server(spec(scripts[1], name="second"))
         await trio.sleep(1)
-        assert told == [(None, "notifications/tools/list_changed")]
+        assert told == [(None, None, "notifications/tools/list_changed")]
         listed = (await asked(gateway, "tools/list"))["tools"]
         assert listed[1]["description"].endswith("The servers: lab, second")
 
