@@ -1,68 +1,52 @@
 """The supervisor as one MCP server: what becomes of a client's request.
 
-A client of the supervisor's public surface. Raw where client and server speak one era: what a server says is handed on
-as it came. Bridged where they do not: see `eras` for results, and `held` for questions in the middle of a call.
+A client of the supervisor's public surface. What goes to servers, and how, is the affair of `upstream`.
 """
 
-from collections.abc import AsyncGenerator, Callable, Hashable, Mapping
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
-from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import trio
 from mcp.shared.exceptions import MCPError
-from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, REQUEST_TIMEOUT, ErrorData, methods
+from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, ErrorData, methods
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from mcp_nursery.actors.argument_checks import check_argument, one_of, seconds, true_or_false
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import (
-    CallError,
-    CallTimeout,
     ConnectionLost,
-    InstancesTaken,
     NurseryError,
-    ServerDown,
     ServerError,
-    UnknownResource,
     UnknownServer,
 )
 from mcp_nursery.actors.fairness import by_turns
-from mcp_nursery.actors.jsonrpc.dispatcher import LISTED
-from mcp_nursery.actors.jsonrpc.relays import ASKED
 from mcp_nursery.actors.nurseries import open_bare_nursery
-from mcp_nursery.actors.reply import Ask, NoticeCallback
 
 from ..callbacks import Callbacks
 from ..calls.host_tools import EVERY_SERVER
-from ..calls.input_rounds import MAX_ROUNDS
-from ..calls.relayed import RelayedResult
 from ..security.untrusted_marks import MAX_RESULT_CHARS
 from ..supervisor import Supervisor
 from ..tools.error_content import error_content
 from ..tools.preamble import MOST_INSTRUCTIONS
 from .access import EVERYTHING, Access, Principal
-from .approval import NobodyAsked, Unattended, approve
-from .catalogues import INSTRUCTIONS, All, One, Place, View, protocol_of, status_of
+from .approval import Unattended
+from .catalogues import INSTRUCTIONS, All, One, View, status_of
 from .downstream import Incoming
 from .eras import (
     Json,
-    bridged,
     discovered,
-    envelope,
     initialized,
-    is_modern,
-    server_info_of,
-    without_hop,
 )
-from .held import HOLD, HeldCall, HeldCalls, bare
+from .held import HOLD
 from .marks import introduced, marked
 from .news import News
 from .pages import Pages
+from .requests import told
 from .search import Schemas, Search
+from .upstream import Upstream
 
-_MAY_ASK: Final = frozenset(["tools/call", "prompts/get", "resources/read"])
 LISTEN: Final = "subscriptions/listen"
 
 
@@ -91,13 +75,10 @@ class Gateway:
     ) -> None:
         self.supervisor: Final = supervisor
         """Whose servers it offers."""
-        self._held = HeldCalls(nursery, hold)
-        self._hold = hold
         self._mark = mark
-        self._unattended: Unattended = unattended
         self.news: Final = News(supervisor, nursery, search=search)
         """What its clients are told of changes."""
-        self._instances = self.news.instances
+        self._upstream = Upstream(supervisor, self.news.instances, nursery, hold, unattended)
         self._schemas = Schemas() if search else None
         self._pages: dict[str, Pages] | None = None if mark else {}
         self._all = self._searched(All(supervisor, pages=self._pages))
@@ -156,7 +137,7 @@ class Gateway:
             _check(incoming, protocol_version)
             return await self._answer(incoming, view)
         except NurseryError as error:
-            raise _told(error) from None
+            raise told(error) from None
         finally:
             self._under_way -= incoming.method != LISTEN
             self._settled.set()
@@ -167,12 +148,7 @@ class Gateway:
         Args:
             of: Whether this client is one of them; None is all whom nobody has authenticated.
         """
-
-        def is_one(whose: Hashable) -> bool:
-            return (whose is None or isinstance(whose, Principal)) and of(whose)
-
-        self._held.end(is_one)
-        self._instances.end(is_one)
+        self._upstream.end_clients(of)
 
     async def drain(self, seconds: float) -> None:
         """Refuse new requests, and wait for those under way, so many seconds at most."""
@@ -218,7 +194,7 @@ class Gateway:
             place = await view.place(incoming)
             if place is None:
                 return await self._marked(incoming, await view.own_answer(incoming), view.server or EVERY_SERVER)
-            result = view.shown(incoming, await self._made(incoming, place), place.server)
+            result = view.shown(incoming, await self._upstream.request(incoming, place), place.server)
             return await self._marked(incoming, result, place.server, place.params.get("name"))
         except NurseryError as error:
             raw = isinstance(error, UnknownServer) or (isinstance(error, ServerError) and not self._mark)
@@ -241,87 +217,6 @@ class Gateway:
             return hello
         said = [(one.name, one.instructions) for one in view.statuses if one.instructions]
         return introduced(hello, dict(said[: INSTRUCTIONS // MOST_INSTRUCTIONS]))
-
-    async def _made(self, incoming: Incoming, place: Place) -> Json:
-        """A request, agreed to first. A client of the handshake era is asked in the middle of it."""
-        modern = is_modern(await protocol_of(self.supervisor, place.server))
-        if not incoming.modern:
-            ask = partial(_ask, incoming)
-            await self._agree(incoming, place, ask)
-            return await self._rounds(incoming, place.server, place.params, incoming.hand_on, ask)
-        if incoming.method in _MAY_ASK:
-            state = incoming.params.get("requestState")
-            if isinstance(state, str) and (not modern or self._held.has(state)):
-                return await self._held.go_on(incoming)
-            if not modern or await self._has_to_ask(incoming, place):
-                return await self._held.make(HeldCall(incoming), partial(self._make_held, place=place))
-        return await self._request(incoming, place.server, place.params, on_notice=incoming.hand_on)
-
-    async def _make_held(self, call: HeldCall, *, place: Place) -> Json:
-        """A request of a client that is asked by the answers to it."""
-        await self._agree(call.incoming, place, call.ask)
-        return await self._rounds(call.incoming, place.server, bare(place.params), call.hear, call.ask_for_server)
-
-    async def _rounds(self, incoming: Incoming, server: str, params: Json, hear: NoticeCallback, ask: Ask) -> Json:
-        """A request, and all the rounds in which a newer server asks."""
-        for _ in range(MAX_ROUNDS):
-            result = await self._request(incoming, server, params, on_notice=hear, on_question=ask)
-            if result.get("resultType") != "input_required":
-                return result
-            params = bare(params) | {"inputResponses": await _answers(ask, result.get("inputRequests") or {})}
-            if "requestState" in result:
-                params["requestState"] = result["requestState"]
-        raise MCPError(INTERNAL_ERROR, f"the server still asks for input after {MAX_ROUNDS} rounds")
-
-    async def _agree(self, incoming: Incoming, place: Place, ask: Ask | None) -> None:
-        """Have a call of a tool agreed to.
-
-        Raises:
-            NotApproved: It is not.
-            NobodyAsked: Its client has to be asked, and `ask` is None.
-        """
-        if incoming.method == "tools/call":
-            asking = partial(approve, incoming=incoming, ask=ask, unattended=self._unattended, within=self._hold)
-            arguments = place.params.get("arguments")
-            await self.supervisor.agree(place.server, place.params["name"], arguments, approve=asking)
-
-    async def _has_to_ask(self, incoming: Incoming, place: Place) -> bool:
-        """Whether its client has to be asked before a call."""
-        try:
-            await self._agree(incoming, place, None)
-        except NobodyAsked:
-            return True
-        return False
-
-    async def _request(self, incoming: Incoming, server: str, params: Json, **hears: Any) -> Json:
-        if is_modern(self.supervisor.protocol_version(server)):
-            meta = envelope(incoming.meta, incoming.capabilities, incoming.info, incoming.wanted_level)
-        else:
-            meta = without_hop(incoming.meta)
-        principal = incoming.principal or object()
-
-        async def make(supervisor: Supervisor) -> RelayedResult:
-            return await supervisor.request(
-                server,
-                incoming.method,
-                params,
-                meta=meta,
-                principal=principal,
-                on_unclear=partial(self._instances.note_question, server),
-                **hears,
-            )
-
-        if incoming.method in LISTED:  # of what there is, not of what one has of it
-            relayed = await make(self.supervisor)
-        else:
-            relayed = await self._instances.call(server, incoming, principal, make)
-        from_modern = is_modern(relayed.protocol_version)
-        if from_modern == incoming.modern or relayed.result.get("resultType") == "input_required":
-            return relayed.result
-        info = server_info_of(self.supervisor.hello(server) or {}) if incoming.modern else {}  # only these are told
-        return bridged(
-            incoming.method, relayed.result, to_modern=incoming.modern, from_modern=from_modern, server_info=info
-        )
 
     def _failed(self, error: NurseryError, incoming: Incoming) -> Json:
         """A tool's result that tells a model what happened, and when to try again."""
@@ -392,55 +287,3 @@ def _check(incoming: Incoming, protocol_version: str) -> None:
         raise MCPError(METHOD_NOT_FOUND, "Method not found", incoming.method) from None
     except ValidationError:
         raise MCPError(INVALID_PARAMS, "Invalid request parameters", "") from None
-
-
-async def _ask(incoming: Incoming, key: str, method: str, params: Mapping[str, Any] | None) -> Json:
-    """A question of an older server to an older client: a request on the stream of its call."""
-    del key
-    if method in ASKED:  # what the protocol does not know the client answers for itself
-        incoming.check_can_answer(method)
-    assert incoming.ask is not None  # or this is not handed on
-    return await incoming.ask(method, params)
-
-
-async def _answers(ask: Ask, questions: Mapping[str, Mapping[str, Any]]) -> Json:
-    """What a client says to the questions of a newer server, by their keys.
-
-    Raises:
-        MCPError: It cannot be asked one of them, or fails to.
-    """
-    answers: Json = {}
-    failures: list[MCPError] = []
-
-    async def bring(key: str, question: Mapping[str, Any]) -> None:
-        try:
-            answers[key] = await ask(key, question["method"], question.get("params"))
-        except MCPError as error:
-            failures.append(error)
-            nursery.cancel_scope.cancel()
-
-    async with trio.open_nursery() as nursery:
-        for key, question in questions.items():
-            nursery.start_soon(bring, key, question)
-    if failures:
-        raise failures[0]
-    return answers
-
-
-def _told(error: NurseryError) -> MCPError:
-    """An error as a client is told of it."""
-    match error:
-        case ServerError():
-            return MCPError(error.code, error.message, error.data)
-        case UnknownResource():
-            return MCPError(INVALID_PARAMS, str(error))
-        case CallTimeout():
-            return MCPError(REQUEST_TIMEOUT, str(error), {"delivery": error.delivery.value})
-        case ServerDown():
-            data = {"state": error.state.value, "retryIn": error.retry_in, "delivery": error.delivery.value}
-            return MCPError(INTERNAL_ERROR, str(error), data)
-        case CallError():
-            retry = {"retryIn": error.retry_in} if isinstance(error, InstancesTaken) else {}
-            return MCPError(INTERNAL_ERROR, str(error), retry | {"delivery": error.delivery.value})
-        case _:
-            return MCPError(INTERNAL_ERROR, str(error))

@@ -4,9 +4,18 @@ import logging
 from typing import Any, Final
 
 from mcp.shared.exceptions import MCPError
-from mcp_types import INTERNAL_ERROR
+from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, REQUEST_TIMEOUT
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERSION
 
+from mcp_nursery.actors.errors import (
+    CallError,
+    CallTimeout,
+    InstancesTaken,
+    NurseryError,
+    ServerDown,
+    ServerError,
+    UnknownResource,
+)
 from mcp_nursery.actors.jsonrpc import codec
 
 from .downstream import Incoming, as_object
@@ -38,3 +47,22 @@ def failure_frame(incoming: Incoming, error: Exception) -> tuple[int, bytes]:
         return error.code, codec.error(incoming.id, error.code, error.message, error.data)
     logger.error("the gateway failed to answer %s; please report it", incoming.method, exc_info=error)
     return INTERNAL_ERROR, codec.error(incoming.id, INTERNAL_ERROR, "Internal error")
+
+
+def told(error: NurseryError) -> MCPError:
+    """An error of the supervisor as a client is told of it."""
+    match error:
+        case ServerError():
+            return MCPError(error.code, error.message, error.data)
+        case UnknownResource():
+            return MCPError(INVALID_PARAMS, str(error))
+        case CallTimeout():
+            return MCPError(REQUEST_TIMEOUT, str(error), {"delivery": error.delivery.value})
+        case ServerDown():
+            data = {"state": error.state.value, "retryIn": error.retry_in, "delivery": error.delivery.value}
+            return MCPError(INTERNAL_ERROR, str(error), data)
+        case CallError():
+            retry = {"retryIn": error.retry_in} if isinstance(error, InstancesTaken) else {}
+            return MCPError(INTERNAL_ERROR, str(error), retry | {"delivery": error.delivery.value})
+        case _:
+            return MCPError(INTERNAL_ERROR, str(error))
