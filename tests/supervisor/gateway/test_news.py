@@ -59,13 +59,13 @@ class Clients:
 
 
 @asynccontextmanager
-async def opened():
+async def opened(**how):
     scripts = {name: ScriptedServer(prompts={}) for name in "ab"}
     async with (
         open_supervisor(
             [spec(each, name=name) for name, each in scripts.items()], gate=10, callbacks=gateway_callbacks()
         ) as supervisor,
-        open_gateway(supervisor) as gateway,
+        open_gateway(supervisor, **how) as gateway,
         trio.open_nursery() as nursery,
     ):
         await supervisor.list_tools()
@@ -102,6 +102,16 @@ async def test_who_sees_a_server_is_told_once_of_a_burst(autojump_clock):
         await change("b")
         everybody = ["all", "of a", "of b", "may use a", "may use b", "tools", "tools, may use b"]
         assert await clients.news() == {name: [TOOLS] for name in everybody}
+
+
+async def test_with_search_other_lists_are_news_as_ever(autojump_clock):
+    async with opened(search=True) as (clients, change):
+        clients.session("all")
+        clients.session("of a", "a")
+        await trio.sleep(1)
+        await change("a")
+        await change("a", "prompts")
+        assert await clients.news() == {"all": [PROMPTS], "of a": [PROMPTS]}
 
 
 async def test_what_had_changed_before_a_client_came_is_no_news_and_after_it_went_nobody_hears(autojump_clock):
