@@ -44,6 +44,10 @@ P = TypeVar("P", Prompt, Resource, ResourceTemplate)
 _INFO: Final = {"name": "mcp-nursery", "version": version("mcp-nursery")}
 
 
+_OF_SERVERS_IN_ORDER: Final = ("resources", "resourceTemplates")
+"""Lists of what the first configured server has, of several that have the same."""
+
+
 @frozen
 class Place:
     """The server that a request goes to, and the parameters that it has there."""
@@ -254,7 +258,7 @@ class All(View):
         if self._pages is None:
             listed: Json = {of: [declared(*entry) for entry in shown(offered())]}
         else:
-            key = self.access.allow, tuple(self._places()) if of == "resources" else ()
+            key = self.access.allow, tuple(self._places()) if of in _OF_SERVERS_IN_ORDER else ()
             listed = {of: await self._pages.setdefault(of, Pages()).page(key, offered, shown)}
         return bridged(incoming.method, listed, to_modern=incoming.modern, from_modern=False, server_info=dict(_INFO))
 
@@ -283,7 +287,11 @@ class All(View):
         return ((first[uri], None) for uri in sorted(first))
 
     def _shown_templates(self, templates: Iterable[ResourceTemplate]) -> Iterable[Entry]:
-        return ((template.definition, None) for template in self._usable(templates))
+        """Of several that are the same the one that is read."""
+        first: dict[str, BaseModel] = {}
+        for template in self._in_order(templates):
+            first.setdefault(template.uri_template, template.definition)
+        return ((first[uri], None) for uri in sorted(first))
 
     def input_schema(self, name: object) -> Mapping[str, Any] | None:
         """By the public name."""

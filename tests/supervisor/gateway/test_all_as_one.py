@@ -90,8 +90,8 @@ async def test_lists_are_of_all_and_sorted(autojump_clock):
         assert await names("tools") == ["a_drop", "a_look", "b_drop", "b_look"]
         assert await names("prompts") == ["a_hint", "b_hint"]
         assert await names("resources", "uri") == ["file://own", "note://a", "note://b", "note://both"]
-        templates = ["a://{path}", "b://{path}", "file://{path}", "file://{path}"]
-        assert sorted(await names("resources/templates", "uriTemplate")) == templates
+        templates = ["a://{path}", "b://{path}", "file://{path}"]
+        assert await names("resources/templates", "uriTemplate") == templates
         assert await names("tools", access=ONE_TOOL) == ["b_look"]
         assert await names("prompts", access=ONE_TOOL) == ["b_hint"]
         assert await names("resources", "uri", access=ONE_TOOL) == ["note://b", "note://both"]

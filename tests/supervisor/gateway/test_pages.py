@@ -94,3 +94,19 @@ async def test_requests_at_once_make_one_list(autojump_clock):
             for _ in range(20):
                 nursery.start_soon(ask)
         assert len(set(map(id, made))) == 1
+
+
+async def test_of_resources_and_templates_that_are_the_same_those_of_the_first_server_are_listed(autojump_clock):
+    servers = {"b": scripted(), "a": scripted()}
+    for server in servers.values():
+        server.capabilities["resources"] = {}
+        server.resources |= {"x://1": nothing, "t://{v}": nothing}
+    servers["a"].resources["t://{w}"] = nothing
+    async with served(servers) as (supervisor, listed):
+        said = json.loads(codec.encode(await listed(method="resources/templates/list")))["resourceTemplates"]
+        assert [template["uriTemplate"] for template in said] == ["t://{v}", "t://{w}"]
+        said = json.loads(codec.encode(await listed(method="resources/list")))["resources"]
+        assert [resource["uri"] for resource in said] == ["x://1"]
+        await supervisor.remove_server("b")
+        said = json.loads(codec.encode(await listed(method="resources/templates/list")))["resourceTemplates"]
+        assert [template["uriTemplate"] for template in said] == ["t://{v}", "t://{w}"]
