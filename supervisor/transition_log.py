@@ -20,7 +20,8 @@ MOST_LINES = 20
 """Lines about one server within a minute: a ladder of the default kind takes ten."""
 
 FAILED: Final = "failed"
-"""Attribute of a record: whether it says that a server is lost or was not reached, also on the way to a connection."""
+"""Attribute of a record: whether it says that a server is lost, or was not reached or not trusted, also on the way to a
+connection."""
 
 _LOST = frozenset({ServerState.WAITING, ServerState.FAILED, ServerState.NEEDS_AUTH})
 """Where a connected server stands when nobody has asked it to end."""
@@ -57,7 +58,7 @@ class TransitionLog:
         if limit.passes(event.at):
             left_out = limit.take_left_out()
             more = f" ({left_out} changes before it are left out)" if left_out else ""
-            failed = isinstance(event, StateChanged) and event.new in _LOST
+            failed = isinstance(event, StateChanged) and event.new in (*_LOST, ServerState.BLOCKED)
             logger.log(level, "%s: %s%s", clean_name(event.server), line, more, extra={FAILED: failed})
 
     def forget(self, server: str) -> None:

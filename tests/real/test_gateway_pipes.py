@@ -193,3 +193,16 @@ def test_a_host_is_told_in_time_that_its_server_cannot_be_started(command, why):
         assert time.monotonic() - began < 18  # the ladder takes 22 s
         gateway.stdin.close()
         assert gateway.wait(20) == 0
+
+
+def test_the_log_says_why_a_project_that_nobody_trusts_has_no_tools(tmp_path):
+    entry = {"command": sys.executable, "args": ["-I", "-S", str(LAB)]}
+    (tmp_path / ".mcp.json").write_text(json.dumps({"mcpServers": {"lab": entry}}))
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+    with subprocess.Popen([PROGRAM, "serve"], cwd=tmp_path, **pipes) as gateway:
+        gateway.stdin.write(lines(request(1, "initialize", **HELLO)))
+        gateway.stdin.flush()
+        said = gateway.stderr.readline()
+        gateway.send_signal(signal.SIGTERM)
+        assert gateway.wait(20) == 0
+    assert b"blocked: not trusted: it starts a process; review it with `mcp-nursery trust" in said
