@@ -2,6 +2,7 @@
 
 import hashlib
 import hmac
+import json
 import math
 import sys
 import time
@@ -150,6 +151,28 @@ async def test_a_hostile_token_lets_nobody_in(issuing, kind):
     refused = await refusal(resource, HOSTILE[kind](issuing))
     assert refused.status == 401
     assert 'error="invalid_token"' in refused.headers["www-authenticate"]
+
+
+UNUSABLE = {
+    "metadata of another": lambda issuing: issuing.metadata.update(issuer=f"{issuing.url}2"),
+    "keys that somebody on the way can change": lambda issuing: issuing.metadata.update(
+        jwks_uri=issuing.url.replace("127.0.0.1", "0.0.0.0").replace("/tenant", "/keys")
+    ),
+    "keys elsewhere": lambda issuing: issuing.statuses.update({"/keys": 302}),
+    "keys of an error": lambda issuing: issuing.statuses.update({"/keys": 500}),
+    "a document without end": lambda issuing: setattr(
+        issuing, "body", json.dumps({"keys": issuing.public_keys(), "x": "x" * issuer.DOCUMENT}).encode()
+    ),
+    "keys for something else": lambda issuing: setattr(
+        issuing, "body", json.dumps({"keys": [key | {"use": "enc"} for key in issuing.public_keys()]}).encode()
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", UNUSABLE)
+async def test_keys_that_are_not_the_issuer_s_own_let_nobody_in(issuing, kind):
+    UNUSABLE[kind](issuing)
+    assert (await refusal(OAuthResource(issuing.url, URL), issuing.token(MCP))).status == 503
 
 
 async def test_a_flood_of_unknown_keys_asks_the_issuer_once(issuing):

@@ -26,6 +26,10 @@ class TokenIssuer:
         self.down = False
         self.body = None
         """What is said in place of the keys."""
+        self.metadata = {}
+        """What is said of it otherwise."""
+        self.statuses = {}
+        """What paths are answered with, if not 200; one of 3xx leads to /moved."""
         self.answers = threading.Event()
         """Until then it hangs."""
         self.answers.set()
@@ -53,7 +57,8 @@ class TokenIssuer:
                 issuer.fetched.append(self.path)
                 issuer.answers.wait()
                 body = issuer.said(self.path)
-                self.send_response(404 if body is None else 200)
+                self.send_response(404 if body is None else issuer.statuses.get(self.path, 200))
+                self.send_header("location", "/moved")
                 self.send_header("content-length", str(len(body or b"")))
                 self.end_headers()
                 self.wfile.write(body or b"")
@@ -67,8 +72,9 @@ class TokenIssuer:
         if self.down:
             return None
         if path == "/tenant/.well-known/openid-configuration":
-            return json.dumps({"issuer": self.url, "jwks_uri": self.url.replace("/tenant", "/keys")}).encode()
-        if path == "/keys":
+            said = {"issuer": self.url, "jwks_uri": self.url.replace("/tenant", "/keys")}
+            return json.dumps(said | self.metadata).encode()
+        if path in ("/keys", "/moved"):
             return self.body or json.dumps({"keys": self.public_keys()}).encode()
         return None
 
