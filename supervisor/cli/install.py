@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from difflib import get_close_matches, unified_diff
 from pathlib import Path
@@ -13,7 +13,7 @@ from attrs import frozen
 from mcp_nursery.actors.errors import ConfigError, NotApproved
 from mcp_nursery.supervisor.config.hosts import HOSTS, SERVER, HostProgram
 from mcp_nursery.supervisor.config.installation import Plan, install, status, undo
-from mcp_nursery.supervisor.config.installed import Place, place_of, project_place, user_place
+from mcp_nursery.supervisor.config.installed import Place, missing_folders, place_of, project_place, user_place
 from mcp_nursery.supervisor.config.whole_file import Replacement, parted
 from mcp_nursery.supervisor.security.untrusted_marks import visible
 
@@ -111,6 +111,7 @@ def _ask(diff: str, plan: Plan) -> None:
 def _make(plan: Plan) -> None:
     """All of it, or nothing."""
     made: list[Replacement] = []
+    folders = [folder for replacement in plan.replacements for folder in missing_folders(replacement.file)]
     try:
         for replacement in plan.replacements:
             replacement.make()
@@ -118,8 +119,13 @@ def _make(plan: Plan) -> None:
     except ConfigError:
         for replacement in reversed(made):
             Replacement(replacement.file, replacement.after, replacement.before).make()
+        _without(folders)
         raise
-    for folder in plan.folders:
+    _without(plan.folders)
+
+
+def _without(folders: Iterable[str]) -> None:
+    for folder in folders:
         with suppress(OSError):  # something else is in it
             os.rmdir(folder)
 
