@@ -186,3 +186,34 @@ async def test_a_question_ends_when_the_client_closes_its_end_and_its_call_is_an
         assert answered == {2: "closed its end", 3: "closed its end"}
         assert client.heard_of("notifications/cancelled") == []
         assert trio.current_time() == began
+
+
+OLD_ERA, NEW_ERA = {}, {"_meta": META}
+REFUSED, OTHER_ERA = -32600, -32022
+
+
+@pytest.mark.parametrize(
+    ("said", "codes"),
+    [
+        (
+            [("initialize", HELLO), ("tools/list", NEW_ERA), ("initialize", HELLO), ("tools/list", OLD_ERA)],
+            [0, REFUSED, REFUSED, 0],
+        ),
+        ([("server/discover", NEW_ERA), ("initialize", HELLO), ("tools/list", OLD_ERA)], [0, 0, 0]),
+        (
+            [("tools/list", NEW_ERA), ("initialize", HELLO), ("tools/list", OLD_ERA), ("tools/list", NEW_ERA)],
+            [0, OTHER_ERA, OTHER_ERA, 0],
+        ),
+    ],
+)
+async def test_a_conversation_is_of_the_era_that_it_began_with(autojump_clock, said, codes):
+    """To ask what there is begins none: the answer may come too late for who asks."""
+    client = Client()
+    async with served(ScriptedServer(), client):
+        for number, (method, params) in enumerate(said):
+            client.say(request(number, method, params))
+            await trio.sleep(1)
+        answers = {
+            message["id"]: message.get("error", {"code": 0})["code"] for message in client.heard if "id" in message
+        }
+    assert [answers[number] for number in range(len(said))] == codes
