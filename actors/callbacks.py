@@ -1,7 +1,7 @@
 """What a host offers to servers that ask it something in the middle of a call."""
 
 import typing
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from attrs import define, field, frozen
@@ -127,8 +127,9 @@ class CurrentRoots:
         return await given(message) if callable(given) else given
 
 
-Overhear = Callable[[str, Mapping[str, Any]], None]
-"""Hears a notification as it came: `(method, params)`. Never waits."""
+Overhear = Callable[[str, Mapping[str, Any], Hashable], None]
+"""Hears a notification as it came: `(method, params, principal)`, with the one for whom all calls were made that it may
+be about; None: it is about none. Never waits."""
 
 
 class Logger(typing.Protocol):

@@ -1,6 +1,6 @@
 """What servers say that is about no request: log messages, and notifications of which the protocol knows nothing."""
 
-from collections.abc import AsyncGenerator, Container, Mapping
+from collections.abc import AsyncGenerator, Container, Hashable, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
@@ -23,6 +23,8 @@ class Notice:
     """Of the protocol, or any other."""
     params: Mapping[str, Any] = field(repr=False)
     """Its parameters; empty if it has none."""
+    principal: Hashable = None
+    """It may be about requests, all made for this one, that nobody waits for any more; None: it is about none."""
 
 
 @define(eq=False)
@@ -45,9 +47,9 @@ class NoticeHub:
         finally:
             del self._open[send]
 
-    def publish(self, server: str, method: str, params: Mapping[str, Any]) -> None:
+    def publish(self, server: str, method: str, params: Mapping[str, Any], principal: Hashable = None) -> None:
         """Give a notice to everyone. Never waits."""
         for send, servers in self._open.items():
             if server in servers:
                 with suppress(trio.WouldBlock):
-                    send.send_nowait(Notice(server, method, params))
+                    send.send_nowait(Notice(server, method, params, principal))

@@ -564,7 +564,8 @@ class Supervisor:
     def notices(self) -> AbstractAsyncContextManager[trio.MemoryReceiveChannel[Notice]]:
         """A receive channel of what servers say that is about no request, raw, for as long as the block lasts: log
         messages, and notifications of which the protocol knows nothing. What one says while requests made by `request`
-        are with it is about these. A reader that falls 1024 behind loses what follows."""
+        are with it is about these; where such were taken back, it may still be. A reader that falls 1024 behind loses
+        what follows."""
         return self._servers.registry.notices.open(self._servers.snapshots)
 
     def hello(self, server: str) -> dict[str, Any] | None:

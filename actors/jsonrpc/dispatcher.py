@@ -6,7 +6,7 @@ the peer to read.
 
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Final, cast
 
 import trio
@@ -89,7 +89,7 @@ class Endpoint(Requests):
         *,
         server: str = "a server",
         offer: str | None = None,
-        overhear: Callable[[str, Mapping[str, Any]], None] | None = None,
+        overhear: Callable[[str, Mapping[str, Any], Hashable], None] | None = None,
     ) -> None:
         super().__init__(carrier)
         self._offer = offer
@@ -322,8 +322,8 @@ class Endpoint(Requests):
         elif method not in LISTEN_STREAM_METHODS:
             if self._relays.note(method, params, size, origin.slot, others=self._has_others):
                 return
-            if self._overhear is not None and origin.slot is None and self._is_nobodys and size <= SMALL:
-                self._overhear(method, params or {})
+            if origin.slot is None and size <= SMALL:
+                self._let_hear(method, params or {})
         if run_notify_intercept(session.intercept, method, params):
             return
         if self._notices is None:
@@ -348,10 +348,15 @@ class Endpoint(Requests):
         """Whether calls of the host's own are in flight."""
         return len(self._calls) > len(self._relays)
 
-    @property
-    def _is_nobodys(self) -> bool:
-        """Whether what the peer says can be about no call of anybody's."""
-        return not self._calls and self._relays.is_idle
+    def _let_hear(self, method: str, params: Mapping[str, Any]) -> None:
+        """Hand on what can be about nobody's call, or about calls of one principal alone for which nobody waits:
+        servers need not answer those that were cancelled."""
+        if self._overhear is None:
+            return
+        if not self._calls and self._relays.is_idle:
+            self._overhear(method, params, None)
+        elif not self._has_others and (principal := self._relays.only_principal) is not None:
+            self._overhear(method, params, principal)
 
     def _count_noise(self, frame: bytes) -> None:
         self.noise += 1

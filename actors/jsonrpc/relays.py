@@ -97,10 +97,20 @@ class Relays:
         return True
 
     @property
+    def _principals(self) -> set[Hashable]:
+        """For whom all requests were made that the server may be working on."""
+        return {*(each.principal for each in self._waiting.values()), *self._given_up.values()}
+
+    @property
     def _is_one_principals(self) -> bool:
-        """Whether all requests that the server may be working on are made for one principal."""
-        waiting = (each.principal for each in self._waiting.values())
-        return len({*waiting, *self._given_up.values()}) == 1
+        return len(self._principals) == 1
+
+    @property
+    def only_principal(self) -> Hashable:
+        """For whom all of these were made; None for several, for none and for the host."""
+        principals = self._principals
+        only = principals.pop() if len(principals) == 1 else None
+        return None if only in (_HOST, self) else only
 
     def may_answer(self, method: str) -> bool:
         """Whether a question of this method is for whoever made a request: one of a call, or one of which the protocol

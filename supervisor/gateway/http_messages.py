@@ -217,7 +217,7 @@ class HttpMessages:
     async def _ask_in_session(self, request: UnderWay, session: HttpSession, message: Json) -> None:
         http, client = request.http, session.client
         assert client is not None  # it lives
-        incoming = Incoming(*described(message), http.response.notify, principal=session, session=client)
+        incoming = Incoming(*described(message), http.response.notify, principal=client, session=client)
         incoming.ask = partial(session.ask, http.response)
         incoming.capabilities, incoming.info = client.capabilities, client.info
         request.session_ended, request.incoming = session.ended, incoming

@@ -231,7 +231,8 @@ class News:
     def note_notice(self, notice: Notice, owner: Hashable = None) -> None:
         """Hand on what a server says that is about no request: log messages to all who see the server, and what the
         protocol does not know to who sees it alone: others could not tell whose word it is. What a session's own
-        instance says is for that session."""
+        instance says is for that session, and so is what may be about calls that it has taken back."""
+        owner = notice.principal if owner is None else owner
         is_log = notice.method == LOG
         said = Said(notice.method, notice.params)
         for session in self._sessions:

@@ -169,7 +169,8 @@ class _Client:
         if self._session is None and method not in ("initialize", "ping"):
             raise MCPError(INVALID_PARAMS, "Invalid request parameters", "initialize comes first")
         incoming = self._incoming(context, method, params, meta)
-        incoming.session, incoming.ask = session, context.send_raw_request
+        incoming.principal = incoming.session = session
+        incoming.ask = context.send_raw_request
         incoming.capabilities, incoming.info = session.capabilities, session.info
         result = await self._gateway.answer(incoming, self._view, self._version or offered_version(params))
         if method == "initialize":

@@ -162,6 +162,11 @@ async def test_a_server_is_told_why_a_call_is_taken_back(session, autojump_clock
         client.say({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": cancelled})
         await trio.sleep(1)
         assert process.cancelled == ["too dear"]
+        process.say_json(method="notifications/message", params={"level": "error", "data": "perhaps of this"})
+        await trio.sleep(1)
+        assert [each["params"]["data"] for each in client.heard_of("notifications/message")] == [
+            "perhaps of this"
+        ] * session
 
 
 async def test_a_question_ends_when_the_client_closes_its_end_and_its_call_is_answered(autojump_clock):

@@ -414,3 +414,7 @@ async def test_a_server_is_told_why_a_client_takes_a_call_back(autojump_clock):
             await trio.testing.wait_all_tasks_blocked()
             process.calls.clear()
         assert process.cancelled == ["too dear", "the caller gave up", "the caller gave up"]
+        web.begin(b"", verb="GET", **session)
+        process.say_json(method="notifications/message", params={"level": "error", "data": "perhaps of these"})
+        await trio.testing.wait_all_tasks_blocked()
+        assert web.heard[-1]["params"]["data"] == "perhaps of these"

@@ -391,3 +391,34 @@ async def test_a_question_ends_with_the_calls_that_it_may_be_about(kind, autojum
             await trio.sleep(1)
         [answer] = process.answers["Ann"]
         assert "the call is over" in answer["error"]["message"]
+
+
+async def test_who_took_a_call_back_goes_on_hearing_what_its_server_says(autojump_clock):
+    """Servers need not answer calls that were taken back, so what they say may be about these for ever."""
+    server = AskingServer()
+    async with served(server, instances="single") as (_, _, make, nursery):
+        ann, bob = make("Ann"), make("Bob")
+
+        async def say(word):
+            """What each hears of it."""
+            process.say_json(method="notifications/message", params={"level": "error", "data": word})
+            await trio.sleep(1)
+            told = "notifications/message", {"level": "error", "data": word}
+            return told in ann.heard, told in bob.heard
+
+        nursery.start_soon(ann.work)
+        process = await server.called("Ann")
+        assert await say("of a call") == (False, False)  # the call itself is told that
+        ann.scope.cancel()
+        await trio.sleep(1)
+        assert await say("perhaps of Ann's call") == (True, False)
+        nursery.start_soon(bob.work)
+        await server.called("Bob")
+        assert await say("of either call") == (False, False)
+        bob.scope.cancel()
+        await trio.sleep(1)
+        assert await say("of either") == (False, False)
+        process.answer("Ann")
+        assert await say("perhaps of Bob's call") == (False, True)
+        process.answer("Bob")
+        assert await say("of none") == (True, True)
