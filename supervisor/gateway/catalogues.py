@@ -1,51 +1,26 @@
-"""What a client sees: one server as it is, or all servers under names that tell them apart."""
+"""What a client sees, and one server as it is; all of them as one are in `all_as_one`."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
-from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import Any, Final, cast
 
-import trio
 from attrs import frozen
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS, METHOD_NOT_FOUND, methods
 
-from mcp_nursery.actors.errors import UnknownResource, UnknownTool
-from mcp_nursery.actors.jsonrpc.dispatcher import LISTED
+from mcp_nursery.actors.errors import UnknownTool
 
-from ..resources.prompt import Prompt
-from ..resources.resource import Resource, ResourceTemplate
 from ..status import ServerStatus
 from ..supervisor import Supervisor
-from ..tools.preamble import MOST_INSTRUCTIONS
 from ..tools.tool import Tool
 from .access import EVERYTHING, Access
 from .downstream import Incoming, as_object
-from .eras import Json, bridged
-from .pages import Entry, Pages, declared
-
-if TYPE_CHECKING:
-    from pydantic import BaseModel
-
-INSTRUCTIONS: Final = 16_000
-"""Characters of all servers' instructions that a client is told."""
-
-SETTLE: Final = 5.0
-"""Seconds that a search waits at most for servers that were never connected."""
+from .eras import Json
 
 PATIENCE: Final = 5.0
 """Seconds that a client of one server waits at most for further attempts, once one has failed: hosts give up after ten
 and more. An attempt under way is waited for, however long."""
-
-R = TypeVar("R", Resource, ResourceTemplate)
-P = TypeVar("P", Prompt, Resource, ResourceTemplate)
-
-_INFO: Final = {"name": "mcp-nursery", "version": version("mcp-nursery")}
-
-
-_OF_SERVERS_IN_ORDER: Final = ("resources", "resourceTemplates")
-"""Lists of what the first configured server has, of several that have the same."""
 
 
 @frozen
@@ -120,7 +95,7 @@ class View(ABC):
         """What the tool of this name takes, if that is known."""
 
     @abstractmethod
-    async def owner_of(self, uri: str) -> str:
+    async def server_of(self, uri: str) -> str:
         """The server whose resource a client means.
 
         Raises:
@@ -172,7 +147,7 @@ class One(View):
         if not any(tool.server == self.server for tool in self.supervisor.tools):
             await self.supervisor.request(self.server, "tools/list")
 
-    async def owner_of(self, uri: str) -> str:
+    async def server_of(self, uri: str) -> str:
         """That server, for any URI."""
         del uri
         return self.server
@@ -201,177 +176,6 @@ class One(View):
             if self.supervisor.offers(server, name, as_object(tool)) and self.access.has_tool(server, name)
         ]
         return result if len(shown) == len(listed) else result | {"tools": shown}
-
-
-class All(View):
-    """All servers as one.
-
-    Args:
-        supervisor: Has them.
-        access: What the client may use of it.
-        pages: Where lists are kept, by what is listed; None: they are not, and are made of objects.
-    """
-
-    def __init__(
-        self, supervisor: Supervisor, access: Access = EVERYTHING, pages: dict[str, Pages] | None = None
-    ) -> None:
-        super().__init__(supervisor, access)
-        self._pages = pages
-
-    async def hello(self) -> Json:
-        """At once, whoever is connected: what comes later is told of as a change."""
-        changes = {"listChanged": True}
-        capabilities: Json = {
-            "tools": changes,
-            "prompts": changes,
-            "resources": changes | {"subscribe": True},
-            "completions": {},
-            "logging": {},
-        }
-        instructions = _instructions(self.statuses)
-        said = {"instructions": instructions} if instructions else {}
-        return {"serverInfo": _INFO, "capabilities": capabilities} | said
-
-    async def place(self, incoming: Incoming) -> Place | None:
-        """The server that has the tool, the prompt or the resource."""
-        params = incoming.params
-        match incoming.method:
-            case "tools/call":
-                tool = await self._called(params["name"])
-                return Place(tool.server, params | {"name": tool.tool})
-            case "prompts/get":
-                prompt = await self._prompt(params["name"])
-                return Place(prompt.server, params | {"name": prompt.prompt})
-            case "resources/read":
-                return Place(await self.owner_of(params["uri"]), params)
-            case "completion/complete":
-                return await self._completed(params)
-            case _:
-                return None
-
-    async def own_answer(self, incoming: Incoming) -> Json:
-        """Lists of what all servers have, each sorted."""
-        of = LISTED.get(incoming.method)
-        if of is None:
-            raise MCPError(METHOD_NOT_FOUND, "Method not found", incoming.method)
-        offered, shown = self._lists[of]
-        if self._pages is None:
-            listed: Json = {of: [declared(*entry) for entry in shown(offered())]}
-        else:
-            key = self.access.allow, tuple(self._places()) if of in _OF_SERVERS_IN_ORDER else ()
-            listed = {of: await self._pages.setdefault(of, Pages()).page(key, offered, shown)}
-        return bridged(incoming.method, listed, to_modern=incoming.modern, from_modern=False, server_info=dict(_INFO))
-
-    @property
-    def _lists(self) -> Mapping[str, tuple[Callable[[], Sequence[Any]], Callable[[Sequence[Any]], Iterable[Entry]]]]:
-        """What there is of each kind, and what of it the client sees."""
-        supervisor = self.supervisor
-        return {
-            "tools": (lambda: supervisor.tools, self._shown_tools),
-            "prompts": (lambda: supervisor.prompts, self._shown_prompts),
-            "resources": (lambda: supervisor.resources, self._shown_resources),
-            "resourceTemplates": (lambda: supervisor.resource_templates, self._shown_templates),
-        }
-
-    def _shown_tools(self, tools: Iterable[Tool]) -> Iterable[Entry]:
-        return ((tool.definition, tool.name) for tool in tools if self.access.has_tool(tool.server, tool.tool))
-
-    def _shown_prompts(self, prompts: Iterable[Prompt]) -> Iterable[Entry]:
-        return ((prompt.definition, prompt.name) for prompt in self._usable(prompts))
-
-    def _shown_resources(self, resources: Iterable[Resource]) -> Iterable[Entry]:
-        """Of several of one URI the one that is read."""
-        first: dict[str, BaseModel] = {}
-        for resource in self._in_order(resources):
-            first.setdefault(resource.uri, resource.definition)
-        return ((first[uri], None) for uri in sorted(first))
-
-    def _shown_templates(self, templates: Iterable[ResourceTemplate]) -> Iterable[Entry]:
-        """Of several that are the same the one that is read."""
-        first: dict[str, BaseModel] = {}
-        for template in self._in_order(templates):
-            first.setdefault(template.uri_template, template.definition)
-        return ((first[uri], None) for uri in sorted(first))
-
-    def input_schema(self, name: object) -> Mapping[str, Any] | None:
-        """By the public name."""
-        try:
-            tool = self.supervisor.tool(str(name))
-        except UnknownTool:
-            return None
-        return tool.input_schema if self.access.has_tool(tool.server, tool.tool) else None
-
-    async def tool(self, name: str) -> Tool:
-        """By its public name."""
-        if self.access.allow is not None and not self._may_call(name):
-            await self.supervisor.list_tools()
-            if not self._may_call(name):
-                raise UnknownTool(name)  # without the names of others
-        return await self.supervisor.find_tool(name)
-
-    def _may_call(self, name: str) -> bool:
-        return any(tool.name == name and self.access.has_tool(tool.server, tool.tool) for tool in self.supervisor.tools)
-
-    async def settle(self) -> None:
-        """Wait for first attempts, `SETTLE` seconds at most."""
-        with trio.move_on_after(SETTLE):
-            await self.supervisor.list_tools()
-
-    async def _called(self, name: str) -> Tool:
-        try:
-            return await self.tool(name)
-        except UnknownTool as error:
-            raise MCPError(INVALID_PARAMS, str(error)) from None
-
-    def _usable(self, offered: Iterable[P]) -> list[P]:
-        return [each for each in offered if self.access.has_server(each.server)]
-
-    async def _prompt(self, name: str) -> Prompt:
-        prompt = self._known_prompt(name)
-        if prompt is None:  # who is known waits for no other server
-            await self.supervisor.list_prompts()
-            prompt = self._known_prompt(name)
-        if prompt is None:
-            raise MCPError(INVALID_PARAMS, f"no server offers a prompt named {name!r}")
-        return prompt
-
-    def _known_prompt(self, name: str) -> Prompt | None:
-        return next((prompt for prompt in self._usable(self.supervisor.prompts) if prompt.name == name), None)
-
-    async def owner_of(self, uri: str) -> str:
-        """The first configured server that lists the resource, or else has a template that it may come of."""
-        owner = self._known_owner_of(uri)
-        if owner is None:  # who is known waits for no other server
-            await self.supervisor.list_resources()
-            owner = self._known_owner_of(uri)
-        if owner is None:
-            raise UnknownResource(uri, server=None)
-        return owner
-
-    def _known_owner_of(self, uri: str) -> str | None:
-        listed = self._in_order(each for each in self.supervisor.resources if each.uri == uri)
-        matching = self._in_order(each for each in self.supervisor.resource_templates if each.matches(uri))
-        owners = [*(each.server for each in listed), *(each.server for each in matching)]
-        return owners[0] if owners else None
-
-    async def _completed(self, params: Json) -> Place:
-        ref: Json = params["ref"]
-        if ref["type"] == "ref/prompt":
-            prompt = await self._prompt(ref["name"])
-            return Place(prompt.server, params | {"ref": ref | {"name": prompt.prompt}})
-        templates = self.supervisor.resource_templates
-        for template in self._in_order(each for each in templates if each.uri_template == ref["uri"]):
-            return Place(template.server, params)
-        return Place(await self.owner_of(ref["uri"]), params)
-
-    def _in_order(self, offered: Iterable[R]) -> list[R]:
-        """Those that the client may use, in the order in which their servers are configured."""
-        places = self._places()
-        return sorted(self._usable(offered), key=lambda each: places.get(each.server, len(places)))
-
-    def _places(self) -> dict[str, int]:
-        """The servers, in the order in which they are configured."""
-        return {status.name: place for place, status in enumerate(self.supervisor.status())}
 
 
 async def hello_of(supervisor: Supervisor, server: str) -> Json:
@@ -410,11 +214,3 @@ def status_of(supervisor: Supervisor, server: str) -> ServerStatus | None:
 def _name_of(tool: object) -> str:
     name: object = cast("Json", tool).get("name") if isinstance(tool, dict) else None
     return name if isinstance(name, str) else ""
-
-
-def _instructions(statuses: Iterable[ServerStatus]) -> str:
-    """What servers want a model to know, each under its name, within bounds."""
-    parts = [
-        f"# {status.name}\n{status.instructions[:MOST_INSTRUCTIONS]}" for status in statuses if status.instructions
-    ]
-    return "\n\n".join(parts)[:INSTRUCTIONS]

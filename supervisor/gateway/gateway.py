@@ -15,12 +15,7 @@ from pydantic import ValidationError
 
 from mcp_nursery.actors.argument_checks import check_argument, one_of, seconds, true_or_false
 from mcp_nursery.actors.enums import ServerState
-from mcp_nursery.actors.errors import (
-    ConnectionLost,
-    NurseryError,
-    ServerError,
-    UnknownServer,
-)
+from mcp_nursery.actors.errors import ConnectionLost, NurseryError, ServerError, UnknownServer
 from mcp_nursery.actors.fairness import by_turns
 from mcp_nursery.actors.nurseries import open_bare_nursery
 
@@ -31,14 +26,11 @@ from ..supervisor import Supervisor
 from ..tools.error_content import error_content
 from ..tools.preamble import MOST_INSTRUCTIONS
 from .access import EVERYTHING, Access, Principal
+from .all_as_one import INSTRUCTIONS, All
 from .approval import Unattended
-from .catalogues import INSTRUCTIONS, All, One, View, status_of
+from .catalogues import One, View, status_of
 from .downstream import Incoming
-from .eras import (
-    Json,
-    discovered,
-    initialized,
-)
+from .eras import Json, discovered, initialized
 from .held import HOLD
 from .marks import introduced, marked
 from .news import News

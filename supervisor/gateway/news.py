@@ -153,7 +153,7 @@ class News:
     ) -> None:
         """News of a resource. While its server is not there, stopped or removed for example, it is looked for again;
         when it is, the resource has perhaps changed."""
-        server, begun = await view.owner_of(uri), False
+        server, begun = await view.server_of(uri), False
         while True:
             try:
                 async with (

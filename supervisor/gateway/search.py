@@ -139,9 +139,9 @@ class Search(View):
         ]
         return "\n".join([*lines, *([f"not connected: {', '.join(down)}"] if down else [])])
 
-    async def owner_of(self, uri: str) -> str:
+    async def server_of(self, uri: str) -> str:
         """See `View`."""
-        return await self._behind.owner_of(uri)
+        return await self._behind.server_of(uri)
 
     def input_schema(self, name: object) -> Mapping[str, Any] | None:
         """That of one of the two, or of any tool."""

@@ -12,7 +12,7 @@ from mcp_types import INVALID_PARAMS, METHOD_NOT_FOUND
 from mcp_nursery.supervisor import open_supervisor
 from mcp_nursery.supervisor.calls.search_tools import NOTHING
 from mcp_nursery.supervisor.gateway import Access, gateway_callbacks, open_gateway
-from mcp_nursery.supervisor.gateway.catalogues import INSTRUCTIONS, _instructions
+from mcp_nursery.supervisor.gateway.all_as_one import INSTRUCTIONS, _instructions
 from mcp_nursery.supervisor.gateway.downstream import Incoming, Session
 from mcp_nursery.supervisor.testing import Life, ScriptedServer
 
