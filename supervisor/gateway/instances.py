@@ -6,22 +6,17 @@ leased: as long as a principal has calls at one, nobody else has.
 
 import logging
 import math
-from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Generator, Hashable
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Hashable
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Final, Protocol, TypeVar
 
 import trio
-from attrs import define, field
 
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import (
-    CallError,
-    CallTimeout,
     ConfigError,
     InstancesTaken,
-    NurseryError,
     ServerDown,
     SupervisorClosed,
     UnknownServer,
@@ -34,8 +29,8 @@ from ..security.untrusted_marks import clean_name
 from ..spec import ServerSpec
 from ..state_machine import SHUT
 from ..supervisor import Supervisor
-from .catalogues import status_of
 from .downstream import Incoming
+from .instance import FurtherInstance, Instance, ended
 from .levels import LogLevel
 
 logger: Final = logging.getLogger(__name__)
@@ -51,8 +46,8 @@ ListChanged = ToolsChanged | PromptsChanged | ResourcesChanged
 T = TypeVar("T")
 
 
-class Words(Protocol):
-    """Hears what further instances say unasked."""
+class Audience(Protocol):
+    """The clients: they hear what further instances say unasked."""
 
     def note_change(self, event: ListChanged, owner: Hashable) -> None:
         """A list of one has changed; `owner`: the session that it is for, None if it is leased."""
@@ -67,8 +62,6 @@ class Words(Protocol):
         ...
 
 
-_MOST_GIVEN_UP: Final = 2
-"""Principals with calls given up at one member: more say no more, it serves nobody."""
 _ANYBODY: Final = "anybody"
 """Clients that nobody knows count as one."""
 
@@ -78,100 +71,23 @@ def owner_of(incoming: Incoming) -> Hashable:
     return incoming.session or incoming.principal or _ANYBODY
 
 
-@define(eq=False)
-class _Member:
-    """A supervisor of a server, and whose calls are at it."""
-
-    supervisor: Supervisor | None = None
-    users: Counter[Hashable] = field(factory=Counter[Hashable])
-    given_up: dict[Hashable, int] = field(factory=dict[Hashable, int])
-    """Whose calls it may still be working on, though nobody waits for them, and in which incarnation."""
-
-    def serves(self, principal: Hashable) -> bool:
-        """Whether nobody else's calls are at it."""
-        return not {*self.users, *self.given_up} - {principal}
-
-    @contextmanager
-    def used_by(self, principal: Hashable) -> Generator[None, None, None]:
-        """A call is at it, for as long as the block lasts."""
-        self.users[principal] += 1
-        self.changed()
-        try:
-            yield
-        finally:
-            self.users[principal] -= 1
-            if not self.users[principal]:
-                del self.users[principal]
-            self.changed()
-
-    def changed(self) -> None:
-        """A call has begun or ended."""
-
-    async def ready(self) -> Supervisor | None:
-        """Its supervisor; None if there is none any more."""
-        return self.supervisor
-
-
-@define(eq=False, kw_only=True)
-class _Instance(_Member):
-    """A further instance."""
-
-    spec: ServerSpec
-    idle_after: float
-    session: Hashable = None
-    """Whose it is for good; None: it is leased."""
-    life: trio.CancelScope = field(factory=trio.CancelScope, init=False)
-    """Ends it; the deadline is that of an idle one."""
-    opened: trio.Event = field(factory=trio.Event, init=False)
-    failure: NurseryError | None = field(default=None, init=False)
-    level: LogLevel | None = field(default=None, init=False)
-    """Once it is there."""
-
-    def changed(self) -> None:
-        """See `_Member`. One that may be working on somebody's call is no other's any more."""
-        if self.users:
-            self.life.deadline = math.inf
-        elif self.given_up and self.session is None:
-            self.life.cancel()
-        else:
-            self.life.deadline = trio.current_time() + self.idle_after
-
-    async def ready(self) -> Supervisor | None:
-        """See `_Member`. None for a lease that could not be had.
-
-        Raises:
-            NurseryError: It is a session's, and cannot be started.
-        """
-        await self.opened.wait()
-        if self.session is None:
-            return None if self.life.cancel_called else self.supervisor
-        if self.failure is not None:
-            raise self.failure
-        if self.supervisor is None or self.life.cancel_called:
-            raise _ended(self.spec.name)
-        return self.supervisor
-
-
-def _ended(server: str) -> CallError:
-    return CallError("this session's instance of it has ended", server=server, tool=None)
-
-
 class Instances:
     """The instances of a gateway's servers.
 
     Args:
         supervisor: Has the one instance of each that is always there.
         nursery: Where others live.
-        words: Hears what others say unasked. What a leased one says is for all: its calls may change more than its own.
+        audience: Hears what others say unasked. What a leased one says is for all: its calls may change more than its
+            own.
     """
 
-    def __init__(self, supervisor: Supervisor, nursery: trio.Nursery, words: Words) -> None:
+    def __init__(self, supervisor: Supervisor, nursery: trio.Nursery, audience: Audience) -> None:
         self._supervisor = supervisor
         self._nursery = nursery
-        self._words = words
-        self._first: dict[str, _Member] = {}
+        self._audience = audience
+        self._first: dict[str, Instance] = {}
         """Those that are always there."""
-        self._more: dict[str, list[_Instance]] = {}
+        self._more: dict[str, list[FurtherInstance]] = {}
         """All others, until everything they owned is closed."""
         self._asking: set[str] = set()
         """Servers that ask, and do not say for which call."""
@@ -193,25 +109,14 @@ class Instances:
             NurseryError: See `Supervisor.request`.
         """
         spec = self._supervisor.spec(server)
-        member = self._of_session(spec, incoming) if spec.instances == "session" else self._leased(spec, principal)
-        with member.used_by(principal):
-            supervisor = await member.ready()
+        instance = self._of_session(spec, incoming) if spec.instances == "session" else self._leased(spec, principal)
+        with instance.used_by(principal):
+            supervisor = await instance.ready()
             if supervisor is not None:
-                return await self._made(member, server, principal, make(supervisor))
+                return await instance.made(principal, make(supervisor))
         first = self._first_of(server)
         with first.used_by(principal):
-            return await self._made(first, server, principal, make(self._supervisor))
-
-    async def _made(self, member: _Member, server: str, principal: Hashable, made: Awaitable[T]) -> T:
-        try:
-            return await made
-        except (trio.Cancelled, CallTimeout):
-            self._note_given_up(member, server, principal)
-            raise
-        except SupervisorClosed:
-            if isinstance(member, _Instance) and member.life.cancel_called:
-                raise _ended(server) from None
-            raise
+            return await first.made(principal, make(self._supervisor))
 
     @asynccontextmanager
     async def news(self, server: str, incoming: Incoming) -> AsyncGenerator[Supervisor, None]:
@@ -224,39 +129,39 @@ class Instances:
         if spec.instances != "session":
             yield self._supervisor
             return
-        member = self._of_session(spec, incoming)
-        with member.used_by(member.session):
-            supervisor = await member.ready()
+        instance = self._of_session(spec, incoming)
+        with instance.used_by(instance.owner):
+            supervisor = await instance.ready()
             assert supervisor is not None  # or it would have raised
             yield supervisor
 
     # -- which of them --------------------------------------------------------------------------------------------
 
-    def _of_session(self, spec: ServerSpec, incoming: Incoming) -> _Instance:
+    def _of_session(self, spec: ServerSpec, incoming: Incoming) -> FurtherInstance:
         """The one of a client's session, or of all that a client without sessions asks for."""
-        session = owner_of(incoming)
+        owner = owner_of(incoming)
         if incoming.session is not None and incoming.session.ended:
-            raise _ended(spec.name)
+            raise ended(spec.name)
         there = self._more.get(spec.name, [])
         for each in there:
-            if each.session == session and not each.life.cancel_called:
+            if each.owner == owner and not each.is_ending:
                 return each
         if len(there) >= spec.max_instances:
             first_free = min(each.life.deadline for each in there) - trio.current_time()
             retry_in = None if math.isinf(first_free) else max(first_free, 0.0)
             raise InstancesTaken(server=spec.name, most=spec.max_instances, retry_in=retry_in)
-        return self._begin(spec, session, SESSION_IDLE)
+        return self._begin(spec, owner, SESSION_IDLE)
 
-    def _leased(self, spec: ServerSpec, principal: Hashable) -> _Member:
+    def _leased(self, spec: ServerSpec, principal: Hashable) -> Instance:
         """Where nobody else has calls, if it matters; the first one if there is no such."""
         name = spec.name
         first = self._first_of(name)
         if name not in self._asking or spec.instances == "single":
             return first
         if first.given_up:
-            self._forget_given_up(first, name)
+            first.forget_given_up()
         there = self._more.get(name, [])
-        serving = [each for each in (first, *there) if each.serves(principal) and not _is_ending(each)]
+        serving = [each for each in (first, *there) if each.serves(principal) and not each.is_ending]
         for each in serving:
             if principal in each.users:
                 return each
@@ -266,40 +171,42 @@ class Instances:
             return self._begin(spec, None, LEASE_IDLE)
         return first
 
-    def _first_of(self, server: str) -> _Member:
+    def _first_of(self, server: str) -> Instance:
         first = self._first.get(server)
         if first is None:
-            first = self._first[server] = _Member(self._supervisor)
+            level = self._level(self._supervisor, server, None)
+            first = self._first[server] = Instance(server, self._supervisor, level)
         return first
+
+    def _level(self, supervisor: Supervisor, server: str, owner: Hashable) -> LogLevel:
+        return LogLevel(supervisor, server, partial(self._audience.wanted_level, server, owner))
 
     # -- their lives ----------------------------------------------------------------------------------------------
 
-    def _begin(self, spec: ServerSpec, session: Hashable, idle_after: float) -> _Instance:
+    def _begin(self, spec: ServerSpec, owner: Hashable, idle_after: float) -> FurtherInstance:
         if spec.stop_idle_after is not None:
             idle_after = spec.stop_idle_after or math.inf
-        instance = _Instance(spec=spec, session=session, idle_after=idle_after)
+        instance = FurtherInstance(spec.name, spec=spec, owner=owner, idle_after=idle_after)
         self._more.setdefault(spec.name, []).append(instance)
         self._nursery.start_soon(self._live, instance)
         return instance
 
-    async def _live(self, instance: _Instance) -> None:
-        name = instance.spec.name
+    async def _live(self, instance: FurtherInstance) -> None:
+        name, owner = instance.server, instance.owner
         try:
             with instance.life:
                 async with self._supervisor.open_instance(name) as supervisor, supervisor.events() as events:
-                    if instance.session is None:
+                    if owner is None:
                         await supervisor.reconnect(name)  # joins the attempt that is under way
                     instance.supervisor = supervisor
-                    instance.level = LogLevel(
-                        supervisor, name, partial(self._words.wanted_level, name, instance.session)
-                    )
-                    instance.level.review(self._nursery)
+                    level = instance.level = self._level(supervisor, name, owner)
+                    level.review(self._nursery)
                     instance.opened.set()
-                    async with run_alongside(partial(self._hear_notices, supervisor, instance.session)):
-                        await self._hear_changes(events, instance.level, instance.session)
+                    async with run_alongside(partial(self._hear_notices, supervisor, owner)):
+                        await self._hear_changes(events, level, owner)
         except (ConfigError, ServerDown, SupervisorClosed, UnknownServer) as error:
             instance.failure = error
-            if instance.session is None:
+            if owner is None:
                 self._again_at[name] = trio.current_time() + AGAIN
                 logger.warning("%s: another instance could not be started; its questions are refused", clean_name(name))
         finally:
@@ -309,7 +216,7 @@ class Instances:
     async def _hear_notices(self, supervisor: Supervisor, owner: Hashable) -> None:
         async with supervisor.notices() as notices:
             async for notice in notices:
-                self._words.note_notice(notice, owner)
+                self._audience.note_notice(notice, owner)
 
     async def _hear_changes(self, events: EventStream, level: LogLevel, owner: Hashable) -> None:
         """That it has lists at all, once it is connected, is no change of them."""
@@ -320,28 +227,29 @@ class Instances:
                     listed_at = min(listed_at, event.at)
                     level.review(self._nursery)
                 case ToolsChanged() | PromptsChanged() | ResourcesChanged() if event.at > listed_at:
-                    self._words.note_change(event, owner)
+                    self._audience.note_change(event, owner)
                 case _:
                     pass
 
     def levels(self, server: str, owner: Hashable = None) -> list[LogLevel]:
-        """Of its further instances that are there; with `owner` those of that one."""
-        there = (each for each in self._more.get(server, []) if owner in (None, each.session))
-        return [each.level for each in there if each.level is not None]
+        """Of its instances that are there; with `owner` of the one that is always there, and of that one's."""
+        more = (each for each in self._more.get(server, []) if owner in (None, each.owner))
+        return [each.level for each in (self._first_of(server), *more) if each.level is not None]
 
     def end(self, of: Callable[[Hashable], bool]) -> None:
         """End those of these sessions and principals; None is all whom nobody knows."""
         for there in self._more.values():
             for instance in there:
-                whose = instance.session
+                whose = instance.owner
                 if whose is not None and of(None if whose is _ANYBODY else whose):
                     instance.life.cancel()
 
-    def review(self, begun_again: Collection[str] = ()) -> None:
+    def review(self, begun_again: Collection[str] = (), removed: Collection[str] = ()) -> None:
         """Servers were stopped, removed or configured anew: end what is not wanted any more.
 
         Args:
             begun_again: Those that begin again.
+            removed: Those that were removed: others may have their names by now.
         """
         if not self._first and not self._more:
             return
@@ -351,32 +259,9 @@ class Instances:
             for instance in there:
                 if shut or self._supervisor.spec(name) != instance.spec:
                     instance.life.cancel()
-        gone = self._first.keys() - states.keys()
+        gone = {*removed, *(self._first.keys() - states.keys())}
         for name in gone:
-            del self._first[name]
+            self._first.pop(name, None)
         for name in {*begun_again, *gone}:
             self._asking.discard(name)
             self._again_at.pop(name, None)
-
-    # -- calls that nobody waits for ------------------------------------------------------------------------------
-
-    def _note_given_up(self, member: _Member, server: str, principal: Hashable) -> None:
-        """It may still be working on this call."""
-        self._forget_given_up(member, server)
-        if len(member.given_up) < _MOST_GIVEN_UP:
-            member.given_up[principal] = self._incarnation(member, server)
-
-    def _forget_given_up(self, member: _Member, server: str) -> None:
-        """Another incarnation knows nothing of them."""
-        current = self._incarnation(member, server)
-        member.given_up = {one: number for one, number in member.given_up.items() if number == current}
-
-    @staticmethod
-    def _incarnation(member: _Member, server: str) -> int:
-        assert member.supervisor is not None  # a call is at it
-        status = status_of(member.supervisor, server)
-        return 0 if status is None else status.incarnation
-
-
-def _is_ending(member: _Member) -> bool:
-    return isinstance(member, _Instance) and member.life.cancel_called

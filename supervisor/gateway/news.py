@@ -17,7 +17,6 @@ from .catalogues import View
 from .downstream import LOG, Incoming, Listener, Said, Session, is_severe, last_news
 from .eras import LEVELS, Json
 from .instances import Instances, ListChanged, owner_of
-from .levels import LogLevel
 
 SUBSCRIPTION: Final = "io.modelcontextprotocol/subscriptionId"
 BURST: Final = 0.05
@@ -50,7 +49,6 @@ class News:
     def __init__(self, supervisor: Supervisor, nursery: trio.Nursery, *, search: bool) -> None:
         self._supervisor = supervisor
         self._nursery = nursery
-        self._levels: dict[str, LogLevel] = {}
         self.instances: Final = Instances(supervisor, nursery, self)
         """Further instances of its servers."""
         self._search = search
@@ -77,17 +75,17 @@ class News:
 
     # -- log levels -----------------------------------------------------------------------------------------------
 
-    async def set_level(self, session: Session, level: str) -> None:
+    async def set_level(self, session: Session, wanted: str) -> None:
         """A session wants log messages of this level. A server that is talked to alone is told before this returns.
 
         Raises:
             NurseryError: It does not agree.
         """
-        session.level = level
+        session.level = wanted
         self._review_levels(session.server)
         if session.server is not None:
-            for own in self.instances.levels(session.server, session) or [self._level(session.server)]:
-                await own.tell()
+            for level in self.instances.levels(session.server, session):
+                await level.tell()
 
     def wanted_level(self, server: str, owner: Hashable, has_log: bool) -> str | None:  # noqa: FBT001
         """The most verbose level that a client of a server has asked for, or the owner of an instance of it. One that
@@ -103,16 +101,11 @@ class News:
         return min(filter(None, wanted), key=LEVELS.index, default=None)
 
     def _review_levels(self, server: str | None) -> None:
-        """Have servers told what is wanted of them, this one or all."""
-        for name in self._names() if server is None else [server]:
-            for level in (self._level(name), *self.instances.levels(name)):
-                level.review(self._nursery)
-
-    def _level(self, server: str) -> LogLevel:
-        if server not in self._levels:
-            wanted = partial(self.wanted_level, server, None)
-            self._levels[server] = LogLevel(self._supervisor, server, wanted)
-        return self._levels[server]
+        """Have servers told what is wanted of them, this one or all, if any client has said so."""
+        if any(session.level for session in self._sessions):
+            for name in self._names() if server is None else [server]:
+                for level in self.instances.levels(name):
+                    level.review(self._nursery)
 
     # -- resources ------------------------------------------------------------------------------------------------
 
@@ -208,8 +201,7 @@ class News:
                         self.instances.review()
                         self._review_levels(event.server)
                     case ServerRemoved():
-                        self.instances.review()
-                        self._levels.pop(event.server, None)
+                        self.instances.review(removed=[event.server])
                     case Reloaded():
                         self.instances.review(event.changed)
                     case Lagged():  # nobody knows which

@@ -31,11 +31,16 @@ async def test_a_server_is_told_the_most_verbose_level_that_a_client_wants_and_e
         assert told(server) == ["error", "info", "debug", "info", "warning", "error"]
 
 
-async def test_it_is_told_again_after_a_restart(autojump_clock):
+@pytest.mark.parametrize("how", ["restart", "replace"])
+async def test_it_is_told_again_after_a_restart_and_so_is_another_of_its_name(how, autojump_clock):
     server = AskingServer()
-    async with served(server) as (_, _, make, _nursery):
+    async with served(server) as (supervisor, _, make, _nursery):
         await make("Ann").request("logging/setLevel", level="warning")
-        server.processes[0].die()
+        if how == "restart":
+            server.processes[0].die()
+        else:
+            await supervisor.remove_server("lab")
+            await supervisor.add_server(server.spec())
         await trio.sleep(10)
         assert told(server, server.processes[1]) == ["warning"]
 
