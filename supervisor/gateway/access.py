@@ -1,6 +1,7 @@
 """Who a client is, and what of the servers it may use. Pure."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
+from functools import lru_cache
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -8,7 +9,7 @@ from attrs import field, frozen
 
 from mcp_nursery.actors.errors import NurseryError
 
-from ..tools.filters import matches
+from ..tools.filters import fits_any, matches
 
 METRICS: Final = "/metrics"
 """What somebody who may use nothing else is allowed for reading figures."""
@@ -35,25 +36,30 @@ class Access:
 
     def has_tool(self, server: str, tool: str) -> bool:
         """Whether this tool, by its server's own name, may be called."""
-        return self.allow is None or any(
-            matches(server, [of]) and matches(tool, [glob]) for of, _, glob in self._globs()
-        )
+        return self.allow is None or fits_any(self._tools_of(server))(tool) is not None
 
     def has_server(self, server: str) -> bool:
         """Whether anything of this server may be used."""
-        return self.allow is None or any(matches(server, [of]) for of, _, _ in self._globs())
+        return self.allow is None or bool(self._tools_of(server))
 
     def has_all_of(self, server: str) -> bool:
         """Whether all of this server may be used."""
-        return self.allow is None or any(matches(server, [of]) and glob == "*" for of, _, glob in self._globs())
+        return self.allow is None or "*" in self._tools_of(server)
 
     @property
     def has_metrics(self) -> bool:
         """Whether figures of all servers may be read."""
         return self.allow is None or METRICS in self.allow
 
-    def _globs(self) -> Iterable[tuple[str, str, str]]:
-        return (pattern.partition("/") for pattern in self.allow or ())
+    def _tools_of(self, server: str) -> tuple[str, ...]:
+        return _globs_of(tuple(self.allow or ()), server)
+
+
+@lru_cache(maxsize=4096)
+def _globs_of(allow: tuple[str, ...], server: str) -> tuple[str, ...]:
+    """Those of these globs that are about this server, without it: there may be thousands of tools to be judged."""
+    parts = (pattern.partition("/") for pattern in allow)
+    return tuple(glob for of, _, glob in parts if matches(server, [of]))
 
 
 EVERYTHING: Final = Access()

@@ -1,7 +1,9 @@
 """Which of a server's tools a host gets to see. Pure."""
 
-from collections.abc import Sequence
-from fnmatch import fnmatchcase
+import re
+from collections.abc import Callable, Sequence
+from fnmatch import fnmatchcase, translate
+from functools import lru_cache
 
 
 def is_offered(tool: str, *, allow: Sequence[str], deny: Sequence[str], disabled: Sequence[str]) -> bool:
@@ -19,3 +21,9 @@ def is_offered(tool: str, *, allow: Sequence[str], deny: Sequence[str], disabled
 def matches(name: str, patterns: Sequence[str]) -> bool:
     """Whether the name fits one of the globs, case and all."""
     return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+@lru_cache(maxsize=4096)
+def fits_any(patterns: tuple[str, ...]) -> Callable[[str], object]:
+    """What says whether a name fits one of these globs, for many names: None if it does not."""
+    return re.compile("|".join(map(translate, patterns)) or "(?!)").match
