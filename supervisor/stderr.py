@@ -1,7 +1,7 @@
 """What servers' processes write to standard error, for those who follow it: line by line, across restarts."""
 
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Final, final
@@ -9,12 +9,10 @@ from typing import Final, final
 import trio
 from attrs import define, field
 
-from mcp_nursery.actors.process.pipes import Tail
+from mcp_nursery.actors.process.pipes import MOST_LINES, Tail
 
 __all__ = ["StderrLines"]
 
-MOST_LINES: Final = 1000
-"""Lines that a reader may fall behind."""
 LONGEST_LINE: Final = 4000
 """Characters of a line that are shown."""
 
@@ -32,12 +30,13 @@ class StderrLines(trio.abc.ReceiveChannel[str]):
         self._finished = False
         self._closed = False
 
-    def add(self, line: str) -> None:
-        """It was written."""
-        if len(self._lines) >= MOST_LINES:
+    def add(self, lines: Sequence[str], missed: int = 0) -> None:
+        """They were written, and so many before them are missing."""
+        self._lines.extend(lines)
+        self._missed += missed
+        while len(self._lines) > MOST_LINES:
             self._lines.popleft()
             self._missed += 1
-        self._lines.append(line)
         self._readers.unpark_all()
 
     def finish(self) -> None:
@@ -97,12 +96,11 @@ class StderrLogs:
         """A process of this server was started."""
         self._tails[server] = tail
         if server in self._open:
-            for line in self._follow(server, tail):  # it may have written before it is known here
-                self._tell(server, line)
+            self._tell(server, self._follow(server, tail))  # it may have written before it is known here
 
-    def _tell(self, server: str, line: str) -> None:
-        for lines in self._open.get(server, ()):
-            lines.add(line)
+    def _tell(self, server: str, lines: Sequence[str], missed: int = 0) -> None:
+        for each in self._open.get(server, ()):
+            each.add(lines, missed)
 
     def _follow(self, server: str, tail: Tail) -> list[str]:
         return tail.follow(partial(self._tell, server))
@@ -112,8 +110,7 @@ class StderrLogs:
         """The last lines of a server, and those that follow while the block lasts."""
         lines, readers = StderrLines(redact), self._open.setdefault(server, set())
         if server in self._tails:
-            for line in self._follow(server, self._tails[server]):
-                lines.add(line)
+            lines.add(self._follow(server, self._tails[server]))
         readers.add(lines)
         try:
             yield lines

@@ -15,6 +15,11 @@ KEPT = 64 << 10
 
 _TAIL_LINES = 20
 
+MOST_LINES = 1000
+"""Lines that a reader may fall behind."""
+Hear = Callable[[Sequence[str], int], None]
+"""Told lines, and how many before them were passed over, as more than `MOST_LINES` came at once."""
+
 _TOO_LONG = f"[a line of more than {KEPT >> 10} KiB]"
 
 
@@ -58,8 +63,8 @@ class Tail:
         self._kept = bytearray()
         self._cut = False
         """Whether what is kept is not all that was written."""
-        self._hear: Callable[[str], None] | None = None
-        """Told each line when it is whole; None while nobody follows."""
+        self._hear: Hear | None = None
+        """Told lines when they are whole; None while nobody follows."""
         self._line = bytearray()
         """Of the last line what is there so far, while somebody follows."""
         self._skips = False
@@ -81,7 +86,7 @@ class Tail:
             text = text.replace(secret, "[REDACTED]")
         return text
 
-    def follow(self, hear: Callable[[str], None]) -> list[str]:
+    def follow(self, hear: Hear) -> list[str]:
         """The last lines written so far. Those that follow are given to `hear`, and to nobody who followed before."""
         lines = self.text.splitlines()
         if self._hear is None:
@@ -129,10 +134,16 @@ class Tail:
         assert self._hear is not None  # or nobody is told
         first, *others = data.split(b"\n")
         self._line += first
-        for part in others:
-            self._hear(_TOO_LONG if self._skips else self._shown(self._line))
+        missed = max(len(others) - MOST_LINES, 0)  # an empty line is but one byte
+        if missed:
+            self._line, self._skips = bytearray(others[missed - 1]), False
+        lines: list[str] = []
+        for part in others[missed:]:
+            lines.append(_TOO_LONG if self._skips else self._shown(self._line))
             self._line = bytearray(part)
             self._skips = False
+        if lines:
+            self._hear(lines, missed)
         if len(self._line) > KEPT:
             self._line = bytearray(b"?")
             self._skips = True

@@ -113,3 +113,16 @@ async def test_a_reader_that_falls_behind_is_told_how_far():
         with pytest.raises(trio.ClosedResourceError):
             await lines.receive()
     await process.end()
+
+
+async def test_a_flood_of_empty_lines_costs_no_more_than_can_be_read_of_it():
+    process, told = Process(), []
+    process.tail.follow(lambda lines, missed: told.append((missed, lines)))
+    await process.write(b"\n" * (KEPT // 2) + b"the last\nand half")
+    await process.write(b" a line\n")
+    assert [(missed, len(lines), lines[-1]) for missed, lines in told] == [
+        (KEPT // 2 - MOST_LINES, MOST_LINES, ""),
+        (0, 1, "the last"),
+        (0, 1, "and half a line"),
+    ]
+    await process.end()
