@@ -25,6 +25,8 @@ class LogLevel:
     _told: tuple[int, str] | None = field(default=None, init=False)
     """The last incarnation that was told a level, and that."""
     _turn: trio.StrictFIFOLock = field(factory=trio.StrictFIFOLock, init=False)
+    _waits: bool = field(default=False, init=False)
+    """Whether a review waits for its turn, which will see all that was wanted until then."""
 
     async def tell(self) -> None:
         """Have it told, if it is connected and does not know.
@@ -33,26 +35,32 @@ class LogLevel:
             NurseryError: It could not be told, or does not agree.
         """
         async with self._turn:
-            due = self._due()
-            if due is None:
-                return
-            try:
-                await self._supervisor.request(
-                    self._server, "logging/setLevel", {"level": due[1]}, when_down="fail", resend="never"
-                )
-            except ServerError:
-                self._told = due
-                raise
+            await self._tell()
+
+    async def _tell(self) -> None:
+        due = self._due()
+        if due is None:
+            return
+        try:
+            await self._supervisor.request(
+                self._server, "logging/setLevel", {"level": due[1]}, when_down="fail", resend="never"
+            )
+        except ServerError:
             self._told = due
+            raise
+        self._told = due
 
     def review(self, nursery: trio.Nursery) -> None:
         """Have it told in this nursery, if it is to be. One that fails is told when it is connected again."""
-        if self._due() is not None:
+        if not self._waits and self._due() is not None:
+            self._waits = True
             nursery.start_soon(self._try)
 
     async def _try(self) -> None:
         with suppress(NurseryError):
-            await self.tell()
+            async with self._turn:
+                self._waits = False
+                await self._tell()
 
     def _due(self) -> tuple[int, str] | None:
         """Which incarnation is to be told what."""

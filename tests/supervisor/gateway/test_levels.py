@@ -90,3 +90,23 @@ async def test_what_a_server_says_to_it_is_told_to_the_client(autojump_clock):
         ann = make("Ann")
         with pytest.raises(MCPError, match="Method not found"):
             await ann.request("logging/setLevel", level="error")
+
+
+async def test_however_often_levels_change_one_task_waits_for_a_server_that_does_not_answer(autojump_clock):
+    server = AskingServer()
+    async with served(server) as (_, _, make, _nursery):
+        dan = make("Dan", view=None)
+        dan.session.server = None
+        process, unanswered = server.processes[0], []
+        process.take = unanswered.append
+        before = trio.lowlevel.current_statistics().tasks_living
+        for number in range(41):
+            await dan.request("logging/setLevel", level=("info", "error")[number % 2])
+            await trio.sleep(0.1)
+        assert len(unanswered) == 1
+        assert trio.lowlevel.current_statistics().tasks_living < before + 5
+        del process.take
+        await dan.request("logging/setLevel", level="debug")
+        process.result(unanswered[0], {})
+        await trio.sleep(1)
+        assert told(server) == ["debug"]
