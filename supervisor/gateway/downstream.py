@@ -85,11 +85,13 @@ class Backlog:
 
     def _has_room(self, said: Said) -> bool:
         """Whether there is room for one that can be lost, which is made for all but log messages."""
+        if len(said.frame) > BACKLOG_BYTES:
+            return False
         while self._others and (len(self._others) == BACKLOG or self._size + len(said.frame) > BACKLOG_BYTES):
             if said.method == LOG:
                 return False
             self._size -= len(self._waiting.pop(self._others.popleft()))
-        return len(said.frame) <= BACKLOG_BYTES
+        return True
 
     async def send(self, by: Callable[[bytes], Awaitable[None]]) -> None:
         """Send what waits and what comes, until the end."""

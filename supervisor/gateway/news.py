@@ -111,9 +111,7 @@ class News:
 
     async def subscribe(self, incoming: Incoming, session: Session, view: View) -> None:
         """Tell a session of a resource, until it unsubscribes or ends."""
-        uri = incoming.params["uri"]
-        if uri not in session.subscribed:
-            _check_number(len(session.subscribed) + 1)
+        if incoming.params["uri"] not in session.subscribed:
             await session.nursery.start(self._tell_updates, incoming, session, view)
 
     async def _tell_updates(
@@ -131,6 +129,7 @@ class News:
         with trio.CancelScope() as scope:
             session.subscribed[uri] = scope
             try:
+                _check_number(len(session.subscribed))
                 await self._hear_updates(incoming, view, uri, tell, task_status)
             finally:
                 if session.subscribed.get(uri) is scope:  # and not that of another subscription since

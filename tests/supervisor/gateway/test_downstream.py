@@ -6,7 +6,16 @@ import trio.testing
 from mcp_types import LOG_LEVEL_META_KEY
 
 from mcp_nursery.supervisor.gateway.access import Access
-from mcp_nursery.supervisor.gateway.downstream import LOG, Incoming, Listener, Session, last_news
+from mcp_nursery.supervisor.gateway.downstream import (
+    BACKLOG_BYTES,
+    LOG,
+    Backlog,
+    Incoming,
+    Listener,
+    Said,
+    Session,
+    last_news,
+)
 
 PROGRESS = "notifications/progress"
 LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
@@ -115,3 +124,17 @@ async def test_what_is_asked_about_one_resource_has_its_turn(autojump_clock):
     assert [name for name in order if name != "else"] == ["one", "one", "two", "two", "three", "three"]
     assert order[:3] == ["one", "else", "else"]
     assert not session._turns
+
+
+async def test_what_is_too_large_to_wait_takes_nobodys_place():
+    backlog, sent = Backlog(), []
+
+    async def send(frame):
+        await trio.lowlevel.checkpoint()
+        sent.append(frame)
+
+    backlog.put(small := Said("vendor/notice", {"said": "so"}))
+    backlog.put(Said("vendor/notice", {"said": "x" * BACKLOG_BYTES}))
+    with trio.move_on_after(0.1):
+        await backlog.send(send)
+    assert sent == [small.frame]

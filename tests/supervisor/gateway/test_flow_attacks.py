@@ -1,5 +1,7 @@
 """Requests of clients against what ends or restarts in the middle of them."""
 
+from contextlib import suppress
+
 import pytest
 import trio
 import trio.testing
@@ -141,6 +143,18 @@ async def test_one_client_cannot_subscribe_without_end(monkeypatch, autojump_clo
         assert await ann.request("resources/unsubscribe", uri="note://a") == {}
         await trio.testing.wait_all_tasks_blocked()
         assert await ann.request("resources/subscribe", uri="note://a") == {}
+        assert await ann.request("resources/unsubscribe", uri="note://a") == {}
+        await trio.testing.wait_all_tasks_blocked()
+        answers = []
+
+        async def subscribe(uri):
+            with suppress(MCPError):
+                answers.append(await ann.request("resources/subscribe", uri=uri))
+
+        async with trio.open_nursery() as nursery:  # in one breath
+            for number in range(9):
+                nursery.start_soon(subscribe, f"note://{number}")
+        assert answers == [{}]
         bob = make("Bob", session=False)
         with pytest.raises(MCPError, match="too many subscriptions"):
             await bob.request("subscriptions/listen", notifications={"resourceSubscriptions": ["note://a", "note://b"]})
