@@ -222,14 +222,14 @@ class News:
     def note_notice(self, notice: Notice, owner: Hashable = None) -> None:
         """Hand on what a server says that is about no request: log messages to all who see the server, and what the
         protocol does not know to who sees it alone: others could not tell whose word it is. What a session's own
-        instance says is for that session, and so is what may be about calls that it has taken back."""
-        owner = notice.principal if owner is None else owner
+        instance says is for that session. What may be about calls that a session has taken back is for no other."""
         is_log = notice.method == LOG
         said = Said(notice.method, notice.params)
         for session in self._sessions:
             sees = session.server == notice.server or (is_log and session.server is None)
             wants = not is_log or is_severe(notice.params.get("level"), session.level or LEVELS[0])
-            if sees and wants and (session.hears_all if owner is None else session is owner):
+            hears = session.hears_all and notice.principal in (None, session) if owner is None else session is owner
+            if sees and wants and hears:
                 session.tell(said)
 
     def note_change(self, event: ListChanged, owner: Hashable = None) -> None:

@@ -422,3 +422,21 @@ async def test_who_took_a_call_back_goes_on_hearing_what_its_server_says(autojum
         assert await say("perhaps of Bob's call") == (False, True)
         process.answer("Bob")
         assert await say("of none") == (True, True)
+
+
+async def test_who_has_to_say_who_he_is_hears_nothing_that_may_be_anothers_for_a_call_that_he_took_back(autojump_clock):
+    """His call is never answered, and what his server says unasked ever after may be about what others had done."""
+    server = AskingServer()
+    async with served(server, instances="single") as (_, _, make, nursery):
+        ann = make("Ann")
+        ann.session.hears_all = False
+        nursery.start_soon(ann.work)
+        process = await server.called("Ann")
+        ann.scope.cancel()
+        bob = make("Bob")
+        nursery.start_soon(bob.work)
+        (await server.called("Bob")).answer("Bob")
+        await trio.sleep(1)
+        process.say_json(method="notifications/message", params={"level": "error", "data": "Bob's work is done"})
+        await trio.sleep(1)
+        assert ann.heard == []
