@@ -1,4 +1,4 @@
-"""The client on standard streams: its lines, and what it is told of a line that is no message."""
+"""The client on standard streams: how it is read, and what waits for it while it does not read."""
 
 import os
 import select

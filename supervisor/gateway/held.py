@@ -170,9 +170,10 @@ class HeldCalls:
             MCPError: There is none, it was another's, or another request.
         """
         state = incoming.params["requestState"]
-        call, scope = self._held.get(state, (None, None))
-        if call is None or scope is None or _wanted(call.incoming) != _wanted(incoming):
+        held = self._held.get(state)
+        if held is None or _wanted(held[0].incoming) != _wanted(incoming):
             raise MCPError(INVALID_PARAMS, "unknown or expired requestState, or not that of this request")
+        call, scope = held
         call.answer(incoming.params.get("inputResponses") or {})
         del self._held[state]
         scope.cancel()

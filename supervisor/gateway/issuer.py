@@ -5,8 +5,7 @@ Needs what the extra `gateway` installs.
 
 import logging
 import math
-from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Collection, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Final, cast
 from urllib.parse import urlsplit
@@ -214,8 +213,10 @@ def _metadata_of(issuer: str) -> Sequence[str]:
 
 
 async def _document(http: httpx2.AsyncClient, url: str) -> Mapping[str, Any]:
-    async with _answer(http, url) as response:
-        body = b""
+    body = b""
+    async with http.stream("GET", url, follow_redirects=False) as response:
+        if response.status_code != HTTPStatus.OK:
+            raise _Unusable(f"HTTP {response.status_code}")
         async for part in response.aiter_raw():
             body += part
             if len(body) > DOCUMENT:
@@ -224,14 +225,6 @@ async def _document(http: httpx2.AsyncClient, url: str) -> Mapping[str, Any]:
     if not isinstance(document, dict):
         raise _Unusable("no JSON object")
     return cast("dict[str, Any]", document)
-
-
-@asynccontextmanager
-async def _answer(http: httpx2.AsyncClient, url: str) -> AsyncGenerator[httpx2.Response, None]:
-    async with http.stream("GET", url, follow_redirects=False) as response:
-        if response.status_code != HTTPStatus.OK:
-            raise _Unusable(f"HTTP {response.status_code}")
-        yield response
 
 
 def _is_date(value: object) -> bool:

@@ -165,9 +165,9 @@ class _Client:
             raise MCPError(UNSUPPORTED_PROTOCOL_VERSION, "this connection began without a handshake", data)
         if self._session is not None and method == "initialize":
             raise MCPError(INVALID_REQUEST, "this connection is initialized already")
-        session = self._session or Session(self._backlog.put, self._nursery, self._view.server)
         if self._session is None and method not in ("initialize", "ping"):
             raise MCPError(INVALID_PARAMS, "Invalid request parameters", "initialize comes first")
+        session = self._session or Session(self._backlog.put, self._nursery, self._view.server)
         incoming = self._incoming(context, method, params, meta)
         incoming.principal = incoming.session = session
         incoming.ask = context.send_raw_request

@@ -1,5 +1,7 @@
 """Questions of a newer server that its client cannot be asked. Virtual time."""
 
+from contextlib import asynccontextmanager
+
 import pytest
 import trio
 from mcp.shared.exceptions import MCPError
@@ -24,15 +26,21 @@ async def unheard(method, params):
     raise AssertionError
 
 
-async def test_a_question_that_fails_ends_the_others(autojump_clock):
-    """Its user is asked nothing whose answer nobody needs."""
+@asynccontextmanager
+async def served():
     async with (
         open_supervisor(
             [spec(ScriptedServer(tools={"insist": insist}))], gate=10, callbacks=gateway_callbacks()
-        ) as lab,
-        open_gateway(lab) as gateway,
+        ) as supervisor,
+        open_gateway(supervisor) as gateway,
         trio.open_nursery() as nursery,
     ):
+        yield gateway, nursery
+
+
+async def test_a_question_that_fails_ends_the_others(autojump_clock):
+    """Its user is asked nothing whose answer nobody needs."""
+    async with served() as (gateway, nursery):
         session, asked = Session(print, nursery, "lab"), []
 
         async def ask(method, params):
@@ -49,13 +57,7 @@ async def test_a_question_that_fails_ends_the_others(autojump_clock):
 
 
 async def test_what_an_older_client_cannot_be_asked_is_an_error_of_its_own(autojump_clock):
-    async with (
-        open_supervisor(
-            [spec(ScriptedServer(tools={"insist": insist}))], gate=10, callbacks=gateway_callbacks()
-        ) as lab,
-        open_gateway(lab) as gateway,
-        trio.open_nursery() as nursery,
-    ):
+    async with served() as (gateway, nursery):
         session = Session(print, nursery, "lab")
         incoming = Incoming(1, "tools/call", {"name": "insist"}, {}, unheard, principal="ann", session=session)
         with pytest.raises(MCPError) as refused:
