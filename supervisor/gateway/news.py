@@ -21,6 +21,10 @@ from .instances import Instances, ListChanged, owner_of
 SUBSCRIPTION: Final = "io.modelcontextprotocol/subscriptionId"
 BURST: Final = 0.05
 """Seconds in which changes of lists are told of together."""
+LOOK_AGAIN: Final = 2.0
+"""Seconds after which a resource is subscribed to again for a client, when its server is not there."""
+MOST_SUBSCRIBED: Final = 1_000
+"""Resources that one client may subscribe to, in one session or with one stream of news."""
 
 _TOOLS_CHANGED: Final = "notifications/tools/list_changed"
 _CHANGES: Final = {
@@ -29,11 +33,6 @@ _CHANGES: Final = {
     ResourcesChanged: ("notifications/resources/list_changed", "resourcesListChanged"),
 }
 _UPDATED: Final = "notifications/resources/updated"
-
-LOOK_AGAIN: Final = 2.0
-"""Seconds after which a resource is subscribed to again for a client, when its server is not there."""
-MOST_SUBSCRIBED: Final = 1_000
-"""Resources that one client may subscribe to, in one session or with one stream of news."""
 
 
 class News:

@@ -2,11 +2,14 @@
 
 import json
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 
+import pytest
 import trio
+from mcp.server.mcpserver import MCPServer
 
 from mcp_nursery.actors.jsonrpc import codec
-from mcp_nursery.supervisor import MemoryStore, open_supervisor
+from mcp_nursery.supervisor import InProcessTransport, MemoryStore, open_supervisor
 from mcp_nursery.supervisor.gateway import gateway_callbacks, open_gateway
 from mcp_nursery.supervisor.gateway.access import Access
 from mcp_nursery.supervisor.gateway.downstream import Incoming, Session
@@ -96,17 +99,22 @@ async def test_requests_at_once_make_one_list(autojump_clock):
         assert len(set(map(id, made))) == 1
 
 
-async def test_of_resources_and_templates_that_are_the_same_those_of_the_first_server_are_listed(autojump_clock):
-    servers = {"b": scripted(), "a": scripted()}
-    for server in servers.values():
-        server.capabilities["resources"] = {}
-        server.resources |= {"x://1": nothing, "t://{v}": nothing}
-    servers["a"].resources["t://{w}"] = nothing
-    async with served(servers) as (supervisor, listed):
-        said = json.loads(codec.encode(await listed(method="resources/templates/list")))["resourceTemplates"]
-        assert [template["uriTemplate"] for template in said] == ["t://{v}", "t://{w}"]
-        said = json.loads(codec.encode(await listed(method="resources/list")))["resources"]
-        assert [resource["uri"] for resource in said] == ["x://1"]
-        await supervisor.remove_server("b")
-        said = json.loads(codec.encode(await listed(method="resources/templates/list")))["resourceTemplates"]
-        assert [template["uriTemplate"] for template in said] == ["t://{v}", "t://{w}"]
+def described(who):
+    """A server of the SDK whose resource and template say whose they are."""
+    server = MCPServer(who)
+    server.resource("x://1", name="x", description=who)(lambda: "")
+    server.resource("t://{v}", name="t", description=who)(lambda v: "")
+    return SimpleNamespace(transport=InProcessTransport(server))
+
+
+@pytest.mark.parametrize("method", ["resources/list", "resources/templates/list"])
+async def test_of_what_several_servers_have_that_of_the_first_one_is_listed(method):
+    async with served({"b": described("b"), "a": described("a")}) as (supervisor, listed):
+
+        async def whose():
+            [listing] = json.loads(codec.encode(await listed(method=method))).values()
+            return [each["description"] for each in listing]
+
+        assert await whose() == ["b"]
+        await supervisor.reload([supervisor.spec(name) for name in "ab"])
+        assert await whose() == ["a"]
