@@ -12,6 +12,7 @@ from mcp_nursery.actors.errors import NurseryError
 
 from ..events import Lagged, PromptsChanged, Reloaded, ResourcesChanged, ServerRemoved, StateChanged, ToolsChanged
 from ..notices import Notice
+from ..state_machine import SHUT
 from ..supervisor import Supervisor
 from .catalogues import View
 from .downstream import LOG, Incoming, Listener, Said, Session, is_severe, last_news
@@ -196,7 +197,8 @@ class News:
                     case ToolsChanged() | PromptsChanged() | ResourcesChanged():
                         self.note_change(event)
                     case StateChanged():
-                        self.instances.review()
+                        if event.new in SHUT:
+                            self.instances.review()
                         self._review_levels(event.server)
                     case ServerRemoved():
                         self.instances.review(removed=[event.server])
