@@ -18,6 +18,8 @@ BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 """What some programs write before the first line."""
 BATCHING: Final = "2025-03-26"
 """The only version of the protocol that has batches."""
+NO_BATCH: Final = codec.error(None, INVALID_REQUEST, f"an empty batch, or one in another version than {BATCHING}")
+"""What is answered to a batch that is not taken."""
 _HANDSHAKES: Final = frozenset(["initialize", "ping"])
 """Methods of eras with a handshake alone: a client may make sure that somebody is there before it begins."""
 
@@ -60,6 +62,3 @@ async def messages_of(line: bytes) -> list[bytes] | None:
     except (Refused, ValueError):
         return None
     return [codec.encode(cast("object", each) if type(each) is dict else None) for each in batch]
-
-
-NO_BATCH: Final = codec.error(None, INVALID_REQUEST, f"an empty batch, or one in another version than {BATCHING}")

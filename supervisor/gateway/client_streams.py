@@ -23,6 +23,7 @@ from .client_lines import BYTE_ORDER_MARK, FRAME_LIMIT, NO_BATCH, is_batch, mess
 
 ANSWERS: Final = 512 << 20
 """Bytes of answers that may wait for a client to read. One that comes then is replaced by an error."""
+_UNREAD: Final = f"the answer is lost: {size_text(ANSWERS)} of answers wait to be read"
 LAST_ANSWERS: Final = 60.0
 """Seconds that requests may take which are under way when the client has closed its end, as a shell's pipe does, and
 still reads what it is sent."""
@@ -210,6 +211,3 @@ class ClientCarrier(StreamCarrier):
     def _refuse(self, said: bytes) -> None:
         if self.has_room:
             self.respond(said)
-
-
-_UNREAD: Final = f"the answer is lost: {size_text(ANSWERS)} of answers wait to be read"
