@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 PAGES: Final = 16
 """Lists of each kind that are kept, for clients that may use different parts."""
+MOST_KEPT: Final = 16 << 20
+"""Bytes of them; the latest is kept however large it is."""
 
 Entry = tuple["BaseModel", str | None]
 """What a server declares, and the name that clients know it by; None: its own."""
@@ -54,10 +56,14 @@ class Pages:
                 entries = list(shown(source))
                 self._pages[key] = await by_turns(self._write(entries, anew=source is not self._source))
                 self._source = source
-                if len(self._pages) > PAGES:
+                while len(self._pages) > PAGES or (len(self._pages) > 1 and self._size > MOST_KEPT):
                     self._pages.popitem(last=False)
             self._pages.move_to_end(key)
             return self._pages[key]
+
+    @property
+    def _size(self) -> int:
+        return sum(len(page.json) for page in self._pages.values())
 
     def _write(self, entries: Iterable[Entry], *, anew: bool) -> Steps[codec.Encoded]:
         known, written = self._written, {} if anew else self._written

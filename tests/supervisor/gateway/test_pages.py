@@ -10,7 +10,7 @@ from mcp.server.mcpserver import MCPServer
 
 from mcp_nursery.actors.jsonrpc import codec
 from mcp_nursery.supervisor import InProcessTransport, MemoryStore, open_supervisor
-from mcp_nursery.supervisor.gateway import gateway_callbacks, open_gateway
+from mcp_nursery.supervisor.gateway import gateway_callbacks, open_gateway, pages
 from mcp_nursery.supervisor.gateway.access import Access
 from mcp_nursery.supervisor.gateway.downstream import Incoming, Session
 from mcp_nursery.supervisor.testing import Life, ScriptedServer
@@ -69,6 +69,17 @@ async def test_a_list_is_written_once_for_all_who_see_the_same_until_it_changes(
         await trio.sleep(1)
         assert names(await listed("a/*")) == ["a_new", "a_read", "a_write"]
         assert names(await listed()) == ["a_new", "a_read", "a_write", "b_read"]
+
+
+async def test_of_large_lists_fewer_are_kept_for_those_who_see_different_parts(autojump_clock, monkeypatch):
+    async with served({"a": scripted("read", "write"), "b": scripted("read")}) as (_, listed):
+        large, small = (await listed())["tools"], (await listed("b/*"))["tools"]
+        assert (await listed())["tools"] is large
+        monkeypatch.setattr(pages, "MOST_KEPT", len(large.json))
+        again = (await listed("*/read"))["tools"]
+        assert (await listed("*/read"))["tools"] is again
+        assert (await listed("b/*"))["tools"] is not small
+        assert (await listed())["tools"] is not large
 
 
 async def test_a_list_does_not_depend_on_who_was_connected_first(autojump_clock):
