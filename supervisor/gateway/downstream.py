@@ -71,7 +71,9 @@ class Backlog:
         self._ended = False
 
     def put(self, said: Said) -> None:
-        """Keep it for the client. Never waits."""
+        """Keep it for the client, unless that has gone. Never waits."""
+        if self._ended:
+            return
         change = change_of(said.method, said.params)
         if change is None:
             if not self._has_room(said):
@@ -116,8 +118,10 @@ class Backlog:
             raise
 
     def end(self) -> None:
-        """Nothing comes any more."""
+        """The client has gone: nothing is kept for it, as its session may be remembered for long."""
         self._ended = True
+        self._waiting.clear()
+        self._others.clear()
         self._ready.set()
 
 

@@ -138,3 +138,13 @@ async def test_what_is_too_large_to_wait_takes_nobodys_place():
     with trio.move_on_after(0.1):
         await backlog.send(send)
     assert sent == [small.frame]
+
+
+def test_nothing_waits_for_a_client_that_has_gone():
+    """Its session may be remembered for long after, as the one that a call was for which its server never answers."""
+    backlog, log = Backlog(), Said(LOG, {"level": "info"})
+    for said in (log, Said("notifications/tools/list_changed")):
+        backlog.put(said)
+    backlog.end()
+    backlog.put(log)
+    assert (len(backlog._waiting), len(backlog._others)) == (0, 0)
