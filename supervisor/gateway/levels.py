@@ -67,7 +67,10 @@ class LogLevel:
         status = status_of(self._supervisor, self._server)
         if status is None or status.state is not ServerState.CONNECTED or is_modern(status.protocol_version):
             return None
-        hello = self._supervisor.hello(self._server) or {}
-        level = self._wanted("logging" in (hello.get("capabilities") or {}))
+        try:
+            hello = self._supervisor.hello(self._server) or {}
+            level = self._wanted("logging" in (hello.get("capabilities") or {}))
+        except NurseryError:  # it is just ending, or its server was removed
+            return None
         due = None if level is None else (status.incarnation, level)
         return None if due == self._told else due

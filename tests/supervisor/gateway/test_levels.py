@@ -110,3 +110,27 @@ async def test_however_often_levels_change_one_task_waits_for_a_server_that_does
         process.result(unanswered[0], {})
         await trio.sleep(1)
         assert told(server) == ["debug"]
+
+
+@pytest.mark.parametrize("turns", range(6))
+async def test_an_instance_that_is_ending_is_told_nothing(turns, autojump_clock):
+    """Though its server's state changes in the middle of that."""
+    server = AskingServer()
+    async with served(server) as (_, gateway, make, nursery):
+        ann, bob = make("Ann"), make("Bob")
+        await ann.request("logging/setLevel", level="error")
+        nursery.start_soon(ann.work)
+        first = await server.called("Ann")
+        first.ask("Ann")
+        await trio.sleep(1)
+        nursery.start_soon(bob.work)
+        of_bob = await server.called("Bob")
+        assert of_bob is not first
+        bob.scope.cancel()
+        for _ in range(turns):
+            await trio.lowlevel.checkpoint()
+        first.die()
+        await trio.sleep(10)
+        assert of_bob.ended.is_set()
+        assert told(server, server.processes[-1]) == ["error"]
+        assert "for Ann" not in ann.results
