@@ -116,7 +116,7 @@ async def test_however_often_levels_change_one_task_waits_for_a_server_that_does
 async def test_an_instance_that_is_ending_is_told_nothing(turns, autojump_clock):
     """Though its server's state changes in the middle of that."""
     server = AskingServer()
-    async with served(server) as (_, gateway, make, nursery):
+    async with served(server) as (_, _gateway, make, nursery):
         ann, bob = make("Ann"), make("Bob")
         await ann.request("logging/setLevel", level="error")
         nursery.start_soon(ann.work)
