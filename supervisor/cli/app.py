@@ -238,7 +238,7 @@ def serve(
         bool,
         typer.Option("--search", help="Show two tools, find_tools and call_tool, in place of all definitions."),
     ] = False,
-    tokens: Annotated[
+    token_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The tokens that let clients in: see `token add`.")
     ] = None,
     oauth_issuer: Annotated[
@@ -310,7 +310,7 @@ def serve(
     def start(options: "Options") -> int:
         over_http = serving_over_http(
             http,
-            tokens=tokens,
+            token_file=token_file,
             oauth_issuer=oauth_issuer,
             oauth_jwks=oauth_jwks,
             audience=audience,

@@ -47,7 +47,7 @@ class HttpServing:
 
     address: str
     """Where to listen, as `HOST:PORT`."""
-    tokens: Path | None = None
+    token_file: Path | None = None
     """The file of tokens that let clients in."""
     oauth_issuer: str | None = None
     """Whose access tokens let clients in."""
@@ -97,7 +97,7 @@ class HttpFront:
     def __init__(self, serving: HttpServing) -> None:
         host, port = _address(serving.address)
         self._limits = _limits(serving.limit)
-        self._tokens = None if serving.tokens is None else TokenFile(serving.tokens)
+        self._tokens = None if serving.token_file is None else TokenFile(serving.token_file)
         self._oauth = _oauth(serving)
         self._tls = _tls(serving)
         self._hosts = _hosts(host, serving.allowed_host)
@@ -114,7 +114,7 @@ class HttpFront:
 
     def _check_network(self, host: str, serving: HttpServing) -> None:
         if self._tokens is None and self._oauth is None:
-            problem = f"{host} can be reached from the network: --tokens FILE or --oauth-issuer URL is needed"
+            problem = f"{host} can be reached from the network: --token-file FILE or --oauth-issuer URL is needed"
             raise ConfigError(problem, field="--http")
         if self._tls is None and not serving.behind_proxy:
             problem = "tokens would cross the network in clear: --tls-cert FILE, or --behind-proxy if that ends TLS"

@@ -164,7 +164,7 @@ async def test_a_page_of_another_site_reaches_nothing():
     ("address", "problem"),
     [
         ("8000", "must be HOST:PORT"),
-        ("0.0.0.0:0", "--tokens FILE or --oauth-issuer URL is needed"),
+        ("0.0.0.0:0", "--token-file FILE or --oauth-issuer URL is needed"),
         ("127.0.0.1:x", "must be HOST:PORT"),
     ],
 )

@@ -66,7 +66,7 @@ async def client_with(url, token, mode="legacy"):
 
 
 def served_to(tokens):
-    return served_over_http("--tokens", str(tokens), "--", *LAB_COMMAND)
+    return served_over_http("--token-file", str(tokens), "--", *LAB_COMMAND)
 
 
 async def all_there(client, wanted):
@@ -81,9 +81,9 @@ def test_the_network_is_served_only_with_authentication_and_without_clear_tokens
     tokens = tmp_path / "tokens.toml"
     add_token(tokens, "ann")
     command = ["--", "true"]
-    assert "--tokens FILE or --oauth-issuer URL is needed" in refused("--http", "0.0.0.0:0", *command)
-    assert "in clear" in refused("--http", "0.0.0.0:0", "--tokens", str(tokens), *command)
-    assert "needs --http" in refused("--tokens", str(tokens), *command)
+    assert "--token-file FILE or --oauth-issuer URL is needed" in refused("--http", "0.0.0.0:0", *command)
+    assert "in clear" in refused("--http", "0.0.0.0:0", "--token-file", str(tokens), *command)
+    assert "needs --http" in refused("--token-file", str(tokens), *command)
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ async def test_a_token_uses_what_it_may_and_knows_of_nothing_else(tmp_path, mode
     part = add_token(tokens, "part", allow=["first/*", "second/echo"])
     config = config_of(tmp_path, "first", "second", "third")
     with trio.fail_after(60):
-        async with served_over_http("--tokens", str(tokens), "--config", str(config)) as (_, url):
+        async with served_over_http("--token-file", str(tokens), "--config", str(config)) as (_, url):
             async with client_with(url, part, mode) as client:
                 listed = await all_there(client, {"first_crash", "second_echo"})
                 assert {name for name in listed if not name.startswith("first_")} == {"second_echo"}
@@ -200,7 +200,7 @@ async def test_search_finds_what_a_token_may_use_and_nothing_else(tmp_path):
     config = config_of(tmp_path, "first", "second", "third")
     with trio.fail_after(60):
         async with (
-            served_over_http("--search", "--tokens", str(tokens), "--config", str(config)) as (_, url),
+            served_over_http("--search", "--token-file", str(tokens), "--config", str(config)) as (_, url),
             client_with(url, part) as client,
         ):
             listed = {tool.name: tool for tool in (await client.list_tools()).tools}
@@ -230,7 +230,7 @@ async def test_a_token_is_told_to_nobody(tmp_path, mode):
     log = b""
     try:
         with trio.fail_after(60):
-            options = ["--verbose", "--metrics", "--tokens", str(tokens), "--config", str(config)]
+            options = ["--verbose", "--metrics", "--token-file", str(tokens), "--config", str(config)]
             async with served_over_http(*options) as (process, url), httpx2.AsyncClient() as http:
                 async with client_with(url, token, mode) as client:
                     await all_there(client, {"far_look"})
@@ -343,7 +343,7 @@ async def test_figures_are_for_those_who_may_use_everything(tmp_path):
     figures = add_token(tokens, "figures", allow=["/metrics"])
     with trio.fail_after(60):
         async with (
-            served_over_http("--metrics", "--tokens", str(tokens), "--", *LAB_COMMAND) as (_, url),
+            served_over_http("--metrics", "--token-file", str(tokens), "--", *LAB_COMMAND) as (_, url),
             client_with(url, full) as client,
             httpx2.AsyncClient() as http,
         ):

@@ -148,7 +148,7 @@ async def test_one_client_cannot_take_what_is_for_all(tmp_path):
     limits = ["--limit", "sessions=3", "--limit", "sessions-of-client=2", "--limit", "requests-of-client=2"]
     with trio.fail_after(60):
         async with (
-            served_over_http("--tokens", str(tokens), *limits, *LAB_COMMAND) as (_, url),
+            served_over_http("--token-file", str(tokens), *limits, *LAB_COMMAND) as (_, url),
             httpx2.AsyncClient(timeout=30) as http,
         ):
             post = partial(http.post, url, json=INITIALIZE)

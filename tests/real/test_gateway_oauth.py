@@ -48,7 +48,7 @@ async def refusal(resource, token, path="/mcp"):
 async def test_a_client_finds_the_issuer_and_comes_in_with_its_token(issuing, tmp_path):
     tokens = tmp_path / "tokens.toml"
     own = add_token(tokens, "program")
-    options = ["--oauth-issuer", issuing.url, "--public-url", URL, "--scope", "mcp", "--tokens", str(tokens)]
+    options = ["--oauth-issuer", issuing.url, "--public-url", URL, "--scope", "mcp", "--token-file", str(tokens)]
     with trio.fail_after(60):
         async with served_over_http(*options, *LAB_COMMAND) as (_, url), httpx2.AsyncClient() as http:
             refused = await http.post(url, headers=BOTH, json=INITIALIZE)
