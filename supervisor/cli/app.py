@@ -272,7 +272,9 @@ def serve(
         list[str] | None,
         typer.Option(metavar="ORIGIN", help="An origin whose pages may use it, https://NAME. May repeat."),
     ] = None,
-    metrics: Annotated[bool, typer.Option("--metrics", help="Serve figures for Prometheus, at /metrics.")] = False,
+    metrics: Annotated[
+        bool, typer.Option("--metrics", help="Serve at /metrics all that OpenTelemetry is told, too.")
+    ] = False,
     limit: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME=NUMBER", help="What clients may cost, such as sessions=200. May repeat."),

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
+import trio
 from attrs import fields, frozen
 
 from mcp_nursery.actors.argument_checks import check_setting
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.metrics import MeterProvider
 
     from mcp_nursery.supervisor.gateway.prometheus import Prometheus
+    from mcp_nursery.supervisor.status import ServerStatus, SupervisorStatistics
 
 logger: Final = logging.getLogger(__name__)
 
@@ -68,7 +70,7 @@ class HttpServing:
     allowed_origin: Sequence[str] = ()
     """Origins whose pages may use it."""
     metrics: bool = False
-    """Whether figures are served, at `/metrics`."""
+    """Whether `/metrics` has what OpenTelemetry is told, too."""
     limit: Sequence[str] = ()
     """`NAME=NUMBER`, by the names of `HttpLimits`."""
 
@@ -122,7 +124,7 @@ class HttpFront:
 
     @property
     def meter_provider(self) -> "MeterProvider | None":
-        """Who is told figures; None if they are not served."""
+        """Who is told figures; None: nobody."""
         return None if self._prometheus is None else self._prometheus.provider
 
     def reload(self) -> None:
@@ -154,6 +156,14 @@ class HttpFront:
     ) -> None:
         """Serve clients until `stop` returns."""
         limits = self._limits
+
+        async def metrics() -> bytes:
+            supervisor = gateway.supervisor
+            figures = await trio.to_thread.run_sync(
+                _exposition, supervisor.status(), supervisor.statistics(by_tool=False)
+            )
+            return figures if self._prometheus is None else figures + await self._prometheus.text()
+
         async with open_http(
             gateway,
             server=server,
@@ -163,7 +173,7 @@ class HttpFront:
             oauth=self._oauth,
             limits=limits,
             meter_provider=self.meter_provider,
-            metrics=None if self._prometheus is None else self._prometheus.text,
+            metrics=metrics,
         ) as application:
             self._application = application
             self._announce()
@@ -182,6 +192,12 @@ class HttpFront:
         shown = f"[{host}]" if ":" in host else host
         sys.stderr.write(f"serving on {'http' if self._tls is None else 'https'}://{shown}:{port}/mcp\n")
         sys.stderr.flush()
+
+
+def _exposition(statuses: "Sequence[ServerStatus]", statistics: "SupervisorStatistics") -> bytes:
+    from mcp_nursery.supervisor.gateway.exposition import exposition  # takes 0.1 s: in a thread, and if somebody asks
+
+    return exposition(statuses, statistics)
 
 
 def _needed(name: str, option: str) -> Any:

@@ -89,6 +89,8 @@ async def test_all_servers_are_one_and_each_is_itself(tmp_path):
                 await everything.call_tool("third_echo", {})
             async with httpx2.AsyncClient() as http:
                 assert (await http.post(f"{url}/third", json={})).status_code == 404
+                figures = (await http.get(url.replace("/mcp", "/metrics"))).text
+                assert 'mcp_nursery_server_connected{server="first"} 1.0' in figures.splitlines()
 
 
 def headers_of(tool):

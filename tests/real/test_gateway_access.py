@@ -151,6 +151,7 @@ async def test_nobody_comes_in_without_a_valid_token(tmp_path):
             twice = [("authorization", f"Bearer {token}"), ("authorization", "Bearer x"), *BOTH.items()]
             assert (await http.post(url, headers=twice, json=INITIALIZE)).status_code == 401
             assert (await http.get(url.replace("/mcp", "/healthz"))).status_code == 200
+            assert (await http.get(url.replace("/mcp", "/metrics"))).status_code == 401
             async with client_with(url, token) as client:
                 assert (await client.call_tool("echo", {"text": "x"})).content[0].text == "x"
 
@@ -356,17 +357,18 @@ async def test_figures_are_for_those_who_may_use_everything(tmp_path):
             assert {"mcp_nursery_gateway_sessions 1.0", "mcp_nursery_servers 1.0"} <= set(lines)
             assert "mcp_nursery_gateway_refused_total 1.0" in lines
             assert any(line.startswith("mcp_nursery_calls_total") for line in lines)
+            assert "mcp_nursery_server_connected 1.0" in lines
             assert full not in said.text
             nothing = await http.post(url, headers=BOTH | {"authorization": f"Bearer {figures}"}, json=INITIALIZE)
             assert nothing.status_code == 404  # of the only server it may use nothing
 
 
 def test_what_is_not_installed_is_named():
-    code = "import sys; sys.modules['prometheus_client'] = None; from mcp_nursery.supervisor.cli import main; main()"
+    code = "import sys; sys.modules['opentelemetry.sdk'] = None; from mcp_nursery.supervisor.cli import main; main()"
     command = [sys.executable, "-c", code, "serve", "--http", "127.0.0.1:0", "--metrics", "--", "true"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    missing = "prometheus_client is missing: pip install 'mcp-nursery[gateway]'"
+    missing = "opentelemetry is missing: pip install 'mcp-nursery[gateway]'"
     assert done.stderr == f"mcp-nursery: field '--metrics': {missing}\n"
 
 
