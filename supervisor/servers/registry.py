@@ -248,7 +248,7 @@ class ServerRegistry:
         change = state_event(old, new, trio.current_time())
         if change is not None:
             self.events.publish(change)
-        if new.owner is not old.owner:
+        if new.owner is not old.owner and self._has_keepers:  # that of a borrowed server is its lender's
             self.breakers.close(name)
         if prepared is not None:
             self._publish_tools(prepared)

@@ -505,3 +505,12 @@ async def test_the_error_for_a_model_and_for_logs(autojump_clock):
         assert (counts.in_flight, counts.done, counts.failed) == (0, 0, 2)
         assert isinstance(await call(supervisor, "refuse"), BreakerOpen)
         assert not isinstance(error, ServerError)
+
+
+async def test_whoever_borrows_its_server_leaves_it_as_it_is(autojump_clock):
+    async with open_supervisor([spec(lab())]) as lender:
+        await time_out(lender)
+        async with open_supervisor(borrow=lender, servers=["lab"]) as borrower:
+            for supervisor in (lender, borrower):
+                assert type(await call(supervisor, "work")) is BreakerOpen
+        assert type(await call(lender, "work")) is BreakerOpen
