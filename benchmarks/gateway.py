@@ -27,6 +27,8 @@ from environments import CannotInstall, npm_program, python_of
 from harness import ECHO, HERE, OURS, Table, command, p25, verdict
 
 DIRECT = "direct"
+SHARING = ("mcp-proxy", "FastMCP proxy")
+"""Peers whose clients share one server, as ours do. supergateway starts one for each session."""
 CLIENTS = 100
 IDLE = 100
 """Sessions that are opened to see what an idle one keeps."""
@@ -323,12 +325,14 @@ def _table(figures: dict[str, dict[str, float]]) -> Table:
         times = [f"{one[key] * 1e6:.0f}" for key in ("alone", "together", "cpu")]
         added = [f"{(one[key] - base[key]) * 1e6:.0f}" if one is not base else "" for key in ("alone", "together")]
         rows.append([name, times[0], added[0], times[1], added[1], times[2], f"{one['memory']:.0f}"])
-    others = [one for name, one in figures.items() if name not in (DIRECT, OURS)]
-    if OURS in figures and others:
+    others = {name: one for name, one in figures.items() if name not in (DIRECT, OURS)}
+    sharing = {name: one for name, one in others.items() if name in SHARING}
+    for peers, which in ((others, "the best peer"), (sharing, "the best peer that shares one server")):
         for key, what in (("alone", "one call"), ("together", f"{CLIENTS} clients at once")):
-            best = min(one[key] - base[key] for one in others)
-            ratio = (figures[OURS][key] - base[key]) / best
-            notes.append(verdict(ratio, 0.5, f"time added to {what}, against the best peer"))
+            if OURS in figures and peers:
+                best = min(one[key] - base[key] for one in peers.values())
+                ratio = (figures[OURS][key] - base[key]) / best
+                notes.append(verdict(ratio, 0.5, f"time added to {what}, against {which}"))
     header = [
         "",
         "one call (us)",
