@@ -1,6 +1,7 @@
 """All servers as one: under names that tell them apart, and lists of what all have."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
 from importlib.metadata import version
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -33,6 +34,7 @@ SETTLE: Final = 5.0
 """Seconds that a search waits at most for servers that were never connected."""
 
 R = TypeVar("R", Resource, ResourceTemplate)
+T = TypeVar("T")
 P = TypeVar("P", Prompt, Resource, ResourceTemplate)
 
 _INFO: Final = {"name": "mcp-nursery", "version": version("mcp-nursery")}
@@ -163,10 +165,7 @@ class All(View):
         return [each for each in offered if self.access.has_server(each.server)]
 
     async def _prompt(self, name: str) -> Prompt:
-        prompt = self._known_prompt(name)
-        if prompt is None:  # who is known waits for no other server
-            await self.supervisor.list_prompts()
-            prompt = self._known_prompt(name)
+        prompt = await _found(partial(self._known_prompt, name), self.supervisor.list_prompts)
         if prompt is None:
             raise MCPError(INVALID_PARAMS, f"no server offers a prompt named {name!r}")
         return prompt
@@ -176,19 +175,17 @@ class All(View):
 
     async def server_of(self, uri: str) -> str:
         """The first configured server that lists the resource, or else has a template that it may come of."""
-        server = self._known_server_of(uri)
-        if server is None:  # who is known waits for no other server
-            await self.supervisor.list_resources()
-            server = self._known_server_of(uri)
+        server = await _found(partial(self._known_server_of, uri), self.supervisor.list_resources)
         if server is None:
             raise UnknownResource(uri, server=None)
         return server
 
     def _known_server_of(self, uri: str) -> str | None:
-        listed = self._in_order(each for each in self.supervisor.resources if each.uri == uri)
-        matching = self._in_order(each for each in self.supervisor.resource_templates if each.matches(uri))
-        servers = [*(each.server for each in listed), *(each.server for each in matching)]
-        return servers[0] if servers else None
+        for listed in self._in_order(each for each in self.supervisor.resources if each.uri == uri):
+            return listed.server
+        for matching in self._in_order(each for each in self.supervisor.resource_templates if each.matches(uri)):
+            return matching.server
+        return None
 
     async def _completed(self, params: Json) -> Place:
         ref: Json = params["ref"]
@@ -208,6 +205,15 @@ class All(View):
     def _places(self) -> dict[str, int]:
         """The servers, in the order in which they are configured."""
         return {status.name: place for place, status in enumerate(self.supervisor.status())}
+
+
+async def _found(look: Callable[[], T | None], wait: Callable[[], Awaitable[object]]) -> T | None:
+    """What is known, or else is known after a wait for all servers: who is known waits for no other server."""
+    found = look()
+    if found is None:
+        await wait()
+        found = look()
+    return found
 
 
 def _instructions(statuses: Iterable[ServerStatus]) -> str:
