@@ -285,6 +285,15 @@ class Client:
             self.heard.append(result["content"][0]["text"])
 
 
+async def leased(server, ann, bob, nursery):
+    """Ann is asked in the middle of her call, and Bob, who calls then, has an instance leased: that."""
+    nursery.start_soon(ann.work)
+    (await server.called(ann.name)).ask(ann.name)
+    await ann.asked.wait()
+    nursery.start_soon(bob.work)
+    return await server.called(bob.name)
+
+
 @asynccontextmanager
 async def served(server, hold=300.0, **options):
     """A gateway in front of it; clients by `make(name, …)`; and a nursery for their calls."""

@@ -369,13 +369,21 @@ async def test_streams_last_as_long_as_what_let_their_clients_in(autojump_clock)
         assert streams[1].last["method"] == "notifications/subscriptions/acknowledged"
 
 
-async def test_an_error_is_an_answer_of_a_client(autojump_clock):
+WORK = {"name": "work", "arguments": {"who": "Ann"}, "_meta": {"progressToken": 1}}
+
+
+@asynccontextmanager
+async def in_session():
+    """A server that asks, a web in front of it, and the headers of a session."""
     server = AskingServer()
     async with serving(server) as (_, gateway, _, nursery), open_http(gateway) as application:
         web = Web(application, nursery)
-        session = await web.opened()
-        params = {"name": "work", "arguments": {"who": "Ann"}, "_meta": {"progressToken": 1}}
-        call = web.begin({"id": 2, "method": "tools/call", "params": params}, **session)
+        yield server, web, await web.opened()
+
+
+async def test_an_error_is_an_answer_of_a_client(autojump_clock):
+    async with in_session() as (server, web, session):
+        call = web.begin({"id": 2, "method": "tools/call", "params": WORK}, **session)
         process = await server.called("Ann")
         process.ask("Ann")
         await trio.testing.wait_all_tasks_blocked()
@@ -386,7 +394,7 @@ async def test_an_error_is_an_answer_of_a_client(autojump_clock):
         assert process.answers["Ann"][0]["error"]["message"] == "not now"
         process.answer("Ann")
         await call.ended.wait()
-        [kept] = application._sessions._open.values()
+        [kept] = web.application._sessions._open.values()
         assert (kept._requests, kept._asked) == ({}, {})  # of what is over
 
 
@@ -401,13 +409,9 @@ async def test_a_session_that_listens_is_told_of_changes(autojump_clock):
 
 
 async def test_a_server_is_told_why_a_client_takes_a_call_back(autojump_clock):
-    server = AskingServer()
-    async with serving(server) as (_, gateway, _, nursery), open_http(gateway) as application:
-        web = Web(application, nursery)
-        session = await web.opened()
-        params = {"name": "work", "arguments": {"who": "Ann"}, "_meta": {"progressToken": 1}}
+    async with in_session() as (server, web, session):
         for request_id, reason in ((2, "too dear"), (3, 7), (4, None)):
-            web.begin({"id": request_id, "method": "tools/call", "params": params}, **session)
+            web.begin({"id": request_id, "method": "tools/call", "params": WORK}, **session)
             process = await server.called("Ann")
             cancelled = {"requestId": request_id} | ({} if reason is None else {"reason": reason})
             await web.status({"method": "notifications/cancelled", "params": cancelled}, **session)

@@ -12,7 +12,7 @@ from mcp_nursery.supervisor.gateway.instances import LEASE_IDLE, SESSION_IDLE
 from mcp_nursery.supervisor.status import ServerStatus
 
 from ..specs import status
-from .asking import AskingServer, served
+from .asking import AskingServer, leased, served
 
 
 async def test_each_session_has_an_instance_of_its_own_until_it_ends(autojump_clock):
@@ -315,11 +315,7 @@ async def test_an_instance_with_a_call_that_was_given_up_is_no_others(autojump_c
     server = AskingServer()
     async with served(server) as (_, _, make, nursery):
         ann, bob, cid, dan = [make(name) for name in ("Ann", "Bob", "Cid", "Dan")]
-        nursery.start_soon(ann.work)
-        (await server.called("Ann")).ask("Ann")
-        await ann.asked.wait()
-        nursery.start_soon(bob.work)
-        of_bob = await server.called("Bob")
+        of_bob = await leased(server, ann, bob, nursery)
         bob.scope.cancel()
         nursery.start_soon(cid.work)
         assert await server.called("Cid") is not of_bob
@@ -356,11 +352,7 @@ async def test_a_list_that_a_call_has_changed_in_a_leased_instance_is_told_of(au
     server = AskingServer()
     async with served(server) as (_, _, make, nursery):
         ann, bob = make("Ann"), make("Bob")
-        nursery.start_soon(ann.work)
-        (await server.called("Ann")).ask("Ann")
-        await ann.asked.wait()
-        nursery.start_soon(bob.work)
-        of_bob = await server.called("Bob")
+        of_bob = await leased(server, ann, bob, nursery)
         await trio.sleep(5)
         assert bob.heard == []
         of_bob.tools.append("more")

@@ -4,7 +4,7 @@ import pytest
 import trio
 from mcp.shared.exceptions import MCPError
 
-from .asking import AskingServer, served
+from .asking import AskingServer, leased, served
 
 
 def told(server, process=None):
@@ -68,11 +68,7 @@ async def test_an_instance_that_is_leased_is_told_what_its_server_is(autojump_cl
     async with served(server) as (_, _, make, nursery):
         ann, bob = make("Ann"), make("Bob")
         await ann.request("logging/setLevel", level="error")
-        nursery.start_soon(ann.work)
-        (await server.called("Ann")).ask("Ann")
-        await ann.asked.wait()
-        nursery.start_soon(bob.work)
-        of_bob = await server.called("Bob")
+        of_bob = await leased(server, ann, bob, nursery)
         await trio.sleep(1)
         assert told(server, of_bob) == ["error"]
         await bob.request("logging/setLevel", level="debug")
