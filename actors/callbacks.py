@@ -96,8 +96,8 @@ class Callbacks:
     log: Log | None = field(default=None, validator=choice(function_or_none))
     """Gets a server's log messages, one at a time, in order. When it falls 1024 behind, new ones are dropped."""
     roots: Roots | None = field(default=None, validator=choice(roots_or_none))
-    """The folders that servers are told to work in, as paths or `file://` URIs; or a function that returns them, or an
-    `ErrorData`, for the server that asks. Its `message.params` is None."""
+    """The folders that servers are told to work in, as paths or `file://` URIs; `"cwd"`: the working directory; or a
+    function that returns them, or an `ErrorData`, for the server that asks. Its `message.params` is None."""
     log_level: "LoggingLevel" = field(default="info", validator=choice(one_of(_LEVELS)))
     """The least severe level that a server of 2026-07-28 is asked for if there is a `log`. Older servers send any
     level."""
@@ -110,21 +110,22 @@ class Callbacks:
     `mcp-nursery login`."""
 
 
-def _settled(roots: Roots) -> Roots:
+def _settled(roots: Roots | None) -> Roots | None:
     """A copy that later changes of the given list, or of the working directory, do not change."""
-    return roots if callable(roots) else root_uris(roots)
+    return roots if roots is None or callable(roots) else root_uris(roots)
 
 
 @define(eq=False)
 class CurrentRoots:
     """The roots of a host, which may change them: a callback for all its servers, which get the latest."""
 
-    given: Roots = field(converter=_settled)
+    given: Roots | None = field(default=None, converter=_settled)
+    """None: there is nothing to tell, and servers that connect are not offered to ask."""
 
     async def __call__(self, message: "ServerMessage[None]") -> "Sequence[Folder] | ErrorData":
         """The current roots for this server."""
         given = self.given
-        return await given(message) if callable(given) else given
+        return await given(message) if callable(given) else given or ()
 
 
 Overhear = Callable[[str, Mapping[str, Any], Hashable], None]

@@ -4,20 +4,25 @@ import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 Folder = str | os.PathLike[str]
 """A path, relative to the working directory, or a `file://` URI."""
 
+CWD: Final = "cwd"
+"""In the place of a list of folders: the working directory alone."""
+
 _URI: Final = re.compile(r"([a-z][a-z0-9+.-]*)://", re.IGNORECASE)
 
 
-def root_uris(folders: Iterable[Folder], base: str = "") -> tuple[str, ...]:
+def root_uris(folders: Iterable[Folder] | Literal["cwd"], base: str = "") -> tuple[str, ...]:
     """The folders as `file://` URIs; `base`: the folder that paths are taken from, by default the working directory.
 
     Raises:
-        ValueError: An entry is not a folder, or `folders` is a single text.
+        ValueError: An entry is not a folder, or `folders` is a single text other than `"cwd"`.
     """
+    if folders == CWD:
+        return (_uri(os.curdir, ""),)
     if isinstance(folders, str | bytes):
         raise ValueError("roots must be a list of folders, not one text")  # noqa: TRY004
     return tuple(_uri(folder, base) for folder in folders)
@@ -42,13 +47,13 @@ def roots_or_none(value: object) -> str | None:
 
 
 def are_roots(value: object) -> str | None:
-    """An async function, or folders."""
+    """An async function, or folders. A path is none where the working directory that it is taken from was removed."""
     if callable(value):
         return None
     try:
         root_uris(value)  # type: ignore[arg-type]  # what it is not, it says
-    except (TypeError, ValueError):
-        return "an async function, or a list of paths and file:// URIs"
+    except (TypeError, ValueError, FileNotFoundError):
+        return 'an async function, a list of paths and file:// URIs, or "cwd"'
     return None
 
 
@@ -57,11 +62,11 @@ def fixed_roots(folders: Iterable[Folder] | None) -> tuple[str, ...] | None:
     `folders_or_none` to refuse."""
     try:
         return None if folders is None else root_uris(folders)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, FileNotFoundError):
         return folders  # type: ignore[return-value]
 
 
 def folders_or_none(value: object) -> str | None:
     """Folders, or None."""
-    wanted = "a list of paths and file:// URIs, or None"
+    wanted = 'a list of paths and file:// URIs, "cwd", or None'
     return wanted if callable(value) or roots_or_none(value) is not None else None

@@ -8,7 +8,6 @@ from inspect import signature
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
-from attrs import evolve
 from tricycle import open_service_nursery
 
 from mcp_nursery.actors.argument_checks import (
@@ -72,13 +71,6 @@ def _check_trio() -> None:
         )
 
 
-def _working_directory() -> tuple[str, ...]:
-    try:
-        return (os.getcwd(),)
-    except OSError:  # it was removed
-        return ()
-
-
 def _source_of(given: Given, *, watch: bool) -> ConfigSource:
     check_setting("watch", watch, true_or_false)
     source = ConfigSource(given)
@@ -133,8 +125,8 @@ async def open_supervisor(
         callbacks: What servers may ask of the host: in the middle of a call, or that their user authorises them.
             Default: nothing.
         roots: Folders that servers are told to work in if they ask, as paths or `file://` URIs, or who says which: see
-            `Callbacks.roots`. Default: the working directory, and for remote servers none: the paths of this machine
-            say something of its user.
+            `Callbacks.roots`. Default: none, and servers are not offered to ask: some take them in the place of the
+            folders in their arguments.
         trust: `async (TrustRequest) -> bool`, asked about an entry of a project's file that nobody has agreed to yet;
             True is remembered. Calls of the server wait for the answer. Without it such a server is `blocked`.
         state: The SQLite file for what outlasts the block: eras, processes, agreements, pins. Default: the one in the
@@ -210,9 +202,6 @@ async def open_supervisor(
         raise ConfigError("says what to borrow, and there is no borrow=", field="servers")
     if roots is not None and callbacks.roots is not None:
         raise ConfigError("the callbacks have roots already", field="roots")
-    given = callbacks.roots if roots is None else roots
-    current_roots = CurrentRoots(_working_directory() if given is None else given)
-    with_roots = evolve(callbacks, roots=current_roots)
     check_setting("trust", trust, function_or_none)
     check_setting("wait_for", wait_for, one_of(WaitFor))
     check_setting("pins", pins, one_of(PinMode))
@@ -232,9 +221,8 @@ async def open_supervisor(
         reserved=kept_names | NAMES,
         shutdown_timeout=shutdown_timeout,
         environ=dict(os.environ),
-        callbacks=with_roots,
-        remote_callbacks=callbacks if given is None else with_roots,
-        roots=current_roots,
+        callbacks=callbacks,
+        roots=CurrentRoots(callbacks.roots if roots is None else roots),
         pins=pins,
         store_worker=StoreWorker(store),
         vault=vault_of(store),

@@ -150,8 +150,8 @@ class ServerSpec:
     roots: Sequence[str] | None = field(
         default=None, kw_only=True, converter=fixed_roots, validator=setting(folders_or_none), repr=False
     )
-    """Folders that it is told to work in if it asks, in the place of the host's, as paths or `file://` URIs. An empty
-    list: none, and it is not offered to ask. None: those that the host has for it."""
+    """Folders that it is told to work in if it asks, in the place of the host's, as paths or `file://` URIs; `"cwd"`:
+    the working directory. An empty list: none, and it is not offered to ask. None: those that the host has for it."""
     max_result_chars: int = field(default=MAX_RESULT_CHARS, kw_only=True, validator=setting(at_least_one))
     """Characters of a result that a model is shown; the rest stays on the result object."""
     max_message_values: int = field(default=MOST_VALUES, kw_only=True, validator=setting(at_least_one))

@@ -831,11 +831,11 @@ class Supervisor:
 
     async def set_roots(self, roots: Roots) -> None:
         """From now on tell servers that ask that these are the folders to work in. Those that are connected, and know
-        of such changes, hear at once that there is one; one that was offered no roots when it connected does not, nor
-        one whose spec has roots of its own.
+        of such changes, hear at once that there is one; one that was offered no roots when it connected is offered them
+        when it connects again, and one whose spec has roots of its own keeps to those.
 
         Args:
-            roots: Paths or `file://` URIs, or who says which: see `Callbacks.roots`.
+            roots: Paths or `file://` URIs, `"cwd"`, or who says which: see `Callbacks.roots`.
 
         Raises:
             ValueError: They are none of these.

@@ -1,14 +1,14 @@
 """One entry of a file becomes one ServerSpec. No message shows a value: any of them may be a secret."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, TypeVar, cast
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Literal, TypeVar, cast
 
 from attrs import asdict, evolve, field, fields, frozen
 
 from mcp_nursery.actors.enums import Protocol
 from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.actors.liveness import Liveness
-from mcp_nursery.actors.roots import root_uris
+from mcp_nursery.actors.roots import CWD, root_uris
 from mcp_nursery.actors.transports.http.grants import OAuth
 from mcp_nursery.supervisor.circuit_breaker import CircuitBreaker
 from mcp_nursery.supervisor.restart_policy import Instances, Lazy, RestartMode, RestartPolicy, Revive
@@ -31,7 +31,7 @@ from .dialects import OWN, Dialect, Translation
 from .discovery import Origin
 from .document import as_object, json_type
 from .effects import trust_request
-from .values import FieldError, structurer
+from .values import FieldError, WrittenRoots, structurer
 from .variables import has_variables, inputs_in
 
 T = TypeVar("T")
@@ -110,7 +110,7 @@ class _Entry:
     instances: Instances | None = None
     max_instances: int | None = field(default=None, alias="maxInstances")
     subscribe: tuple[str, ...] | None = None
-    roots: tuple[str, ...] | None = None
+    roots: WrittenRoots = None
     tools: Any = None
 
 
@@ -334,14 +334,16 @@ def _switched(
     raise FieldError(problem, key)
 
 
-def _roots(written: Iterable[str], workspace: str | None) -> tuple[str, ...]:
+def _roots(written: tuple[str, ...] | Literal["cwd"], workspace: str | None) -> tuple[str, ...]:
     """Folders: of the project's file, relative to the project."""
-    if any(map(has_variables, written)):
+    if written != CWD and any(map(has_variables, written)):
         raise FieldError("must not hold variables: a path is taken from the project's folder", "roots")
     try:
         return root_uris(written, workspace or "")
     except ValueError as error:
         problem = str(error)
+    except FileNotFoundError:
+        problem = "the working directory, from which a path is taken, was removed"
     raise FieldError(problem, "roots")
 
 

@@ -4,13 +4,14 @@ import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from operator import eq
-from typing import Any, NewType, TypeVar, cast, get_args
+from typing import Any, Literal, NewType, TypeVar, cast, get_args
 
 from attrs import AttrsInstance, fields
 from cattrs import ClassValidationError, Converter
 from cattrs.gen import make_dict_structure_fn
 
 from mcp_nursery.actors.enums import Protocol
+from mcp_nursery.actors.roots import CWD
 from mcp_nursery.actors.transports.http.headers import problem_with_header
 from mcp_nursery.supervisor.restart_policy import Instances, Lazy, RestartMode, Revive
 
@@ -21,6 +22,10 @@ T = TypeVar("T", bound=AttrsInstance)
 
 Milliseconds = NewType("Milliseconds", float)
 """A number of milliseconds in a file; seconds once it is read."""
+
+
+WrittenRoots = tuple[str, ...] | Literal["cwd"] | None
+"""Folders, as paths or URIs, or the working directory."""
 
 
 class FieldError(Exception):
@@ -150,6 +155,14 @@ def _lazy(value: object, _type: object) -> Lazy:
     return value
 
 
+def _roots(value: object, _type: object) -> tuple[str, ...] | Literal["cwd"]:
+    if value == CWD:
+        return CWD
+    if isinstance(value, str):
+        raise TypeError(f'must be a list of folders, or "{CWD}"')
+    return _texts(value, None)
+
+
 def _revive(value: object, _type: object) -> Revive:
     if value == "on_call":
         return "on_call"
@@ -177,6 +190,7 @@ _COMPOSED: tuple[tuple[Any, _Check], ...] = (
     (RestartMode, _word),
     (Protocol, _word),
     (Instances, _word),
+    (WrittenRoots, _roots),
     (Lazy | None, _lazy),
     (Revive | None, _revive),
 )

@@ -259,7 +259,7 @@ class Keeper:
     def _host(self) -> Host:
         spec = self._now.spec
         overhear = partial(self._registry.notices.publish, spec.name)
-        return Host(spec.name, self._settings.callbacks, spec.limits, spec.protocol, self._log, overhear)
+        return Host(spec.name, self._settings.offered, spec.limits, spec.protocol, self._log, overhear)
 
     async def _show(self, machine: StateMachine) -> None:
         """Take what follows an event, once what everybody will see of it is prepared."""

@@ -92,11 +92,9 @@ class SupervisorSettings:
     store_worker: StoreWorker = field(repr=False)
     """What earlier runs found, what the user agreed to, and where processes are recorded."""
     callbacks: Callbacks = NO_CALLBACKS
-    """What servers of this machine may ask of the host."""
-    remote_callbacks: Callbacks = NO_CALLBACKS
-    """What others may."""
-    roots: CurrentRoots = field(factory=lambda: CurrentRoots(()))
-    """What those say who are asked for roots."""
+    """What servers may ask of the host, but for roots."""
+    roots: CurrentRoots = field(factory=CurrentRoots)
+    """Where they are told to work."""
     vault: Vault = field(factory=MemoryVault, repr=False)
     """Where tokens are kept."""
     trust: Trust | None = field(default=None, repr=False)
@@ -132,7 +130,9 @@ class KeeperSettings:
     limiter: StartLimiter
     """Where a fresh start waits for its turn; restarts never wait."""
     callbacks: Callbacks
-    """What the server may ask of the host."""
+    """What the server may ask of the host, but for roots."""
+    roots: CurrentRoots
+    """Where it is told to work."""
     permit: Permit | None
     """Asked before every start; None: it may always start."""
     notes: EraMemory
@@ -161,12 +161,8 @@ class KeeperSettings:
         Raises:
             ConfigError: `MCP_TIMEOUT` is no number.
         """
-        is_remote = spec.transport.kind in REMOTE_KINDS
         timeout = connect_timeout(spec.connect_timeout, settings.environ)
         digest, request = spec_digest(spec), spec.trust_request
-        callbacks = settings.remote_callbacks if is_remote else settings.callbacks
-        if spec.roots is not None:
-            callbacks = evolve(callbacks, roots=spec.roots or None)
         return cls(
             policy=settings.policy,
             redact=lambda text: redactor().said(text),
@@ -174,7 +170,8 @@ class KeeperSettings:
             connect_timeout=timeout,
             close_grace=settings.shutdown_timeout / _GRACE_SHARE,
             limiter=settings.limiters.get(spec.transport.kind, UNLIMITED),
-            callbacks=callbacks,
+            callbacks=settings.callbacks,
+            roots=settings.roots if spec.roots is None else CurrentRoots(spec.roots or None),
             permit=None if request is None else partial(settings.trust_gate.permit, request),
             notes=EraMemory(settings.store_worker, spec.name, digest),
             pins=ToolPins(settings.store_worker, spec, digest, settings.pins),
@@ -182,6 +179,11 @@ class KeeperSettings:
             tokens=tokens,
             log_in=_login(spec, settings),
         )
+
+    @property
+    def offered(self) -> Callbacks:
+        """What the server is offered if it connects now: it may ask for roots only where there are some to tell of."""
+        return evolve(self.callbacks, roots=None if self.roots.given is None else self.roots)
 
 
 def connect_timeout(spec_value: float | None, environ: Mapping[str, str]) -> float:

@@ -133,7 +133,7 @@ async def _ours(
 ) -> Run:
     spec = ServerSpec("lab", StdioTransport(sys.executable, arguments), restart="temporary")
     with trio.fail_after(within), no_server_logs():
-        async with open_supervisor([spec]) as supervisor:
+        async with open_supervisor([spec], roots="cwd") as supervisor:
             status = await supervisor.wait_connected("lab")
 
             async def call(exchange: Exchange, on_progress: Any) -> Any:
@@ -191,7 +191,7 @@ async def sdk_client(arguments: Sequence[str]):
 
 
 async def _roots(_context: Any) -> ListRootsResult:
-    """As a supervisor says when nobody names others."""
+    """As the supervisor says."""
     await trio.lowlevel.checkpoint()
     return ListRootsResult(roots=[Root(uri=FileUrl(Path.cwd().as_uri()))])
 

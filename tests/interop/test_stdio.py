@@ -121,14 +121,39 @@ async def test_all_of_them_under_one_supervisor(commands, place):
 
 @pytest.mark.parametrize("case", ["filesystem"], indirect=True)
 @timely
-async def test_the_folders_of_one_server(case, command, place, tmp_path):
+async def test_the_folder_in_its_arguments(case, command, place, tmp_path, monkeypatch):
+    """P3: a server that takes roots for its folders has those in its arguments, wherever its host works."""
+    monkeypatch.chdir(tmp_path)
+    with trio.fail_after(120):
+        async with open_supervisor([spec_of(case, command)]) as supervisor:
+            result = await supervisor.call_tool(case.tool, case.arguments(place), server=case.name, timeout=60)
+            assert case.answer in result.full_text
+            told = await supervisor.call_tool("list_allowed_directories", server=case.name)
+            assert told.content[0].text.split()[2:] == [str(place)]
+
+
+@pytest.mark.parametrize("case", ["filesystem"], indirect=True)
+def test_the_folder_in_its_arguments_in_a_file(case, command, place, tmp_path, mcp_nursery):
+    """P3."""
+    program, *arguments = command
+    servers = {case.name: {"command": program, "args": [*arguments[:-1], str(tmp_path)]}}
+    code, said = mcp_nursery(servers, "call", "list_allowed_directories", "--server", case.name, "--yes")
+    assert (code, said["content"][0]["text"].split()[2:]) == (0, [str(tmp_path)])
+
+
+@pytest.mark.parametrize("case", ["filesystem"], indirect=True)
+@timely
+async def test_the_folders_of_one_server(case, command, place, tmp_path, monkeypatch):
     """P3: a server that takes the host's roots for its folders keeps to its arguments if its spec has no roots, and
     has those that its spec names, also when the host's change."""
     (tmp_path / "own").mkdir()
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
     specs = [
         evolve(spec_of(case, command), name="host"),
         evolve(spec_of(case, command), name="none", roots=[]),
         evolve(spec_of(case, command), name="own", roots=[tmp_path / "own"]),
+        evolve(spec_of(case, command), name="cwd", roots="cwd"),
     ]
 
     async def folders(name):
@@ -144,6 +169,7 @@ async def test_the_folders_of_one_server(case, command, place, tmp_path):
             await supervisor.list_tools()
             await until("host", [str(tmp_path)])
             await until("own", [str(tmp_path / "own")])
+            await until("cwd", [str(tmp_path / "here")])
             await supervisor.set_roots([place, tmp_path])
             await until("host", [str(place), str(tmp_path)])
             assert await folders("none") == [str(place)]

@@ -148,15 +148,28 @@ async def test_a_version_that_is_wanted_is_spoken(version):
 
 @pytest.mark.parametrize("era", VERSIONS)
 async def test_a_server_is_told_where_to_work(era, tmp_path, monkeypatch):
-    """P3: in the working directory, until the host says otherwise."""
+    """P3: in the folders that the host names, until it names others."""
     monkeypatch.chdir(tmp_path)
-    async with supervised(asking(era)) as supervisor:
+    async with supervised(asking(era), roots="cwd") as supervisor:
         assert (await supervisor.call_tool("where", server="asking")).structured == {"result": [tmp_path.as_uri()]}
         await supervisor.set_roots(["/work", "file:///other"])
         told = (await supervisor.call_tool("where", server="asking")).structured
         assert told == {"result": ["file:///work", "file:///other"]}
-        with pytest.raises(ValueError, match="roots must be an async function, or a list of paths"):
+        with pytest.raises(ValueError, match="roots must be an async function, a list of paths"):
             await supervisor.set_roots("/work")
+
+
+@pytest.mark.parametrize("era", VERSIONS)
+async def test_a_server_is_offered_roots_if_the_host_has_some(era):
+    """P3: when it connects. Some take them in the place of the folders in their arguments."""
+    async with supervised(asking(era)) as supervisor:
+        await supervisor.wait_connected("asking")
+        await supervisor.set_roots(["/work"])
+        with pytest.raises(ServerError, match="did not declare the roots capability"):
+            await supervisor.call_tool("where", server="asking")
+        await supervisor.reconnect("asking")
+        told = (await supervisor.call_tool("where", server="asking")).structured
+        assert told == {"result": ["file:///work"]}
 
 
 @pytest.mark.parametrize("era", VERSIONS)
@@ -174,7 +187,7 @@ async def test_a_change_of_roots_is_announced(tmp_path):
     """P3: to a server of the handshake, as its protocol has it."""
     journal = tmp_path / "journal"
     command = StdioTransport(sys.executable, ["-I", str(ASKING.with_name("both_eras.py")), "fickle", str(journal)])
-    async with supervised(ServerSpec("s", command, protocol="handshake")) as supervisor:
+    async with supervised(ServerSpec("s", command, protocol="handshake"), roots=["/work"]) as supervisor:
         await supervisor.wait_connected("s")
         await supervisor.set_roots([])
         await eventually(lambda: "notifications/roots/list_changed" in journal.read_text())

@@ -38,7 +38,7 @@ PROTOCOL = (
     "'auto', 'handshake', 'handshake-first', '2024-11-05', '2025-03-26', '2025-06-18', '2025-11-25' or '2026-07-28'"
 )
 GRANTS = "'authorization_code', 'client_credentials' or 'enterprise'"
-ROOTS = "an async function, or a list of paths and file:// URIs"
+ROOTS = 'an async function, a list of paths and file:// URIs, or "cwd"'
 
 ARGUMENTS = {
     ("Call", "resend"): [("Never", RESEND), (None, RESEND), (["never"], RESEND), (True, RESEND)],

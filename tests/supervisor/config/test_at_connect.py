@@ -139,6 +139,15 @@ def test_roots_are_of_their_project(tmp_path):
     assert only(tmp_path / "servers.json", {"mcpServers": {"s": {**entry, "roots": []}}}).roots == ()
 
 
+def test_the_working_directory_is_a_root_for_who_wants_that(tmp_path, monkeypatch):
+    """P3: the one of the host, whatever the project."""
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    spec = only(tmp_path / ".mcp.json", {"mcpServers": {"s": {"command": "x", "roots": "cwd"}}})
+    assert spec.roots == (here.as_uri(),)
+
+
 async def test_a_bearer_token_of_the_environment(tmp_path, monkeypatch):
     """K5: read when it connects; a header sees it by way of the entry's `env`, and nothing else of the environment."""
     spec = only(
