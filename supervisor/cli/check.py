@@ -80,7 +80,7 @@ def _is_trusted(spec: ServerSpec) -> bool:
         return True
     store = SqliteStore()
     try:
-        return store.agreed(spec.trust_request.digest)
+        return spec.trust_request.is_agreed(store.agreed)
     except StoreUnreadable as error:
         warn(f"{spec.name}: {error}")
         return False

@@ -149,7 +149,7 @@ def _check_trusted(spec: ServerSpec) -> None:
         return
     store = SqliteStore()
     try:
-        agreed = store.agreed(request.digest)
+        agreed = request.is_agreed(store.agreed)
     finally:
         store.close()
     if not agreed:

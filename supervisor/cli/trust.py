@@ -10,6 +10,7 @@ from attrs import frozen
 from mcp_nursery.actors.errors import ConfigError, NotApproved
 from mcp_nursery.supervisor.config import Config, TrustRequest, discover_config
 from mcp_nursery.supervisor.config.loader import load_project
+from mcp_nursery.supervisor.security.trust import FileRead
 from mcp_nursery.supervisor.security.untrusted_marks import visible
 from mcp_nursery.supervisor.storage.sqlite import SqliteStore
 
@@ -31,7 +32,7 @@ class TrustOptions:
 def trust(options: Options, wanted: TrustOptions) -> int:
     """Show what has to be agreed to, ask, write the answer down."""
     config = _project(wanted.file)
-    requests = [spec.trust_request for spec in config.servers if spec.trust_request is not None]
+    requests = [spec.trust_request.as_found() for spec in config.servers if spec.trust_request is not None]
     store = SqliteStore()
     try:
         open_ones = [request for request in requests if not store.agreed(request.digest)]
@@ -92,8 +93,21 @@ def _lines(request: TrustRequest) -> list[str]:
     """All of an entry, to the letter, nothing left out or resolved; indented, so that no key of it speaks for us."""
     said = [f"server: {request.server}", f"file: {request.file}", f"it: {', '.join(request.reasons)}"]
     entry = [f"  {key}: {json.dumps(value, ensure_ascii=False)}" for key, value in request.entry.items()]
-    return [visible(line) for line in (*said, *entry)]
+    return [visible(line) for line in (*said, *entry, *map(_read, request.files))]
+
+
+def _read(file: FileRead) -> str:
+    """What a file makes part of the entry: the names, since values are secrets."""
+    if file.problem is not None:
+        return f"reads: {file.path}: {file.problem}"
+    return f"reads: {file.path}, which sets {', '.join(file.variables) or 'nothing'}"
 
 
 def _document(request: TrustRequest) -> dict[str, Any]:
-    return {"name": request.server, "file": request.file, "reasons": list(request.reasons), "entry": request.entry}
+    return {
+        "name": request.server,
+        "file": request.file,
+        "reasons": list(request.reasons),
+        "entry": request.entry,
+        "reads": [{"path": each.path, "variables": each.variables, "error": each.problem} for each in request.files],
+    }

@@ -21,6 +21,7 @@ from mcp_nursery.actors.secrets import TELL_SECRETS, names_only
 from mcp_nursery.actors.transports.http.grants import OAuth
 from mcp_nursery.actors.transports.http.headers import problem_with_header
 from mcp_nursery.supervisor.security.secret_values import secrets_in, secrets_of
+from mcp_nursery.supervisor.security.trust import AGREED_FILE, FileRead
 
 from .command_output import CommandFailed, output_of
 from .discovery import Origin
@@ -97,6 +98,17 @@ class DeferredTransport:
             return os.path.join(workspace, expand(self.env_file, outside.find))
         except UnresolvedVariable:
             return None
+
+    def look_at_env_file(self) -> FileRead:
+        """What that file sets now, for who has to agree to it. Blocks."""
+        path = self.env_file_path()
+        if path is None:
+            return FileRead(self.env_file or "", problem="a variable in its name has no value")
+        try:
+            found = read_env_file(path)
+        except EnvFileError as error:
+            return FileRead(path, problem=str(error))
+        return FileRead(path, found.digest, tuple(sorted(found.variables)))
 
     def empty_headers(self) -> list[tuple[str, str]]:
         """Each header that has a variable which is sure to be empty, with that variable."""
@@ -275,9 +287,11 @@ class Resolver:
         except EnvFileError as error:
             problem = str(error)
         else:
-            for value in found.values():
+            if AGREED_FILE.get() not in (None, found.digest):
+                raise self._failed("envFile", "it has changed since it was agreed to", retriable=True)
+            for value in found.variables.values():
                 self._keep_secret(value)
-            return found
+            return found.variables
         raise self._failed("envFile", problem, retriable=False)
 
     async def _value(self, where: str, text: str, outside: Surroundings) -> str:

@@ -3,10 +3,10 @@
 import hashlib
 import json
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
-from mcp_nursery.supervisor.security.trust import TrustRequest
+from mcp_nursery.supervisor.security.trust import FileRead, TrustRequest
 
 from .document import as_object
 from .variables import command_of, has_variables, inputs_in, texts_of
@@ -35,9 +35,15 @@ _HARMLESS = frozenset(
 """Keys of an entry that neither start anything nor read anything, whatever stands under them but variables and
 commands. A key that is not here has to be agreed to: also one that lets a server cost its host more."""
 
-_DOES = {"headersHelper": "runs a command for headers", "auth": "uses your tokens", "roots": "is told of folders"}
+_READS = "reads a file for env"
+_DOES = {
+    "headersHelper": "runs a command for headers",
+    "auth": "uses your tokens",
+    "roots": "is told of folders",
+    "envFile": _READS,
+}
 """What some of those others do."""
-_DOES_LOCALLY = {"envFile": "reads a file for env", "inheritEnv": "gets your whole environment"}
+_DOES_LOCALLY = {"envFile": _READS, "inheritEnv": "gets your whole environment"}
 """The same of an entry that starts a process."""
 
 _FORMAT = 1
@@ -54,6 +60,7 @@ def trust_request(
     folder: str | None = None,
     argv: tuple[str, ...] = (),
     written: Mapping[str, Any] | None = None,
+    reader: Callable[[], FileRead] | None = None,
 ) -> TrustRequest | None:
     """What has to be agreed to before this entry of a project's file may be used; None if nothing.
 
@@ -66,6 +73,7 @@ def trust_request(
         folder: The project's folder; the file's by default.
         argv: The command that it starts, with its arguments.
         written: The entry as written in the file, if that is in another dialect.
+        reader: Looks at the file whose text becomes part of the entry; None if there is none.
     """
     reasons = tuple(dict.fromkeys(_reasons(entry, remote=remote, known=known)))
     if not reasons:
@@ -76,7 +84,7 @@ def trust_request(
     agreed = [_FORMAT, path, server, shown, *([] if shown == entry else [entry])]
     canonical = json.dumps(agreed, sort_keys=True, separators=(",", ":"))
     digest = hashlib.sha256(canonical.encode()).hexdigest()
-    return TrustRequest(server, path, reasons, dict(shown), digest, argv=argv)
+    return TrustRequest(server, path, reasons, dict(shown), digest, argv=argv, reader=reader)
 
 
 def _in_project(file: str, folder: str) -> str:

@@ -312,6 +312,7 @@ def _settings(
             folder=origin.workspace,
             argv=getattr(transport, "argv", ()),
             written=written,
+            reader=settings["transport"].look_at_env_file if entry.env_file is not None else None,
         )
     return settings
 

@@ -1,8 +1,13 @@
 """Files of variables, `NAME=VALUE` a line. Nothing in them is expanded, and no message shows a value."""
 
+import hashlib
 import os
 import re
 import stat
+
+from attrs import field, frozen
+
+from mcp_nursery.actors.secrets import names_only
 
 LIMIT = 1 << 20
 """Bytes: what is larger holds no variables."""
@@ -16,7 +21,16 @@ class EnvFileError(Exception):
     """The file cannot be used. Says no value."""
 
 
-def read_env_file(path: str) -> dict[str, str]:
+@frozen
+class EnvFile:
+    """What such a file holds."""
+
+    variables: dict[str, str] = field(repr=names_only)
+    digest: str = field(repr=False)
+    """SHA-256 of its bytes."""
+
+
+def read_env_file(path: str) -> EnvFile:
     """The variables of a file. Blocks.
 
     Empty lines say nothing, nor does what follows a `#` at the begin of a line or after a space; quotes around a
@@ -25,21 +39,26 @@ def read_env_file(path: str) -> dict[str, str]:
     Raises:
         EnvFileError: It is no regular file of at most 1 MiB of UTF-8, or a line is none of the above.
     """
-    return _variables(_read(path))
+    data = _read(path)
+    try:
+        return EnvFile(_variables(data.decode("utf-8-sig")), hashlib.sha256(data).hexdigest())
+    except UnicodeDecodeError:
+        problem = "not UTF-8"
+    raise EnvFileError(problem)
 
 
-def _read(path: str) -> str:
+def _read(path: str) -> bytes:
     try:
         with open(path, "rb", opener=_without_waiting) as stream:
             regular = stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
             data = stream.read(LIMIT + 1) if regular else b""
         if regular and len(data) <= LIMIT:
-            return data.decode("utf-8-sig")
+            return data
         problem = "not a regular file of at most 1 MiB"
     except OSError as error:
         problem = f"cannot be read: {error.strerror or type(error).__name__}"
     except ValueError:
-        problem = "not UTF-8, or not a file name"
+        problem = "not a file name"
     raise EnvFileError(problem)
 
 

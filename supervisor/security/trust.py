@@ -1,20 +1,43 @@
 """Where an entry of a project's file is stopped: it starts, runs and reads nothing before its user has agreed to it.
 
 Whoever clones a repository has its files as well, and nobody asked for what they would start. What an entry would do is
-its `TrustRequest`; the `TrustGate` is asked before every start of its server.
+its `TrustRequest`; the `TrustGate` is asked before every start of its server. A file whose text becomes part of the
+entry is agreed to as well: the request is made anew of what the file holds, each time.
 """
 
+import hashlib
+import json
 import logging
 import shlex
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
+from contextvars import ContextVar
 from typing import Any, Final, Protocol
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from mcp_nursery.actors.errors import NurseryError
 
 logger: Final = logging.getLogger(__name__)
+
+
+AGREED_FILE: ContextVar[str | None] = ContextVar("mcp_nursery_agreed_file", default=None)
+"""The digest of the `FileRead` that was agreed to, for what connects in this task: with another content it must not.
+None: nobody has to agree."""
+
+
+@frozen
+class FileRead:
+    """A file whose text becomes part of an entry, as it was when it was looked at."""
+
+    path: str
+    """As the entry names it, if that names no file now."""
+    digest: str = field(default="", repr=False)
+    """SHA-256 of its content; empty for one that cannot be used."""
+    variables: tuple[str, ...] = ()
+    """The names of the variables that it sets."""
+    problem: str | None = field(default=None, eq=False)
+    """Why it cannot be used; None if it can."""
 
 
 @frozen
@@ -30,9 +53,35 @@ class TrustRequest:
     entry: Mapping[str, Any] = field(repr=False, eq=False)
     """The entry as written, with nothing resolved: exactly what the user agrees to."""
     digest: str = field(repr=False)
-    """SHA-256 of file, server and entry: any change makes another request."""
+    """SHA-256 of file, server, entry and the content of `files`: any change makes another request."""
     argv: tuple[str, ...] = field(default=(), repr=False, eq=False)
     """The command and its arguments, unresolved; empty if the entry starts no process itself."""
+    files: tuple[FileRead, ...] = field(default=(), eq=False)
+    """The files whose text becomes part of the entry, as they were found: that of `envFile`."""
+    reader: Callable[[], FileRead] | None = field(default=None, repr=False, eq=False)
+    """Looks at that file, which takes a disk's time; None once that is done, or if there is none."""
+
+    def as_found(self) -> "TrustRequest":
+        """The request with what its file holds now: that, and nothing else, is what can be agreed to. Blocks."""
+        if self.reader is None:
+            return self
+        file = self.reader()
+        digest = hashlib.sha256(json.dumps([self.digest, file.digest]).encode()).hexdigest()
+        return evolve(self, digest=digest, files=(file,), reader=None)
+
+    def is_agreed(self, agreed: Callable[[str], bool]) -> bool:
+        """Whether the user has agreed to what is found now; what connects in this task is held to that. Blocks.
+
+        Args:
+            agreed: Whether a digest was agreed to.
+        """
+        found = self.as_found()
+        found.hold()
+        return agreed(found.digest)
+
+    def hold(self) -> None:
+        """Have what connects in this task use the file as it was found, or not connect."""
+        AGREED_FILE.set(self.files[0].digest if self.files else None)
 
 
 Trust = Callable[[TrustRequest], Awaitable[bool]]
@@ -42,6 +91,10 @@ Trust = Callable[[TrustRequest], Awaitable[bool]]
 class Memory(Protocol):
     """Where it is remembered what a user has agreed to. Both raise a `NurseryError` if that cannot be read or written:
     then nothing is trusted."""
+
+    async def found(self, request: TrustRequest) -> TrustRequest:
+        """See `TrustRequest.as_found`; other tasks go on meanwhile."""
+        ...
 
     async def is_agreed(self, request: TrustRequest) -> bool:
         """Whether the user has agreed to exactly this."""
@@ -64,8 +117,13 @@ class TrustGate:
     """Held while the user is asked: a person is shown one request at a time."""
 
     async def permit(self, request: TrustRequest) -> str | None:
-        """None if what a project's file wants is agreed to, earlier or now; otherwise why not, in one line."""
+        """None if what a project's file wants is agreed to, earlier or now; otherwise why not, in one line.
+
+        What connects in this task afterwards is held to what was agreed to.
+        """
         try:
+            request = await self._memory.found(request)
+            request.hold()
             if await self._memory.is_agreed(request):
                 return None
             if self._trust is None:

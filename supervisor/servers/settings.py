@@ -11,7 +11,7 @@ import trio
 from attrs import Factory, evolve, field, frozen
 
 from mcp_nursery.actors.callbacks import NO_CALLBACKS, Callbacks, CurrentRoots
-from mcp_nursery.actors.errors import ConfigError
+from mcp_nursery.actors.errors import AuthorizationFailed, ConfigError
 from mcp_nursery.actors.server import Permit
 from mcp_nursery.actors.start_limiter import UNLIMITED, StartLimiter
 from mcp_nursery.actors.transports.http.tokens import MemoryVault, Tokens, Vault
@@ -70,6 +70,10 @@ def _login(spec: ServerSpec, settings: "SupervisorSettings") -> Callable[[], Awa
     async def log_in() -> Tokens:
         from ..auth import login
 
+        request = spec.trust_request
+        refusal = None if request is None else await settings.trust_gate.permit(request)
+        if refusal is not None:
+            raise AuthorizationFailed(spec.name, refusal)
         return await login.log_in(spec, settings.vault, authorize)
 
     return log_in

@@ -69,7 +69,7 @@ class DefinitionCache:
     def _read(self, store: Store) -> None:
         """In the thread of the store."""
         request = self._spec.trust_request
-        if self._digest is not None and (request is None or store.agreed(request.digest)):
+        if self._digest is not None and (request is None or store.agreed(request.as_found().digest)):
             self._cached = store.definitions(self._spec.name, self._digest, most=self._spec.max_kept_bytes)
 
     async def recalled(self) -> Definitions:

@@ -85,6 +85,12 @@ class StoreWorker:
 
     # -- trust: a `Memory` -----------------------------------------------------------------------------------------
 
+    async def found(self, request: TrustRequest) -> TrustRequest:
+        """The request with what its file holds now. Not by the store, which would wait for that file's disk."""
+        if request.reader is None:
+            return request
+        return await trio.to_thread.run_sync(request.as_found, abandon_on_cancel=True)
+
     async def is_agreed(self, request: TrustRequest) -> bool:
         """Whether the user has agreed to exactly this."""
         return await self.ask(lambda store: store.agreed(request.digest))

@@ -103,6 +103,38 @@ def test_trust_for_one_run(cli, project):
     assert cli("call", "mcp_lab_pid", "--yes").code == 4
 
 
+def test_consent_is_for_what_the_env_file_sets(cli, project):
+    """K7: the person is shown the names, never a value; another content is asked about like another entry."""
+    file = project(lab={**LAB, "envFile": ".env"})
+    variables = file.with_name(".env")
+    variables.write_text(f"TOKEN={SECRET}\nA=1\n")
+    assert cli("call", "mcp_lab_pid", "--yes").code == 4
+    ran = cli("trust", "--yes")
+    assert f"reads: {variables}, which sets A, TOKEN" in ran.out.splitlines()
+    assert SECRET not in ran.out
+    assert cli("call", "mcp_lab_pid", "--yes").code == 0
+    variables.write_text(f"TOKEN={SECRET}\nPYTHONPATH=lib\n")
+    assert cli("call", "mcp_lab_pid", "--yes").code == 4
+    assert cli("check", "--json").json["servers"][0]["trusted"] is False
+    (shown,) = cli("trust", "--yes", "--json").json["trusted"]
+    assert shown["reads"] == [{"path": str(variables), "variables": ["PYTHONPATH", "TOKEN"], "error": None}]
+    assert cli("check", "--json").json["servers"][0]["trusted"] is True
+    variables.unlink()
+    assert f"reads: {variables}: cannot be read: No such file or directory" in cli("trust", "--yes").out
+
+
+def test_a_login_is_for_what_the_env_file_sets(cli, project):
+    """K7: variables of the file may say where tokens are asked for."""
+    file = project(lab={"url": "${URL}", "envFile": ".env", "auth": "oauth"})
+    file.with_name(".env").write_text("URL=http://127.0.0.1:9/mine\n")
+    assert cli("trust", "--yes").code == 0
+    state = cli("auth", "status", "--json").json["servers"][0]
+    assert (state["authorised"], state["error"]) == (False, None)
+    file.with_name(".env").write_text("URL=http://127.0.0.1:9/theirs\n")
+    assert "mcp-nursery trust" in cli("auth", "status", "--json").json["servers"][0]["error"]
+    assert cli("login", "lab").code == 4
+
+
 def test_consent_is_for_that_entry(cli, project):
     """K7: written down once, it holds until anything in the entry changes."""
     project(lab=LAB)

@@ -13,7 +13,7 @@ def test_lines(tmp_path):
         b'\xef\xbb\xbf# a comment\r\n\r\nA=1\r\nexport B = two words \n  C=\'# ${A} "x"\' # said\nD=""\n'
         b"E=a#b #c\nF=\nG.h-i=#\nA=2\nJ==x\nK='a'b'\n"
     )
-    assert read_env_file(str(file)) == {
+    assert read_env_file(str(file)).variables == {
         "A": "2",
         "B": "two words",
         "C": '# ${A} "x"',
