@@ -188,7 +188,7 @@ async def test_inputs(tmp_path):
 @pytest.mark.parametrize(
     ("place", "root", "entry", "reasons"),
     [
-        (".vscode/mcp.json", "servers", {"url": "https://x", "envFile": "a"}, ("uses envFile",)),
+        (".vscode/mcp.json", "servers", {"url": "https://x", "envFile": "a"}, ("reads a file for env",)),
         (".vscode/mcp.json", "servers", {"command": "x", "envFile": "a"}, ("starts a process", "reads a file for env")),
         (
             ".vscode/mcp.json",
