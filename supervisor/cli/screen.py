@@ -4,21 +4,21 @@ asks for the lines and carries out the orders.
 A table of servers above; below it a pane with events, or with standard error or the tools of the selected server.
 """
 
+import re
 from collections import deque
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Final
 
 from attrs import define, field, frozen
-from rich.cells import chop_cells
+from rich.cells import cell_len, chop_cells
 from rich.text import Text
 
-from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.supervisor.control.protocol import ToolSummary
 from mcp_nursery.supervisor.status import ServerStatus
 
 from .output import safe_line, safe_text
-from .statuses import table_lines
+from .statuses import counts, table_lines, worst_first
 
 MOST_LINES: Final = 1000
 """Lines of a pane that are kept."""
@@ -37,6 +37,16 @@ class Pane(StrEnum):
     EVENTS = "events"
     STDERR = "stderr"
     TOOLS = "tools"
+
+
+class Ranking(StrEnum):
+    """How the servers of the table are ordered."""
+
+    TROUBLE = "trouble"
+    """Who failed, is blocked, needs somebody to log in, or waits for its next start stands first."""
+    NAME = "name"
+    FILE = "file"
+    """As configured."""
 
 
 @frozen
@@ -71,11 +81,15 @@ _KEYS: Final = {
     "s": "start",
     "e": "stderr",
     "t": "tools",
+    "o": "order",
     "/": "filter",
     "q": "quit",
 }
-"""What is said of keys. All of it fits into 60 characters."""
+"""What is said of keys."""
+_SAID_WHERE_THERE_IS_ROOM: Final = "o"
+"""All others fit into 60 characters."""
 _ORDERS: Final[Mapping[str, Action]] = {"r": Action.RECONNECT, "x": Action.STOP, "s": Action.START}
+_NEXT: Final = dict(zip(Ranking, [*Ranking][1:] + [*Ranking][:1], strict=True))
 _PANES: Final[Mapping[str, Pane]] = {"e": Pane.STDERR, "t": Pane.TOOLS}
 _MOVES: Final[Mapping[str, int]] = {"up": -1, "k": -1, "down": 1, "j": 1, "home": -(10**9), "end": 10**9}
 _SCROLLS: Final[Mapping[str, int]] = {"page up": -_PAGE, "page down": _PAGE}
@@ -98,6 +112,9 @@ class Screen:
     note: str = field(default="", init=False)
     """What came of an order, until the next key."""
     _selected: str | None = field(default=None, init=False)
+    _marked: str | None = field(default=None, init=False)
+    """The server that was selected when this was last drawn: a key means that one, whoever is first by now."""
+    _ranking: Ranking = field(default=Ranking.TROUBLE, init=False)
     _filter: str = field(default="", init=False)
     _typing: bool = field(default=False, init=False)
     """Whether keys are letters of the filter."""
@@ -148,13 +165,17 @@ class Screen:
     @property
     def _visible(self) -> list[ServerStatus]:
         wanted = self._filter.casefold()
-        return [status for status in self.statuses if wanted in status.name.casefold() or wanted in status.state]
+        found = [status for status in self.statuses if wanted in status.name.casefold() or wanted in status.state]
+        if self._ranking is Ranking.TROUBLE:
+            return worst_first(found)
+        return found if self._ranking is Ranking.FILE else sorted(found, key=lambda status: status.name.casefold())
 
     def render(self, width: int, height: int) -> list[Text]:
         """The screen, line by line: as many as its height, none of them wider than it is."""
         room = max(height - _FRAME, 1)
         servers = self._window(max(room - max(room // 3, 4), 1))
-        lines = [self._title(len(servers)), *self._table(servers, width), self._heading()]
+        self._marked = self.selected
+        lines = [self._title(len(servers), width), *self._table(servers, width), self._heading()]
         lines += self._below(width, height - len(lines) - 1)
         lines = [*lines[: height - 1], self._footer(width)]
         for line in lines:
@@ -168,14 +189,16 @@ class Screen:
         first = max(min(at - room // 2, len(visible) - room), 0)
         return visible[first : first + room]
 
-    def _title(self, seen: int) -> Text:
-        connected = sum(status.state is ServerState.CONNECTED for status in self.statuses)
-        parts = [self.title, f"{connected} of {len(self.statuses)} connected"]
+    def _title(self, seen: int, width: int) -> Text:
+        parts = [self.title, counts(self.statuses)]
         if self._filter:
             parts.append(f"filter: {self._filter}")
+        if self._ranking is not Ranking.TROUBLE:
+            parts.append(f"by {self._ranking}")
         if seen < len(self._visible):
             parts.append(f"{seen} of {len(self._visible)} shown")
-        return Text("  ".join(map(safe_line, parts)), style="reverse")
+        said = "  ".join(map(safe_line, parts))
+        return Text(said if cell_len(said) <= width else "  ".join(map(safe_line, parts[1:])), style="reverse")
 
     def _table(self, servers: Sequence[ServerStatus], width: int) -> list[Text]:
         selected = self.selected
@@ -208,8 +231,11 @@ class Screen:
             return Text.assemble(("filter: ", "bold"), f"{self._filter}_  (Enter keeps it, Esc ends it)")
         if self.note:
             return Text(safe_line(self.note))
-        gap = "  " if width >= len(" ".join(_KEYS.values())) + 5 * len(_KEYS) else " "
-        return Text(gap).join(Text.assemble((key, "bold"), f" {meaning}") for key, meaning in _KEYS.items())
+        lengths = {key: len(meaning) + 4 for key, meaning in _KEYS.items()}
+        gap = "  " if width >= sum(lengths.values()) else " "
+        if width < sum(lengths.values()) - len(_KEYS):
+            del lengths[_SAID_WHERE_THERE_IS_ROOM]
+        return Text(gap).join(Text.assemble((key, "bold"), f" {_KEYS[key]}") for key in lengths)
 
     # -- keys ---------------------------------------------------------------------------------------------------------
 
@@ -220,19 +246,28 @@ class Screen:
             self._type(key)
         elif key == "q":
             return Order(Action.QUIT)
-        elif key in _ORDERS and self.selected is not None:
-            return Order(_ORDERS[key], self.selected)
+        elif key in _ORDERS and (server := self._meant()) is not None:
+            return Order(_ORDERS[key], server)
         else:
             self._look(key)
         return None
 
+    def _meant(self) -> str | None:
+        """The server that who presses a key sees selected. It stays selected, wherever it moves."""
+        if self._marked in [status.name for status in self._visible]:
+            self._selected = self._marked
+        return self.selected
+
     def _look(self, key: str) -> None:
         if key in _PANES:
+            self._meant()
             self._show(Pane.EVENTS if self._pane is _PANES[key] else _PANES[key])
         elif key in _MOVES:
             self._move(_MOVES[key])
         elif key in _SCROLLS:
             self._scroll(_SCROLLS[key])
+        elif key == "o":
+            self._ranking = _NEXT[self._ranking]
         elif key == "/":
             self._typing = True
         elif key == "escape" and self._pane is not Pane.EVENTS:
@@ -245,8 +280,8 @@ class Screen:
 
     def _move(self, by: int) -> None:
         names = [status.name for status in self._visible]
-        if self.selected is not None:
-            self._selected = names[min(max(names.index(self.selected) + by, 0), len(names) - 1)]
+        if (server := self._meant()) is not None:
+            self._selected = self._marked = names[min(max(names.index(server) + by, 0), len(names) - 1)]
 
     def _scroll(self, by: int) -> None:
         away = by if self._pane is Pane.TOOLS else -by
@@ -264,7 +299,23 @@ class Screen:
 
 
 def _folded(lines: Sequence[str], width: int) -> list[str]:
-    return [part for line in lines for part in (chop_cells(line, max(width, 1)) or [""])]
+    return [part for line in lines for part in _wrapped(line, max(width, 1))]
+
+
+def _wrapped(line: str, width: int) -> list[str]:
+    """The line in parts that are no wider than this, between words where that is possible."""
+    parts: list[str] = []
+    rest = ""
+    for word in re.findall(r"\s*\S+", line):
+        if rest and cell_len(rest) + cell_len(word) > width:
+            parts.append(rest)
+            rest = word.lstrip()
+        else:
+            rest += word
+        if cell_len(rest) > width:
+            *whole, rest = chop_cells(rest, width)
+            parts += whole
+    return [*parts, rest]
 
 
 def _tool(tool: ToolSummary) -> str:

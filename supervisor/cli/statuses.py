@@ -1,5 +1,6 @@
-"""Statuses of servers as JSON and as rows. Shared by `status`, `run` and `demo`."""
+"""Statuses of servers as JSON, as counts and as rows. Shared by `status`, `run` and `demo`."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -20,6 +21,10 @@ _SECONDARY = ("TRY", "RETRY IN", "PID", "CALLS")
 _TERTIARY = ("UP",)
 """Nor one of 60."""
 
+_TROUBLE = (ServerState.FAILED, ServerState.BLOCKED, ServerState.NEEDS_AUTH, ServerState.WAITING)
+"""States that somebody may want to do something about, the worst first."""
+_COUNTED = (*_TROUBLE, ServerState.CONNECTING, ServerState.IDLE, ServerState.STOPPED, ServerState.DISABLED)
+
 _GOOD = frozenset({ServerState.CONNECTED})
 _OFF = frozenset({ServerState.DISABLED, ServerState.STOPPED, ServerState.IDLE})
 """On purpose."""
@@ -34,12 +39,32 @@ def documents(statuses: Iterable[ServerStatus]) -> list[dict[str, Any]]:
     ]
 
 
+def counts(statuses: Sequence[ServerStatus]) -> str:
+    """How many there are of each state: `2 of 5 connected, 1 failed, 2 idle`."""
+    states = Counter(status.state for status in statuses)
+    others = [f"{states[state]} {state}" for state in _COUNTED if states[state]]
+    return ", ".join([f"{states[ServerState.CONNECTED]} of {len(statuses)} connected", *others])
+
+
+def worst_first(statuses: Sequence[ServerStatus]) -> list[ServerStatus]:
+    """Those in trouble first; for the rest in the order in which they came."""
+    return sorted(statuses, key=_calmness)
+
+
+def _calmness(status: ServerStatus) -> int:
+    if status.state is ServerState.CONNECTING and status.error:  # a new try: it would leave its place for a moment
+        return _TROUBLE.index(ServerState.WAITING)
+    if status.state in _TROUBLE:
+        return _TROUBLE.index(status.state)
+    return len(_TROUBLE) if status.breaker is not None else len(_TROUBLE) + 1
+
+
 def row(status: ServerStatus, median: float | None = None) -> tuple[object, ...]:
     """One server as cells under `HEADERS`; `median`: seconds that half of its calls took at most, if that is known."""
     return (
         f"{status.name} +{len(status.instances)}" if status.instances else status.name,
         Text(status.state.value, style=_style(status.state)),
-        f"{status.attempt}/{status.max_attempts}",
+        f"{status.attempt}/{status.max_attempts}" if _is_trying(status) else None,
         None if status.retry_in is None else f"{status.retry_in:.1f} s",
         None if status.uptime is None else duration(status.uptime),
         status.tool_count,
@@ -47,6 +72,11 @@ def row(status: ServerStatus, median: float | None = None) -> tuple[object, ...]
         _calls(status, median),
         status.error if status.breaker is None else _refusing(status.breaker),
     )
+
+
+def _is_trying(status: ServerStatus) -> bool:
+    """Whether the number of its start says something: it is to be tried again, or is being."""
+    return status.state is ServerState.WAITING or (status.state is ServerState.CONNECTING and status.attempt > 1)
 
 
 @frozen
@@ -77,10 +107,12 @@ def table_lines(statuses: Sequence[ServerStatus], width: int, medians: Mapping[s
     """The header and a line a server, none wider than this; what there is no room for is left out or cut."""
     shown = [row(status, medians.get(status.name)) for status in statuses]
     rows = [{header: _text(cell) for header, cell in zip(HEADERS, cells, strict=True)} for cells in shown]
-    left_out = () if width >= _WIDE else (*_SECONDARY, *(_TERTIARY if width < _MIDDLE else ()))
+    left_out: tuple[str, ...] = () if width >= _WIDE else (*_SECONDARY, *(_TERTIARY if width < _MIDDLE else ()))
     if left_out:
         for cells in rows:  # when it is tried again is said in any case
             cells["STATE"] = Text(" ").join(cell for cell in (cells["STATE"], cells["RETRY IN"]) if cell)
+    if not any(cells["TRY"] for cells in rows):
+        left_out = (*left_out, "TRY")
     headers = [header for header in HEADERS if header not in left_out]
     lines = [Text() for _ in (headers, *rows)]
     for header in headers:

@@ -90,6 +90,21 @@ def test_a_person_at_run(tmux, config, width):
 
 @pytest.mark.slow
 @tmux_only
+def test_the_broken_one_of_two_hundred(tmux, config):
+    """It was configured last and stands first, and the first line counts; by name it is far below."""
+    terminal = tmux(100)
+    idle = {f"idle-{number:03}": {**LAB, "lazy": True} for number in range(199)}
+    terminal.run("run", "--config", config(**idle, broken=BROKEN))
+    terminal.see("0 of 200 connected, 1 failed, 199 idle", "> broken", "no licence", "o order")
+    terminal.type("o", "o", "Home")
+    terminal.see("by file", "> idle-000")
+    assert "  broken" not in terminal.text.split("events")[0]
+    terminal.type("q")
+    terminal.see("exit=0")
+
+
+@pytest.mark.slow
+@tmux_only
 def test_a_person_stops_it_for_a_while(tmux, config):
     """Ctrl-Z gives the shell its terminal, `fg` brings the screen back."""
     terminal = tmux(80)

@@ -12,6 +12,7 @@ from mcp_nursery.supervisor.cli.output import safe_text
 from mcp_nursery.supervisor.cli.screen import MOST_LINES, Action, Order, Pane, Screen, Shown
 from mcp_nursery.supervisor.cli.terminal import keys_of
 from mcp_nursery.supervisor.control.protocol import ToolSummary
+from mcp_nursery.supervisor.status import BreakerStatus
 
 from .test_statuses import ERROR, TWELVE, WAITING, status
 
@@ -60,14 +61,15 @@ def test_servers_events_and_keys(width, columns):
     screen = Screen("mcp-nursery run", statuses=[status(0), status(1, **WAITING)])
     screen.add_event("12:00:00 lab: connected")
     title, header, first, second, heading, event, *rest, keys = lines_of(screen, width)
-    assert title.split() == ["mcp-nursery", "run", "1", "of", "2", "connected"]
+    assert title.strip() == "mcp-nursery run  1 of 2 connected, 1 waiting"
     assert " ".join(header.split()).startswith(columns)
     assert (first[:3], second[:3]) == ("> s", "  s")
-    assert "14.9 s" in second
+    assert ("14.9 s" in first, "14.9 s" in second) == (True, False)
     assert (heading.strip(), event.strip()) == ("events", "12:00:00 lab: connected")
     assert not "".join(rest).strip()
     for meaning in ("r reconnect", "x stop", "s start", "e stderr", "t tools", "/ filter", "q quit"):
         assert meaning in keys
+    assert ("o order" in keys) == (width == 200)
 
 
 def test_orders_are_for_the_selected_server():
@@ -115,7 +117,7 @@ def test_a_filter_is_of_names_and_states():
     assert screen.selected == "beta"
     assert "filter: failed_" in lines_of(screen)[-1]
     press(screen, ["escape"])
-    assert screen.selected == "Alpha"
+    assert screen.selected == "gamma"
     press(screen, ["/", *"nobody", "enter"])
     assert press(screen, "r") == [None]
 
@@ -158,6 +160,74 @@ def test_what_is_read_stays_where_it_is():
     assert lines_of(screen)[4].startswith("tool 0.")
     press(screen, ["page down"])
     assert lines_of(screen)[4].startswith("tool 5.")
+
+
+TROUBLE = {
+    "failed": {"state": ServerState.FAILED, "error": ERROR},
+    "blocked": {"state": ServerState.BLOCKED},
+    "locked": {"state": ServerState.NEEDS_AUTH},
+    "waiting": WAITING,
+    "again": {"state": ServerState.CONNECTING, "error": ERROR},
+    "refusing": {"breaker": BreakerStatus("open", 3, 12.5)},
+}
+
+
+def test_trouble_among_two_hundred_is_seen_without_scrolling():
+    """In a usual terminal: who failed, is blocked or waits stands first, whatever place it was configured at."""
+    servers = {f"server-{number}": {} for number in range(200)}
+    for number, facts in zip((199, 150, 100, 3, 50, 120), TROUBLE.values(), strict=True):
+        servers[f"server-{number}"] = facts
+    screen = showing(*({"name": name, **facts} for name, facts in servers.items()))
+    title, _, *rows = lines_of(screen, 100)
+    assert "195 of 200 connected, 1 failed, 1 blocked, 1 needs_auth, 1 waiting, 1 connecting" in title
+    names = [row[2:].split()[0] for row in rows[:8]]
+    assert names == [f"server-{number}" for number in (199, 150, 100, 3, 50, 120, 0, 1)]
+    assert rows[0].startswith("> server-199")
+
+
+def test_a_key_orders_them_otherwise():
+    screen = showing({"name": "Beta"}, {"name": "alpha"}, {"name": "gone", "state": ServerState.FAILED})
+
+    def seen():
+        return [line[2:].split()[0] for line in lines_of(screen)[2:5]], "  by " in lines_of(screen)[0]
+
+    assert seen() == (["gone", "Beta", "alpha"], False)
+    press(screen, "o")
+    assert seen() == (["alpha", "Beta", "gone"], True)
+    assert "by name" in lines_of(screen)[0]
+    press(screen, "o")
+    assert seen() == (["Beta", "alpha", "gone"], True)
+    press(screen, "o")
+    assert seen() == (["gone", "Beta", "alpha"], False)
+
+
+@pytest.mark.parametrize(("key", "ordered"), [("x", "a"), ("down", None), ("e", None)])
+def test_a_key_means_the_server_that_was_seen_selected(key, ordered):
+    """Another one fails and comes first in the moment before the key."""
+    screen = named("a", "b")
+    lines_of(screen)
+    screen.statuses = [*screen.statuses, status(0, name="new", state=ServerState.FAILED)]
+    assert press(screen, [key]) == [ordered and Order(Action.STOP, ordered)]
+    assert screen.selected == ("b" if key == "down" else "a")
+    assert lines_of(screen)[2].startswith("  new")
+
+
+def test_what_does_not_fit_leaves_out_the_title_first():
+    screen = showing(*TROUBLE.values())
+    assert lines_of(screen, 120)[0].startswith("mcp-nursery run  1 of 6 connected, 1 failed")
+    assert lines_of(screen, 80)[0].startswith("1 of 6 connected, 1 failed, 1 blocked")
+
+
+def test_lines_are_folded_between_words():
+    screen = named("a")
+    screen.add_event("12:00:00 lab: failed (the process ended) " + "x" * 45)
+    assert [line.rstrip() for line in lines_of(screen, 30)[4:9]] == [
+        "12:00:00 lab: failed (the",
+        "process ended)",
+        "x" * 30,
+        "x" * 15,
+        "",
+    ]
 
 
 def test_an_order_is_answered_until_the_next_key():

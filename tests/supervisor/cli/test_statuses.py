@@ -77,6 +77,17 @@ def test_what_there_is_room_for(width, headers):
     assert "the proc" in "\n".join(lines)
 
 
+def test_the_number_of_a_start_stands_where_it_says_something():
+    """Of who is to be tried again, or is being; where nobody is, there is no column."""
+    again = {"state": ServerState.CONNECTING, "attempt": 2, "uptime": None}
+    trying = [status(0, name="a"), status(1, name="b", attempt=3, **WAITING), status(2, name="c", **again)]
+    header, *lines = drawn([*trying, status(3, name="d", attempt=4, **FAILED)], width=200, height=24)
+    at = header.index("TRY")
+    assert [line[at : at + 3].strip() for line in lines] == ["", "3/4", "2/4", ""]
+    calm = drawn([status(0), status(1, **FAILED)], width=200, height=24)[0]
+    assert calm.split() == ["SERVER", "STATE", "RETRY", "IN", "UP", "TOOLS", "PID", "CALLS", "ERROR"]
+
+
 def test_more_servers_than_lines():
     """The last line counts those that are not shown; `status` shows them all."""
     many = [status(number) for number in range(30)]
