@@ -175,12 +175,13 @@ class All(View):
 
     async def server_of(self, uri: str) -> str:
         """The first configured server that lists the resource, or else has a template that it may come of."""
-        server = await _found(partial(self._known_server_of, uri), self.supervisor.list_resources)
+        server = await _found(partial(self.known_server_of, uri), self.supervisor.list_resources)
         if server is None:
             raise UnknownResource(uri, server=None)
         return server
 
-    def _known_server_of(self, uri: str) -> str | None:
+    def known_server_of(self, uri: str) -> str | None:
+        """The first configured server that lists the resource, or else has a template that it may come of."""
         for listed in self._in_order(each for each in self.supervisor.resources if each.uri == uri):
             return listed.server
         for matching in self._in_order(each for each in self.supervisor.resource_templates if each.matches(uri)):

@@ -102,6 +102,10 @@ class View(ABC):
             UnknownResource: None that it may use.
         """
 
+    @abstractmethod
+    def known_server_of(self, uri: str) -> str | None:
+        """The server whose resource a client means, if that is known by now: nothing is started or waited for."""
+
     def shown(self, incoming: Incoming, result: Json, server: str) -> Json:
         """The result of a server as the client sees it."""
         del incoming, server
@@ -148,6 +152,10 @@ class One(View):
             await self.supervisor.request(self.server, "tools/list")
 
     async def server_of(self, uri: str) -> str:
+        """That server, for any URI."""
+        return self.known_server_of(uri)
+
+    def known_server_of(self, uri: str) -> str:
         """That server, for any URI."""
         del uri
         return self.server

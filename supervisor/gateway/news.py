@@ -1,6 +1,7 @@
 """What clients are told that they have not asked for: lists that change, resources they subscribe to, and notices."""
 
 from collections.abc import Callable, Hashable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
@@ -8,6 +9,7 @@ import trio
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS
 
+from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import NurseryError
 
 from ..events import Lagged, PromptsChanged, Reloaded, ResourcesChanged, ServerRemoved, StateChanged, ToolsChanged
@@ -34,6 +36,8 @@ _CHANGES: Final = {
     ResourcesChanged: ("notifications/resources/list_changed", "resourcesListChanged"),
 }
 _UPDATED: Final = "notifications/resources/updated"
+_THERE: Final = {ServerState.CONNECTED, ServerState.IDLE, ServerState.DISABLED, ServerState.BLOCKED}
+"""States of servers whose resources are known, or that have none to come."""
 
 
 class News:
@@ -142,38 +146,59 @@ class News:
         uri: str,
         tell: Callable[[Json], None],
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+        *,
+        patient: bool = False,
     ) -> None:
         """News of a resource. While its server is not there, stopped or removed for example, it is looked for again;
-        when it is, the resource has perhaps changed."""
-        server, begun = await view.server_of(uri), False
+        when it is, the resource has perhaps changed.
+
+        Args:
+            patient: Whether its server may be away from the beginning on.
+
+        Raises:
+            NurseryError: Nobody has the resource, or its server is not there and this is not to be waited for.
+        """
+        server, begun = None, False
         while True:
             try:
-                async with (
-                    self.instances.news(server, incoming) as supervisor,
-                    supervisor.subscribe(uri, server=server) as updates,
-                ):
-                    if begun:
-                        tell({"uri": uri})
-                    else:
-                        task_status.started()
-                    begun = True
-                    async for update in updates:
-                        tell({"uri": update.uri})
+                server = server or (view.known_server_of(uri) if begun else await view.server_of(uri))
+                if server is not None:
+                    async with (
+                        self.instances.news(server, incoming) as supervisor,
+                        supervisor.subscribe(uri, server=server) as updates,
+                    ):
+                        if begun:
+                            tell({"uri": uri})
+                        else:
+                            task_status.started()
+                        begun = True
+                        async for update in updates:
+                            tell({"uri": update.uri})
             except NurseryError:
                 if not begun:
-                    raise
+                    if not (patient and _waits_for_servers(view)):
+                        raise
+                    begun = True
+                    task_status.started()
             await trio.sleep(LOOK_AGAIN)
 
     async def listen(self, incoming: Incoming, view: View) -> Json:
-        """One stream of news for a client without a session, until it ends it."""
+        """One stream of news for a client without a session, until it ends it. What cannot be subscribed to is left out
+        of what its client is told that it hears."""
         wanted: Json = {key: value for key, value in incoming.params["notifications"].items() if value}
-        uris: list[str] = wanted.get("resourceSubscriptions") or []
+        uris: list[str] = wanted.pop("resourceSubscriptions", [])
         _check_number(len(uris))
         listener = Listener(view.server, frozenset(wanted), access=view.access, owner=owner_of(incoming))
+        tell = partial(listener.note, _UPDATED)
         tagged = {"_meta": {SUBSCRIPTION: incoming.id}}
         async with trio.open_nursery() as nursery:
+            heard: list[str] = []
             for uri in uris:
-                await nursery.start(self._hear_updates, incoming, view, uri, partial(listener.note, _UPDATED))
+                with suppress(NurseryError):
+                    await nursery.start(partial(self._hear_updates, incoming, view, uri, tell, patient=True))
+                    heard.append(uri)
+            if heard:
+                wanted["resourceSubscriptions"] = heard
             await incoming.tell("notifications/subscriptions/acknowledged", {"notifications": wanted} | tagged)
             self._listeners.add(listener)
             try:
@@ -271,6 +296,11 @@ class News:
 
     def _names(self) -> set[str]:
         return {status.name for status in self._supervisor.status()}
+
+
+def _waits_for_servers(view: View) -> bool:
+    """Whether a server that the client may use is not there, and may be again."""
+    return any(status.state not in _THERE for status in view.statuses)
 
 
 def _check_number(subscriptions: int) -> None:

@@ -143,6 +143,10 @@ class Search(View):
         """See `View`."""
         return await self._behind.server_of(uri)
 
+    def known_server_of(self, uri: str) -> str | None:
+        """As it stands behind."""
+        return self._behind.known_server_of(uri)
+
     def input_schema(self, name: object) -> Mapping[str, Any] | None:
         """That of one of the two, or of any tool."""
         return _SCHEMAS.get(str(name)) or self._behind.input_schema(name)
