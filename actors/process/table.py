@@ -240,4 +240,5 @@ def _read_marker(pid: int) -> str | None:
     except OSError:  # it ended, or is another user's
         return None
     _, found, rest = (b"\0" + environment).partition(f"\0{VARIABLE}=".encode())
-    return rest.partition(b"\0")[0].decode(errors="replace") if found else None
+    value = rest.partition(b"\0")[0] if found else b""  # an empty one is nobody's mark
+    return value.decode(errors="replace") if value else None

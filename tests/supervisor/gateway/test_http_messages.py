@@ -237,6 +237,21 @@ async def test_a_client_that_is_ended_is_told_why(autojump_clock, drains, status
         assert "result" in other.last
 
 
+async def test_a_request_while_the_gateway_ends_may_be_made_elsewhere(autojump_clock):
+    """Nothing was done for it, and a balancer can tell; what is under way goes on."""
+    async with served() as (_, web):
+        session = await web.opened()
+        call = web.begin(SLEEP, **session)
+        await trio.sleep(1)
+        await web.gateway.drain(0)
+        for message, headers in ((PING, session), (LIST, modern(LIST)), (HELLO, {})):
+            refused = await web.say(message, **headers)
+            assert (refused.status, refused.headers[b"retry-after"]) == (503, b"1")
+            assert "takes no more requests" in refused.last["error"]["message"]
+        await call.ended.wait()
+        assert (call.status, "result" in call.last) == (200, True)
+
+
 async def test_a_session_that_nobody_uses_ends(autojump_clock):
     """A request under way uses it, whichever others have ended meanwhile."""
     async with served(idle=60) as (_, web):
