@@ -224,13 +224,18 @@ class ServerBusy(CallError):
 
 
 class InstancesTaken(CallError):
-    """Each session has an instance of the server of its own, and there are as many as there may be."""
+    """Each session has an instance of the server of its own, and there are as many as there may be, or as one client's
+    sessions may have."""
 
-    def __init__(self, *, server: str, most: int, retry_in: float | None) -> None:
+    def __init__(self, *, server: str, most: int, retry_in: float | None, own: bool = False) -> None:
         self.retry_in = retry_in
         """Seconds until one ends that nobody uses, if nobody does until then; None: all are in use."""
         when = "when a session has ended" if retry_in is None else f"in {retry_in:.0f} s"
         problem = f"all {most} instances that it may have are other sessions': try again {when}"
+        if own:
+            problem = (
+                f"other sessions of yours have {most} instances, all that those of one client may: try again {when}"
+            )
         super().__init__(problem, server=server, tool=None)
 
 

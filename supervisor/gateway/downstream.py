@@ -139,6 +139,8 @@ class Session:
     """What it may use."""
     hears_all: bool = True
     """Whether it is told what servers say that is about no request: it may be about another user's."""
+    client: Hashable = None
+    """Who its client is: sessions of one share bounds. None: nobody has authenticated it."""
     capabilities: Mapping[str, Any] = field(factory=dict[str, Any])
     info: Mapping[str, Any] | None = None
     level: str | None = None

@@ -175,7 +175,7 @@ class HttpSessions:
             with session.scope:
                 async with trio.open_nursery() as nursery:
                     session.client = Session(
-                        session.tell, nursery, view.server, view.access, hears_all=session.owner is None
+                        session.tell, nursery, view.server, view.access, session.owner is None, session.owner
                     )
                     task_status.started()
                     await trio.sleep_forever()

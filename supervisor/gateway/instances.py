@@ -6,7 +6,7 @@ leased: as long as a principal has calls at one, nobody else has.
 
 import logging
 import math
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Hashable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Hashable, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Final, Protocol, TypeVar
@@ -29,7 +29,8 @@ from ..security.untrusted_marks import clean_name
 from ..spec import ServerSpec
 from ..state_machine import SHUT
 from ..supervisor import Supervisor
-from .downstream import Incoming
+from .access import Principal
+from .downstream import Incoming, Session
 from .instance import FurtherInstance, Instance, ended
 from .levels import LogLevel
 
@@ -39,6 +40,8 @@ SESSION_IDLE: Final = 1_800.0
 """Seconds after which a session's instance ends that it does not use, if its spec has no idle stop."""
 LEASE_IDLE: Final = 60.0
 """Seconds after which one ends that was leased and is not used."""
+SHARE: Final = 0.5
+"""Part of a server's `max_instances` that sessions of one client may have, rounded up: others are left the rest."""
 AGAIN: Final = 60.0
 """Seconds after which one is started for a lease again, after one could not be."""
 
@@ -69,6 +72,27 @@ _ANYBODY: Final = "anybody"
 def owner_of(incoming: Incoming) -> Hashable:
     """Whose instances the request of a client may use: its session, or all that a client without sessions asks for."""
     return incoming.session or incoming.principal or _ANYBODY
+
+
+def _client_of(user: Hashable) -> Hashable:
+    """The client of a session, or the one that has none; None: nobody has authenticated it."""
+    return user.client if isinstance(user, Session) else user if isinstance(user, Principal) else None
+
+
+def _taken_by(user: Hashable, there: Iterable[FurtherInstance]) -> list[FurtherInstance]:
+    """Those that the client of this user has, whichever sessions it is with."""
+    client = _client_of(user)
+    return [each for each in there if client in map(_client_of, {each.owner, *each.users})] if client else []
+
+
+def _share(spec: ServerSpec) -> int:
+    return math.ceil(spec.max_instances * SHARE)
+
+
+def _free_in(taken: Iterable[FurtherInstance]) -> float | None:
+    """Seconds until one of these ends that nobody uses; None: all are in use."""
+    first = min(each.life.deadline for each in taken) - trio.current_time()
+    return None if math.isinf(first) else max(first, 0.0)
 
 
 class Instances:
@@ -146,10 +170,11 @@ class Instances:
         for each in there:
             if each.owner == owner and not each.is_ending:
                 return each
-        if len(there) >= spec.max_instances:
-            first_free = min(each.life.deadline for each in there) - trio.current_time()
-            retry_in = None if math.isinf(first_free) else max(first_free, 0.0)
-            raise InstancesTaken(server=spec.name, most=spec.max_instances, retry_in=retry_in)
+        own, share, most = _taken_by(owner, there), _share(spec), spec.max_instances
+        if len(own) >= share:
+            raise InstancesTaken(server=spec.name, most=share, retry_in=_free_in(own), own=True)
+        if len(there) >= most:
+            raise InstancesTaken(server=spec.name, most=most, retry_in=_free_in(there))
         return self._begin(spec, owner, SESSION_IDLE)
 
     def _leased(self, spec: ServerSpec, principal: Hashable) -> Instance:
@@ -167,7 +192,8 @@ class Instances:
                 return each
         if serving:
             return serving[0]
-        if len(there) < spec.max_instances and trio.current_time() >= self._again_at.get(name, 0):
+        has_room = len(there) < spec.max_instances and len(_taken_by(principal, there)) < _share(spec)
+        if has_room and trio.current_time() >= self._again_at.get(name, 0):
             return self._begin(spec, None, LEASE_IDLE)
         return first
 

@@ -8,6 +8,7 @@ from mcp.shared.exceptions import MCPError
 
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.supervisor.control.protocol import document, value_of
+from mcp_nursery.supervisor.gateway.access import Principal
 from mcp_nursery.supervisor.gateway.instances import LEASE_IDLE, SESSION_IDLE
 from mcp_nursery.supervisor.status import ServerStatus
 
@@ -79,6 +80,48 @@ async def test_beyond_the_bound_a_call_is_told_when_to_try_again(autojump_clock)
         await trio.sleep(10)
         nursery.start_soon(bob.work)
         assert await server.called("Bob")
+
+
+async def test_one_client_cannot_take_all_instances(autojump_clock):
+    """However many sessions it opens; those of clients whom nobody has authenticated are not told apart."""
+    server, ann, bob = AskingServer(), Principal("Ann"), Principal("Bob")
+    async with served(server, instances="session", max_instances=3) as (_, _, make, nursery):
+
+        def of(client, name):
+            made = make(name)
+            made.session.client = client
+            return made
+
+        for name in ("a1", "a2"):
+            nursery.start_soon(of(ann, name).work)
+            await server.called(name)
+        third, alone = of(ann, "a3"), make("alone", session=False, principal=ann)
+        for refused in (third, alone):
+            await refused.work()
+            assert "other sessions of yours have 2 instances" in refused.results[0]
+        nursery.start_soon(of(bob, "b1").work)
+        await server.called("b1")
+        second = of(bob, "b2")
+        await second.work()
+        assert "all 3 instances that it may have are other sessions'" in second.results[0]
+
+
+async def test_one_client_cannot_lease_all_instances(autojump_clock):
+    server, ann = AskingServer(), Principal("Ann")
+    async with served(server, max_instances=2) as (_, _, make, nursery):
+        clients = {name: make(name) for name in ("a1", "a2", "a3", "bob")}
+        for name, client in clients.items():
+            client.session.client = Principal("Bob") if name == "bob" else ann
+        first = clients.pop("a1")
+        nursery.start_soon(first.work)
+        (await server.called("a1")).ask("a1")
+        await first.asked.wait()
+        at = {}
+        for name, client in clients.items():
+            nursery.start_soon(client.work)
+            at[name] = await server.called(name)
+        assert at["a3"] is server.processes[0]
+        assert len({id(at[name]) for name in ("a2", "a3", "bob")}) == 3
 
 
 async def test_a_client_without_sessions_has_the_instance_of_its_owner(autojump_clock):
