@@ -11,6 +11,8 @@ from mcp_nursery.actors.errors import NurseryError
 
 from ..tools.filters import fits_any, matches
 
+RETRY_AFTER: Final = {"retry-after": "1"}
+"""Headers of a refusal before anything was done: a balancer, or the client itself, may make the request again."""
 METRICS: Final = "/metrics"
 """What somebody who may use nothing else is allowed for reading figures."""
 

@@ -35,7 +35,7 @@ from .held import HOLD
 from .marks import introduced, marked
 from .news import News
 from .pages import Pages
-from .requests import told
+from .requests import Ending, told
 from .search import Schemas, Search
 from .upstream import Upstream
 
@@ -120,10 +120,11 @@ class Gateway:
             protocol_version: Of the client.
 
         Raises:
+            Ending: The gateway ends. Nothing was done.
             MCPError: What the client is told instead.
         """
         if self.draining:
-            raise MCPError(INTERNAL_ERROR, "the gateway is ending: it takes no more requests")
+            raise Ending
         self._under_way += incoming.method != LISTEN
         try:
             _check(incoming, protocol_version)

@@ -8,7 +8,7 @@ from attrs import field, frozen
 
 from mcp_nursery.actors.argument_checks import at_least_one, choice, seconds
 
-from .access import Principal, Refused
+from .access import RETRY_AFTER, Principal, Refused
 from .figures import Figures
 from .http_request import UnderWay
 
@@ -67,10 +67,10 @@ class Admission:
         """
         client = request.client
         if len(self._under_way) >= self._limits.requests:
-            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "too many requests at once", {"retry-after": "1"})
+            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "too many requests at once", RETRY_AFTER)
         own = self._counts.get(client, 0)
         if client is not None and own >= self._limits.requests_of_client:
-            raise Refused(HTTPStatus.TOO_MANY_REQUESTS, "too many requests of yours at once", {"retry-after": "1"})
+            raise Refused(HTTPStatus.TOO_MANY_REQUESTS, "too many requests of yours at once", RETRY_AFTER)
         self._under_way.add(request)
         self._counts[client] = own + 1
         self._figures.requests(1)

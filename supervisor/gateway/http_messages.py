@@ -28,6 +28,7 @@ from mcp_nursery.actors.fairness import by_turns
 from mcp_nursery.actors.jsonrpc import codec, large_messages
 from mcp_nursery.actors.limits import MOST_VALUES
 
+from .access import RETRY_AFTER
 from .attendance import Attendance
 from .catalogues import View
 from .downstream import Incoming, as_object
@@ -36,7 +37,7 @@ from .gateway import LISTEN, Gateway
 from .http_limits import HttpLimits
 from .http_request import HttpRequest, UnderWay, expired
 from .http_sessions import HttpSession, HttpSessions
-from .requests import described, failure_frame, offered_version
+from .requests import Ending, described, failure_frame, offered_version
 
 SESSION: Final = "mcp-session-id"
 
@@ -288,6 +289,9 @@ class HttpMessages:
     async def _fail(self, http: HttpRequest, incoming: Incoming, error: Exception) -> None:
         code, frame = failure_frame(incoming, error)
         status = ERROR_CODE_HTTP_STATUS.get(code, HTTPStatus.OK) if incoming.modern else HTTPStatus.OK
+        if isinstance(error, Ending):
+            status = HTTPStatus.SERVICE_UNAVAILABLE
+            http.response.headers |= RETRY_AFTER
         await http.response.answer(frame, status)
 
 

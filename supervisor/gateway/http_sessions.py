@@ -13,7 +13,7 @@ from mcp_nursery.actors.jsonrpc import codec
 from mcp_nursery.actors.jsonrpc.pending import outcome_of
 from mcp_nursery.actors.outcomes import Rejected
 
-from .access import Principal, Refused
+from .access import RETRY_AFTER, Principal, Refused
 from .catalogues import View
 from .downstream import Backlog, Said, Session
 from .eras import Json
@@ -155,9 +155,9 @@ class HttpSessions:
         """
         limits, own = self._limits, sum(session.owner == owner for session in self._open.values())
         if len(self._open) >= limits.sessions:
-            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, f"too many sessions: {limits.sessions} are open")
+            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, f"too many sessions: {limits.sessions} are open", RETRY_AFTER)
         if owner is not None and own >= limits.sessions_of_client:
-            raise Refused(HTTPStatus.TOO_MANY_REQUESTS, f"too many sessions of yours: {own} are open")
+            raise Refused(HTTPStatus.TOO_MANY_REQUESTS, f"too many sessions of yours: {own} are open", RETRY_AFTER)
         session = HttpSession(secrets.token_urlsafe(24), owner, view.server, trio.CancelScope(), limits.idle)
         session.enter()
         self._open[session.id] = session

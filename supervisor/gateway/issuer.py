@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 
 from mcp_nursery.actors.transports.http.grants import LOOPBACK
 
-from .access import Refused
+from .access import RETRY_AFTER, Refused
 
 logger: Final = logging.getLogger(__name__)
 
@@ -151,7 +151,7 @@ class Issuer:
         if self._is_known(key_id):
             return
         if self._fetching.statistics().tasks_waiting >= WAITING:
-            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "too many tokens wait for their key", {"retry-after": "1"})
+            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "too many tokens wait for their key", RETRY_AFTER)
         async with self._fetching:
             if not self._is_known(key_id) and trio.current_time() - self._tried >= AGAIN:
                 await self._fetch_keys()

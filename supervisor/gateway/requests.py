@@ -24,6 +24,13 @@ from .eras import Json
 logger: Final = logging.getLogger(__name__)
 
 
+class Ending(MCPError):
+    """The refusal of a request that comes while the gateway ends. Nothing was done for it: another gateway may."""
+
+    def __init__(self) -> None:
+        super().__init__(INTERNAL_ERROR, "the gateway is ending: it takes no more requests")
+
+
 def without_meta(given: object) -> tuple[Json, Json]:
     """Parameters without `_meta`, and `_meta`; what is no object counts as empty."""
     params = as_object(given)
