@@ -7,6 +7,7 @@ Everything here waits for a disk or for another program, so it is done in thread
 
 import fcntl
 import json
+import math
 import os
 import tempfile
 from collections.abc import AsyncGenerator, Callable
@@ -15,7 +16,8 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import trio
-from attrs import asdict, fields, frozen
+from attrs import asdict, field, fields, frozen
+from attrs.validators import and_, gt, in_, instance_of, lt, optional
 
 from mcp_nursery.actors.transports.http.tokens import TokenKey, Tokens, TokensUnreadable
 
@@ -43,15 +45,19 @@ Stamp = tuple[int, int, int]
 
 @frozen
 class Kept:
-    """What is known of tokens without having them."""
+    """What is known of tokens without having them.
+
+    Raises:
+        TypeError, ValueError: It comes from a file that is damaged.
+    """
 
     key: TokenKey
-    where: str
+    where: str = field(validator=in_(("keyring", "file")))
     """`keyring` or `file`."""
-    issuer: str | None
-    scope: str | None
-    expires_at: float | None
-    renewable: bool
+    issuer: str | None = field(validator=optional(instance_of(str)))
+    scope: str | None = field(validator=optional(instance_of(str)))
+    expires_at: float | None = field(validator=optional(and_(instance_of((int, float)), lt(math.inf), gt(-math.inf))))
+    renewable: bool = field(validator=instance_of(bool))
     """Whether there is a refresh token."""
 
 

@@ -17,7 +17,8 @@ MOST_CACHED: Final = 64 * 2**20
 """Bytes of all cached definitions together; beyond that the oldest go."""
 
 _READ = """
-SELECT declared FROM definitions WHERE server = ? AND spec = ? AND format = ? AND at > ? AND length(declared) <= ?
+SELECT declared FROM definitions
+WHERE server = ? AND spec = ? AND format = ? AND length(declared) <= ? AND typeof(at) = 'real' AND at > ?
 """
 _WRITE = """
 INSERT INTO definitions VALUES (?, ?, ?, ?, ?)
@@ -44,7 +45,7 @@ _SHARE = 64
 def cached_definitions(db: sqlite3.Connection, server: str, spec: str, most: int) -> bytes:
     """See `Store.definitions`."""
     most = min(most, MOST_CACHED)  # as much as SQLite can count, too
-    row: Any = db.execute(_READ, (server, spec, FORMAT, time.time() - LASTS, most)).fetchone()
+    row: Any = db.execute(_READ, (server, spec, FORMAT, most, time.time() - LASTS)).fetchone()
     return row[0] if row is not None and isinstance(row[0], bytes) else b""
 
 

@@ -18,6 +18,7 @@ from mcp_nursery.actors.process.table import ProcessId
 from ..security.trust import TrustRequest
 from ..tools.pins import DefinitionChange, Pin, Room, UnusablePins, check_pinned, pins_after
 from .definition_rows import RowWriter, cached_definitions
+from .process_rows import adopt_orphans
 from .state_file import BUSY, INSERT_PINS, UnusableFile, open_state_file, pin_rows, whole
 from .store import DOUBT, EraNote, StoreUnreadable
 
@@ -26,7 +27,7 @@ logger: Final = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _MEMORY = 30 * 24 * 3600.0
-"""Seconds after which an era is asked for again, and the processes of other machines are forgotten."""
+"""Seconds after which an era is asked for again."""
 
 
 class SqliteStore:
@@ -88,14 +89,9 @@ class SqliteStore:
 
     def era(self, server: str, spec: str) -> EraNote | None:
         """See `Store`."""
-        now = time.time()
-        query = "SELECT era, answered, at + ? FROM eras WHERE server = ? AND spec = ? AND at > ?"
-        row = (DOUBT - now, server, spec, now - _MEMORY)
-        found: Any = self._tried(lambda db: db.execute(query, row).fetchone(), None)
-        if found is None or found[0] not in set(Era):
-            return None
-        seconds = math.inf if found[1] else found[2]
-        return EraNote(Era(found[0]), seconds) if seconds > 0 else None
+        query = "SELECT era, answered, at FROM eras WHERE server = ? AND spec = ?"
+        row: Any = self._tried(lambda db: db.execute(query, (server, spec)).fetchone(), None)
+        return None if row is None else _era_in(*row)
 
     def remember_era(self, server: str, spec: str, era: Era, *, answered: bool) -> None:
         """See `Store`."""
@@ -126,7 +122,7 @@ class SqliteStore:
 
     def adopt_orphans(self, host: HostProcess, *, but: str | None) -> list[Orphan]:
         """See `Store`."""
-        return self._tried(lambda db: _adopt_orphans(db, host, but), [])
+        return self._tried(lambda db: adopt_orphans(db, host, but), [])
 
     def agreed(self, digest: str) -> bool:
         """See `Store`. A file that is not there is not made: nobody has agreed to anything."""
@@ -200,6 +196,15 @@ def _undo(db: sqlite3.Connection) -> None:
         db.execute("ROLLBACK")
 
 
+def _era_in(era: Any, answered: Any, at: Any) -> EraNote | None:
+    """What a row says; nothing if none of us can have written it."""
+    if era not in set(Era) or answered not in (0, 1) or not isinstance(at, float):
+        return None
+    age = time.time() - at
+    seconds = math.inf if answered else min(DOUBT - age, DOUBT)  # a clock that was wrong is believed no longer
+    return EraNote(Era(era), seconds) if age < _MEMORY and seconds > 0 else None
+
+
 def _agreed(db: sqlite3.Connection, digest: str) -> bool:
     row = db.execute("SELECT server, file, at FROM consents WHERE digest = ?", (digest,)).fetchone()
     if row is not None and [type(each) for each in row] != [str, str, float]:
@@ -257,9 +262,15 @@ def _open_changes(db: sqlite3.Connection) -> list[tuple[str, DefinitionChange]]:
         "SELECT server, spec, tool, text, differs FROM pinned WHERE differs IS NOT NULL ORDER BY server, at"
     ).fetchall()
     return [
-        (str(spec), DefinitionChange(str(server), _name_in(tool), check_pinned(text), check_pinned(differs)))
+        (_text(spec), DefinitionChange(_text(server), _name_in(tool), check_pinned(text), check_pinned(differs)))
         for server, spec, tool, text, differs in rows
     ]
+
+
+def _text(column: object) -> str:
+    if isinstance(column, str):
+        return column
+    raise UnusablePins
 
 
 def _name_in(column: object) -> str:
@@ -269,36 +280,3 @@ def _name_in(column: object) -> str:
     except ValueError:
         pass
     raise UnusablePins
-
-
-# -- processes --------------------------------------------------------------------------------------------------------
-
-
-def _adopt_orphans(db: sqlite3.Connection, host: HostProcess, but: str | None) -> list[Orphan]:
-    db.execute("DELETE FROM processes WHERE machine != ? AND at < ?", (host.machine, time.time() - _MEMORY))
-    if not _rows_of_the_dead(db, host, but):
-        return []
-    with whole(db):
-        rows = _rows_of_the_dead(db, host, but)  # looked at again: another host may have been quicker
-        adopted = [(host.pid, host.started, marker) for marker, *_ in rows]
-        db.executemany("UPDATE processes SET host = ?, host_started = ? WHERE marker = ?", adopted)
-    return [
-        Orphan(marker, since, None if pid is None or started is None else ProcessId(pid, started))
-        for marker, pid, started, since in rows
-    ]
-
-
-def _rows_of_the_dead(db: sqlite3.Connection, host: HostProcess, but: str | None) -> list[Any]:
-    hosts = db.execute("SELECT DISTINCT host, host_started FROM processes WHERE machine = ?", (host.machine,))
-    dead = [each for each in hosts.fetchall() if _are_numbers(*each) and not HostProcess(host.machine, *each).alive]
-    query = (
-        "SELECT marker, pid, started, host_started FROM processes"
-        " WHERE machine = ? AND host = ? AND host_started = ? AND marker IS NOT ?"
-    )
-    rows = [row for one in dead for row in db.execute(query, (host.machine, *one, but)).fetchall()]
-    return [row for row in rows if isinstance(row[0], str) and (_are_numbers(*row[1:3]) or row[1] is None)]
-
-
-def _are_numbers(*columns: object) -> bool:
-    """Whether they are what we wrote. A row that is not is as good as lost."""
-    return all(isinstance(each, int) for each in columns)

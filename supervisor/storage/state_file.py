@@ -88,6 +88,7 @@ def open_state_file(path: Path) -> sqlite3.Connection:
     for end in ("-wal", "-shm", "-journal"):
         check_file(path.with_name(path.name + end), said=f"its {end[1:]} file: ")
     db = sqlite3.connect(path, timeout=BUSY, isolation_level=None, check_same_thread=False)
+    db.text_factory = _text_or_bytes
     try:
         db.execute("BEGIN")  # all that is looked at is of one moment: another process may be making it
         found = _format_of(db)
@@ -101,6 +102,14 @@ def open_state_file(path: Path) -> sqlite3.Connection:
         db.close()
         raise
     return db
+
+
+def _text_or_bytes(data: bytes) -> str | bytes:
+    """A text that is none is like any other value of a wrong type: its row is wrong, and not the whole file."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data
 
 
 @contextmanager

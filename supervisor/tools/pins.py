@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from attrs import field, frozen
 
+from mcp_nursery.actors.json_depth import nested_too_deep
+
 from ..security.untrusted_marks import visible
 from .fingerprint import fingerprint
 from .hints import always_load, search_hint
@@ -260,11 +262,21 @@ def check_pinned(text: object) -> str:
         UnusablePins: It is not a valid pin.
     """
     try:
-        if isinstance(text, str) and isinstance(json.loads(text), dict):
-            return text
+        said = json.loads(text) if isinstance(text, str) else None
     except (ValueError, RecursionError):
-        pass
+        said = None
+    if (
+        isinstance(said, dict)
+        and not nested_too_deep(said)
+        and all(map(_is_kept, cast("dict[str, Any]", said).values()))
+    ):
+        return cast("str", text)
     raise UnusablePins
+
+
+def _is_kept(value: Any) -> bool:
+    """Whether a field can stand in a pin: no field is an array but for what stands in the place of a long one."""
+    return not isinstance(value, list) or [type(each) for each in cast("list[object]", value)] == [str, str, int]
 
 
 def repinned(text: object) -> str:

@@ -165,6 +165,17 @@ async def test_a_damaged_file_is_no_answer(no_ring, store, tmp_path, content):
     assert await store.read() == TOKENS
 
 
+@pytest.mark.parametrize("said", [{"expires_at": "soon"}, {"expires_at": float("inf")}, {"issuer": 5}, {"scope": []}])
+async def test_what_is_known_of_damaged_tokens_is_no_answer(no_ring, store, tmp_path, said):
+    """Whoever shows it would have to check it."""
+    await store.write(TOKENS)
+    (path,) = (tmp_path / "tokens").glob("*.json")
+    document = json.loads(path.read_bytes())
+    path.write_text(json.dumps({**document, "tokens": {**document["tokens"], **said}}))
+    with pytest.raises(TokensUnreadable, match="what is kept is damaged; log in again"):
+        await store.kept()
+
+
 async def test_one_at_a_time_is_alone_with_them(no_ring, tmp_path):
     tmp_path.chmod(0o700)
     folder = TokenFolder(tmp_path / "tokens")
