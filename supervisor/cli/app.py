@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from .runtime import Options
 
 PROGRAM = "mcp-nursery"
+STATUS_SECONDS: Final = 10.0
+"""Seconds for which `status` waits for servers that are connecting."""
 
 app: Final = typer.Typer(
     name=PROGRAM,
@@ -125,8 +127,8 @@ def run(
 @app.command()
 def top(*, host: Host = None, as_json: AsJsonLines = False, verbose: Verbose = False) -> None:
     """Show the same screen of a running host, until `q` or Ctrl-C."""
-    from .attached import HostOptions
     from .attached import top as command
+    from .hosts import HostOptions
 
     _execute(lambda options: command(options, HostOptions(host)), _options(None, as_json=as_json, verbose=verbose))
 
@@ -150,7 +152,8 @@ def start(name: ServerName, *, host: Host = None, as_json: AsJson = False, verbo
 
 
 def _tell(act: "Callable[[ControlClient], Awaitable[None]]", name: str, host: str | None, options: "Options") -> None:
-    from .attached import HostOptions, command
+    from .attached import command
+    from .hosts import HostOptions
 
     _execute(lambda options: command(options, HostOptions(host), name, act), options)
 
@@ -164,8 +167,8 @@ def reload(
     verbose: Verbose = False,
 ) -> None:
     """Have a running host read its files again."""
-    from .attached import HostOptions
     from .attached import reload as command
+    from .hosts import HostOptions
 
     _execute(
         lambda options: command(options, HostOptions(host), restart=restart),
@@ -361,24 +364,30 @@ def serve(
 def status(
     *,
     attach: Annotated[
-        bool, typer.Option("--attach", help="Show those of a running host, and start and stop nothing.")
-    ] = False,
+        bool | None,
+        typer.Option(
+            "--attach/--no-attach",
+            help="Show those of a running host whatever they are, and start nothing; or start them here in any case.",
+            show_default=False,
+        ),
+    ] = None,
     host: Host = None,
+    timeout: Annotated[
+        float, typer.Option("--timeout", min=0, metavar="S", help="Seconds to wait for servers that are connecting.")
+    ] = STATUS_SECONDS,
     config: ConfigFiles = None,
     no_project: NoProject = False,
     trust: Trust = False,
     as_json: AsJson = False,
     verbose: Verbose = False,
 ) -> None:
-    """Start the servers, show where each stands, stop them. With --attach or --host: show those of a running host."""
+    """Show where each server stands, as soon as that is clear: as a running host says that supervises them, or else by
+    starting and stopping them, but lazy ones."""
+    from .status import StatusOptions, show_status
+
+    wanted = StatusOptions(attach=attach, host=host, timeout=timeout)
     options = _options(config, no_project=no_project, trust=trust, as_json=as_json, verbose=verbose)
-    if attach or host is not None:
-        from .attached import HostOptions, attached_status
-
-        _execute(lambda options: attached_status(options, HostOptions(host)), options)
-    from .status import show_status
-
-    _execute(show_status, options)
+    _execute(lambda options: show_status(options, wanted), options)
 
 
 @app.command()

@@ -15,7 +15,8 @@ from .statuses import documents, error_of, worked
 
 def log(options: Options, name: str, *, host: str | None, follow: bool) -> int:
     """The log of a server of a running host, or else of one that is started for it."""
-    from .attached import HostOptions, attached_log, has_server
+    from .attached import attached_log
+    from .hosts import HostOptions, has_server
 
     async def runs() -> bool:
         return await has_server(name)

@@ -86,10 +86,14 @@ class StatusTable:
     statuses: Sequence[ServerStatus]
     whole: bool = False
     """Whether all servers are shown, even if they are more than there are lines."""
+    title: str = ""
+    """A line above it."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Draw it in the room there is."""
-        room = len(self.statuses) if self.whole else max(console.size.height - _FRAME, 1)
+        room = len(self.statuses) if self.whole else max(console.size.height - _FRAME - bool(self.title), 1)
+        if self.title:
+            yield Text(self.title, no_wrap=True, overflow="ellipsis")
         yield from table_lines(self.statuses[:room], options.max_width, {})
         if len(self.statuses) > room:
             yield Text(f"… and {len(self.statuses) - room} more", style="dim")

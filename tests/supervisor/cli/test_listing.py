@@ -63,7 +63,7 @@ def test_one_broken_server_does_not_break_the_others(cli, config):
         "broken": "failed",
         "missing": "failed",
         "bad": "failed",
-        "lazy": "connected",
+        "lazy": "idle",
     }
     assert "/nonexistent/command" in servers["missing"]["error"]
     assert all(server["error"].count("\n") == 0 for server in servers.values() if server["error"])
