@@ -75,6 +75,7 @@ class ServerActor:
         permit: Asked first, in time that does not count towards `connect_timeout`: None, or why it may not start.
         limiter: Where the start waits for a place, in time that does not count either; the place is free again when
             the server has answered, or has ended.
+        turn: How it stands in line there.
         host: What the server may ask of the host.
         liveness: How a silent connection is found to be dead; None: it is not probed.
         report: Called with each step, synchronously.
@@ -93,6 +94,7 @@ class ServerActor:
         max_in_flight: int,
         permit: Permit | None = None,
         limiter: StartLimiter = UNLIMITED,
+        turn: Turn | None = None,
         host: Host = NO_HOST,
         liveness: Liveness | None = None,
         report: Callable[[Report], None],
@@ -107,7 +109,7 @@ class ServerActor:
         self._max_in_flight = max_in_flight
         self._permit = permit
         self._limiter = limiter
-        self._turn = Turn()
+        self._turn = turn or Turn()
         self._host = host
         self._liveness = liveness
         self._report = report
@@ -145,9 +147,9 @@ class ServerActor:
         elif first and self._wind_down is not None:
             self._wind_down(drain)
 
-    def put_first(self) -> None:
-        """Somebody waits for it: among starts that wait for a place it goes first."""
-        self._limiter.put_first(self._turn)
+    def put_first(self, awaited: float) -> None:
+        """Somebody waits for it: see `StartLimiter.put_first`."""
+        self._limiter.put_first(self._turn, awaited)
 
     def refresh(self) -> None:
         """Fetch all lists again and report them. Requests that come while one waits are answered together."""

@@ -1,7 +1,8 @@
 """How many first starts may be under way at once: thirty servers that load at the same moment all time out."""
 
 import math
-from itertools import chain
+from bisect import insort
+from operator import attrgetter
 from types import TracebackType
 from typing import Self
 
@@ -13,45 +14,68 @@ PATIENCE = 2.0
 
 
 @define(eq=False)
+class Turn:
+    """One start, where it waits in line."""
+
+    number: float = math.inf
+    """Its place among those for whom nobody waits; of several that have the same, the first to come goes first."""
+    awaited: float = math.inf
+    """Its place among those for whom somebody waits, who go before all others; `inf`: nobody does."""
+    changed: trio.lowlevel.ParkingLot = field(factory=trio.lowlevel.ParkingLot, init=False)
+    """Where it sleeps until it may be its turn."""
+
+    @property
+    def place(self) -> tuple[float, float]:
+        """Where it stands in line: the least is next."""
+        return self.awaited, self.number
+
+
+@define(eq=False)
 class StartLimiter:
     """Places for starts. One is free again when its holder leaves it, or after `PATIENCE` seconds."""
 
     _size: float
     _places: "dict[Place, None]" = field(factory=dict["Place", None], init=False)
     """Taken places, in the order in which they become free: each is taken for the same time."""
-    _awaited: "dict[Turn, None]" = field(factory=dict["Turn", None], init=False)
-    """Those in line for whom somebody waits. They go before the others, in the order in which they were put first."""
-    _line: "dict[Turn, None]" = field(factory=dict["Turn", None], init=False)
-    """The others in line. Only the next of all has a timer: thousands would wake at once."""
+    _line: list[Turn] = field(factory=list[Turn], init=False)
+    """Those who wait for a place, in order. Only the next has a timer: thousands would wake at once."""
 
-    async def enter(self, turn: "Turn | None" = None) -> "Place":
-        """Wait for a place; `turn`: by what `put_first` knows this start."""
-        await trio.lowlevel.checkpoint_if_cancelled()
-        if self._next is not None or self._is_full():
-            await self._wait_in_line(turn or Turn())
+    async def enter(self, turn: Turn | None = None) -> "Place":
+        """Wait for a place; `turn`: by what `put_first` knows this start. Of those who come in one turn of the loop,
+        which have no order there, the least number goes first."""
+        await self._wait_in_line(turn or Turn())
         place = Place(self, trio.current_time() + PATIENCE)
         self._places[place] = None
         return place
 
-    async def _wait_in_line(self, turn: "Turn") -> None:
-        (self._awaited if turn.is_awaited else self._line)[turn] = None
+    async def _wait_in_line(self, turn: Turn) -> None:
+        insort(self._line, turn, key=attrgetter("place"))
         try:
-            while turn is not self._next or self._is_full():
-                until = next(iter(self._places)).until if turn is self._next else math.inf
+            await (trio.lowlevel.checkpoint_if_cancelled if self is UNLIMITED else trio.lowlevel.checkpoint)()
+            while turn is not self._line[0] or self._is_full():
+                until = next(iter(self._places)).until if turn is self._line[0] else math.inf
                 with trio.move_on_at(until):
                     await turn.changed.park()
         finally:
-            self._awaited.pop(turn, None)
-            self._line.pop(turn, None)
+            self._line.remove(turn)
             self._wake_next()
 
-    def put_first(self, turn: "Turn") -> None:
+    def put_first(self, turn: Turn, awaited: float) -> None:
         """Somebody waits for what this start brings: where it waits for a place, or comes to, it goes before those for
-        whom nobody does. Never waits, and takes no place from anybody."""
-        turn.is_awaited = True
-        if turn in self._line:
-            del self._line[turn]
-            self._awaited[turn] = None
+        whom nobody does. Never waits, and takes no place from anybody.
+
+        Args:
+            turn: Of the start.
+            awaited: Its place among those for whom somebody waits; if it has one already, that stays.
+        """
+        if turn.awaited < math.inf:
+            return
+        waits = turn in self._line
+        if waits:
+            self._line.remove(turn)
+        turn.awaited = awaited
+        if waits:
+            insort(self._line, turn, key=attrgetter("place"))
             self._wake_next()
 
     def leave(self, place: "Place") -> None:
@@ -60,29 +84,15 @@ class StartLimiter:
             del self._places[place]
             self._wake_next()
 
-    @property
-    def _next(self) -> "Turn | None":
-        return next(chain(self._awaited, self._line), None)
-
     def _wake_next(self) -> None:
-        if (first := self._next) is not None:
-            first.changed.unpark()
+        if self._line:
+            self._line[0].changed.unpark()
 
     def _is_full(self) -> bool:
         now = trio.current_time()
         while self._places and (first := next(iter(self._places))).until <= now:
             del self._places[first]
         return len(self._places) >= self._size
-
-
-@define(eq=False)
-class Turn:
-    """One start, where it waits in line."""
-
-    is_awaited: bool = field(default=False, init=False)
-    """Whether it was put first."""
-    changed: trio.lowlevel.ParkingLot = field(factory=trio.lowlevel.ParkingLot, init=False)
-    """Where it sleeps until it may be its turn."""
 
 
 @frozen(eq=False)

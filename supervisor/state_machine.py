@@ -134,6 +134,11 @@ class Snapshot:
         return not (self.state is ServerState.CONNECTING and (self.attempt == 1 or self.woken))
 
     @property
+    def listed(self) -> bool:
+        """Whether it is known what it offers, or will not be before another attempt than the first."""
+        return not self.recalling and (self.settled or bool(self.definitions))
+
+    @property
     def started_by_lists(self) -> bool:
         """Whether it is at rest, and who lists what there is starts it."""
         cached = self.spec.lazy == "cached" and (self.recalling or self.definitions)

@@ -123,6 +123,22 @@ class Supervisor:
         if server is not None and (snapshot := servers.snapshot(server).value).state in LEFT_BY_NOBODY:
             raise server_down(snapshot, now=trio.current_time())
 
+    @property
+    def unlisted(self) -> tuple[str, ...]:
+        """The servers of which it is not known yet what they offer: their first attempt is under way, and nothing of
+        them was cached. In the order in which they were configured."""
+        return self._servers.unlisted()
+
+    async def wait_listed(self, server: str) -> None:
+        """Wait until a server is not `unlisted`: it is connected, its first attempt has failed, or it has gone. Starts
+        nothing.
+
+        Raises:
+            UnknownServer: No server of that name.
+            SupervisorClosed: The block was left.
+        """
+        await self._servers.wait_listed(server)
+
     async def find_tool(self, name: str, *, server: str | None = None) -> Tool:
         """The tool that a call of this name would go to; waits for it as a call does, and starts what a call starts.
 

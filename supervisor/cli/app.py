@@ -303,6 +303,9 @@ def serve(
     hold: Annotated[
         float, typer.Option(metavar="SECONDS", help="What a call waits for its client to come back with answers.")
     ] = 300.0,
+    gate: Annotated[
+        float, typer.Option(metavar="SECONDS", help="What lists wait for servers that start at most.")
+    ] = 10.0,
     drain: Annotated[float, typer.Option(metavar="SECONDS", help="What calls under way may take after SIGTERM.")] = 5.0,
     verbose: Verbose = False,
 ) -> None:
@@ -347,6 +350,7 @@ def serve(
             timeout=timeout,
             http=over_http,
             hold=hold,
+            gate=gate,
             drain=drain,
             search=search,
             mark=mark,

@@ -18,6 +18,7 @@ from mcp_nursery.supervisor.approval import ApprovalRules
 from mcp_nursery.supervisor.config import Config
 from mcp_nursery.supervisor.gateway import Unattended, gateway_callbacks, open_gateway, serve_stdio
 from mcp_nursery.supervisor.gateway.client_streams import ClientStreams, open_client_streams
+from mcp_nursery.supervisor.gateway.gate import GATE
 from mcp_nursery.supervisor.gateway.held import HOLD
 from mcp_nursery.supervisor.storage.pins import PinMode
 from mcp_nursery.supervisor.tools.filters import matches
@@ -28,9 +29,6 @@ from .failures import OK
 from .output import LogStream, safe_text, warn
 from .runtime import Options, load, log_failures, run_async
 from .serve_http import HttpFront, HttpServing
-
-GATE = 0.0
-"""Seconds to wait for first attempts: a client of all servers is told of each when it is there."""
 
 
 @frozen
@@ -48,6 +46,8 @@ class Serving:
     """How it is served over HTTP; None: to a client on standard streams."""
     hold: float = HOLD
     """Seconds that a call waits for its client to come back with answers."""
+    gate: float = GATE
+    """Seconds that lists wait at most for servers of which nothing is known yet."""
     search: bool = False
     """Whether clients see two tools, which find and call all others."""
     mark: bool = False
@@ -74,7 +74,7 @@ class Serving:
 def serve(options: Options, serving: Serving) -> int:
     """Serve until the client closes its end, or SIGTERM comes: both are the normal end. A second SIGTERM waits for no
     call."""
-    for option in ("timeout", "hold", "drain"):
+    for option in ("timeout", "hold", "gate", "drain"):
         check_setting(f"--{option}", getattr(serving, option), seconds_or_none)
     check_setting("--unattended", serving.unattended, one_of(Unattended))
     check_setting("--pins", serving.pins, one_of(PinMode))
@@ -107,12 +107,13 @@ def serve(options: Options, serving: Serving) -> int:
                     approval_rules=serving.rules,
                     template=serving.template,
                     pins=serving.pins,
-                    gate=GATE,
+                    gate=0,  # the gateway has its own
                     meter_provider=None if front is None else front.meter_provider,
                 ) as supervisor,
                 open_gateway(
                     supervisor,
                     hold=serving.hold,
+                    gate=serving.gate,
                     search=serving.search,
                     mark=serving.mark,
                     unattended=serving.unattended,

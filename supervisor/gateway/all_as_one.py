@@ -11,6 +11,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS, METHOD_NOT_FOUND
 
 from mcp_nursery.actors.errors import UnknownResource, UnknownTool
+from mcp_nursery.actors.fairness import by_turns
 from mcp_nursery.actors.jsonrpc.dispatcher import LISTED
 
 from ..resources.prompt import Prompt
@@ -23,7 +24,7 @@ from .access import EVERYTHING, Access
 from .catalogues import Place, View
 from .downstream import Incoming
 from .eras import Json, bridged
-from .pages import Entry, Pages, declared
+from .pages import Entry, Pages, declared_steps
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -95,7 +96,7 @@ class All(View):
             raise MCPError(METHOD_NOT_FOUND, "Method not found", incoming.method)
         offered, shown = self._lists[of]
         if self._pages is None:
-            listed: Json = {of: [declared(*entry) for entry in shown(offered())]}
+            listed: Json = {of: await by_turns(declared_steps(shown(offered())))}
         else:
             key = self.access.allow, tuple(self._places()) if of in _OF_SERVERS_IN_ORDER else ()
             listed = {of: await self._pages.setdefault(of, Pages()).page(key, offered, shown)}

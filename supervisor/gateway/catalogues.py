@@ -1,7 +1,7 @@
 """What a client sees, and one server as it is; all of them as one are in `all_as_one`."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, cast
 
@@ -9,18 +9,29 @@ from attrs import frozen
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS, METHOD_NOT_FOUND, methods
 
+from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import UnknownTool
+from mcp_nursery.actors.fairness import by_turns
+from mcp_nursery.actors.jsonrpc.dispatcher import LISTED
 
+from ..resources.prompt import Prompt
+from ..resources.resource import Resource, ResourceTemplate
 from ..status import ServerStatus
 from ..supervisor import Supervisor
 from ..tools.tool import Tool
 from .access import EVERYTHING, Access
 from .downstream import Incoming, as_object
-from .eras import Json
+from .eras import Json, bridged, server_info_of
+from .pages import declared_steps
 
 PATIENCE: Final = 5.0
 """Seconds that a client of one server waits at most for further attempts, once one has failed: hosts give up after ten
 and more. An attempt under way is waited for, however long."""
+
+Offered = Tool | Prompt | Resource | ResourceTemplate
+
+_AWAY: Final = frozenset([ServerState.CONNECTING, ServerState.WAITING, ServerState.NEEDS_AUTH])
+"""States in which a server cannot be asked, and what is known of it is shown."""
 
 
 @frozen
@@ -49,6 +60,11 @@ class View(ABC):
         """Where the servers stand of which the client may use something."""
         statuses = self.supervisor.status()
         return [one for one in statuses if self.server in (None, one.name) and self.access.has_server(one.name)]
+
+    def lists(self, method: str, server: str) -> bool:
+        """Whether what a server offers is in the lists that this method asks for."""
+        del method
+        return self.server in (None, server) and self.access.has_server(server)
 
     @abstractmethod
     async def hello(self) -> Json:
@@ -135,7 +151,24 @@ class One(View):
                 raise MCPError(METHOD_NOT_FOUND, "Method not found", incoming.method)
             if incoming.method == "tools/call" and not self.access.has_tool(self.server, incoming.params["name"]):
                 raise MCPError(INVALID_PARAMS, f"Unknown tool: {incoming.params['name']}")
-        return Place(self.server, incoming.params)
+        return None if self._lists_what_is_known(incoming) else Place(self.server, incoming.params)
+
+    def _lists_what_is_known(self, incoming: Incoming) -> bool:
+        """Whether a list is answered without the server: it is not there now, and what is known of it stays true until
+        clients are told otherwise."""
+        if incoming.method not in LISTED or "cursor" in incoming.params:
+            return False
+        status = status_of(self.supervisor, self.server)
+        if status is None or status.state not in _AWAY:
+            return False
+        return status.state is ServerState.CONNECTING or self._was_heard_of
+
+    @property
+    def _was_heard_of(self) -> bool:
+        return self.supervisor.hello(self.server) is not None or any(map(self._own, self.supervisor.tools))
+
+    def _own(self, offered: Offered) -> bool:
+        return offered.server == self.server
 
     async def tool(self, name: str) -> Tool:
         """By the server's own name."""
@@ -168,8 +201,17 @@ class One(View):
         return next((tool.input_schema for tool in tools), None)
 
     async def own_answer(self, incoming: Incoming) -> Json:
-        """Never asked for."""
-        raise MCPError(METHOD_NOT_FOUND, "Method not found", incoming.method)
+        """A list of what is known."""
+        of, supervisor = LISTED[incoming.method], self.supervisor
+        offered: Mapping[str, Sequence[Offered]] = {
+            "tools": [each for each in supervisor.tools if self.access.has_tool(each.server, each.tool)],
+            "prompts": supervisor.prompts,
+            "resources": supervisor.resources,
+            "resourceTemplates": supervisor.resource_templates,
+        }
+        listed = await by_turns(declared_steps((each.definition, None) for each in offered[of] if self._own(each)))
+        info = server_info_of(supervisor.hello(self.server) or {})
+        return bridged(incoming.method, {of: listed}, to_modern=incoming.modern, from_modern=False, server_info=info)
 
     def shown(self, incoming: Incoming, result: Json, server: str) -> Json:
         """Without the tools that filters and pins hold back, or that the client may not use."""

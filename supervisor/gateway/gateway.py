@@ -5,6 +5,7 @@ A client of the supervisor's public surface. What goes to servers, and how, is t
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Final
 
 import trio
@@ -17,6 +18,7 @@ from mcp_nursery.actors.argument_checks import check_argument, one_of, seconds, 
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import ConnectionLost, NurseryError, ServerError, UnknownServer
 from mcp_nursery.actors.fairness import by_turns
+from mcp_nursery.actors.jsonrpc.dispatcher import LISTED
 from mcp_nursery.actors.nurseries import open_bare_nursery
 
 from ..callbacks import Callbacks
@@ -31,6 +33,7 @@ from .approval import Unattended
 from .catalogues import One, View, status_of
 from .downstream import Incoming
 from .eras import Json, discovered, initialized
+from .gate import GATE, Gate
 from .held import HOLD
 from .marks import introduced, marked
 from .news import News
@@ -60,6 +63,7 @@ class Gateway:
         supervisor: Supervisor,
         nursery: trio.Nursery,
         hold: float,
+        gate: float,
         *,
         search: bool,
         mark: bool,
@@ -74,6 +78,7 @@ class Gateway:
         self._schemas = Schemas() if search else None
         self._pages: dict[str, Pages] | None = None if mark else {}
         self._all = self._searched(All(supervisor, pages=self._pages))
+        self._gate = Gate(supervisor, gate)
         self._under_way = 0
         self._settled = trio.Event()
         self.draining: bool = False
@@ -123,8 +128,7 @@ class Gateway:
             Ending: The gateway ends. Nothing was done.
             MCPError: What the client is told instead.
         """
-        if self.draining:
-            raise Ending
+        self._check_goes_on()
         self._under_way += incoming.method != LISTEN
         try:
             _check(incoming, protocol_version)
@@ -134,6 +138,10 @@ class Gateway:
         finally:
             self._under_way -= incoming.method != LISTEN
             self._settled.set()
+
+    def _check_goes_on(self) -> None:
+        if self.draining:
+            raise Ending
 
     def end_clients(self, of: Callable[[Principal | None], bool]) -> None:
         """End what outlasts the requests of clients without a session: calls that wait for them, and their instances.
@@ -146,6 +154,7 @@ class Gateway:
     async def drain(self, seconds: float) -> None:
         """Refuse new requests, and wait for those under way, so many seconds at most."""
         self.draining = True
+        self._gate.end()
         with trio.move_on_after(seconds):
             while self._under_way:
                 self._settled = trio.Event()
@@ -183,17 +192,25 @@ class Gateway:
         return {}
 
     async def _hand_on(self, incoming: Incoming, view: View) -> Json:
+        if incoming.method in LISTED:
+            await self._gate.wait(partial(view.lists, incoming.method))
+            self._check_goes_on()
         try:
             place = await view.place(incoming)
             if place is None:
-                return await self._marked(incoming, await view.own_answer(incoming), view.server or EVERY_SERVER)
+                return await self._own_answer(incoming, view)
             result = view.shown(incoming, await self._upstream.request(incoming, place), place.server)
             return await self._marked(incoming, result, place.server, place.params.get("name"))
         except NurseryError as error:
+            if incoming.method in LISTED and await view.place(incoming) is None:  # its server was lost meanwhile
+                return await self._own_answer(incoming, view)
             raw = isinstance(error, UnknownServer) or (isinstance(error, ServerError) and not self._mark)
             if raw or incoming.method != "tools/call":
                 raise
             return self._failed(error, incoming)
+
+    async def _own_answer(self, incoming: Incoming, view: View) -> Json:
+        return await self._marked(incoming, await view.own_answer(incoming), view.server or EVERY_SERVER)
 
     async def _marked(self, incoming: Incoming, result: Json, server: str, tool: str | None = None) -> Json:
         """What becomes of a result where marks are wanted; `tool`: the server's own name of it."""
@@ -227,6 +244,7 @@ async def open_gateway(
     supervisor: Supervisor,
     *,
     hold: float = HOLD,
+    gate: float = GATE,
     search: bool = False,
     mark: bool = False,
     unattended: Unattended = "allow",
@@ -240,6 +258,9 @@ async def open_gateway(
         supervisor: What is served.
         hold: Seconds that a call waits for its client to come back with answers. A client that never does keeps its
             call under way for so long, and over stdio an older server can ask no other client meanwhile.
+        gate: Seconds that lists wait at most for servers whose first attempt is under way and of which nothing is
+            cached. They count from here, or for a server that comes later from the first list after that. Lists then
+            have what there is, and clients are told of what comes. 0: no list waits.
         search: List two tools in place of all: `find_tools`, which finds tools by words, and `call_tool`, which calls
             what was found.
         mark: Put what servers answer between marks, as a `Toolset` does, for clients whose hosts have none of their
@@ -253,11 +274,12 @@ async def open_gateway(
         ConfigError: `search`, and the SQLite of this Python has no FTS5.
     """
     check_argument("hold", hold, seconds)
+    check_argument("gate", gate, seconds)
     check_argument("mark", mark, true_or_false)
     check_argument("unattended", unattended, one_of(Unattended))
     supervisor.as_toolset(search=search)  # refuses what cannot work
     async with open_bare_nursery() as nursery:
-        gateway = Gateway(supervisor, nursery, hold, search=search, mark=mark, unattended=unattended)
+        gateway = Gateway(supervisor, nursery, hold, gate, search=search, mark=mark, unattended=unattended)
         try:
             await nursery.start(gateway.news.run)
             yield gateway

@@ -80,6 +80,15 @@ class Pages:
         return codec.Encoded(b"[" + b",".join(parts) + b"]")
 
 
+def declared_steps(entries: Iterable[Entry]) -> Steps[list[Json]]:
+    """What servers declare, in turns."""
+    listed: list[Json] = []
+    for entry in entries:
+        listed.append(declared(*entry))
+        yield
+    return listed
+
+
 def declared(definition: "BaseModel", name: str | None = None) -> Json:
     """What a server declares, under the name that clients know."""
     said: Json = definition.model_dump(by_alias=True, mode="json", exclude_unset=True)

@@ -80,6 +80,10 @@ class Search(View):
         hello = await self._behind.hello()
         return hello | {"capabilities": {**(hello.get("capabilities") or {}), "tools": {"listChanged": True}}}
 
+    def lists(self, method: str, server: str) -> bool:
+        """See `View`; the two tools are there whoever is."""
+        return method != "tools/list" and self._behind.lists(method, server)
+
     async def place(self, incoming: Incoming) -> Place | None:
         """Where the tool is that is to be called, and what it is given."""
         params = incoming.params

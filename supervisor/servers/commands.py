@@ -40,9 +40,12 @@ class Hasten(Command):
     """A call wants the attempt that is due to begin now; of many, the first has it begun. Never answered."""
 
 
+@define(eq=False)
 class PutFirst(Command):
-    """Somebody who named it waits for it: among first starts that wait for a place its own goes first. Never
-    answered."""
+    """Somebody who named it waits for it: its first start goes before those for whom nobody waits. Never answered."""
+
+    awaited: float
+    """Its place among those for whom somebody waits."""
 
 
 class Authorised(Wake):

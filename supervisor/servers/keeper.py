@@ -21,7 +21,7 @@ from mcp_nursery.actors.messages import Connected, Ended, Ending, ExitReason, Op
 from mcp_nursery.actors.nurseries import run_alongside
 from mcp_nursery.actors.outcomes import Loss
 from mcp_nursery.actors.server import Connector, ServerActor
-from mcp_nursery.actors.start_limiter import UNLIMITED
+from mcp_nursery.actors.start_limiter import UNLIMITED, Turn
 from mcp_nursery.actors.transports.http.tokens import LOG_IN
 
 from ..error_line import kept_tail
@@ -249,6 +249,7 @@ class Keeper:
             max_in_flight=self._now.spec.max_in_flight,
             permit=self._settings.permit,
             limiter=self._settings.limiter if self._now.attempt == 1 else UNLIMITED,
+            turn=Turn(self._settings.number),
             host=self._host(),
             liveness=self._now.spec.liveness,
             report=self._mailbox.put_nowait,
@@ -475,9 +476,9 @@ class Keeper:
         if machine is not None:
             self._write(machine)
 
-    async def _put_first(self, _command: PutFirst) -> None:
+    async def _put_first(self, command: PutFirst) -> None:
         if self._actor is not None:
-            self._actor.put_first()
+            self._actor.put_first(command.awaited)
 
     async def _reconnect(self, command: Reconnect) -> None:
         self._asked_person = False

@@ -1,10 +1,13 @@
 """What tasks wait for: a value, with one writer, that becomes something; and what no server has yet."""
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
+from itertools import count
 from typing import Final, Generic, TypeVar
 
 import trio
 from attrs import define, field
+
+from mcp_nursery.actors.enums import ServerState
 
 from ..catalogue.server_tools import ServerTools, ToolKey
 from ..state_machine import Snapshot
@@ -60,6 +63,9 @@ class AwaitedTools:
     """Servers that are idle, and were not heard of in this run, or never listed anything."""
     _starting: set[str] = field(factory=set[str], init=False)
     """Servers that were sent a command to start for somebody, and have not moved yet."""
+    _asked: dict[str, int] = field(factory=dict[str, int], init=False)
+    """Servers that somebody waits for, and their places in the order in which they were asked for first."""
+    _places: Iterator[int] = field(factory=count, init=False)
     _callers: dict[str, trio.lowlevel.ParkingLot] = field(factory=dict[str, trio.lowlevel.ParkingLot], init=False)
     """Those who wait, by the public name."""
 
@@ -77,6 +83,12 @@ class AwaitedTools:
         self._starting.add(server)
         return True
 
+    def place(self, server: str) -> int:
+        """The place of a server for which somebody waits among all such, until it has settled."""
+        if server not in self._asked:
+            self._asked[server] = next(self._places)
+        return self._asked[server]
+
     def unlisted(self) -> Collection[str]:
         """The servers to be started before anybody can say that nobody has a tool; nobody has started them yet."""
         return self._unlisted - self._starting
@@ -87,6 +99,8 @@ class AwaitedTools:
         """A server stands here now; `parts` are what the catalogue had of it before, and has now."""
         server, expected = snapshot.spec.name, self.expected
         self._starting.discard(server)
+        if snapshot.state is not ServerState.IDLE and snapshot.settled:
+            self._asked.pop(server, None)
         (self._unsettled.discard if snapshot.settled else self._unsettled.add)(server)
         unlisted = snapshot.started_by_unknown_names
         (self._unlisted.add if unlisted else self._unlisted.discard)(server)
@@ -104,6 +118,7 @@ class AwaitedTools:
         """This server is gone. The caller notifies those who wait."""
         for servers in (self._unsettled, self._unlisted, self._starting):
             servers.discard(server)
+        self._asked.pop(server, None)
 
     def notify(self) -> None:
         """Have everybody look again."""

@@ -5,6 +5,7 @@ import math
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from contextvars import copy_context
 from functools import partial
+from itertools import count
 from typing import Final
 
 import trio
@@ -93,6 +94,8 @@ class Servers(ServerView):
         watched = settings if first is None else evolve(settings, telemetry=None)  # a server is measured once
         registry = ServerRegistry(watched, invoke, usage, Subscriptions(self._subscribe))
         super().__init__(settings, registry, registry.router, Timer(), usage)
+        self._numbers = count()
+        """Those by which first starts go."""
         self._reloading = trio.Lock()
         self._leaving = Leaving()
         self._context.run(LEDGER.set, settings.store_worker)
@@ -207,10 +210,13 @@ class Servers(ServerView):
     def want(self, server: str) -> None:
         """See `ServerView`."""
         observable = self.snapshots.get(server)
-        if observable is None or not observable.value.waits_for_place:
+        if observable is None or not (observable.value.state is ServerState.IDLE or observable.value.waits_for_place):
+            return
+        awaited = self.awaited_tools.place(server)
+        if observable.value.state is ServerState.IDLE:
             self.wake(server)
         elif self.awaited_tools.claim_start(server):
-            self._send(server, PutFirst())
+            self._send(server, PutFirst(awaited))
 
     def revive(self, server: str) -> None:
         """Start a server that failed, for a call, if its spec says so. Never waits; many callers share one start."""
@@ -349,7 +355,12 @@ class Servers(ServerView):
             redactor, idle_since = partial(self.redactor, name), partial(self.usage.idle_since, name)
             vault = self._vaults.setdefault(name, ServerVault(self.settings.vault))
             settings[name] = KeeperSettings.of(
-                spec, self.settings, redactor=redactor, idle_since=idle_since, tokens=vault
+                spec,
+                self.settings,
+                redactor=redactor,
+                idle_since=idle_since,
+                tokens=vault,
+                number=next(self._numbers),
             )
         return settings
 

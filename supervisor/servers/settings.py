@@ -133,6 +133,8 @@ class KeeperSettings:
     """What it declared in earlier runs, and where what it declares is written down for later ones."""
     limiter: StartLimiter
     """Where a fresh start waits for its turn; restarts never wait."""
+    number: int
+    """Its place among fresh starts, as servers are configured."""
     callbacks: Callbacks
     """What the server may ask of the host, but for roots."""
     roots: CurrentRoots
@@ -159,6 +161,7 @@ class KeeperSettings:
         redactor: Callable[[], Redactor],
         idle_since: Callable[[], float],
         tokens: ServerVault,
+        number: int,
     ) -> "KeeperSettings":
         """What holds for this server.
 
@@ -174,6 +177,7 @@ class KeeperSettings:
             connect_timeout=timeout,
             close_grace=settings.shutdown_timeout / _GRACE_SHARE,
             limiter=settings.limiters.get(spec.transport.kind, UNLIMITED),
+            number=number,
             callbacks=settings.callbacks,
             roots=settings.roots if spec.roots is None else CurrentRoots(spec.roots or None),
             permit=None if request is None else partial(settings.trust_gate.permit, request),

@@ -135,11 +135,23 @@ class ServerView(ABC):
 
         def passes(snapshot: Snapshot) -> bool | None:
             self.check_open()
-            offered = wait_for == "uncached" and bool(snapshot.definitions)
-            return (not snapshot.recalling and (snapshot.settled or offered)) or None
+            return (snapshot.listed and (snapshot.settled or wait_for == "uncached")) or None
 
         for observable in list(self.snapshots.values()):
             await observable.wait(passes)
+
+    def unlisted(self) -> tuple[str, ...]:
+        """See `Supervisor.unlisted`."""
+        return tuple(name for name, one in self.snapshots.items() if not one.value.listed)
+
+    async def wait_listed(self, server: str) -> None:
+        """See `Supervisor.wait_listed`."""
+
+        def listed(snapshot: Snapshot) -> bool | None:
+            self.check_open()
+            return snapshot.listed or server not in self.snapshots or None
+
+        await self.snapshot(server).wait(listed)
 
     def owners_of(self, name: str, servers: Collection[str]) -> list[str]:
         """Those of these servers of which a tool can have this public name, whatever tools they have."""

@@ -182,20 +182,20 @@ async def test_starts_that_are_put_first_go_before_the_others(autojump_clock):
             entered.append((number, trio.current_time()))
             await trio.sleep(1)
 
-    limiter.put_first(turns[5])
+    limiter.put_first(turns[5], 0)
     async with trio.open_nursery() as nursery:
         for number in range(6):
             await trio.testing.wait_all_tasks_blocked()
             nursery.start_soon(start, number)
         await trio.sleep(0.5)
-        for number in (4, 2, 4):
-            limiter.put_first(turns[number])
+        for awaited, number in enumerate((4, 2, 4), 1):
+            limiter.put_first(turns[number], awaited)
     assert entered == [(number, time) for time, number in enumerate((0, 5, 4, 2, 1, 3))]
 
 
 async def test_one_that_was_put_first_and_stops_waiting_holds_up_nobody(autojump_clock):
     limiter, turn = StartLimiter(1), Turn()
-    limiter.put_first(turn)
+    limiter.put_first(turn, 0)
     with await limiter.enter():
         async with trio.open_nursery() as nursery:
             nursery.start_soon(limiter.enter)
@@ -246,3 +246,30 @@ async def test_a_list_of_everything_puts_no_server_first(autojump_clock, monkeyp
         await supervisor.add_server(last)
         await _called(supervisor, "s5")
     assert (servers[5].starts, servers[4].starts) == ([1.5], [7.5])
+
+
+async def test_first_starts_go_in_the_order_of_the_file(autojump_clock):
+    """Trio runs the tasks of one turn of its loop in an order that it draws."""
+    for _ in range(5):
+        servers = [ScriptedServer(Life(connects_after=1.5, modern=False)) for _ in range(9)]
+        specs = [local(f"s{number}", server) for number, server in enumerate(servers)]
+        began = trio.current_time()
+        async with open_supervisor(specs, gate=100):
+            assert [server.starts[0] - began for server in servers] == [0, 0, 0, 1.5, 1.5, 1.5, 3, 3, 3]
+
+
+async def test_those_that_somebody_waits_for_go_in_the_order_in_which_they_were_asked_for(autojump_clock, monkeypatch):
+    monkeypatch.setattr(settings, "LOCAL_STARTS", 1)
+    wanted = (6, 3, 8, 1, 4)
+    for lazy in (False, True):
+        servers = [ScriptedServer(Life(connects_after=1.5, modern=False)) for _ in range(9)]
+        specs = [local(f"s{n}", server, lazy=lazy and n in wanted) for n, server in enumerate(servers)]
+        began = trio.current_time()
+        async with open_supervisor(specs, gate=0.5) as supervisor, trio.open_nursery() as nursery:
+            for number in wanted:
+                nursery.start_soon(_called, supervisor, f"s{number}")
+                await trio.testing.wait_all_tasks_blocked(0.01)
+            await supervisor.list_tools()
+        order = sorted(range(9), key=lambda number: servers[number].starts)
+        assert order == [0, *wanted, 2, 5, 7], lazy
+        assert servers[7].starts[0] - began == 12

@@ -1,0 +1,121 @@
+"""The first list of a host that lists once: real servers that start late, both fronts, both eras."""
+
+import json
+import os
+import stat
+import sys
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+
+from .gateways import PROGRAM, served_over_http
+from .harness import LAB
+from .raw_clients import NEW, OLD, answer_in, http_client, opened, request, stdio_client
+
+pytestmark = pytest.mark.slow
+
+CHANGED = "notifications/tools/list_changed"
+
+
+class Late:
+    """A server that starts when it is let go."""
+
+    def __init__(self, folder, name):
+        self._door, self.command = folder / f"{name}.door", folder / name
+        os.mkfifo(self._door)
+        self.command.write_text(f'#!/bin/sh\nread _ < "{self._door}"\nexec "{sys.executable}" -I -S "{LAB}"\n')
+        self.command.chmod(stat.S_IRWXU)
+
+    async def let_go(self):
+        await trio.to_thread.run_sync(self._door.write_text, "go\n", abandon_on_cancel=True)
+
+
+@pytest.fixture
+def late(tmp_path):
+    return [Late(tmp_path, name) for name in ("one", "two")]
+
+
+@pytest.fixture
+def config(tmp_path, late):
+    file = tmp_path / "servers.json"
+    file.write_text(
+        json.dumps({"mcpServers": {server.command.name: {"command": str(server.command)} for server in late}})
+    )
+    return ["--config", str(file)]
+
+
+@asynccontextmanager
+async def client_of(front, version, args, path=""):
+    with trio.fail_after(60):
+        if front == "stdio":
+            async with stdio_client([PROGRAM, "serve", *args]) as client:
+                yield client
+        else:
+            async with served_over_http(*args) as (_, url), http_client(url + path, version) as client:
+                yield client
+
+
+async def listed(client, version):
+    said = await client.ask(request(version, 9, "tools/list"))
+    return {tool["name"] for tool in answer_in(said[-1:], 9)["result"]["tools"]}
+
+
+@pytest.mark.parametrize("version", [OLD, NEW])
+@pytest.mark.parametrize("front", ["stdio", "http"])
+async def test_a_first_list_has_what_is_still_being_started(late, config, front, version):
+    async with client_of(front, version, config) as client, trio.open_nursery() as nursery:
+        await opened(client, version)
+        for server in late:
+            nursery.start_soon(server.let_go)
+        names = await listed(client, version)
+        assert names >= {"one_echo", "two_echo"}
+        assert await listed(client, version) == names
+
+
+@pytest.mark.parametrize("version", [OLD, NEW])
+async def test_at_the_address_of_one_server_that_one_is_waited_for(late, config, version):
+    async with client_of("http", version, config, "/one") as client, trio.open_nursery() as nursery:
+        nursery.start_soon(late[0].let_go)
+        await opened(client, version)
+        assert "echo" in await listed(client, version)
+
+
+@pytest.mark.parametrize("version", [OLD, NEW])
+async def test_in_front_of_one_command_it_is_waited_for(late, version):
+    async with client_of("stdio", version, ["--", str(late[0].command)]) as client, trio.open_nursery() as nursery:
+        nursery.start_soon(late[0].let_go)
+        await opened(client, version)
+        assert "echo" in await listed(client, version)
+
+
+@pytest.mark.parametrize("version", [OLD, NEW])
+@pytest.mark.parametrize("front", ["stdio", "http"])
+async def test_what_comes_after_the_gate_is_told(late, config, front, version):
+    async with client_of(front, version, [*config, "--gate", "0.2"]) as client, trio.open_nursery() as nursery:
+        heard, begun = [], trio.Event()
+
+        async def hear(frame):
+            heard.append(json.loads(frame).get("method"))
+            begun.set()
+            if CHANGED in heard:
+                nursery.cancel_scope.cancel()
+
+        async def news():
+            if version == NEW:
+                wanted = {"toolsListChanged": True}
+                await client.ask(request(NEW, 8, "subscriptions/listen", notifications=wanted), hear)
+                return
+            if front == "http":
+                await nursery.start(client.listen)
+            begun.set()
+            await client.until(lambda message: message.get("method") == CHANGED)
+            nursery.cancel_scope.cancel()
+
+        await opened(client, version)
+        nursery.start_soon(news)
+        await begun.wait()
+        assert await listed(client, version) == set()
+        await late[0].let_go()
+        await trio.sleep_forever()
+    assert nursery.cancel_scope.cancelled_caught
