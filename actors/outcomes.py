@@ -33,6 +33,8 @@ class Loss:
     """The process's exit code, negative for a signal; None if unknown or no process."""
     stderr_tail: str = field(default="", repr=False)
     """The last lines the process wrote to stderr."""
+    stderr_age: float = field(default=0.0, eq=False)
+    """Seconds before the end in which it wrote nothing more there; 0 where that is not known."""
     unheard: bool = False
     """It ended before it read the first frame: nothing that was sent caused it."""
     pending: int = 0

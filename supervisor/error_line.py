@@ -42,17 +42,21 @@ _MORE_LINES = 2
 KEPT = 4096
 """Characters of a tail that are kept for each server."""
 
+LAST_WORDS = 2.0
+"""Seconds before its end in which a process may say anything, and that is taken for the cause."""
+
 
 def kept_tail(text: str, redact: Callable[[str], str]) -> str | None:
     """The end of a tail, without secrets; None if nothing was said. Nothing is cut before the secrets are out."""
     return redact(text)[-KEPT:] or None
 
 
-def telling_line(text: str) -> str | None:
+def telling_line(text: str, *, recent: bool = True) -> str | None:
     """The line that says most about why whoever wrote this failed, or failed to start; None if there is none.
 
     Args:
         text: The last lines, in order, with all secrets taken out.
+        recent: Whether they were written when it failed. If not, only what looks like an error says why.
     """
     lines = [_PREFIX.sub("", line).rstrip() for line in text.splitlines()]
     npm = [match[1] for line in lines if (match := _NPM.match(line))]
@@ -60,7 +64,7 @@ def telling_line(text: str) -> str | None:
     code = next((word.removeprefix("code ") for word in npm if word.startswith("code ")), "")
     found = _npm(npm, code) if code.startswith("E") else None
     found = found or _raised(lines) or _error(others) or _npm(npm, code) or _usage(others)
-    found = found or (others[-1] if others else None)
+    found = found or (others[-1] if others and recent else None)
     return None if found is None else " ".join(found.split())
 
 

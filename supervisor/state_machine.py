@@ -18,7 +18,7 @@ from mcp_nursery.actors.errors import one_line
 from mcp_nursery.actors.messages import NOTHING_DECLARED, Connected, Definitions, ExitReason, Owner
 from mcp_nursery.actors.outcomes import Challenge
 
-from .error_line import kept_tail, telling_line
+from .error_line import LAST_WORDS, kept_tail, telling_line
 from .restart_policy import Finished, GiveUp, Restart, RestartPolicy, RestartTracker
 from .server_info import Introduction
 from .tools.pins import UNREVIEWED, Review
@@ -398,7 +398,7 @@ class StateMachine:
 def _disconnected(snapshot: Snapshot, reason: ExitReason, redact: Callable[[str], str]) -> Snapshot:
     """The snapshot without the connection, and with its error: one line without secrets, the process's own included."""
     tail = kept_tail(reason.loss.stderr_tail, redact)
-    said = telling_line(tail or "")
+    said = telling_line(tail or "", recent=reason.loss.stderr_age <= LAST_WORDS)
     error = ": ".join([one_line(redact(reason.loss.message)), *([said[:200]] if said else [])])
     missing = reason.loss.challenge
     challenge = None if missing is None else missing.redacted(redact)

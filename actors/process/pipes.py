@@ -1,5 +1,6 @@
 """What processes write to their pipes: read without waiting, pumped, and the last of it remembered."""
 
+import math
 import os
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
@@ -61,6 +62,7 @@ class Tail:
         self._pipe = pipe
         self._secrets = sorted(secrets, key=len, reverse=True)
         self._kept = bytearray()
+        self._written_at = -math.inf
         self._cut = False
         """Whether what is kept is not all that was written."""
         self._hear: Hear | None = None
@@ -79,6 +81,11 @@ class Tail:
         self._sweep()
         text = self._shown(self._kept[self._torn() :])
         return "\n".join(text.splitlines()[-_TAIL_LINES:])
+
+    @property
+    def age(self) -> float:
+        """Seconds since the last of it came; `inf` if nothing ever did."""
+        return trio.current_time() - self._written_at
 
     def _shown(self, data: bytes | bytearray) -> str:
         text = data.decode(errors="replace")
@@ -124,6 +131,7 @@ class Tail:
 
     def _keep(self, data: bytes) -> None:
         self._kept += data
+        self._written_at = trio.current_time()
         self._cut = self._cut or len(self._kept) > KEPT
         del self._kept[:-KEPT]
         if self._hear is not None:

@@ -215,6 +215,7 @@ class StdioStream(LineStream):
             message=self._what_happened(code),
             exit_code=code,
             stderr_tail=self._tree.stderr.text,
+            stderr_age=self._tree.stderr.age,
             unheard=self._unheard if self._retired else self._ask_unheard(),
         )
 

@@ -1,7 +1,7 @@
 """One server, as a command line gives it: its command, and what an entry of a file would say of it besides."""
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import PurePath
 from typing import Any, TypeVar
 
 from attrs import asdict, fields, frozen
@@ -13,6 +13,8 @@ from mcp_nursery.supervisor import RestartPolicy, ServerSpec, StdioTransport
 from mcp_nursery.supervisor.restart_policy import RestartMode
 from mcp_nursery.supervisor.spec import Liveness
 
+from .command_names import name_of_command
+
 T = TypeVar("T")
 
 
@@ -21,7 +23,7 @@ class CommandServer:
     """What an entry says in the words of a command line. None: as the entry has it that does not say it."""
 
     name: str | None = None
-    """Its name. None: that of the program."""
+    """Its name. None: that of what its command runs."""
     cwd: str | None = None
     """Where it runs."""
     env: Sequence[str] = ()
@@ -65,7 +67,7 @@ class CommandServer:
             "protocol": self.protocol,
         }
         return ServerSpec(
-            self.name or PurePath(program).stem or "server",
+            self.name or name_of_command(command, os.path.join(_working_directory(), self.cwd or "")),
             StdioTransport(program, args, env=_variables(self.env), cwd=self.cwd, inherit_env=True),
             revive="on_call",
             call_timeout=call_seconds,
@@ -101,6 +103,13 @@ _CHECKS: Mapping[str, Check] = {
 def option_of(name: str) -> str:
     """How it is given on a command line."""
     return "--" + name.replace("_", "-")
+
+
+def _working_directory() -> str:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:  # it was removed
+        return os.sep
 
 
 def _made(option: str, make: Callable[[], T]) -> T:

@@ -8,6 +8,7 @@ import time
 import psutil
 import pytest
 import trio
+from attrs import evolve
 
 from mcp_nursery.supervisor import (
     ConnectionLost,
@@ -56,6 +57,24 @@ async def test_a_loss_while_idle_is_noticed_and_mended(journal):
         result = await supervisor.call_tool("echo", {"text": "back"}, server="lab")
         assert (result.full_text, result.incarnation) == ("back", 2)
         assert status_of(supervisor).pid not in (pid, None)
+
+
+@pytest.mark.parametrize(
+    ("said", "later", "error"),
+    [
+        ("listening on stdio", 2.5, "killed by SIGKILL"),
+        ("listening on stdio", 0, "killed by SIGKILL: listening on stdio"),
+        ("error: no disk", 10, "killed by SIGKILL: error: no disk"),
+    ],
+)
+async def test_a_loss_names_what_the_process_said_when_it_ended(said, later, error, mock_clock):
+    """L6: or what looks like an error. What it once said at its start is not why."""
+    command = ["-c", 'echo "$0" >&2; exec "$@"', said, *lab().transport.argv]
+    spec = evolve(lab(), transport=StdioTransport("sh", command))
+    async with supervised(spec) as supervisor, supervisor.events() as events:
+        mock_clock.jump(later)
+        os.kill(status_of(supervisor).pid, signal.SIGKILL)
+        assert (await next_state(events, ServerState.WAITING)).error == error
 
 
 @timely

@@ -193,6 +193,12 @@ def test_the_line_that_says_why(tail, line):
     assert telling_line(tail) == line
 
 
+@pytest.mark.parametrize("tail", TAILS)
+def test_an_old_line_says_why_only_if_it_looks_like_an_error(tail):
+    text, line = TAILS[tail]
+    assert telling_line(text, recent=False) == (None if tail == "no error at all" else line)
+
+
 @example(["Traceback (most recent call last):", "RuntimeError: no database", "npm ERR! syscall open"])
 @given(st.lists(st.sampled_from([line for tail, _ in TAILS.values() for line in tail.splitlines()]), max_size=20))
 def test_it_is_one_line_and_made_of_what_was_said(lines):
