@@ -103,6 +103,7 @@ class HttpFront:
         self._oauth = _oauth(serving)
         self._tls = _tls(serving)
         self._hosts = _hosts(host, serving.allowed_host)
+        self._behind_proxy = serving.behind_proxy
         self._origins = serving.allowed_origin
         for each in self._origins:
             check_setting("--allowed-origin", each, page_origin)
@@ -183,6 +184,7 @@ class HttpFront:
                 self._listening,
                 tls=self._tls,
                 connections=limits.connections,
+                connections_of_address=None if self._behind_proxy else limits.connections_of_address,
                 drain=drain,
                 stop=stop,
             )

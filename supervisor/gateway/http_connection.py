@@ -123,6 +123,8 @@ class HttpConnection:
         self._answer: _Answer | None = None
         self.idle_until: float = math.inf
         """When it is to be closed if no request has begun, on Trio's clock; infinite while there is one."""
+        self.waits_since: float = math.inf
+        """When it began to wait for the head of a request, on Trio's clock; infinite while a request is under way."""
 
     async def serve(self) -> None:
         """Serve one request after another, until either side is done."""
@@ -148,9 +150,16 @@ class HttpConnection:
             self._life.cancel()
 
     @property
-    def is_idle(self) -> bool:
-        """Whether it has had a request, and waits for another one."""
-        return self._answer is not None and self.idle_until < math.inf
+    def gives_way(self) -> tuple[bool, float] | None:
+        """Its place among those that give way to others, the least first: those that were silent so far, or that are in
+        the middle of a head, and then idle ones, the longest of each; None while a request is under way."""
+        if self.waits_since == math.inf:
+            return None
+        return self._answer is not None and not self._parser.has_begun, self.waits_since
+
+    def give_way(self) -> None:
+        """Close it, though a request has perhaps begun: nothing was done for it."""
+        self._life.cancel()
 
     # -- a request ------------------------------------------------------------------------------------------------
 
@@ -160,19 +169,21 @@ class HttpConnection:
         Raises:
             BadRequest: It does not speak HTTP/1.1.
         """
+        self.waits_since = trio.current_time()
         if not self._parser.has_begun:
             self.idle_until = trio.current_time() + within
             await self._read()
             self.idle_until = math.inf
-            if self._life.cancel_called:  # perhaps at the moment when it began: nothing of it was done
-                return None
         request = self._parser.next()
         if request is None and self._parser.has_begun:
             with trio.move_on_after(HEAD_SECONDS):
                 while request is None:
                     await self._read()
                     request = self._parser.next()
-        return request
+        self.waits_since = math.inf
+        return (
+            None if self._life.cancel_called else request
+        )  # perhaps at the moment when it was there: nothing was done
 
     async def _read(self) -> bool:
         """Read something; whether there was anything before the end."""

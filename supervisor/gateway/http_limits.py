@@ -30,8 +30,11 @@ class HttpLimits:
     limits of all of them hold."""
 
     connections: int = field(default=1_000, validator=_COUNT)
-    """Connections at once, of `mcp-nursery serve`: the longest idle one gives way to another, and where none is idle,
-    others wait. Elsewhere that is the web server's affair."""
+    """Connections at once, of `mcp-nursery serve`: one on which no request is under way gives way to another, and where
+    there is none, others wait. Elsewhere that is the web server's affair."""
+    connections_of_address: int = field(default=500, validator=_COUNT)
+    """Connections at once of one address, of `mcp-nursery serve` without `--behind-proxy`: beyond it one of its own
+    gives way, and where none does, the new one is closed."""
     body: int = field(default=4 << 20, validator=_COUNT)
     """Bytes of a request."""
     body_seconds: float = field(default=30.0, validator=_SECONDS)

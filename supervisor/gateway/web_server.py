@@ -5,10 +5,10 @@ import logging
 import socket
 import ssl
 import struct
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Generator, Iterable
+from contextlib import contextmanager, suppress
 from functools import partial
-from operator import attrgetter
+from operator import itemgetter
 from pathlib import Path
 from typing import Final
 
@@ -33,7 +33,8 @@ FAREWELL: Final = 0.5
 """Seconds at the end, whatever `drain` is, in which answers may be taken, and as many for what is ended without one."""
 BACKLOG: Final = 128
 PAUSE: Final = 0.1
-"""Seconds before it is tried again to take a connection for which there was no room, and no idle one to give way."""
+"""Seconds before it is tried again to take a connection for which there was no room, and none that gives way; and in
+which one that is new does not: the head of its request may be on its way."""
 
 _NO_ROOM: Final = frozenset([errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM])
 
@@ -168,14 +169,23 @@ class _Client(trio.abc.HalfCloseableStream):
 
 
 class _Server:
-    """The connections that are open, so many at once; others wait for the system to hand them out, and those that are
-    idle give way to them."""
+    """The connections that are open, so many at once; others wait for the system to hand them out, and those on which
+    no request is under way give way to them.
 
-    def __init__(self, application: HttpApplication, tls: Tls | None, most: int) -> None:
+    Args:
+        application: Whom requests are for.
+        tls: The certificate; None: without TLS.
+        most: Connections at once.
+        share: Connections at once of one address; None: as many as of all.
+    """
+
+    def __init__(self, application: HttpApplication, tls: Tls | None, most: int, share: int | None = None) -> None:
         self._application = application
         self._tls = tls
         self._free = trio.Semaphore(most)
+        self._share = most if share is None else share
         self._open: dict[HttpConnection, _Client] = {}
+        self._of_address: dict[str, set[HttpConnection]] = {}
         self._left = trio.Event()
         self._ending = False
         self._has_told = False
@@ -222,11 +232,26 @@ class _Server:
                 self._has_told = waits
                 return accepted
 
-    def _give_way(self) -> None:
-        """Close the connection that is idle for longest, if one is: otherwise one client could keep out all others."""
-        idle = [each for each in self._open if each.is_idle]
-        if idle:
-            min(idle, key=attrgetter("idle_until")).end()
+    def _give_way(self, among: Iterable[HttpConnection] | None = None) -> bool:
+        """Close one on which no request is under way, if there is one: or one client could keep out all others."""
+        places = [(each.gives_way, each) for each in (self._open if among is None else among)]
+        waiting = [(place, each) for place, each in places if place is not None]
+        if not waiting:
+            return False
+        (has_spoken, since), first = min(waiting, key=itemgetter(0))
+        if not has_spoken and trio.current_time() < since + PAUSE:
+            return False
+        first.give_way()
+        return True
+
+    async def _has_room(self, address: str) -> bool:
+        """Whether one more of this address may be open, in a moment at the latest."""
+        for patience in (PAUSE, 0):
+            own = self._of_address.get(address, ())
+            if len(own) < self._share or self._give_way(own):
+                return True
+            await trio.sleep(patience)
+        return False
 
     async def _serve(self, socket_stream: trio.SocketStream) -> None:
         """One connection, whose end is no other's."""
@@ -238,16 +263,32 @@ class _Server:
             peer = client.socket.getpeername()[:2]
         except OSError:
             peer = None  # it has gone already
+        address = "" if peer is None else peer[0]
         connection = HttpConnection(self._application, stream, "http" if self._tls is None else "https", peer)
         self._open[connection] = client
         if self._ending:
             connection.end()
         try:
-            await connection.serve()
+            if await self._has_room(address):
+                with self._counted(connection, address):
+                    await connection.serve()
         finally:
+            client.reset()  # unless it was closed
             del self._open[connection]
             self._free.release()
             self._left.set()
+
+    @contextmanager
+    def _counted(self, connection: HttpConnection, address: str) -> Generator[None, None, None]:
+        """A connection of that address, for as long as the block lasts."""
+        own = self._of_address.setdefault(address, set())
+        own.add(connection)
+        try:
+            yield
+        finally:
+            own.discard(connection)
+            if not own:
+                del self._of_address[address]
 
     def end(self) -> None:
         """Close each connection when its request has ended, and those that come from now on after their first."""
@@ -275,6 +316,7 @@ async def serve_http(
     *,
     tls: Tls | None = None,
     connections: int = HttpLimits().connections,
+    connections_of_address: int | None = HttpLimits().connections_of_address,
     drain: float = 5.0,
     stop: Callable[[], Awaitable[object]],
 ) -> None:
@@ -287,10 +329,11 @@ async def serve_http(
         listening: Where: see `bound`. It is closed afterwards.
         tls: Its certificate; None: without TLS.
         connections: Connections at once.
+        connections_of_address: Connections at once of one address; None: as many as of all, for who is behind a proxy.
         drain: Seconds for requests under way.
         stop: `async () -> None`, returns when it is to end.
     """
-    server = _Server(application, tls, connections)
+    server = _Server(application, tls, connections, connections_of_address)
     async with trio.open_nursery() as clients:
         clients.start_soon(server.end_idle)
         try:

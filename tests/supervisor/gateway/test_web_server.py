@@ -38,27 +38,28 @@ class Application:
     """Answers at once, but for a POST, which waits."""
 
     def __init__(self):
-        self.begun, self.release = trio.Event(), trio.Event()
+        self.begun, self.begun_twice, self.release = trio.Event(), trio.Event(), trio.Event()
 
     async def __call__(self, scope, receive, send):
         if scope["method"] == "POST":
-            self.begun.set()
+            (self.begun_twice if self.begun.is_set() else self.begun).set()
             await self.release.wait()
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
         await send({"type": "http.response.body", "body": b"ok"})
 
 
 @asynccontextmanager
-async def listening(most):
+async def listening(most, share=None):
     """A server that has so many connections at once: it, its application, and `connect`."""
     application = Application()
-    server, sock = _Server(application, None, most), bound("127.0.0.1", 0)
+    server, sock = _Server(application, None, most, share), bound("127.0.0.1", 0)
     address = sock.getsockname()
     with trio.fail_after(20):
         async with trio.open_nursery() as nursery, AsyncExitStack() as streams:
 
-            async def connect():
-                return await streams.enter_async_context(await trio.open_tcp_stream(*address))
+            async def connect(source=None):
+                stream = await trio.open_tcp_stream(*address, local_address=source)
+                return await streams.enter_async_context(stream)
 
             nursery.start_soon(server.accept, sock, nursery)
             yield server, application, connect
@@ -92,6 +93,41 @@ async def test_an_idle_connection_gives_way_to_one_that_waits():
             assert b"200 OK" in await asked(stream)
         application.release.set()
         assert b"200 OK" in await answer(busy)  # nobody gives way in the middle of a request
+
+
+@pytest.mark.parametrize("said", [b"", GET[:9]], ids=["nothing", "half a head"])
+async def test_a_silent_connection_gives_way_first(said):
+    """The longest silent one, and a client that has spoken after all of these."""
+    async with listening(3) as (_, _, connect):
+        spoken = await connect()
+        await asked(spoken)
+        silent = [await connect() for _ in range(2)]
+        for stream in silent:
+            await stream.send_all(said or b"")
+        for _ in range(2):
+            later = await connect()
+            assert b"200 OK" in await asked(later)
+            await later.aclose()
+            assert b"200 OK" in await asked(spoken)
+
+
+async def test_one_address_has_a_share_of_the_connections():
+    """Beyond it one of its own gives way, and where all are busy a new one is closed."""
+    async with listening(9, share=2) as (_, application, connect):
+        others = await connect("127.0.0.2")
+        silent = [await connect() for _ in range(3)]
+        assert await silent[0].receive_some() == b""
+        for stream in silent[1:]:
+            await stream.send_all(GET.replace(b"GET", b"POST"))
+        assert b"200 OK" in await asked(others)
+        await application.begun.wait()
+        await application.begun_twice.wait()
+        with pytest.raises(trio.BrokenResourceError):
+            await asked(await connect())
+        assert b"200 OK" in await asked(await connect("127.0.0.2"))
+        application.release.set()
+        for stream in silent[1:]:
+            assert b"200 OK" in await answer(stream)
 
 
 async def test_one_that_waits_gets_the_place_of_a_request_that_ends():
