@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
+from attrs import field, frozen
+
 from .enums import Delivery, ServerState
 
 if TYPE_CHECKING:
@@ -292,6 +294,14 @@ class CallTimeout(CallError):
         super().__init__(f"{what} {timeout:g} s", server=server, tool=tool, incarnation=incarnation, delivery=delivery)
 
 
+@frozen
+class RawError:
+    """The words of a JSON-RPC error as they came."""
+
+    message: str = field(repr=False)
+    data: Any = field(repr=False)
+
+
 class ServerError(CallError):
     """The server answered with a JSON-RPC error, or with an HTTP status that is one; `delivery` is `unknown` if the
     status may come from a gateway, which does not know whether the server has acted."""
@@ -307,13 +317,17 @@ class ServerError(CallError):
         data: Any = None,
         delivery: Delivery = Delivery.ANSWERED,
         advice: str = "",
+        raw: RawError | None = None,
     ) -> None:
         self.code = code
         """The JSON-RPC error code, or the HTTP status (400 to 599) of an answer without one."""
         self.message = message
-        """The server's own words; where it asked the host for input and was refused, the callback's."""
+        """The server's words without secrets; where it asked the host for input and was refused, the callback's."""
         self.data = data
-        """The error's `data`, as sent."""
+        """The error's `data`."""
+        self.raw = raw
+        """Both as they came, secrets that the server quotes included: for the client on whose behalf it was asked
+        (`Supervisor.request`), and for nobody else. None of a host's own call, and of what the server did not say."""
         acted = "the server may have acted" if delivery is Delivery.UNKNOWN else ""
         problem = "; ".join(filter(None, (f"error {code}: {message}", acted, advice)))
         super().__init__(problem, server=server, tool=tool, incarnation=incarnation, delivery=delivery)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
-from attrs import frozen
+from attrs import field, frozen
 
 from mcp_nursery.actors.messages import Handshake
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @frozen
 class Introduction:
-    """What a server said of itself, without secrets."""
+    """What a server said of itself; all but `hello` without secrets."""
 
     protocol_version: str
     server_info: dict[str, Any] | None
@@ -21,11 +21,11 @@ class Introduction:
     instructions: str | None
     capabilities: dict[str, Any] | None = None
     """JSON."""
-    hello: dict[str, Any] | None = None
-    """All of it, as it came."""
+    hello: dict[str, Any] | None = field(default=None, repr=False, eq=False)
+    """All of it as it came, secrets that the server quotes included: for its clients alone."""
 
     def own_hello(self) -> dict[str, Any] | None:
-        """A copy of all of it, for somebody who may change it."""
+        """A copy of all of it, as it came, for somebody who may change it."""
         return None if self.hello is None else _copied(self.hello)
 
     def own_info(self) -> dict[str, Any] | None:
@@ -38,14 +38,14 @@ class Introduction:
 
 
 def introduction_of(handshake: Handshake, redact: Callable[[str], str]) -> Introduction:
-    """What a server said of itself, without secrets. To be done once a connection: it takes a while."""
+    """What a server said of itself. To be done once a connection: it takes a while."""
     instructions = handshake.instructions
     return Introduction(
         handshake.protocol_version,
         _shown(handshake.server_info, redact),
         None if instructions is None else redact(instructions),
         _shown(handshake.capabilities, redact),
-        None if handshake.hello is None else _each_text(handshake.hello, redact),
+        handshake.hello,
     )
 
 

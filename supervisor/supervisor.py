@@ -585,8 +585,8 @@ class Supervisor:
         return self._servers.registry.notices.open(self._servers.snapshots)
 
     def hello(self, server: str) -> dict[str, Any] | None:
-        """What a server said when it was last connected, raw but for secrets: its result of `initialize` or
-        `server/discover`. None if it never was.
+        """What a server said when it was last connected, raw: its result of `initialize` or `server/discover`. None if
+        it never was. It is for the server's clients: `status` has what may be shown and logged.
 
         Raises:
             UnknownServer: No server of that name.

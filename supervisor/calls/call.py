@@ -164,6 +164,8 @@ class ActiveCall(ABC, Generic[F, R]):
     """Of the protocol."""
     answers_questions: ClassVar[bool] = True
     """Whether the host is asked what the server wants to know first; if not, its question is the answer."""
+    relays: ClassVar[bool] = False
+    """Whether it is made for a client of the host's, who is told the server's words as they came."""
     awaited: ClassVar[str | None] = OTHERS
     """What news it waits for while nobody has what it goes to: see `AwaitedTools`. None for those of its own name."""
 

@@ -51,6 +51,7 @@ class RelayedCall(OtherCall[RelayedResult]):
     """One relayed request under way."""
 
     answers_questions: ClassVar[bool] = False
+    relays: ClassVar[bool] = True
 
     method: str
     given_params: Mapping[str, Any]

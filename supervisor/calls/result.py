@@ -12,6 +12,7 @@ from mcp_nursery.actors.errors import (
     ConnectionLost,
     InvalidArguments,
     InvalidResult,
+    RawError,
     ServerBusy,
     ServerError,
     UnknownTool,
@@ -91,7 +92,7 @@ def lost(outcome: Loss | Dropped, call: ActiveCall[Any, Any]) -> CallError:
         return _connection_lost(outcome, call)
     if outcome.status is None:
         return _connection_lost(Loss(outcome.problem), call)
-    refusal = Rejected(outcome.status, outcome.problem)
+    refusal = Rejected(outcome.status, outcome.problem, status=outcome.status)
     return at_once(_refused(refusal, call, delivery=call.delivery))
 
 
@@ -113,6 +114,7 @@ def _refused(
     if signals:
         call.servers.report_injection(call.server_name, call.name, signals)
     redactor = call.redactor
+    is_relayed = call.relays and refusal.status is None and written is not None
     return ServerError(
         server=call.server_name,
         tool=call.name,
@@ -124,6 +126,7 @@ def _refused(
         else "<a value that cannot be written as JSON>",
         delivery=delivery,
         advice=_advice(refusal.message, call),
+        raw=RawError(refusal.message, refusal.data) if is_relayed else None,
     )
 
 

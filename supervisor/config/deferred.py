@@ -7,7 +7,7 @@ stored nowhere, and shown to nobody: errors quote the file.
 
 import json
 import os
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ from mcp_nursery.actors.process.command import INHERITED, Shown
 from mcp_nursery.actors.secrets import TELL_SECRETS, names_only
 from mcp_nursery.actors.transports.http.grants import OAuth
 from mcp_nursery.actors.transports.http.headers import problem_with_header
-from mcp_nursery.supervisor.security.secret_values import secrets_in, secrets_of
+from mcp_nursery.supervisor.security.secret_values import secrets_in, secrets_of, secrets_of_value
 from mcp_nursery.supervisor.security.trust import AGREED_FILE, FileRead
 
 from .command_output import CommandFailed, output_of
@@ -38,6 +38,7 @@ from .variables import (
     expand_header,
     has_variables,
     inputs_in,
+    is_input,
     unresolved_in_header,
 )
 
@@ -266,16 +267,15 @@ class Resolver:
 
     def _recorded(self, surroundings: Surroundings) -> Find:
         def find(name: str) -> str | None:
-            value = surroundings.find(name)
-            if value is not None and name.removeprefix("env:") not in (*INHERITED, *PLACES):
-                self._keep_secret(value)
+            value, variable = surroundings.find(name), name.removeprefix("env:")
+            if value is not None and variable not in (*INHERITED, *PLACES):
+                self._keep_secrets({value} if is_input(name) else secrets_of_value(variable, value))
             return value
 
         return find
 
-    def _keep_secret(self, value: str) -> None:
-        if len(value) >= _LEAST_SECRET:
-            self.secrets.add(value)
+    def _keep_secrets(self, values: Iterable[str]) -> None:
+        self.secrets.update(value for value in values if len(value) >= _LEAST_SECRET)
 
     async def _env_file(self, outside: Surroundings) -> dict[str, str]:
         if self.deferred.env_file is None:
@@ -289,8 +289,7 @@ class Resolver:
         else:
             if AGREED_FILE.get() not in (None, found.digest):
                 raise self._failed("envFile", "it has changed since it was agreed to", retriable=True)
-            for value in found.variables.values():
-                self._keep_secret(value)
+            self._keep_secrets(secrets_in(env=found.variables, headers={}))
             return found.variables
         raise self._failed("envFile", problem, retriable=False)
 
@@ -315,7 +314,7 @@ class Resolver:
         found = expand_header(text, own) if command is None else await self._output(where, command)
         if not found.isprintable():  # a library's error about it would show it
             raise self._failed(where, "the value is not one line of text", retriable=False)
-        self._keep_secret(found)
+        self._keep_secrets(secrets_of_value(name, found))
         return found
 
     async def _helped(self, headers: Mapping[str, str], command: str) -> dict[str, str]:
@@ -328,7 +327,7 @@ class Resolver:
         problem = "the command did not print a JSON object" if said is None else None
         for name, text in (said or {}).items():
             problem = problem or problem_with_header(name, text)
-            self._keep_secret(str(text))
+            self._keep_secrets([str(text)])
         if said is None or problem is not None:
             raise self._failed("headersHelper", problem or "", retriable=True)
         given = {name.lower() for name in said}
@@ -340,7 +339,7 @@ class Resolver:
         except CommandFailed as error:
             problem = str(error)
         else:
-            self._keep_secret(output)
+            self._keep_secrets([output])
             return output
         raise self._failed(where, problem, retriable=True)
 

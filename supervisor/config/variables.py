@@ -96,7 +96,7 @@ def variables_in(text: str) -> list[str]:
 def inputs_in(value: object) -> list[str]:
     """The ids of the host's inputs, `${input:ID}`, that the texts in a JSON value ask for."""
     names = (match[1].partition(":-")[0] for text in texts_of(value) for match in _VARIABLE.finditer(text))
-    return [name.removeprefix(_INPUT) for name in names if name.startswith(_INPUT)]
+    return [name.removeprefix(_INPUT) for name in names if is_input(name)]
 
 
 def texts_of(value: object) -> Iterator[str]:
@@ -107,6 +107,11 @@ def texts_of(value: object) -> Iterator[str]:
         parts = cast("dict[str, object]", value).values() if isinstance(value, dict) else cast("list[object]", value)
         for part in parts:
             yield from texts_of(part)
+
+
+def is_input(name: str) -> bool:
+    """Whether a variable of this name is one of the host's inputs."""
+    return name.startswith(_INPUT)
 
 
 def as_variables(inputs: Mapping[str, str]) -> dict[str, str]:

@@ -16,7 +16,6 @@ from mcp_nursery.actors.jsonrpc.dispatcher import LISTED
 
 from ..resources.prompt import Prompt
 from ..resources.resource import Resource, ResourceTemplate
-from ..status import ServerStatus
 from ..supervisor import Supervisor
 from ..tools.preamble import MOST_INSTRUCTIONS
 from ..tools.tool import Tool
@@ -68,7 +67,7 @@ class All(View):
             "completions": {},
             "logging": {},
         }
-        instructions = _instructions(self.statuses)
+        instructions = _instructions(self.instructions())
         said = {"instructions": instructions} if instructions else {}
         return {"serverInfo": _INFO, "capabilities": capabilities} | said
 
@@ -218,9 +217,7 @@ async def _found(look: Callable[[], T | None], wait: Callable[[], Awaitable[obje
     return found
 
 
-def _instructions(statuses: Iterable[ServerStatus]) -> str:
+def _instructions(instructions: Mapping[str, str]) -> str:
     """What servers want a model to know, each under its name, within bounds."""
-    parts = [
-        f"# {status.name}\n{status.instructions[:MOST_INSTRUCTIONS]}" for status in statuses if status.instructions
-    ]
+    parts = [f"# {server}\n{said[:MOST_INSTRUCTIONS]}" for server, said in instructions.items()]
     return "\n\n".join(parts)[:INSTRUCTIONS]

@@ -66,6 +66,11 @@ class View(ABC):
         del method
         return self.server in (None, server) and self.access.has_server(server)
 
+    def instructions(self) -> dict[str, str]:
+        """What servers want a model to know, as it came, by their names, in their order."""
+        said = ((one.name, self.supervisor.hello(one.name)) for one in self.statuses if one.instructions)
+        return {name: hello["instructions"] for name, hello in said if hello}
+
     @abstractmethod
     async def hello(self) -> Json:
         """What the client is told of who serves it: an answer to `initialize` or `server/discover`.

@@ -225,7 +225,7 @@ class Gateway:
         """What a client is told at the beginning."""
         if not self._mark:
             return hello
-        said = [(one.name, one.instructions) for one in view.statuses if one.instructions]
+        said = [*view.instructions().items()]
         return introduced(hello, dict(said[: INSTRUCTIONS // MOST_INSTRUCTIONS]))
 
     def _failed(self, error: NurseryError, incoming: Incoming) -> Json:

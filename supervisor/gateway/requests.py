@@ -60,7 +60,8 @@ def told(error: NurseryError) -> MCPError:
     """An error of the supervisor as a client is told of it."""
     match error:
         case ServerError():
-            return MCPError(error.code, error.message, error.data)
+            said = error.raw or error
+            return MCPError(error.code, said.message, said.data)
         case UnknownResource():
             return MCPError(INVALID_PARAMS, str(error))
         case CallTimeout():

@@ -17,7 +17,7 @@ from attrs import Factory, field, frozen
 from mcp_nursery.actors.pieces import SMALL, Steps
 
 from .secret_patterns import KEYS, PLACES
-from .secret_values import is_secret_name, secrets_of
+from .secret_values import behind_scheme, is_secret_name, secrets_of
 
 __all__ = ["Redactor"]
 
@@ -91,8 +91,8 @@ class Redactor:
 
     @classmethod
     def of_transport(cls, transport: object) -> "Redactor":
-        """One for what this server was given: the values of its environment and headers, also behind a scheme; user,
-        password, query and fragment of its URL; the arguments that follow a secret's name.
+        """One for what is secret of that which this server was given: variables, headers and parts of its URL that go
+        by a secret's name or are not plain, passwords, and the arguments that follow a secret's name.
 
         Of one whose text is not resolved yet, those that stand there to the letter: its `literals`.
         """
@@ -108,7 +108,7 @@ class Redactor:
 
         Of what was told before it keeps the last 100: tokens that change at each connect do not pile up.
         """
-        found = _worth_looking_for(form for value in values for form in (value, value.partition(" ")[2].strip()))
+        found = _worth_looking_for(form for value in values for form in (value, behind_scheme(value)))
         if set(found) <= set(self._values):
             return self
         return type(self)(tuple(dict.fromkeys((*found, *self._values[:MAX_EARLIER]))))

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 _MODERN, _HANDSHAKE = "2026-07-28", "2025-11-25"
 _SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
-_INFO = {"name": "scripted", "version": "1"}
 
 
 async def _echo(arguments: dict[str, Any]) -> object:
@@ -78,6 +77,10 @@ class ScriptedServer:
     stays true. A test may add to it. Default: 0."""
     capabilities: dict[str, Any] = field(factory=dict[str, Any])
     """What it says it offers, with the protocol's keys. A test may add to it."""
+    info: dict[str, Any] = field(factory=lambda: {"name": "scripted", "version": "1"})
+    """What it says it is, with the protocol's keys. A test may change it."""
+    instructions: str | None = None
+    """What it wants a model to know. A test may set it."""
     most_alive: int = 0
     """The most incarnations ever open at once."""
     _alive: int = 0
@@ -306,6 +309,11 @@ class Incarnation:
         elif request_id is not None and method is not None:
             self._answer(request_id, method, params)
 
+    @property
+    def _instructions(self) -> dict[str, str]:
+        said = self._server.instructions
+        return {} if said is None else {"instructions": said}
+
     def _answer(self, request_id: int | str, method: str, params: dict[str, Any]) -> None:
         match method:
             case "server/discover" if self._life.dies_of_probe:
@@ -319,7 +327,8 @@ class Incarnation:
                 greeting = {
                     "protocolVersion": _HANDSHAKE,
                     "capabilities": self._server.capabilities,
-                    "serverInfo": _INFO,
+                    "serverInfo": self._server.info,
+                    **self._instructions,
                 }
                 self._result(request_id, greeting)
                 self._greeted()
@@ -455,7 +464,8 @@ class Incarnation:
         return {
             "supportedVersions": [_MODERN],
             "capabilities": self._server.capabilities,
-            "_meta": {"io.modelcontextprotocol/serverInfo": _INFO},
+            "_meta": {"io.modelcontextprotocol/serverInfo": self._server.info},
+            **self._instructions,
             **_caching(modern=True),
         }
 

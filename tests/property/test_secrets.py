@@ -5,18 +5,65 @@ from base64 import b64encode
 from html import escape
 from urllib.parse import quote, quote_plus
 
+import pytest
+import trio
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from mcp_nursery.supervisor.config.deferred import Resolver
 from mcp_nursery.supervisor.config.discovery import Origin
 from mcp_nursery.supervisor.config.entry import read_entry
 from mcp_nursery.supervisor.security.redaction import Redactor
 
-secrets = (
+secrets = (  # whatever it is, where a name or a place says that it is one
     st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=8, max_size=40)
     .filter(lambda text: "${" not in text)  # begins a variable, whose value is not known before a connect
     .map(lambda text: f"Zq{text}Zq")
 )
+
+letters = st.characters(categories=["Ll", "Lu", "Nd"], max_codepoint=126)
+keys = (  # what looks like one, wherever it stands
+    st.text(letters, min_size=16, max_size=40).map(lambda text: f"Zq8{text}7vX")
+    | st.text("0123456789abcdef", min_size=24, max_size=64).map(lambda text: f"a1b2{text}")
+    | st.uuids(version=4).map(str).filter(lambda text: sum(map(str.isalpha, text)) > 8)
+    | st.binary(min_size=24, max_size=64).map(lambda data: f"x9{b64encode(data).decode()}")
+    | st.text("!#$%^&*", min_size=1, max_size=8).map(lambda text: f"hunter{text}2horse")
+)
+
+words = st.sampled_from(
+    [
+        "development",
+        "production",
+        "staging",
+        "verbose",
+        "disabled",
+        "required",
+        "localhost",
+        "notes",
+        "project",
+        "English",
+        "information",
+        "OpenAI",
+        "JavaScript",
+        "PostgreSQL",
+        "utf8",
+        "python3",
+        "sha256",
+    ]
+)
+numbers = st.integers(0, 10**9).map(str)
+plain = (
+    words
+    | numbers
+    | st.builds("{}-{}".format, words, st.integers(0, 99))
+    | st.builds("{0}_{1}".format, words, words.filter(str.isalpha))
+    | st.lists(words, min_size=2, max_size=3).map(lambda parts: "/home/" + "/".join(parts))
+    | st.builds("http://{}:{}/{}".format, words.filter(str.isalpha), st.integers(1, 65535), words)
+    | st.builds("{}.{}@example.com".format, words.filter(str.isalpha), words.filter(str.isalpha))
+    | st.dates().map(str)
+    | st.sampled_from(["en_US.UTF-8", "Europe/Berlin", "us-east-1", "gpt-4o-mini", "1.2.3", "192.168.100.200:65535"])
+)
+"""What people set variables to, and then read in each text."""
 
 
 def local(**said):
@@ -27,8 +74,17 @@ def remote(url="https://host/mcp", **said):
     return lambda secret: {"url": url.format(quote(secret, safe="")), **{key: v(secret) for key, v in said.items()}}
 
 
-PLACES = {
+ANYWHERE = {
     "env": local(env=lambda secret: {"ANY": secret}),
+    "json in env": local(env=lambda secret: {"HEADERS": json.dumps({"X": [{"Y": secret}]})}),
+    "header": remote(headers=lambda secret: {"X-Any": secret}),
+    "query": remote("https://host/mcp?a=b&c={0}"),
+    "fragment": remote("https://host/mcp#{0}"),
+}
+"""Of what stands here, what looks like a key is a secret."""
+
+PLACES = {
+    "env": local(env=lambda secret: {"ANY_KEY": secret}),
     "url in env": local(env=lambda secret: {"DB": f"postgres://someone:{quote(secret, safe='')}@db/x"}),
     "json in env": local(env=lambda secret: {"HEADERS": json.dumps({"X": [{"Y": f"Bearer {secret}"}]})}),
     "option": local(args=lambda secret: ["-y", "package", "--api-key", secret]),
@@ -39,9 +95,8 @@ PLACES = {
     "user": remote("https://{0}@host/mcp"),
     "password": remote("https://someone:{0}@host/mcp"),
     "query": remote("https://host/mcp?a=b&key={0}"),
-    "whole query": remote("wss://host/mcp?{0}"),
-    "fragment": remote("https://host/mcp#{0}"),
-    "header": remote(headers=lambda secret: {"X-Any": secret}),
+    "fragment": remote("https://host/mcp#token={0}"),
+    "header": remote(headers=lambda secret: {"X-Any-Key": secret}),
     "scheme": remote(headers=lambda secret: {"Authorization": f"Bearer {secret}"}),
     "basic": remote(headers=lambda secret: {"Authorization": f"Basic {b64encode(f'me:{secret}'.encode()).decode()}"}),
     "client's secret": remote(
@@ -87,6 +142,42 @@ def test_no_secret_of_an_entry_is_shown(secret, place, way):
     assert shown.startswith("before [REDACTED:")
     assert shown.endswith("] after")
     assert secret not in f"{spec!r}{spec.transport}"
+
+
+@given(key=keys, place=st.sampled_from(sorted(ANYWHERE)), way=st.sampled_from(sorted(QUOTES)))
+@example(key="AB12-CD34-EF56-GH78", place="env", way="as it is")
+@example(key="abcd efgh ijkl mnop", place="header", way="as it is")
+def test_what_looks_like_a_key_is_shown_nowhere(key, place, way):
+    """T9, L17: under a name that says nothing."""
+    spec = spec_of(ANYWHERE[place](key))
+    shown = Redactor.of_transport(spec.transport).text(f"before {QUOTES[way](key)} after")
+    assert shown.startswith("before [REDACTED:")
+    assert shown.endswith("] after")
+
+
+@given(value=plain, place=st.sampled_from(sorted(ANYWHERE)), beside=keys)
+def test_no_plain_word_is_cut_out(value, place, beside):
+    """L16: whatever variables, headers and URLs hold, alone or beside a key."""
+    entry = ANYWHERE[place](value)
+    said = f"Notes of {value} for you."
+    assert Redactor.of_transport(spec_of(entry).transport).text(said) == said
+    entry.setdefault("env", {})["OTHER"] = beside
+    assert Redactor.of_transport(spec_of(entry).transport).text(said) == said
+
+
+@given(value=plain)
+def test_no_plain_word_of_the_host_is_cut_out(value):
+    """L16: of a variable that was put in, and of a whole environment that was passed on."""
+    spec = spec_of({"command": "x", "args": ["${env:MODE}"], "env": {"A": "${MODE}"}, "inheritEnv": True})
+    said = f"Notes of {value} for you."
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MODE", value)
+        patch.setenv("MODE_TOKEN", "opensesame")
+        resolver = Resolver(spec.transport)
+        transport = trio.run(resolver.transport)
+        redactor = Redactor.of(resolver.secrets).also_of(transport)
+    assert redactor.text(said) == said
+    assert redactor.text("with opensesame") == "with [REDACTED:config]"
 
 
 COOKIE = st.text(st.characters(categories=["Ll", "Lu", "Nd"], max_codepoint=126), min_size=8).map("Zq{}".format)

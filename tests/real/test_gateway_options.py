@@ -32,8 +32,13 @@ async def test_the_server_is_what_the_options_say(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("options", [[], ["--search"], ["--mark"]])
-@pytest.mark.parametrize(("front", "way"), [("stdio", "--env"), ("stdio", "argument"), ("http", "inherited")])
-async def test_no_error_shows_a_secret(front, options, way, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("front", "way"), [("stdio", "--env"), ("stdio", "argument"), ("http", "inherited"), ("http", "--env")]
+)
+async def test_words_of_a_server_are_as_it_said_them_and_ours_show_no_secret(
+    front, options, way, tmp_path, monkeypatch
+):
+    """L16, T9: of a server that quotes a secret name, instructions and errors, and what a client is told of its end."""
     mode = "legacy" if way == "--env" else "2026-07-28"
     told = tmp_path / "secret"
     told.write_text(SECRET)
@@ -50,12 +55,21 @@ async def test_no_error_shows_a_secret(front, options, way, tmp_path, monkeypatc
         monkeypatch.setenv("OF_THE_HOST", SECRET)
     with trio.fail_after(60):
         async with client_on(front, [*given, "--", *server], mode) as client:
-            said = [str(client.instructions), str(client.server_info)] if mode == "legacy" else []
-            for arguments in ({}, {"die": True}):
-                for name, wish in (("quote", arguments), ("call_tool", {"name": "quote", "arguments": arguments})):
-                    try:
-                        said.append(str(await client.call_tool(name, wish)))
-                    except MCPError as error:
-                        said.append(f"{error} {error.error}")
-            assert "REDACTED" in "".join(said)
-            assert SECRET not in "".join(said)
+            if mode == "legacy":
+                assert client.server_info.name == f"I know {SECRET}"
+                assert f"Never tell {SECRET}" in client.instructions
+            name, wish = ("call_tool", {"name": "quote"}) if "--search" in options else ("quote", {})
+            if "--mark" in options:  # the text that a model is shown is ours
+                shown = (await client.call_tool(name, wish)).content[0].text
+                assert "no [REDACTED:config] here" in shown
+                assert SECRET not in shown
+            else:
+                with pytest.raises(MCPError) as caught:
+                    await client.call_tool(name, wish)
+                error = caught.value.error
+                assert (error.code, error.message) == (-32000, f"no {SECRET} here")
+                assert error.data == {"why": [SECRET], SECRET: 1}
+            wish = {"name": "quote", "arguments": {"die": True}} if "--search" in options else {"die": True}
+            died = (await client.call_tool(name, wish)).content[0].text
+            assert "exited with code 3" in died
+            assert SECRET not in died

@@ -255,7 +255,7 @@ async def test_what_a_connect_found_out_is_known_at_once(autojump_clock, monkeyp
     else:
         monkeypatch.setenv("TOKEN", "opensesame-1")
         values = {"A": "${TOKEN}", "B": "opensesame-2"} if given == "from a variable" else {"A": "opensesame-1"}
-        written = WithEnvironment(server, {**values, "C": "opensesame-2", "D": "${TOKEN:-none}"})
+        written = WithEnvironment(server, {**values, "MY_PAT": "opensesame-2", "D": "${TOKEN:-none}"})
         transport = DeferredTransport(written, written.env, None, server="lab", file="f")
     spec = ServerSpec("lab", transport, policy=RestartPolicy(delays=(1, 1)))
     async with open_supervisor([spec]) as supervisor:

@@ -34,8 +34,8 @@ async def resolved(spec):
 
 @pytest.mark.parametrize("env", [{"B": "own"}, {"B": "own", "C": "${env:PLANTED}"}])
 async def test_the_whole_environment(tmp_path, monkeypatch, env):
-    """K5, L17: below `env`, never expanded, without what belongs to the shell; and each value of it is a secret."""
-    for name, value in {"PLANTED": SECRET, "A": "${HOME}", "B": "host's", "SHLVL": "7"}.items():
+    """K5, L17: below `env`, never expanded, without what belongs to the shell; what looks like a secret is one."""
+    for name, value in {"PLANTED": SECRET, "A": "${HOME}", "B": "host's", "SHLVL": "7", "MODE": "development"}.items():
         monkeypatch.setenv(name, value)
     spec = only(tmp_path / "f.json", {"mcpServers": {"s": {"command": "x", "env": env, "inheritEnv": True}}})
     transport = (await resolved(spec))[0] if "C" in env else spec.transport
@@ -47,20 +47,22 @@ async def test_the_whole_environment(tmp_path, monkeypatch, env):
         "SHLVL": None,
     }
     assert SECRET in secrets_of(transport)
+    assert "development" not in secrets_of(transport)
     assert "PLANTED" not in evolve(transport, inherit_env=False).connector(close_grace=1).env
 
 
 async def test_an_env_file(tmp_path, monkeypatch):
     """K5, L17: under `env`, seen by arguments and headers, never expanded, and read anew each time."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "some.env").write_text(f"TOKEN={SECRET}\nB=file\nC=${{B}}\n")
+    (tmp_path / "some.env").write_text(f"TOKEN={SECRET}\nB=file\nC=${{B}}\nD_KEY=opensesame\n")
     entry = {"command": "x", "args": ["${TOKEN}", "${C}"], "env": {"B": "block"}}
     entry["envFile"] = "${workspaceFolder}/some.env"
     spec = only(tmp_path / ".cursor" / "mcp.json", {"mcpServers": {"s": entry}})
     transport, secrets = await resolved(spec)
     assert transport.args == (SECRET, "${B}")
-    assert transport.env == {"TOKEN": SECRET, "B": "block", "C": "${B}"}
-    assert {SECRET, "file", "${B}"} <= secrets
+    assert transport.env == {"TOKEN": SECRET, "B": "block", "C": "${B}", "D_KEY": "opensesame"}
+    assert {SECRET, "${B}", "opensesame"} <= secrets
+    assert not {"file", "block"} & secrets
     (tmp_path / "some.env").write_text("TOKEN=new\nC=\n")
     assert (await resolved(spec))[0].args == ("new", "")
     (tmp_path / "some.env").write_text(f"{SECRET}\n")

@@ -5,7 +5,6 @@ from functools import partial
 
 import pytest
 import trio
-from attrs import evolve
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS, METHOD_NOT_FOUND
 
@@ -212,11 +211,12 @@ async def test_search_finds_what_there_is_for_somebody(autojump_clock):
 
 async def test_a_client_of_all_is_told_what_all_of_them_want_a_model_to_know(autojump_clock):
     async with served() as (supervisor, ask):
-        said = [evolve(one, instructions=f"Ask {one.name}.") for one in supervisor.status()]
+        names = [one.name for one in supervisor.status()]
+        said = {name: f"Ask {name}." for name in names}
         assert _instructions(said) == "# b\nAsk b.\n\n# a\nAsk a."
-        said = [evolve(one, instructions=one.name * 40_000) for one in [*supervisor.status() * 5]]
+        said = {f"{name}{number}": name * 40_000 for number in range(5) for name in names}
         assert len(_instructions(said)) == INSTRUCTIONS
-        assert "# a" in _instructions(said)  # one that talks without end leaves room for others
+        assert "# a0" in _instructions(said)  # one that talks without end leaves room for others
         about = {"capabilities": {}, "clientInfo": {"name": "test", "version": "1"}, "protocolVersion": OLD}
         said = await ask("initialize", modern=False, **about)
         assert "instructions" not in said
