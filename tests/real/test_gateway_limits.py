@@ -201,18 +201,23 @@ async def test_heads_and_bodies_that_are_slow_or_large_end(monkeypatch):
 
 
 async def test_connections_beyond_the_limit_wait():
+    """Where requests are under way on all others: these two send the rest of theirs when they like."""
+    head = b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    head += b"Accept: application/json, text/event-stream\r\nContent-Length: 100\r\n\r\n"
     with trio.fail_after(60):
         async with served_over_http("--limit", "connections=2", *LAB_COMMAND) as (_, url):
             host, port = place_of(url)
-            idle = [await trio.open_tcp_stream(host, port) for _ in range(2)]
+            busy = [await trio.open_tcp_stream(host, port) for _ in range(2)]
+            for stream in busy:
+                await stream.send_all(head)
             third = await trio.open_tcp_stream(host, port)
             await third.send_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
             with trio.move_on_after(0.5) as early:
                 await third.receive_some()
             assert early.cancelled_caught
-            await idle[0].aclose()
+            await busy[0].aclose()
             assert (await rest_of(third)).startswith(b"HTTP/1.1 200")
-            await idle[1].aclose()
+            await busy[1].aclose()
 
 
 async def test_a_client_that_does_not_read_is_disconnected(monkeypatch):
