@@ -10,7 +10,7 @@ from attrs import define
 from .state_file import whole
 
 FORMAT: Final = 1
-"""Of what is in `declared`; rows of another are as good as none."""
+"""Of what is in `declared`; rows of another are another version's, and are left alone as long as they last."""
 LASTS: Final = 30 * 24 * 3600.0
 """Seconds for which cached definitions are offered since a server gave them."""
 MOST_CACHED: Final = 64 * 2**20
@@ -21,8 +21,8 @@ SELECT declared FROM definitions
 WHERE server = ? AND spec = ? AND format = ? AND length(declared) <= ? AND typeof(at) = 'real' AND at > ?
 """
 _WRITE = """
-INSERT INTO definitions VALUES (?, ?, ?, ?, ?)
-ON CONFLICT (server, spec) DO UPDATE SET format = excluded.format, at = excluded.at, declared = excluded.declared
+INSERT INTO definitions (server, spec, format, at, declared) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (server, spec, format) DO UPDATE SET at = excluded.at, declared = excluded.declared
 WHERE excluded.at >= definitions.at OR definitions.at > ?
 """
 """A row of the future was written by a clock that went wrong: anything is newer."""

@@ -46,7 +46,7 @@ def _orphan(marker: Any, pid: Any, started: Any, since: int) -> Orphan | None:
     # Of what has no mark, the mark is empty: that of nobody's tree.
     if not isinstance(marker, str) or not marker:
         return None
-    if pid is None and started is None:
+    if (pid, started) == (None, None):
         return Orphan(marker, since, None)
     return Orphan(marker, since, ProcessId(pid, started)) if _is_process(pid, started) else None
 

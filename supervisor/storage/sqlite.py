@@ -19,7 +19,17 @@ from ..security.trust import TrustRequest
 from ..tools.pins import DefinitionChange, Pin, Room, UnusablePins, check_pinned, pins_after
 from .definition_rows import RowWriter, cached_definitions
 from .process_rows import adopt_orphans
-from .state_file import BUSY, INSERT_PINS, UnusableFile, open_state_file, pin_rows, whole
+from .state_file import (
+    ADVICE,
+    BUSY,
+    INSERT_PINS,
+    UnusableFile,
+    file_for,
+    open_state_file,
+    own_file,
+    pin_rows,
+    whole,
+)
 from .store import DOUBT, EraNote, StoreUnreadable
 
 logger: Final = logging.getLogger(__name__)
@@ -34,13 +44,15 @@ class SqliteStore:
     """One file, readable by its user alone, that several processes may use at once. Opened when first needed.
 
     Args:
-        path: The file; None for the one in the user's state folder.
+        path: The file; None for the one in the user's state folder. If there is one that a version with another format
+            has written, it is left alone, and the file is `state-6.sqlite3` beside `state.sqlite3`.
     """
 
     blocking = True
 
     def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
-        self._path = None if path is None else Path(path)
+        self._named = None if path is None else Path(path)
+        self._found: Path | None = None
         self._connection: sqlite3.Connection | None = None
         self._problem: str | None = None
         self._unopened: str | None = None
@@ -49,12 +61,19 @@ class SqliteStore:
 
     @property
     def path(self) -> Path:
-        """The file."""
-        if self._path is None:
+        """The file that is used; before it was opened, and if it cannot be, the one that was named."""
+        if self._found is not None:
+            return self._found
+        return own_file(self._former) if self._named is None else self._named
+
+    @property
+    def _former(self) -> Path:
+        """Where a version with another format may have written."""
+        if self._named is None:
             from platformdirs import user_state_path
 
-            self._path = user_state_path("mcp-nursery") / "state.sqlite3"
-        return self._path
+            return user_state_path("mcp-nursery") / "state.sqlite3"
+        return self._named
 
     @contextmanager
     def together(self) -> Generator[None, None, None]:
@@ -96,7 +115,8 @@ class SqliteStore:
     def remember_era(self, server: str, spec: str, era: Era, *, answered: bool) -> None:
         """See `Store`."""
         row = (server, spec, era.value, time.time(), answered)
-        self._tried(lambda db: db.execute("INSERT OR REPLACE INTO eras VALUES (?, ?, ?, ?, ?)", row), None)
+        query = "INSERT OR REPLACE INTO eras (server, spec, era, at, answered) VALUES (?, ?, ?, ?, ?)"
+        self._tried(lambda db: db.execute(query, row), None)
 
     def definitions(self, server: str, spec: str, *, most: int) -> bytes:
         """See `Store`."""
@@ -108,8 +128,9 @@ class SqliteStore:
 
     def add_process(self, marker: str, host: HostProcess) -> None:
         """See `Store`."""
-        row = (marker, None, None, host.machine, host.pid, host.started, time.time())
-        self._tried(lambda db: db.execute("INSERT INTO processes VALUES (?, ?, ?, ?, ?, ?, ?)", row), None)
+        row = (marker, host.machine, host.pid, host.started, time.time())
+        query = "INSERT INTO processes (marker, machine, host, host_started, at) VALUES (?, ?, ?, ?, ?)"
+        self._tried(lambda db: db.execute(query, row), None)
 
     def name_process(self, marker: str, leader: ProcessId) -> None:
         """See `Store`."""
@@ -126,14 +147,15 @@ class SqliteStore:
 
     def agreed(self, digest: str) -> bool:
         """See `Store`. A file that is not there is not made: nobody has agreed to anything."""
-        if self._connection is None and not os.path.lexists(self.path):
+        if not self._is_there():
             return False
         return self._certain(lambda db: _agreed(db, digest))
 
     def agree(self, request: TrustRequest) -> None:
         """See `Store`."""
         row = (request.digest, request.server, request.file, time.time())
-        self._certain(lambda db: db.execute("INSERT OR REPLACE INTO consents VALUES (?, ?, ?, ?)", row))
+        query = "INSERT OR REPLACE INTO consents (digest, server, file, at) VALUES (?, ?, ?, ?)"
+        self._certain(lambda db: db.execute(query, row))
 
     def pin(self, server: str, spec: str, declared: Mapping[str, str]) -> Mapping[str, str]:
         """See `Store`."""
@@ -145,7 +167,7 @@ class SqliteStore:
 
     def open_changes(self) -> list[tuple[str, DefinitionChange]]:
         """See `Store`. A file that is not there is not made: nothing was ever used."""
-        if self._connection is None and not os.path.lexists(self.path):
+        if not self._is_there():
             return []
         return self._certain(_open_changes)
 
@@ -165,18 +187,28 @@ class SqliteStore:
             return instead
 
     def _certain(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        advice = "repair or remove it"
+        advice = ADVICE
         try:
             if self._connection is None:
                 if self._unopened is not None:
                     raise StoreUnreadable(self._unopened)
-                self._connection = open_state_file(self.path)
+                self._connection = self._opened()
             return work(self._connection)
         except UnusableFile as error:
             reason, advice = str(error), error.advice
         except (sqlite3.Error, OSError, ValueError, UnusableRow) as error:
             reason = getattr(error, "strerror", None) or str(error)
         raise StoreUnreadable(f"{self.path}: the state file cannot be used: {reason}; {advice}")
+
+    def _opened(self) -> sqlite3.Connection:
+        path = self.path if self._named is None else file_for(self._named)
+        connection = open_state_file(path, None if path == self._former else self._former)
+        self._found = path
+        return connection
+
+    def _is_there(self) -> bool:
+        """Whether there is anything to be read."""
+        return self._connection is not None or any(map(os.path.lexists, (self.path, self._former)))
 
 
 class UnusableRow(ValueError):

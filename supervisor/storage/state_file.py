@@ -2,6 +2,10 @@
 
 It says what a user has agreed to. Who can write it, or put another in its place, can agree for them; and a database of
 another program is nobody's to write tables into. So both are looked at before anything is written.
+
+Versions live beside each other: two applications of a user may bring two. What a version may add without a new format
+are tables, and columns that need no value; the others leave alone what they do not know. A format that cannot be shared
+has a file of its own name, which begins with all that the file of the format before it says, and leaves that as it is.
 """
 
 import json
@@ -10,7 +14,7 @@ import sqlite3
 import stat
 import time
 from collections.abc import Collection, Generator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -18,9 +22,10 @@ from ..tools.pins import Pin, UnusablePins, repinned
 
 APPLICATION: Final = 0x6D63706E
 """`mcpn`: what says in the file whose format it has."""
-FORMAT: Final = 5
+FORMAT: Final = 6
 """Format 1 had no pins, format 2 those of a server in one row; neither said whose it was. Up to format 3 an era did not
-say whether a server had answered. Up to format 4 no definitions were cached."""
+say whether a server had answered. Up to format 4 no definitions were cached, and up to format 5 those of one version
+alone, in a file that versions shared by name."""
 _SIGNED: Final = 3
 """The first format that says whose it is."""
 BUSY: Final = 1.0
@@ -35,7 +40,7 @@ _TABLES: Final[Mapping[str, str]] = {
     "pinned": "server TEXT NOT NULL, spec TEXT NOT NULL, tool TEXT NOT NULL, text TEXT NOT NULL, differs TEXT,"
     " at REAL NOT NULL, PRIMARY KEY (server, spec, tool)",
     "definitions": "server TEXT NOT NULL, spec TEXT NOT NULL, format INTEGER NOT NULL, at REAL NOT NULL,"
-    " declared BLOB NOT NULL, PRIMARY KEY (server, spec)",
+    " declared BLOB NOT NULL, PRIMARY KEY (server, spec, format)",
 }
 _COLUMNS: Final = {
     "eras": ("server", "spec", "era", "at", "answered"),
@@ -55,26 +60,56 @@ _OF_FORMAT: Final = {
     3: frozenset(_TABLES) - {"definitions"},
     4: frozenset(_TABLES) - {"definitions"},
     5: frozenset(_TABLES),
+    FORMAT: frozenset(_TABLES),
 }
 
 INSERT_PINS: Final = """
-INSERT OR REPLACE INTO pinned
+INSERT OR REPLACE INTO pinned (server, spec, tool, text, differs, at)
 SELECT ?, ?, json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]'), ? FROM json_each(?)
 """
 """The pins of a server and spec, with the time, from a JSON array of (name, text, difference or null): one statement,
 because Python's own thread may have to wait for its turn after each."""
 
 
+ADVICE: Final = "repair it, or move it away to begin anew"
+"""What to do about a file that is damaged."""
+
+
 class UnusableFile(Exception):
     """What is wrong with the file or its folder, and what to do about it."""
 
-    def __init__(self, problem: str, advice: str = "repair or remove it") -> None:
+    def __init__(self, problem: str, advice: str = ADVICE) -> None:
         super().__init__(problem)
         self.advice = advice
 
 
-def open_state_file(path: Path) -> sqlite3.Connection:
+def own_file(path: Path) -> Path:
+    """The file of this format beside that of another: `state-6.sqlite3` beside `state.sqlite3`."""
+    return path.with_name(f"{path.stem}-{FORMAT}{path.suffix}")
+
+
+def file_for(path: Path) -> Path:
+    """The file that is opened where this one was named: it, or one beside it if it is of another format of ours.
+
+    Raises:
+        UnusableFile: It or its folder is not this user's alone, or it is another program's.
+        OSError, sqlite3.Error: It cannot be read.
+    """
+    if not os.path.lexists(path):
+        return path
+    make_folder(path.parent)
+    check_file(path)
+    _check_journals(path)
+    with closing(_connected(path)) as db:
+        return path if _format_of(db) in (0, FORMAT) else own_file(path)
+
+
+def open_state_file(path: Path, former: Path | None = None) -> sqlite3.Connection:
     """Open it, after making it if it is not there. Its owner sees to it that one thread at a time uses it.
+
+    Args:
+        path: The file.
+        former: What it begins with if it is made: a file of an earlier format, or none. It stays as it is.
 
     Raises:
         UnusableFile: It or its folder is not this user's alone, or it is another program's.
@@ -85,23 +120,30 @@ def open_state_file(path: Path) -> sqlite3.Connection:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     except FileExistsError:
         check_file(path)
-    for end in ("-wal", "-shm", "-journal"):
-        check_file(path.with_name(path.name + end), said=f"its {end[1:]} file: ")
-    db = sqlite3.connect(path, timeout=BUSY, isolation_level=None, check_same_thread=False)
-    db.text_factory = _text_or_bytes
+    _check_journals(path)
+    db = _connected(path)
     try:
-        db.execute("BEGIN")  # all that is looked at is of one moment: another process may be making it
-        found = _format_of(db)
-        db.execute("COMMIT")
+        if (found := _format_of(db)) not in (0, FORMAT):
+            raise UnusableFile(f"it is of format {found}", "name another file")
         db.execute("PRAGMA journal_mode = WAL")
         db.execute("PRAGMA synchronous = NORMAL")
-        if found < FORMAT:
-            with whole(db):
-                _bring_up_to_date(db)
+        if not found:
+            _begin(db, former)
     except BaseException:
         db.close()
         raise
     return db
+
+
+def _connected(path: Path) -> sqlite3.Connection:
+    db = sqlite3.connect(path, timeout=BUSY, isolation_level=None, check_same_thread=False)
+    db.text_factory = _text_or_bytes
+    return db
+
+
+def _check_journals(path: Path) -> None:
+    for end in ("-wal", "-shm", "-journal"):
+        check_file(path.with_name(path.name + end), said=f"its {end[1:]} file: ")
 
 
 def _text_or_bytes(data: bytes) -> str | bytes:
@@ -180,46 +222,95 @@ def check_file(path: Path, said: str = "") -> None:
 
 
 def _format_of(db: sqlite3.Connection) -> int:
-    """Its format, 0 for that of an empty file.
+    """Its format, 0 for that of an empty file. One that is newer than ours may be anything within.
 
     Raises:
         UnusableFile: It has none of ours.
     """
-    (application,) = db.execute("PRAGMA application_id").fetchone()
-    (version,) = db.execute("PRAGMA user_version").fetchone()
-    names = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite!_%' ESCAPE '!'"
-    tables = frozenset(name for (name,) in db.execute(names).fetchall())
-    if application == APPLICATION and version > FORMAT:
-        raise UnusableFile("a newer version of mcp-nursery wrote it", "use that version, or name another file")
-    ours = application == (APPLICATION if version >= _SIGNED else 0)
-    if ours and tables == _OF_FORMAT.get(version) and _has_our_columns(db, tables, version):
-        return cast("int", version)
+    with _one_moment(db):  # another process may be making it
+        (application,) = db.execute("PRAGMA application_id").fetchone()
+        (version,) = db.execute("PRAGMA user_version").fetchone()
+        names = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite!_%' ESCAPE '!'"
+        tables = frozenset(name for (name,) in db.execute(names).fetchall())
+        if application == APPLICATION and version > FORMAT:
+            return cast("int", version)
+        ours = application == (APPLICATION if version >= _SIGNED else 0)
+        if ours and _has_our_tables(tables, version) and _has_our_columns(db, version):
+            return cast("int", version)
     if application == APPLICATION:
         raise UnusableFile("its tables are damaged")
     raise UnusableFile("it is another program's database", "name another file")
 
 
-def _has_our_columns(db: sqlite3.Connection, tables: Collection[str], version: int) -> bool:
+@contextmanager
+def _one_moment(db: sqlite3.Connection) -> Generator[None, None, None]:
+    if db.in_transaction:
+        yield
+        return
+    db.execute("BEGIN")
+    try:
+        yield
+    finally:
+        db.execute("ROLLBACK")
+
+
+def _has_our_tables(tables: Collection[str], version: int) -> bool:
+    wanted = _OF_FORMAT.get(version)
+    return wanted is not None and (wanted <= set(tables) if version == FORMAT else wanted == tables)
+
+
+def _has_our_columns(db: sqlite3.Connection, version: int) -> bool:
     columns = "SELECT name FROM pragma_table_info(?)"
     wanted = _COLUMNS if version >= _ANSWERED else {**_COLUMNS, "eras": _OLD_ERAS}
-    return all(tuple(name for (name,) in db.execute(columns, (each,))) == wanted[each] for each in tables)
+    found = {each: tuple(name for (name,) in db.execute(columns, (each,))) for each in _OF_FORMAT[version]}
+    return all(names[: len(wanted[each])] == wanted[each] for each, names in found.items())
 
 
-def _bring_up_to_date(db: sqlite3.Connection) -> None:
-    found = _format_of(db)  # looked at again: another process may have been quicker
-    if found == FORMAT:
+# -- how it begins ----------------------------------------------------------------------------------------------------
+
+
+def _begin(db: sqlite3.Connection, former: Path | None) -> None:
+    """Make its tables, with all that the former file says."""
+    with _former(former) as earlier, whole(db):
+        if _format_of(db) == FORMAT:  # another process was quicker
+            return
+        for table, columns in _TABLES.items():
+            db.execute(f"CREATE TABLE {table} ({columns})")
+        if earlier is not None:
+            _take_over(db, earlier)
+        db.execute(f"PRAGMA application_id = {APPLICATION}")
+        db.execute(f"PRAGMA user_version = {FORMAT}")
+
+
+@contextmanager
+def _former(path: Path | None) -> Generator[sqlite3.Connection | None, None, None]:
+    """The former file, if there is one that this version can read."""
+    if path is None or not os.path.lexists(path):
+        yield None
         return
+    try:
+        check_file(path)
+        _check_journals(path)
+        with closing(_connected(path)) as db:
+            yield db if _format_of(db) < FORMAT else None
+    except UnusableFile as error:
+        raise UnusableFile(f"it begins with what {path} says: {error}", error.advice) from None
+    except UnusablePins as error:
+        raise UnusableFile(f"it begins with what {path} says: {error}") from None
+
+
+def _take_over(db: sqlite3.Connection, earlier: sqlite3.Connection) -> None:
+    found = _format_of(earlier)
+    for table in sorted(_OF_FORMAT[found] & _TABLES.keys()):
+        names = _OLD_ERAS if table == "eras" and found < _ANSWERED else _COLUMNS[table]
+        places = ", ".join("?" * len(names))
+        rows = earlier.execute(f"SELECT {', '.join(names)} FROM {table}")  # noqa: S608 - names of ours
+        db.executemany(f"INSERT INTO {table} ({', '.join(names)}) VALUES ({places})", rows)  # noqa: S608
     if 0 < found < _ANSWERED:  # only a modern server is sure to have said what it is
-        db.execute("ALTER TABLE eras ADD COLUMN answered INTEGER NOT NULL DEFAULT 0")
         db.execute("UPDATE eras SET answered = 1 WHERE era = 'modern'")
-    for table, columns in _TABLES.items():
-        db.execute(f"CREATE TABLE IF NOT EXISTS {table} ({columns})")
     if "pins" in _OF_FORMAT[found]:
-        for server, spec, pins in db.execute("SELECT server, spec, pins FROM pins").fetchall():
+        for server, spec, pins in earlier.execute("SELECT server, spec, pins FROM pins"):
             db.execute(INSERT_PINS, (server, spec, time.time(), pin_rows(_pins_in(pins))))
-        db.execute("DROP TABLE pins")
-    db.execute(f"PRAGMA application_id = {APPLICATION}")
-    db.execute(f"PRAGMA user_version = {FORMAT}")
 
 
 def _pins_in(row: object) -> Mapping[str, Pin]:

@@ -262,21 +262,20 @@ def check_pinned(text: object) -> str:
         UnusablePins: It is not a valid pin.
     """
     try:
-        said = json.loads(text) if isinstance(text, str) else None
+        said: object = json.loads(text) if isinstance(text, str) else None
     except (ValueError, RecursionError):
         said = None
-    if (
-        isinstance(said, dict)
-        and not nested_too_deep(said)
-        and all(map(_is_kept, cast("dict[str, Any]", said).values()))
-    ):
+    fields = cast("dict[str, Any]", said).values() if isinstance(said, dict) else None
+    if fields is not None and all(map(_is_kept, fields)):
         return cast("str", text)
     raise UnusablePins
 
 
 def _is_kept(value: Any) -> bool:
-    """Whether a field can stand in a pin: no field is an array but for what stands in the place of a long one."""
-    return not isinstance(value, list) or [type(each) for each in cast("list[object]", value)] == [str, str, int]
+    """Whether a field can stand in a pin: none is an array but for what stands in the place of a long one."""
+    if isinstance(value, list):
+        return [type(each) for each in cast("list[object]", value)] == [str, str, int]
+    return not nested_too_deep(value)
 
 
 def repinned(text: object) -> str:

@@ -110,7 +110,7 @@ def test_the_question_before_a_call_says_so(tty, screen, changed):
 
 def test_a_state_file_that_cannot_be_read(cli, changed, user_folders):
     """Nothing is shown, and nothing accepted."""
-    file = user_folders / "state" / "mcp-nursery" / "state.sqlite3"
+    file = user_folders / "state" / "mcp-nursery" / "state-6.sqlite3"
     file.write_text("a stone")
     for args in ((), ("--yes",), ("--json", "--yes")):
         run = cli("pins", *args)

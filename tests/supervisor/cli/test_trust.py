@@ -265,7 +265,7 @@ def test_an_unreadable_store_is_no_consent(cli, project, user_folders):
     """K7."""
     project(lab=LAB)
     assert cli("trust", "--yes").code == 0
-    state = user_folders / "state" / "mcp-nursery" / "state.sqlite3"
+    state = user_folders / "state" / "mcp-nursery" / "state-6.sqlite3"
     state.write_bytes(b"garbage" * 1000)
     assert cli("call", "mcp_lab_pid", "--yes").code == 4
     ran = cli("check", "--json")

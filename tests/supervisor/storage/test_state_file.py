@@ -7,6 +7,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
+from attrs import evolve
 
 from mcp_nursery.actors.enums import Era
 from mcp_nursery.actors.process.orphans import HostProcess, this_host
@@ -65,12 +66,53 @@ def test_a_database_of_another_program(store, file, script, caplog):
     assert [each.name for each in file.parent.iterdir()] == [file.name]
 
 
-def test_a_file_of_a_newer_version(store, file, caplog):
+def all_of(path):
+    """All that a file says, and not only in its tables."""
+    with closing(sqlite3.connect(path)) as other:
+        return [*other.execute("PRAGMA user_version"), *other.iterdump()]
+
+
+def test_a_file_of_a_newer_version_stays_as_it_is(store, file):
+    """Two applications of a user bring two versions: each has its own file, and all that it has said there."""
     store.agree(REQUEST)
     store.close()
-    make(file, "PRAGMA user_version = 6; CREATE TABLE new (x);")
-    said = refused(store, caplog)
-    assert said.endswith("a newer version of mcp-nursery wrote it; use that version, or name another file")
+    make(file, "PRAGMA user_version = 99; ALTER TABLE consents RENAME TO agreements; CREATE TABLE new (x);")
+    theirs = all_of(file)
+    for _ in range(2):
+        assert not store.agreed("other")
+        store.agree(evolve(REQUEST, digest="mine"))
+        assert store.pin("s", "d", DECLARED) == DECLARED
+        store.remember_definitions("s", "d", b"tools {}\n", time.time())
+        store.close()
+        with closing(SqliteStore(file)) as again:
+            assert again.agreed("mine")
+            assert again.pin("s", "d", CHANGED) == DECLARED
+            assert again.definitions("s", "d", most=9) == b"tools {}\n"
+            assert again.path == file.with_name("state-6.sqlite3")
+    assert all_of(file) == theirs
+
+
+def test_a_version_that_adds_something_shares_the_file(store, file):
+    """What it has added is left alone: tables, columns, and cached definitions in its own format."""
+    store.agree(REQUEST)
+    store.remember_definitions("s", "d", b"mine", time.time())
+    store.close()
+    added = ["ALTER TABLE consents ADD COLUMN why TEXT", "CREATE TABLE votes (x)", "INSERT INTO votes VALUES (7)"]
+    added += [f"ALTER TABLE {table} ADD COLUMN more TEXT" for table in ("eras", "processes", "pinned", "definitions")]
+    added += ["UPDATE consents SET why = 'asked'", "INSERT INTO definitions VALUES ('s', 'd', 2, 9e9, x'ff', 'more')"]
+    make(file, ";".join(added))
+    theirs = [line for line in all_of(file) if "votes" in line or "'asked'" in line or "X'FF'" in line]
+    assert len(theirs) == 4
+    assert store.agreed("digest")
+    store.agree(evolve(REQUEST, digest="mine"))
+    store.remember_era("s", "d", Era.MODERN, answered=True)
+    store.add_process("m", this_host())
+    store.pin("s", "d", DECLARED)
+    store.remember_definitions("s", "d", b"mine, later", time.time())
+    assert store.definitions("s", "d", most=99) == b"mine, later"
+    assert store.path == file
+    store.close()
+    assert set(theirs) <= set(all_of(file))
 
 
 def test_an_empty_file_is_as_good_as_none(store, file):
@@ -161,7 +203,7 @@ def test_what_stands_where_the_file_and_its_journals_belong(store, file, end, ho
             place.touch()
             place.chmod(0o644)
     said = refused(store, caplog)
-    assert said.endswith("it is not a file of this user's alone (mode 0600); repair or remove it")
+    assert said.endswith("it is not a file of this user's alone (mode 0600); repair it, or move it away to begin anew")
     assert (f"its {end[1:]} file: it is" in said) is bool(end)
     assert elsewhere.read_bytes() == b""
 

@@ -44,7 +44,7 @@ def test_it_is_the_users_alone(store, file):
 
 
 def test_where_it_is(user_folders):
-    assert SqliteStore().path == user_folders / "state" / "mcp-nursery" / "state.sqlite3"
+    assert SqliteStore().path == user_folders / "state" / "mcp-nursery" / "state-6.sqlite3"
 
 
 def test_eras(either):
@@ -146,7 +146,9 @@ def test_pins_that_are_damaged_are_none(store, file):
         other.execute("UPDATE pinned SET text = '[1]', differs = '{'")
     other.close()
     for ask in (lambda: store.pin("s", "d", DECLARED), store.open_changes, lambda: store.accept_change("d", CHANGE)):
-        with pytest.raises(StoreUnreadable, match="the pins in it are damaged; repair or remove it"):
+        with pytest.raises(
+            StoreUnreadable, match="the pins in it are damaged; repair it, or move it away to begin anew"
+        ):
             ask()
 
 
@@ -288,11 +290,63 @@ def test_a_file_of_the_fourth_format_keeps_all_and_gets_a_cache(store, file):
     assert store.definitions("s", "d", most=9) == b"tools {}\n"
 
 
+FIFTH = """
+DROP TABLE definitions;
+CREATE TABLE definitions (
+    server TEXT NOT NULL, spec TEXT NOT NULL, format INTEGER NOT NULL, at REAL NOT NULL, declared BLOB NOT NULL,
+    PRIMARY KEY (server, spec)
+);
+INSERT INTO definitions VALUES ('s', 'd', 1, 9e9, CAST('tools {}' AS BLOB));
+PRAGMA user_version = 5;
+"""
+"""Makes a file one of the fifth."""
+
+
+def test_an_earlier_version_keeps_its_file(file):
+    """Two applications of a user bring two versions. The later begins with what the earlier knows, and from then on
+    each has a file of its own."""
+    with closing(SqliteStore(file)) as store:
+        store.agree(REQUEST)
+        store.pin("s", "d", DECLARED)
+        store.remember_era("s", "d", Era.MODERN, answered=True)
+        store.add_process("m", dead_host())
+    with closing(sqlite3.connect(file)) as earlier:
+        earlier.executescript(FIFTH)
+    before = file.read_bytes()
+    for _ in range(2):
+        with closing(SqliteStore(file)) as store:
+            assert store.agreed("digest")
+            assert store.pin("s", "d", CHANGED) == DECLARED
+            assert store.era("s", "d") == EraNote(Era.MODERN)
+            assert store.definitions("s", "d", most=9) == b"tools {}"
+            store.adopt_orphans(this_host(), but=None)
+            store.forget_process("m")
+            store.remember_era("t", "d", Era.MODERN, answered=True)
+            assert store.path == file.with_name("state-6.sqlite3")
+    assert file.read_bytes() == before
+
+
+def test_what_an_earlier_version_knew_is_not_lost_if_it_cannot_be_read(user_folders):
+    """K7: nothing is taken as used for the first time that may have been used before."""
+    folder = user_folders / "state" / "mcp-nursery"
+    file = folder / "state.sqlite3"
+    folder.parent.mkdir(0o700, exist_ok=True)
+    former(file, "damaged")
+    with closing(SqliteStore()) as store:
+        problem = f"{folder}/state-6.sqlite3: the state file cannot be used: it begins with what {file} says: "
+        with pytest.raises(StoreUnreadable, match=problem + "the pins in it are damaged"):
+            store.pin("s", "d", DECLARED)
+        with sqlite3.connect(file) as earlier:
+            earlier.execute("UPDATE pins SET pins = ?", (json.dumps([DECLARED, {}]),))
+        earlier.close()
+        assert store.pin("s", "d", CHANGED) == DECLARED
+
+
 @pytest.mark.parametrize("damaged", ["", "{}", "[1, 2]", '[{"a": 1}, {}]', '[{"a": "x"}, {}]', '[{"a": "{}"}, [1]]', 7])
 def test_a_file_of_the_second_format_whose_pins_are_damaged(store, file, damaged):
     """It refuses, and stays as it is."""
     former(file, damaged)
-    with pytest.raises(StoreUnreadable, match="the pins in it are damaged; repair or remove it"):
+    with pytest.raises(StoreUnreadable, match="the pins in it are damaged; repair it, or move it away to begin anew"):
         store.pin("s", "d", DECLARED)
     with sqlite3.connect(file) as other:
         assert other.execute("SELECT pins FROM pins").fetchall() == [(str(damaged),)]
@@ -318,10 +372,6 @@ def damage(file, how):
             file.mkdir()
         case "readable by others":
             file.chmod(0o644)
-        case "version":
-            with sqlite3.connect(file) as other:
-                other.execute("PRAGMA user_version = 99")
-            other.close()
         case "tables":
             with sqlite3.connect(file) as other:
                 for table in ("eras", "processes", "consents", "pinned"):
@@ -329,7 +379,7 @@ def damage(file, how):
             other.close()
 
 
-@pytest.mark.parametrize("how", ["garbage", "directory", "readable by others", "version", "tables"])
+@pytest.mark.parametrize("how", ["garbage", "directory", "readable by others", "tables"])
 def test_what_cannot_be_read(store, file, how, caplog):
     """K7, P7: eras and processes are empty, never an error, and told of once; consent is refused, not overwritten."""
     store.agree(REQUEST)
@@ -357,7 +407,7 @@ def test_what_cannot_be_read(store, file, how, caplog):
         lambda: store.accept_change("d", CHANGE),
         store.open_changes,
     ):
-        with pytest.raises(StoreUnreadable, match=r"the state file cannot be used: .*; (repair|use that)"):
+        with pytest.raises(StoreUnreadable, match=r"the state file cannot be used: .*; repair it"):
             ask()
     assert before == (None if how == "directory" else file.read_bytes())
 
