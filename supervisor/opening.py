@@ -26,7 +26,7 @@ from mcp_nursery.actors.roots import roots_or_none
 from .auth.vault import vault_of
 from .config.specs import WANTED, ConfigSource, Given, specs_of
 from .docker_gateway import Docker, add_gateway
-from .preload import load_unless_in_loop, loaded
+from .preload import loaded, own_loaded
 from .restart_policy import RestartPolicy
 from .security.trust import Trust
 from .servers.settings import SupervisorSettings, WaitFor
@@ -51,8 +51,6 @@ if TYPE_CHECKING:
     from .supervisor import Supervisor
     from .tools.results import ToolResult
     from .tools.tool import Invoke, Tool
-
-load_unless_in_loop()
 
 S = TypeVar("S", bound="ServerView")
 
@@ -209,7 +207,7 @@ async def open_supervisor(
     check_setting("docker", docker, one_of(Docker, optional=True))
     source = _source_of(config_or_specs, watch=watch)
     specs = specs_of(config_or_specs)
-    await loaded()
+    await own_loaded()
     from .calls.approval import Approvals
     from .calls.host_tools import NAMES
     from .telemetry.telemetry import telemetry_of
@@ -301,12 +299,15 @@ async def _running(
             await nursery.start(serve_control, supervisor)
         try:
             servers.start(specs)
+            nursery.start_soon(loaded)  # beside their processes, which take as long to start
             if watch:
                 from .watch import ConfigWatch
 
                 nursery.start_soon(ConfigWatch(supervisor, source, servers.specs).run)
             if docker is not None:
                 nursery.start_soon(add_gateway, servers, source)
+            if gate:
+                await loaded()
             with trio.move_on_after(gate):
                 await servers.pass_gate(wait_for)
             yield supervisor

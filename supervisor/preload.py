@@ -1,52 +1,53 @@
-"""What a supervisor and the first connect of each kind need, loaded at one time: `import mcp` alone takes most of a
-second, and no loop is to stand still for it. What every text is searched with is compiled at the same time.
+"""What a supervisor needs, loaded in threads: its own modules before its servers are started, the SDK beside that.
 
-Who imports `open_supervisor` where programs import, before any loop runs, has loaded it all. Who does so in a running
-loop has it loaded in a thread, before the gate's clock starts.
+What every text is searched with is compiled at the same time.
 """
 
-from contextlib import suppress
 from functools import cache
 from importlib import import_module
+from typing import Final
 
 import trio
 
-_NEEDED = (
+from mcp_nursery.actors import preload as of_connections
+
+_OWN: Final = (
     "mcp_nursery.supervisor.supervisor",
-    "mcp_nursery.actors.session.connection",
-    "mcp_nursery.actors.transports.docker_gateway",
-    "mcp_nursery.actors.transports.in_process",
-    "mcp_nursery.actors.transports.sse",
+    "mcp_nursery.supervisor.calls.approval",
+    "mcp_nursery.supervisor.servers.servers",
+    "mcp_nursery.supervisor.telemetry.telemetry",
     "mcp_nursery.actors.transports.stdio",
-    "mcp_nursery.actors.transports.streamable_http",
-    "mcp_nursery.actors.transports.websocket",
-    "httpcore2",  # by httpx2, when its first client is made
 )
 
 
-_BACKEND = "anyio._backends._trio"
-"""What anyio imports when its first task group is made. Its own affair, which it may call otherwise."""
+@cache
+def _load_own() -> None:
+    for name in _OWN:
+        import_module(name)
 
 
 @cache
-def load() -> None:
-    """Load it now, once a process."""
-    for name in _NEEDED:
-        import_module(name)
-    with suppress(ModuleNotFoundError):
-        import_module(_BACKEND)
+def _load_rest() -> None:
+    of_connections.load()
     from .security.injection import prepare
 
     prepare()
 
 
-def load_unless_in_loop() -> None:
-    """Load it now, if no loop of Trio's runs in this thread."""
-    if not trio.lowlevel.in_trio_run():
-        load()
+def load() -> None:
+    """Load all of it now, once a process."""
+    _load_own()
+    _load_rest()
+
+
+async def own_loaded() -> None:
+    """Have its own modules loaded: what it takes to start servers."""
+    if not _load_own.cache_info().currsize:
+        await trio.to_thread.run_sync(_load_own)
 
 
 async def loaded() -> None:
-    """Have it loaded."""
-    if not load.cache_info().currsize:
-        await trio.to_thread.run_sync(load)
+    """Have everything loaded: what it takes to talk to them. Who no longer waits for that leaves it to the thread."""
+    await of_connections.loaded()
+    if not _load_rest.cache_info().currsize:
+        await trio.to_thread.run_sync(_load_rest, abandon_on_cancel=True)

@@ -13,7 +13,11 @@ import signal
 import pytest
 from hypothesis import settings
 
+from mcp_nursery.supervisor.preload import load
+
 from .timely import LATE
+
+load()  # in no test: a clock that jumps whenever every task waits would not wait for a thread
 
 settings.register_profile("quick", max_examples=50, deadline=None, derandomize=False)
 settings.register_profile("thorough", max_examples=150, deadline=None, derandomize=False, print_blob=True)

@@ -1,4 +1,4 @@
-"""The JSON-RPC endpoint of one connection: calls beside the session, the SDK's `Dispatcher` for the session.
+"""The JSON-RPC endpoint of one connection: calls beside the session, and what the session sends and hears.
 
 One correlation table for both, on whatever carries the frames. Every write is queued, so nothing here ever waits for
 the peer to read.
@@ -7,40 +7,35 @@ the peer to read.
 import logging
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import trio
 from attrs import frozen
-from mcp.shared.dispatcher import (
-    CallOptions,
-    OnNotify,
-    OnNotifyIntercept,
-    OnRequest,
-    as_request_id,
-    run_notify_intercept,
-)
-from mcp.shared.exceptions import MCPError
-from mcp.shared.subscriptions import LISTEN_STREAM_METHODS
-from mcp_types import (
-    CONNECTION_CLOSED,
-    INTERNAL_ERROR,
-    INVALID_REQUEST,
-    LOG_LEVEL_META_KEY,
-    REQUEST_TIMEOUT,
-    RequestId,
-)
-from opentelemetry.propagate import inject
 
 from ..fairness import Pace, by_turns
 from ..limits import USUAL, Limits
 from ..outcomes import Answered, Dropped, Malformed, Outcome, Rejected
 from ..pieces import SMALL
+from ..protocol import (
+    CONNECTION_CLOSED,
+    INTERNAL_ERROR,
+    INVALID_REQUEST,
+    LISTEN_STREAM_METHODS,
+    LOG_LEVEL_META_KEY,
+    REQUEST_TIMEOUT,
+    JsonRpcError,
+    RequestId,
+    as_request_id,
+)
 from ..reply import PROGRESS, ReplySlot
 from ..secrets import HIDE_SECRETS
 from . import codec, large_messages
 from .carrier import Carrier, Origin, Outgoing, no_headers
-from .incoming import Inbound, Notices, PeerRequest, PeerRequests
+from .incoming import Inbound, Intercept, Notices, OnNotify, OnRequest, PeerRequest, PeerRequests
 from .pending import CLOSED, Requests, outcome_of
+
+if TYPE_CHECKING:
+    from mcp.shared.dispatcher import CallOptions
 
 logger: Final = logging.getLogger(__name__)
 
@@ -58,11 +53,11 @@ LISTED: Final[Mapping[str, str]] = {
 _OPENING: Final = frozenset(["initialize", "server/discover"])
 
 
-class ConnectionClosed(MCPError):
+class ConnectionClosed(JsonRpcError):
     """For the session: the connection ended before the reply."""
 
 
-class Refused(MCPError):
+class Refused(JsonRpcError):
     """For the session: the peer answered with an error."""
 
     def __init__(self, refusal: Rejected) -> None:
@@ -70,15 +65,15 @@ class Refused(MCPError):
         self.refusal = refusal
 
 
-class RequestTimedOut(MCPError):
+class RequestTimedOut(JsonRpcError):
     """For the session: the request's own timeout elapsed, its write included."""
 
 
 class Endpoint(Requests):
     """Reads the peer's messages, and sends the session's own requests beside the calls.
 
-    Calls come by `post` and are answered in their slots; everything else is the session's, which runs this as its
-    dispatcher. The log calls the peer by the name of its `server`. `offer` is the version of the protocol that
+    Calls come by `post` and are answered in their slots; everything else is the session's, which runs this.
+    The log calls the peer by the name of its `server`. `offer` is the version of the protocol that
     `initialize` offers, in place of the session's own; `overhear` is told of notifications about no request.
     """
 
@@ -121,19 +116,19 @@ class Endpoint(Requests):
         """Requests of the peer that are not answered yet."""
         return len(self._requests)
 
-    # -- the SDK's Dispatcher: outbound ---------------------------------------------------------------------------
+    # -- the session's requests and notifications -----------------------------------------------------------------
 
     async def send_raw_request(
-        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
+        self, method: str, params: Mapping[str, Any] | None, opts: "CallOptions | None" = None
     ) -> dict[str, Any]:
         """Send a request of the session and return its raw result.
 
         Raises:
-            MCPError: The peer's error, `RequestTimedOut` or `ConnectionClosed`.
+            JsonRpcError: The peer's error, `RequestTimedOut` or `ConnectionClosed`.
             ValueError: `opts["request_id"]` is in flight already.
             RuntimeError: Before `run()`.
         """
-        opts = opts or {}
+        opts = {} if opts is None else opts
         await trio.lowlevel.checkpoint_if_cancelled()
         if self.is_mute or self.lost.is_set():
             raise self._closed()
@@ -145,7 +140,7 @@ class Endpoint(Requests):
         self._carrier.send([Outgoing(frame, slot, method, _headers_of(opts), "timeout" in opts)])
         return await self._reply(slot, method, opts)
 
-    async def notify(self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None) -> None:
+    async def notify(self, method: str, params: Mapping[str, Any] | None, opts: "CallOptions | None" = None) -> None:
         """Send a notification of the session; dropped once the connection is lost."""
         if not self.lost.is_set():
             outgoing = Outgoing(codec.notification(method, params), method=method, headers=_headers_of(opts or {}))
@@ -154,6 +149,8 @@ class Endpoint(Requests):
     def _prepared(
         self, method: str, params: Mapping[str, Any] | None, request_id: RequestId, slot: ReplySlot
     ) -> dict[str, Any]:
+        from opentelemetry.propagate import inject  # looks through all packages, for propagators
+
         prepared = dict(params or {})
         meta: dict[str, Any] = dict(prepared.pop("_meta", None) or {})
         if not self.logs:
@@ -167,7 +164,7 @@ class Endpoint(Requests):
         inject(meta)
         return prepared | {"_meta": meta} if meta else prepared
 
-    async def _reply(self, slot: ReplySlot, method: str, opts: CallOptions) -> dict[str, Any]:
+    async def _reply(self, slot: ReplySlot, method: str, opts: "CallOptions") -> dict[str, Any]:
         timeout = opts.get("timeout", math.inf)
         outcome: Outcome | None = None
         try:
@@ -208,13 +205,13 @@ class Endpoint(Requests):
     def _closed(self) -> ConnectionClosed:
         return ConnectionClosed(CONNECTION_CLOSED, self.loss.message)
 
-    # -- the SDK's Dispatcher: inbound ----------------------------------------------------------------------------
+    # -- the peer's messages ----------------------------------------------------------------------------
 
     async def run(
         self,
         on_request: OnRequest,
         on_notify: OnNotify,
-        on_notify_intercept: OnNotifyIntercept | None = None,
+        on_notify_intercept: Intercept | None = None,
         *,
         task_status: Any = trio.TASK_STATUS_IGNORED,
     ) -> None:
@@ -324,7 +321,7 @@ class Endpoint(Requests):
                 return
             if origin.slot is None and size <= SMALL:
                 self._let_hear(method, params or {})
-        if run_notify_intercept(session.intercept, method, params):
+        if session.intercepts(method, params):
             return
         if self._notices is None:
             self._notices = Notices(most=self._limits.kept)
@@ -384,15 +381,23 @@ NO_PAGE = Page([], 0)
 
 @frozen
 class _Session:
-    """The session that runs this as its dispatcher: its handlers, and where tasks for them run."""
+    """The session that runs this: its handlers, and where tasks for them run."""
 
     nursery: trio.Nursery
     on_request: OnRequest
     on_notify: OnNotify
-    intercept: OnNotifyIntercept | None
+    intercept: Intercept | None
+
+    def intercepts(self, method: str, params: Mapping[str, Any] | None) -> bool:
+        """Whether it takes a notification out of turn."""
+        try:
+            return self.intercept is not None and self.intercept(method, params)
+        except Exception:
+            logger.exception("the session failed to look at notification %r", HIDE_SECRETS.get()(method))
+            return False
 
 
-def _headers_of(opts: CallOptions) -> Callable[[], Mapping[str, str]]:
+def _headers_of(opts: "CallOptions") -> Callable[[], Mapping[str, str]]:
     headers = opts.get("headers")
     return (lambda: headers) if headers else no_headers
 

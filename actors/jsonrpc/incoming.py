@@ -8,57 +8,54 @@ import logging
 import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-import anyio
 import trio
 from attrs import frozen
-from mcp.shared.dispatcher import CallOptions, OnRequest, coerce_request_id
-from mcp.shared.exceptions import NoBackChannelError
-from mcp.shared.jsonrpc_dispatcher import (
-    cancelled_request_id_from_params,
-    handler_exception_to_error_data,
-    progress_token_from_params,
-)
-from mcp.shared.subscriptions import LISTEN_STREAM_METHODS
-from mcp.shared.transport_context import TransportContext
-from mcp_types import INTERNAL_ERROR, RequestId
 
 from ..json_depth import more_values_than
 from ..pieces import SMALL
+from ..protocol import (
+    INTERNAL_ERROR,
+    INVALID_REQUEST,
+    LISTEN_STREAM_METHODS,
+    JsonRpcError,
+    RequestId,
+    as_request_id,
+    coerce_request_id,
+    progress_token_from_params,
+)
 from ..secrets import HIDE_SECRETS
 from . import codec
 from .carrier import Origin
 
-_TRANSPORT = TransportContext(kind="wire", can_send_request=True)
+if TYPE_CHECKING:
+    from mcp.shared.dispatcher import CallOptions
 
 
 class BackChannel(Protocol):
     """What an inbound message's handler may send."""
 
     async def send_raw_request(
-        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
+        self, method: str, params: Mapping[str, Any] | None, opts: "CallOptions | None" = None
     ) -> dict[str, Any]:
         """Send a request and wait for its raw result."""
         ...
 
-    async def notify(self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None) -> None:
+    async def notify(self, method: str, params: Mapping[str, Any] | None, opts: "CallOptions | None" = None) -> None:
         """Send a notification."""
         ...
 
 
 class Inbound:
-    """The SDK's `DispatchContext` of one message; `scope` is the task that serves it."""
-
-    message_metadata = None
-    transport = _TRANSPORT
+    """One message, as its handler sees it; `scope` is the task that serves it."""
 
     def __init__(self, back: BackChannel, request_id: RequestId | None, params: Mapping[str, Any] | None) -> None:
         self._back = back
         self._progress_token = progress_token_from_params(params)
         self._open = True
         self.request_id = request_id
-        self.cancel_requested: Final = anyio.Event()
+        self.cancel_requested: Final = trio.Event()
         self.scope: Final = trio.CancelScope()
 
     @property
@@ -80,18 +77,18 @@ class Inbound:
             self._open = False
 
     async def send_raw_request(
-        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
+        self, method: str, params: Mapping[str, Any] | None, opts: "CallOptions | None" = None
     ) -> dict[str, Any]:
         """Ask the peer while serving it.
 
         Raises:
-            NoBackChannelError: It was answered already.
+            JsonRpcError: It was answered already, or the peer's error.
         """
         if not self._open:
-            raise NoBackChannelError(method)
+            raise JsonRpcError(INVALID_REQUEST, f"{method!r} cannot be sent for a request that is answered")
         return await self._back.send_raw_request(method, params, opts)
 
-    async def notify(self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None) -> None:
+    async def notify(self, method: str, params: Mapping[str, Any] | None, opts: "CallOptions | None" = None) -> None:
         """Tell the peer something while serving it; dropped afterwards."""
         if self._open:
             await self._back.notify(method, params, opts)
@@ -109,6 +106,13 @@ class Inbound:
 
 
 Params = Mapping[str, Any] | None
+
+OnRequest = Callable[[Inbound, str, Params], Awaitable[dict[str, Any]]]
+"""Answers a request, `(context, method, params)`; what it raises as `JsonRpcError` is the answer too."""
+OnNotify = Callable[[Inbound, str, Params], Awaitable[None]]
+"""Hears a notification: `(context, method, params)`."""
+Intercept = Callable[[str, Params], bool]
+"""Sees a notification when it comes, before those that wait: `(method, params)`; True if it has taken it."""
 
 _LIMIT = 1024
 """Notifications that may wait before logs and progress are dropped: two thousand logs must not hide a list_changed."""
@@ -247,7 +251,7 @@ class PeerRequests:
 
     def cancel(self, params: Mapping[str, Any] | None) -> None:
         """The peer cancels the request that its notification names."""
-        request_id = cancelled_request_id_from_params(params)
+        request_id = as_request_id((params or {}).get("requestId"))
         inbound = None if request_id is None else self._serving.get(coerce_request_id(request_id))
         if inbound is not None:
             inbound.cancel((params or {}).get("reason"))
@@ -276,10 +280,9 @@ class PeerRequests:
 
 
 def _error_frame(request_id: RequestId, method: str, raised: Exception) -> bytes:
-    described = handler_exception_to_error_data(raised)
-    if described is not None:
+    if isinstance(raised, JsonRpcError):
         try:
-            return codec.error(request_id, described.code, described.message, described.data)
+            return codec.error(request_id, raised.code, raised.message, raised.data)
         except TypeError:
             logger.warning(
                 "the handler for %r raised an error that cannot be written as JSON", HIDE_SECRETS.get()(method)

@@ -7,12 +7,11 @@ from typing import Any, Final, cast
 
 import trio
 from attrs import evolve, frozen
-from mcp.shared.dispatcher import as_request_id, coerce_request_id
-from mcp_types import INTERNAL_ERROR, RequestId
 
 from ..messages import CALL_TOOL
 from ..outcomes import Answered, Busy, Loss, Outcome, Rejected, Unsendable
 from ..pieces import SMALL
+from ..protocol import INTERNAL_ERROR, RequestId, as_request_id, coerce_request_id
 from ..reply import PROGRESS, Codec, ReplySlot
 from .carrier import Carrier, Outgoing, no_headers
 from .relays import Relays

@@ -7,16 +7,17 @@ them. Rather than ask the wrong user, the server is refused.
 """
 
 from collections.abc import Callable, Hashable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import trio
 from attrs import define, field
-from mcp.shared.dispatcher import DispatchContext, as_request_id, coerce_request_id
-from mcp.shared.exceptions import MCPError
-from mcp_types import INTERNAL_ERROR, RequestId
 
 from ..pieces import SMALL
+from ..protocol import INTERNAL_ERROR, JsonRpcError, RequestId, as_request_id, coerce_request_id
 from ..reply import Relay, ReplySlot
+
+if TYPE_CHECKING:
+    from .incoming import Inbound
 
 ASKED: Final[Mapping[str, str]] = {
     "elicitation/create": "elicitation",
@@ -140,7 +141,7 @@ class Relays:
 
 @define(eq=False)
 class Handler:
-    """Answers one question. The SDK's `OnRequest`."""
+    """Answers one question: an `OnRequest`."""
 
     _relay: Relay | None
     _is_open: Callable[[], bool] = lambda: False
@@ -155,20 +156,18 @@ class Handler:
         if not self._is_open():
             self._scope.cancel()
 
-    async def __call__(
-        self, context: DispatchContext[Any], method: str, params: Mapping[str, Any] | None
-    ) -> dict[str, Any]:
+    async def __call__(self, context: "Inbound", method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
         """Ask whoever made the request.
 
         Raises:
-            MCPError: What the server is told instead.
+            JsonRpcError: What the server is told instead.
         """
         if self._relay is None or self._relay.ask is None:
-            raise MCPError(INTERNAL_ERROR, self.problem)
+            raise JsonRpcError(INTERNAL_ERROR, self.problem)
         self._asks.add(self)
         try:
             with self._scope:
                 return dict(await self._relay.ask(str(context.request_id), method, params))
         finally:
             self._asks.discard(self)
-        raise MCPError(INTERNAL_ERROR, "the call is over")
+        raise JsonRpcError(INTERNAL_ERROR, "the call is over")

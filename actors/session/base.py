@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from mcp_types import Tool
+    from mcp_types import InputRequiredResult, Tool
 
     from ..enums import Era, ListKind
     from ..messages import Definitions, Handshake, Question, Request, Round
@@ -145,3 +145,15 @@ class HandshakeFailed(Exception):
         self.lost = lost
         """The connection is gone, and `lost()` says so already."""
         super().__init__(loss.message)
+
+
+class BadResult(Exception):
+    """The server answered with something the protocol or the tool's own schema does not allow."""
+
+
+class InputWanted(Exception):
+    """No result yet: the server asks for input first."""
+
+    def __init__(self, wanted: "InputRequiredResult") -> None:
+        self.wanted = wanted
+        super().__init__("the server asks for input")

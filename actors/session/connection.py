@@ -22,6 +22,7 @@ from ..outcomes import Loss, Outcome, Unlisted
 from ..reply import Codec, ReplySlot
 from .base import Connection, HandshakeFailed
 from .changes import Changes, Updated
+from .dispatcher import SessionDispatcher, cause_of
 from .handshake import BAD_ANSWER, CLIENT_INFO, WrongProtocol, check_protocol, negotiate, probe
 from .host_requests import announce_roots, answer, open_callbacks, round_params
 from .lists import Lists
@@ -38,8 +39,9 @@ async def open_connection(
         offer = host.protocol if host.protocol in HANDSHAKE_PROTOCOL_VERSIONS else None
         endpoint = Endpoint(carrier, host.limits, server=host.server, offer=offer, overhear=host.overhear)
         changes = Changes(host.server)
-        entering = ClientSession(dispatcher=endpoint, client_info=CLIENT_INFO, message_handler=changes, **callbacks)
-        async with entering as session:  # which runs the endpoint, as its dispatcher, until it is left
+        dispatcher = SessionDispatcher(endpoint)
+        entering = ClientSession(dispatcher=dispatcher, client_info=CLIENT_INFO, message_handler=changes, **callbacks)
+        async with entering as session:  # which runs the endpoint until it is left
             lists = Lists(session, endpoint, most=host.limits.kept, server=host.server)
             yield WiredConnection(carrier, endpoint, session, changes, lists, host=host, stderr_tail=stderr_tail)
 
@@ -232,7 +234,7 @@ class WiredConnection:
 
     def _failed(self, what: str, error: Exception, *, probing: bool = False) -> HandshakeFailed:
         if not self._endpoint.lost.is_set():
-            loss = self._carrier.explain(error, f"{what} failed: {_described(error)}")
+            loss = self._carrier.explain(cause_of(error), f"{what} failed: {_described(error)}")
             return HandshakeFailed(loss, era=self._era)
         loss = self._endpoint.loss
         refused = probing and self._carrier.dies_of_a_probe and not loss.unheard

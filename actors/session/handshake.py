@@ -26,6 +26,7 @@ from pydantic import ValidationError
 from ..enums import ANY_PROTOCOL, Era, Protocol
 from ..jsonrpc.dispatcher import ConnectionClosed, RequestTimedOut
 from ..messages import Handshake
+from .dispatcher import cause_of
 
 T = TypeVar("T")
 
@@ -172,12 +173,16 @@ async def _discover(session: ClientSession, mute: trio.Event, answered: trio.Eve
         try:
             found = await session.send_discover(version)
             break
-        except RequestTimedOut:
-            if mute.is_set() or answered.is_set():
-                raise
-        except ConnectionClosed:
-            raise
         except MCPError as refused:
+            match cause_of(refused):
+                case ConnectionClosed():
+                    raise
+                case RequestTimedOut():
+                    if mute.is_set() or answered.is_set():
+                        raise
+                    continue
+                case _:
+                    pass
             shared = [each for each in MODERN_PROTOCOL_VERSIONS if each in (_versions_named(refused) or ())]
             if answered.is_set() or not shared:
                 answered.set()

@@ -32,6 +32,7 @@ from ..jsonrpc.codec import decode, encode
 from ..jsonrpc.incoming import MOST_ASKED
 from ..messages import CALL_TOOL
 from ..pieces import Steps
+from .base import BadResult, InputWanted
 
 R = TypeVar("R", bound=BaseModel)
 
@@ -49,18 +50,6 @@ _RESULTS: Final[Mapping[str, tuple[type[BaseModel], str]]] = {
     "completion/complete": (CompleteResult, ""),
 }
 """By method: the type of its result, and where that has its parts. The result of any other stays as it came."""
-
-
-class BadResult(Exception):
-    """The server answered with something the protocol or the tool's own schema does not allow."""
-
-
-class InputWanted(Exception):
-    """No result yet: the server asks for input first."""
-
-    def __init__(self, wanted: InputRequiredResult) -> None:
-        self.wanted = wanted
-        super().__init__("the server asks for input")
 
 
 class PreparedRequest:

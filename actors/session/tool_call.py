@@ -9,7 +9,8 @@ from mcp_types import CallToolResult, Tool
 from ..jsonrpc.codec import decode
 from ..messages import CALL_TOOL
 from ..pieces import Steps
-from .requests import BadResult, PreparedRequest
+from .base import BadResult
+from .requests import PreparedRequest
 from .schemas import OutputSchema, SchemaViolation
 
 HeaderMap = Mapping[tuple[str, ...], str]

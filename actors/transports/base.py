@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..callbacks import NO_HOST, Host
 from ..jsonrpc.stream import FrameStream
+from ..preload import loaded
 
 if TYPE_CHECKING:
     from ..session.base import Connection
@@ -34,7 +35,7 @@ class StreamConnector(ABC):
             StartFailed: On entering: it could not be opened.
         """
         async with self.open() as stream:
-            # These bring in pydantic and the SDK, which reading a configuration and opening a stream do not need.
+            await loaded()
             from ..jsonrpc.stream_carrier import StreamCarrier
             from ..session.connection import open_connection
 

@@ -16,7 +16,7 @@ from mcp_nursery.actors.errors import BreakerOpen, CallError, CallTimeout, Nurse
 from mcp_nursery.actors.messages import Request
 from mcp_nursery.actors.outcomes import Answered, Dropped, Loss, Outcome, Rejected, Unrouted
 from mcp_nursery.actors.reply import ReplySlot
-from mcp_nursery.actors.session.requests import InputWanted
+from mcp_nursery.actors.session.base import InputWanted
 
 from ..telemetry.operation import Operation
 from .call import ActiveCall, Found, R

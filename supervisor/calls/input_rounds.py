@@ -1,26 +1,21 @@
 """A call whose server asks in the middle of it: the host answers, and the call is sent again, within bounds."""
 
-from typing import Any, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 import trio
-from mcp_types import (
-    URL_ELICITATION_REQUIRED,
-    ElicitationRequiredErrorData,
-    ElicitRequest,
-    ElicitRequestURLParams,
-    InputRequest,
-    InputRequiredResult,
-)
-from pydantic import ValidationError
 
 from mcp_nursery.actors.messages import FollowUp, Owner, Question, Request, Round
 from mcp_nursery.actors.outcomes import Answered, Loss, Malformed, Outcome, Rejected
 from mcp_nursery.actors.pieces import SMALL
+from mcp_nursery.actors.protocol import URL_ELICITATION_REQUIRED
 
 from .call import ActiveCall
 from .result import refused
 
-Asked = InputRequiredResult | Rejected
+if TYPE_CHECKING:
+    from mcp_types import ElicitRequestURLParams, InputRequest, InputRequiredResult
+
+Asked: TypeAlias = "InputRequiredResult | Rejected"
 """What a server may say instead of an answer: that it needs input, or that its user has to visit a page first."""
 
 MAX_ROUNDS = 10
@@ -54,7 +49,7 @@ class InputRounds:
         self._call.renew_slot()
         return await (self._visit(question) if isinstance(question, Rejected) else self._bring(question))
 
-    async def _bring(self, wanted: InputRequiredResult) -> Outcome:
+    async def _bring(self, wanted: "InputRequiredResult") -> Outcome:
         """Answer every question of an `input_required` result, and send the call again with the answers."""
         self._rounds += 1
         if self._rounds > MAX_ROUNDS:
@@ -78,6 +73,8 @@ class InputRounds:
         A page that the user declines is the tool's answer. With nobody to offer them to, or if it was done too often,
         the refusal stands.
         """
+        from mcp_types import ElicitRequest
+
         pages = _pages(refusal)
         self._visits += 1
         if not pages or self._visits > MAX_VISITS:
@@ -92,7 +89,7 @@ class InputRounds:
                 return _declined(said.result["action"], page.message)
         return await self._send_again(None, None)
 
-    async def _ask(self, key: str, request: InputRequest) -> Outcome:
+    async def _ask(self, key: str, request: "InputRequest") -> Outcome:
         """Have a callback of the host's answer. The time that takes is the host's: no idle limit holds.
 
         `Answered` with the answer as JSON, `Rejected` if the host refuses, or the loss of the connection.
@@ -147,9 +144,12 @@ def follow_up(owner: Owner | None, message: FollowUp) -> None:
     slot.resolve(Loss("the connection ended while the server waited for input"))
 
 
-def _pages(refusal: Rejected) -> list[ElicitRequestURLParams]:
+def _pages(refusal: Rejected) -> "list[ElicitRequestURLParams]":
     if refusal.size > SMALL:  # it would take long to find out, and no user would visit as many
         return []
+    from mcp_types import ElicitationRequiredErrorData
+    from pydantic import ValidationError
+
     try:
         return ElicitationRequiredErrorData.model_validate(refusal.data).elicitations
     except ValidationError:

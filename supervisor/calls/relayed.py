@@ -4,13 +4,13 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 from attrs import define, field, frozen
-from mcp.shared.inbound import NAME_BEARING_METHODS
 
 from mcp_nursery.actors.errors import NotApproved, NurseryError, UnknownTool
 from mcp_nursery.actors.json_depth import levels_of, texts_in
 from mcp_nursery.actors.jsonrpc.dispatcher import LISTED
 from mcp_nursery.actors.messages import CALL_TOOL
 from mcp_nursery.actors.pieces import Steps
+from mcp_nursery.actors.protocol import NAME_BEARING_METHODS
 from mcp_nursery.actors.reply import Ask, IdleLimit, NoticeCallback, Relay, ReplySlot
 
 from ..security.injection import scan_in_pieces

@@ -4,7 +4,6 @@ import json
 from typing import Any, TypeVar, assert_never, cast
 
 from attrs import evolve
-from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from mcp_nursery.actors.enums import Delivery
 from mcp_nursery.actors.errors import (
@@ -31,7 +30,8 @@ from mcp_nursery.actors.outcomes import (
     Unsendable,
 )
 from mcp_nursery.actors.pieces import SMALL, Steps, at_once
-from mcp_nursery.actors.session.requests import BadResult
+from mcp_nursery.actors.protocol import MODERN_PROTOCOL_VERSIONS
+from mcp_nursery.actors.session.base import BadResult
 
 from ..security.injection import scan, scan_in_pieces
 from ..security.redaction import MAX_SAID, Redactor

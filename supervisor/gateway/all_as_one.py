@@ -7,12 +7,11 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import trio
-from mcp.shared.exceptions import MCPError
-from mcp_types import INVALID_PARAMS, METHOD_NOT_FOUND
 
 from mcp_nursery.actors.errors import UnknownResource, UnknownTool
 from mcp_nursery.actors.fairness import by_turns
 from mcp_nursery.actors.jsonrpc.dispatcher import LISTED
+from mcp_nursery.actors.protocol import INVALID_PARAMS, METHOD_NOT_FOUND, JsonRpcError
 
 from ..resources.prompt import Prompt
 from ..resources.resource import Resource, ResourceTemplate
@@ -92,7 +91,7 @@ class All(View):
         """Lists of what all servers have, each sorted."""
         of = LISTED.get(incoming.method)
         if of is None:
-            raise MCPError(METHOD_NOT_FOUND, "Method not found", incoming.method)
+            raise JsonRpcError(METHOD_NOT_FOUND, "Method not found", incoming.method)
         offered, shown = self._lists[of]
         if self._pages is None:
             listed: Json = {of: await by_turns(declared_steps(shown(offered())))}
@@ -159,7 +158,7 @@ class All(View):
         try:
             return await self.tool(name)
         except UnknownTool as error:
-            raise MCPError(INVALID_PARAMS, str(error)) from None
+            raise JsonRpcError(INVALID_PARAMS, str(error)) from None
 
     def _usable(self, offered: Iterable[P]) -> list[P]:
         return [each for each in offered if self.access.has_server(each.server)]
@@ -167,7 +166,7 @@ class All(View):
     async def _prompt(self, name: str) -> Prompt:
         prompt = await _found(partial(self._known_prompt, name), self.supervisor.list_prompts)
         if prompt is None:
-            raise MCPError(INVALID_PARAMS, f"no server offers a prompt named {name!r}")
+            raise JsonRpcError(INVALID_PARAMS, f"no server offers a prompt named {name!r}")
         return prompt
 
     def _known_prompt(self, name: str) -> Prompt | None:

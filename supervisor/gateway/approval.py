@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from typing import Final, Literal
 
 import trio
-from mcp.shared.exceptions import MCPError
 
 from mcp_nursery.actors.errors import NotApproved
+from mcp_nursery.actors.protocol import JsonRpcError
 from mcp_nursery.actors.reply import Ask
 
 from ..security.untrusted_marks import visible
@@ -67,7 +67,7 @@ async def approve(
     with trio.move_on_after(within) as limit:
         try:
             said = await ask(_KEY, "elicitation/create", {"message": question(request), "requestedSchema": _FORM})
-        except MCPError as error:
+        except JsonRpcError as error:
             raise NotApproved(tool.server, tool.tool, f"its client could not ask: {error.message}") from None
     if limit.cancelled_caught:
         raise NotApproved(tool.server, tool.tool, f"nobody has answered within {within:g} s")

@@ -6,13 +6,12 @@ from contextlib import suppress
 from typing import Any, Final, cast
 
 from attrs import frozen
-from mcp.shared.exceptions import MCPError
-from mcp_types import INVALID_PARAMS, METHOD_NOT_FOUND, methods
 
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import UnknownTool
 from mcp_nursery.actors.fairness import by_turns
 from mcp_nursery.actors.jsonrpc.dispatcher import LISTED
+from mcp_nursery.actors.protocol import CLIENT_METHODS, INVALID_PARAMS, METHOD_NOT_FOUND, JsonRpcError
 
 from ..resources.prompt import Prompt
 from ..resources.resource import Resource, ResourceTemplate
@@ -84,7 +83,7 @@ class View(ABC):
         """Where a request goes; None if it is answered here.
 
         Raises:
-            MCPError: Nobody has what it wants.
+            JsonRpcError: Nobody has what it wants.
         """
 
     @abstractmethod
@@ -92,7 +91,7 @@ class View(ABC):
         """The answer to what goes to no server.
 
         Raises:
-            MCPError: There is none.
+            JsonRpcError: There is none.
         """
 
     @abstractmethod
@@ -152,10 +151,10 @@ class One(View):
     async def place(self, incoming: Incoming) -> Place | None:
         """That server, for any request. Who may not use all of it cannot use what nobody knows the meaning of."""
         if not self.access.has_all_of(self.server):
-            if incoming.method not in methods.SPEC_CLIENT_METHODS:
-                raise MCPError(METHOD_NOT_FOUND, "Method not found", incoming.method)
+            if incoming.method not in CLIENT_METHODS:
+                raise JsonRpcError(METHOD_NOT_FOUND, "Method not found", incoming.method)
             if incoming.method == "tools/call" and not self.access.has_tool(self.server, incoming.params["name"]):
-                raise MCPError(INVALID_PARAMS, f"Unknown tool: {incoming.params['name']}")
+                raise JsonRpcError(INVALID_PARAMS, f"Unknown tool: {incoming.params['name']}")
         return None if self._lists_what_is_known(incoming) else Place(self.server, incoming.params)
 
     def _lists_what_is_known(self, incoming: Incoming) -> bool:

@@ -3,14 +3,12 @@ what is none of either. Pure."""
 
 from typing import Final, cast
 
-from mcp.shared.dispatcher import as_request_id
-from mcp_types import INVALID_REQUEST, PARSE_ERROR
-
 from mcp_nursery.actors.fairness import by_turns
 from mcp_nursery.actors.jsonrpc import codec
 from mcp_nursery.actors.jsonrpc.large_messages import Refused, check_values, members
 from mcp_nursery.actors.limits import MOST_VALUES, size_text
 from mcp_nursery.actors.pieces import SMALL
+from mcp_nursery.actors.protocol import INVALID_REQUEST, PARSE_ERROR, as_request_id
 
 FRAME_LIMIT: Final = 16 << 20
 """Bytes of one line that a client may send; a longer one is refused."""

@@ -8,8 +8,6 @@ from contextlib import contextmanager, suppress
 from typing import Final
 
 import trio
-from mcp.shared.dispatcher import as_request_id
-from mcp_types import INTERNAL_ERROR
 
 from mcp_nursery.actors.jsonrpc import codec
 from mcp_nursery.actors.jsonrpc.carrier import Hub
@@ -17,6 +15,7 @@ from mcp_nursery.actors.jsonrpc.large_messages import members
 from mcp_nursery.actors.jsonrpc.stream_carrier import StreamCarrier
 from mcp_nursery.actors.limits import size_text
 from mcp_nursery.actors.outcomes import Loss
+from mcp_nursery.actors.protocol import INTERNAL_ERROR, as_request_id
 from mcp_nursery.actors.transports.stdio_stream import LineStream
 
 from .client_lines import BYTE_ORDER_MARK, FRAME_LIMIT, NO_BATCH, is_batch, messages_of, opens_with_handshake, refusal

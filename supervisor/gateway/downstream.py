@@ -9,21 +9,26 @@ from typing import Any, Final
 
 import trio
 from attrs import define, field
-from mcp.shared.exceptions import MCPError
-from mcp_types import LOG_LEVEL_META_KEY, METHOD_NOT_FOUND, MISSING_REQUIRED_CLIENT_CAPABILITY
 
 from mcp_nursery.actors.jsonrpc import codec
 from mcp_nursery.actors.jsonrpc.incoming import change_of
 from mcp_nursery.actors.jsonrpc.relays import ASKED
+from mcp_nursery.actors.protocol import (
+    LEVELS,
+    LOG_LEVEL_META_KEY,
+    METHOD_NOT_FOUND,
+    MISSING_REQUIRED_CLIENT_CAPABILITY,
+    JsonRpcError,
+)
 from mcp_nursery.actors.reply import PROGRESS
 
 from .access import EVERYTHING, Access
-from .eras import LEVELS, Json
+from .eras import Json
 
 Tell = Callable[[str, Mapping[str, Any] | None], Awaitable[None]]
 """Sends a notification: `(method, params)`."""
 AskClient = Callable[[str, Mapping[str, Any] | None], Awaitable[Json]]
-"""Sends a request to a client of the handshake era and returns its result; raises its error as `MCPError`."""
+"""Sends a request to a client of the handshake era and returns its result; raises its error as `JsonRpcError`."""
 
 
 LOG: Final = "notifications/message"
@@ -260,14 +265,14 @@ class Incoming:
         """Refuse to ask its client what it cannot be asked.
 
         Raises:
-            MCPError: It has not the capability, or the protocol knows no such question.
+            JsonRpcError: It has not the capability, or the protocol knows no such question.
         """
         if method not in ASKED:
-            raise MCPError(METHOD_NOT_FOUND, "Method not found", method)
+            raise JsonRpcError(METHOD_NOT_FOUND, "Method not found", method)
         need = ASKED[method]
         if need not in self.capabilities:
             data: Json = {"requiredCapabilities": {need: {}}}
-            raise MCPError(MISSING_REQUIRED_CLIENT_CAPABILITY, f"the client of this call has no {need}", data)
+            raise JsonRpcError(MISSING_REQUIRED_CLIENT_CAPABILITY, f"the client of this call has no {need}", data)
 
     async def hand_on(self, method: str, params: Mapping[str, Any]) -> None:
         """Hand on what the server says of this request."""

@@ -1,19 +1,17 @@
 """What of a message belongs to an era of the protocol or to one hop of it, and what is handed on. Pure."""
 
 from collections.abc import Mapping
-from typing import Any, Final, get_args
+from typing import Any, Final
 
-from mcp_types import (
+from mcp_nursery.actors.jsonrpc.dispatcher import LISTED
+from mcp_nursery.actors.protocol import (
     CLIENT_CAPABILITIES_META_KEY,
     CLIENT_INFO_META_KEY,
     LOG_LEVEL_META_KEY,
+    MODERN_PROTOCOL_VERSIONS,
     PROTOCOL_VERSION_META_KEY,
     SERVER_INFO_META_KEY,
-    LoggingLevel,
 )
-from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-
-from mcp_nursery.actors.jsonrpc.dispatcher import LISTED
 
 Json = dict[str, Any]
 
@@ -22,9 +20,6 @@ _HOP: Final = frozenset(
 )
 _CACHEABLE: Final = frozenset([*LISTED, "resources/read", "server/discover"])
 """Methods whose results say since 2026-07-28 how long they hold."""
-
-LEVELS: Final[tuple[str, ...]] = get_args(LoggingLevel)
-"""Of log messages, the least severe first."""
 
 
 def is_modern(version: str | None) -> bool:

@@ -6,13 +6,9 @@ A client of the supervisor's public surface. What goes to servers, and how, is t
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import trio
-from mcp.shared.exceptions import MCPError
-from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, ErrorData, methods
-from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
-from pydantic import ValidationError
 
 from mcp_nursery.actors.argument_checks import check_argument, one_of, seconds, true_or_false
 from mcp_nursery.actors.enums import ServerState
@@ -20,6 +16,10 @@ from mcp_nursery.actors.errors import ConnectionLost, NurseryError, ServerError,
 from mcp_nursery.actors.fairness import by_turns
 from mcp_nursery.actors.jsonrpc.dispatcher import LISTED
 from mcp_nursery.actors.nurseries import open_bare_nursery
+from mcp_nursery.actors.protocol import (
+    HANDSHAKE_PROTOCOL_VERSIONS,
+    INTERNAL_ERROR,
+)
 
 from ..callbacks import Callbacks
 from ..calls.host_tools import EVERY_SERVER
@@ -31,6 +31,7 @@ from .access import EVERYTHING, Access, Principal
 from .all_as_one import INSTRUCTIONS, All
 from .approval import Unattended
 from .catalogues import One, View, status_of
+from .checks import check_request
 from .downstream import Incoming
 from .eras import Json, discovered, initialized
 from .gate import GATE, Gate
@@ -42,10 +43,15 @@ from .requests import Ending, told
 from .search import Schemas, Search
 from .upstream import Upstream
 
+if TYPE_CHECKING:
+    from mcp_types import ErrorData
+
 LISTEN: Final = "subscriptions/listen"
 
 
-async def _nobody(_: object) -> ErrorData:
+async def _nobody(_: object) -> "ErrorData":
+    from mcp_types import ErrorData  # loaded long since: a server has asked
+
     return ErrorData(code=INTERNAL_ERROR, message="no call is under way that this could be for")
 
 
@@ -126,12 +132,12 @@ class Gateway:
 
         Raises:
             Ending: The gateway ends. Nothing was done.
-            MCPError: What the client is told instead.
+            JsonRpcError: What the client is told instead.
         """
         self._check_goes_on()
         self._under_way += incoming.method != LISTEN
         try:
-            _check(incoming, protocol_version)
+            await check_request(incoming, protocol_version)
             return await self._answer(incoming, view)
         except NurseryError as error:
             raise told(error) from None
@@ -285,20 +291,3 @@ async def open_gateway(
             yield gateway
         finally:
             nursery.cancel_scope.cancel()
-
-
-def _check(incoming: Incoming, protocol_version: str) -> None:
-    """Refuse what the client's version of the protocol does not have.
-
-    Raises:
-        MCPError: It has no such method, or one with other parameters.
-    """
-    if incoming.method not in methods.SPEC_CLIENT_METHODS:
-        return
-    params = incoming.params | ({"_meta": incoming.meta} if incoming.meta else {})
-    try:
-        methods.validate_client_request(incoming.method, protocol_version, params)
-    except KeyError:
-        raise MCPError(METHOD_NOT_FOUND, "Method not found", incoming.method) from None
-    except ValidationError:
-        raise MCPError(INVALID_PARAMS, "Invalid request parameters", "") from None

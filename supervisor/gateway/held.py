@@ -11,10 +11,8 @@ from typing import Any, Final
 
 import trio
 from attrs import define, field
-from mcp.shared.exceptions import MCPError
-from mcp_types import INVALID_PARAMS, methods
-from mcp_types.version import LATEST_HANDSHAKE_VERSION
-from pydantic import ValidationError
+
+from mcp_nursery.actors.protocol import INVALID_PARAMS, LATEST_HANDSHAKE_VERSION, JsonRpcError
 
 from .downstream import Incoming
 from .eras import Json
@@ -71,7 +69,7 @@ class HeldCall:
         """The server asks, or the gateway.
 
         Raises:
-            MCPError: The client cannot be asked that.
+            JsonRpcError: The client cannot be asked that.
         """
         self.incoming.check_can_answer(method)
         while key in self._used:  # another incarnation counts anew, and an answer to the one is none to the other
@@ -90,7 +88,7 @@ class HeldCall:
         """The server asks. A client that has come with answers and without its state is not asked for those again.
 
         Raises:
-            MCPError: The client cannot be asked that.
+            JsonRpcError: The client cannot be asked that.
         """
         self.incoming.check_can_answer(method)
         brought: Json = self.incoming.params.get("inputResponses") or {}
@@ -134,11 +132,11 @@ class HeldCall:
         """The client has come with answers. What it left out is asked again.
 
         Raises:
-            MCPError: One is no answer to its question. None counts then.
+            JsonRpcError: One is no answer to its question. None counts then.
         """
         for key, question in self._questions.items():
             if key in responses and not _answers(question.method, responses[key]):
-                raise MCPError(INVALID_PARAMS, f"the answer to {key} is none to {question.method}")
+                raise JsonRpcError(INVALID_PARAMS, f"the answer to {key} is none to {question.method}")
         for key, question in list(self._questions.items()):
             if key in responses:
                 question.answer = responses[key]
@@ -167,12 +165,12 @@ class HeldCalls:
         """Go on with the call that a client has come back to.
 
         Raises:
-            MCPError: There is none, it was another's, or another request.
+            JsonRpcError: There is none, it was another's, or another request.
         """
         state = incoming.params["requestState"]
         held = self._held.get(state)
         if held is None or _wanted(held[0].incoming) != _wanted(incoming):
-            raise MCPError(INVALID_PARAMS, "unknown or expired requestState, or not that of this request")
+            raise JsonRpcError(INVALID_PARAMS, "unknown or expired requestState, or not that of this request")
         call, scope = held
         call.answer(incoming.params.get("inputResponses") or {})
         del self._held[state]
@@ -193,7 +191,7 @@ class HeldCalls:
         own = 0 if principal is None else sum(each.incoming.principal == principal for each, _ in self._held.values())
         if len(self._held) >= MOST_HELD or own >= MOST_HELD_OF_CLIENT:
             call.scope.cancel()
-            raise MCPError(INVALID_PARAMS, "too many calls wait for answers of their clients")
+            raise JsonRpcError(INVALID_PARAMS, "too many calls wait for answers of their clients")
         state, scope = secrets.token_urlsafe(24), trio.CancelScope()
         self._held[state] = call, scope
         self._nursery.start_soon(self._expire, state, call, scope)
@@ -209,6 +207,9 @@ class HeldCalls:
 
 def _answers(method: str, response: Any) -> bool:
     """Whether this is an answer to a question of this method."""
+    from mcp_types import methods  # loaded long since: an older server has asked
+    from pydantic import ValidationError
+
     try:
         methods.validate_client_result(method, LATEST_HANDSHAKE_VERSION, response)
     except ValidationError:

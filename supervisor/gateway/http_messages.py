@@ -11,23 +11,22 @@ from http import HTTPStatus
 from typing import Any, Final
 
 import trio
-from mcp.shared.exceptions import MCPError
-from mcp.shared.inbound import (
-    ERROR_CODE_HTTP_STATUS,
-    MCP_PROTOCOL_VERSION_HEADER,
-    InboundLadderRejection,
-    classify_inbound_request,
-    find_duplicated_routing_header,
-    unsupported_protocol_version_rejection,
-    validate_mcp_param_headers,
-)
-from mcp_types import HEADER_MISMATCH, INVALID_REQUEST, PARSE_ERROR, REQUEST_TIMEOUT
-from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from mcp_nursery.actors.fairness import by_turns
 from mcp_nursery.actors.jsonrpc import codec, large_messages
 from mcp_nursery.actors.limits import MOST_VALUES
+from mcp_nursery.actors.protocol import (
+    ERROR_CODE_HTTP_STATUS,
+    HANDSHAKE_PROTOCOL_VERSIONS,
+    HEADER_MISMATCH,
+    INVALID_REQUEST,
+    MCP_PROTOCOL_VERSION_HEADER,
+    PARSE_ERROR,
+    REQUEST_TIMEOUT,
+    JsonRpcError,
+)
 
+from ..preload import loaded
 from .access import RETRY_AFTER
 from .attendance import Attendance
 from .catalogues import View
@@ -89,7 +88,7 @@ class HttpMessages:
             await http.response.end(HTTPStatus.REQUEST_TIMEOUT, "the request took too long")
         else:
             why = f"no answer within {self._limits.request_seconds:g} s: the gateway has cancelled this request"
-            await self._fail(http, incoming, MCPError(REQUEST_TIMEOUT, why))
+            await self._fail(http, incoming, JsonRpcError(REQUEST_TIMEOUT, why))
 
     # -- what is no request ---------------------------------------------------------------------------------------
 
@@ -233,6 +232,9 @@ class HttpMessages:
     # -- since 2026-07-28 -----------------------------------------------------------------------------------------
 
     async def _alone(self, request: UnderWay, message: Json) -> None:
+        await loaded()
+        from mcp.shared.inbound import InboundLadderRejection, unsupported_protocol_version_rejection
+
         http, view = request.http, request.view
         version = http.headers[MCP_PROTOCOL_VERSION_HEADER]
         method = message.get("method")
@@ -297,6 +299,13 @@ class HttpMessages:
 
 def _rejection(http: HttpRequest, view: View, message: Json) -> Any:
     """What its headers and its envelope say: who asks, or what is wrong with them."""
+    from mcp.shared.inbound import (
+        InboundLadderRejection,
+        classify_inbound_request,
+        find_duplicated_routing_header,
+        validate_mcp_param_headers,
+    )
+
     twice = find_duplicated_routing_header(http.lines)
     if twice is not None:
         return InboundLadderRejection(HEADER_MISMATCH, f"{twice} header appears more than once")

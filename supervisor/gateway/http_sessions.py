@@ -7,11 +7,11 @@ from typing import Any
 
 import trio
 from attrs import define, field
-from mcp.shared.exceptions import MCPError
 
 from mcp_nursery.actors.jsonrpc import codec
 from mcp_nursery.actors.jsonrpc.pending import outcome_of
 from mcp_nursery.actors.outcomes import Rejected
+from mcp_nursery.actors.protocol import JsonRpcError
 
 from .access import RETRY_AFTER, Principal, Refused
 from .catalogues import View
@@ -99,7 +99,7 @@ class HttpSession:
         """Ask its client on the stream of one of its requests.
 
         Raises:
-            MCPError: What the client answers instead.
+            JsonRpcError: What the client answers instead.
         """
         request_id = f"ask-{secrets.token_hex(8)}"
         asked = self._asked[request_id] = _Asked()
@@ -114,7 +114,7 @@ class HttpSession:
         assert asked.answer is not None  # it was answered
         outcome = outcome_of(asked.answer)
         if isinstance(outcome, Rejected):
-            raise MCPError(outcome.code, outcome.message, outcome.data)
+            raise JsonRpcError(outcome.code, outcome.message, outcome.data)
         return outcome.result
 
     def answered(self, message: Json) -> None:

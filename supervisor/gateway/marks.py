@@ -4,8 +4,6 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
-from mcp_types import CallToolResult
-
 from mcp_nursery.actors.json_depth import with_each
 from mcp_nursery.actors.pieces import Steps
 
@@ -56,6 +54,8 @@ def marked(method: str, result: Json, *, server: str, tool: str, room: int) -> S
 def _call(result: Json, *, server: str, tool: str, room: int) -> Steps[Json]:
     """All of it as one text, and the images and audio as they came. Structured content is in the text: a host would
     show it without marks."""
+    from mcp_types import CallToolResult  # loaded long since: a server has answered
+
     try:
         typed = CallToolResult.model_validate(result)
     except ValueError:  # a kind of content that nobody knows yet

@@ -6,11 +6,10 @@ from functools import partial
 from typing import Final
 
 import trio
-from mcp.shared.exceptions import MCPError
-from mcp_types import INVALID_PARAMS
 
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import NurseryError
+from mcp_nursery.actors.protocol import INVALID_PARAMS, LEVELS, JsonRpcError
 
 from ..events import Lagged, PromptsChanged, Reloaded, ResourcesChanged, ServerRemoved, StateChanged, ToolsChanged
 from ..notices import Notice
@@ -18,7 +17,7 @@ from ..state_machine import SHUT
 from ..supervisor import Supervisor
 from .catalogues import View
 from .downstream import LOG, Incoming, Listener, Said, Session, is_severe, last_news
-from .eras import LEVELS, Json
+from .eras import Json
 from .instances import Instances, ListChanged, owner_of
 
 SUBSCRIPTION: Final = "io.modelcontextprotocol/subscriptionId"
@@ -307,7 +306,7 @@ def _check_number(subscriptions: int) -> None:
     """Refuse a client more subscriptions than one may have.
 
     Raises:
-        MCPError: There are too many.
+        JsonRpcError: There are too many.
     """
     if subscriptions > MOST_SUBSCRIBED:
-        raise MCPError(INVALID_PARAMS, f"too many subscriptions: at most {MOST_SUBSCRIBED}")
+        raise JsonRpcError(INVALID_PARAMS, f"too many subscriptions: at most {MOST_SUBSCRIBED}")

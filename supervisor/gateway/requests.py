@@ -3,10 +3,6 @@
 import logging
 from typing import Any, Final
 
-from mcp.shared.exceptions import MCPError
-from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, REQUEST_TIMEOUT
-from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERSION
-
 from mcp_nursery.actors.errors import (
     CallError,
     CallTimeout,
@@ -17,6 +13,14 @@ from mcp_nursery.actors.errors import (
     UnknownResource,
 )
 from mcp_nursery.actors.jsonrpc import codec
+from mcp_nursery.actors.protocol import (
+    HANDSHAKE_PROTOCOL_VERSIONS,
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    LATEST_HANDSHAKE_VERSION,
+    REQUEST_TIMEOUT,
+    JsonRpcError,
+)
 
 from .downstream import Incoming, as_object
 from .eras import Json
@@ -24,7 +28,7 @@ from .eras import Json
 logger: Final = logging.getLogger(__name__)
 
 
-class Ending(MCPError):
+class Ending(JsonRpcError):
     """The refusal of a request that comes while the gateway ends. Nothing was done for it: another gateway may."""
 
     def __init__(self) -> None:
@@ -50,27 +54,27 @@ def offered_version(params: Json) -> str:
 
 def failure_frame(incoming: Incoming, error: Exception) -> tuple[int, bytes]:
     """The code of an error, and the message that tells a client of it. Of a bug of ours it is told nothing."""
-    if isinstance(error, MCPError):
+    if isinstance(error, JsonRpcError):
         return error.code, codec.error(incoming.id, error.code, error.message, error.data)
     logger.error("the gateway failed to answer %s; please report it", incoming.method, exc_info=error)
     return INTERNAL_ERROR, codec.error(incoming.id, INTERNAL_ERROR, "Internal error")
 
 
-def told(error: NurseryError) -> MCPError:
+def told(error: NurseryError) -> JsonRpcError:
     """An error of the supervisor as a client is told of it."""
     match error:
         case ServerError():
             said = error.raw or error
-            return MCPError(error.code, said.message, said.data)
+            return JsonRpcError(error.code, said.message, said.data)
         case UnknownResource():
-            return MCPError(INVALID_PARAMS, str(error))
+            return JsonRpcError(INVALID_PARAMS, str(error))
         case CallTimeout():
-            return MCPError(REQUEST_TIMEOUT, str(error), {"delivery": error.delivery.value})
+            return JsonRpcError(REQUEST_TIMEOUT, str(error), {"delivery": error.delivery.value})
         case ServerDown():
             data = {"state": error.state.value, "retryIn": error.retry_in, "delivery": error.delivery.value}
-            return MCPError(INTERNAL_ERROR, str(error), data)
+            return JsonRpcError(INTERNAL_ERROR, str(error), data)
         case CallError():
             retry = {"retryIn": error.retry_in} if isinstance(error, InstancesTaken) else {}
-            return MCPError(INTERNAL_ERROR, str(error), retry | {"delivery": error.delivery.value})
+            return JsonRpcError(INTERNAL_ERROR, str(error), retry | {"delivery": error.delivery.value})
         case _:
-            return MCPError(INTERNAL_ERROR, str(error))
+            return JsonRpcError(INTERNAL_ERROR, str(error))

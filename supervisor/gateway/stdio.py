@@ -9,23 +9,22 @@ from contextlib import nullcontext, suppress
 from typing import Any, Final
 
 import trio
-from mcp.shared.dispatcher import DispatchContext
-from mcp.shared.exceptions import MCPError
-from mcp.shared.inbound import InboundLadderRejection, classify_inbound_request
-from mcp.shared.subscriptions import LISTEN_STREAM_METHODS
-from mcp.shared.transport_context import TransportContext
-from mcp_types import (
-    INVALID_PARAMS,
-    INVALID_REQUEST,
-    PROTOCOL_VERSION_META_KEY,
-    UNSUPPORTED_PROTOCOL_VERSION,
-)
-from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from mcp_nursery.actors.errors import NurseryError
 from mcp_nursery.actors.jsonrpc.carrier import Outgoing
 from mcp_nursery.actors.jsonrpc.dispatcher import Endpoint
+from mcp_nursery.actors.jsonrpc.incoming import Inbound
+from mcp_nursery.actors.protocol import (
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    LISTEN_STREAM_METHODS,
+    MODERN_PROTOCOL_VERSIONS,
+    PROTOCOL_VERSION_META_KEY,
+    UNSUPPORTED_PROTOCOL_VERSION,
+    JsonRpcError,
+)
 
+from ..preload import loaded
 from .catalogues import View
 from .client_lines import BATCHING
 from .client_streams import ClientCarrier, ClientStreams, open_client_streams
@@ -112,13 +111,11 @@ class _Client:
         if self._session is not None:
             self._gateway.news.leave(self._session)
 
-    async def asked(
-        self, context: DispatchContext[TransportContext], method: str, params: Mapping[str, Any] | None
-    ) -> Json:
-        """Answer a request. The SDK's `OnRequest`.
+    async def asked(self, context: Inbound, method: str, params: Mapping[str, Any] | None) -> Json:
+        """Answer a request: an `OnRequest`.
 
         Raises:
-            MCPError: What the client is told instead.
+            JsonRpcError: What the client is told instead.
         """
         given, meta = without_meta(params)
         self._listening += method == LISTEN
@@ -142,31 +139,30 @@ class _Client:
                     with suppress(NurseryError):  # the request itself will meet it
                         await self._view.hello()
 
-    async def _asked_modern(
-        self, context: DispatchContext[TransportContext], method: str, params: Json, meta: Json
-    ) -> Json:
+    async def _asked_modern(self, context: Inbound, method: str, params: Json, meta: Json) -> Json:
         if self._session is not None:
-            raise MCPError(
+            raise JsonRpcError(
                 INVALID_REQUEST, "this connection began with a handshake: it takes no request with a version"
             )
+        await loaded()
+        from mcp.shared.inbound import InboundLadderRejection, classify_inbound_request
+
         route = classify_inbound_request({"method": method, "params": params | {"_meta": meta}})
         if isinstance(route, InboundLadderRejection):
-            raise MCPError(route.code, route.message, route.data)
+            raise JsonRpcError(route.code, route.message, route.data)
         self._modern = self._modern or method != "server/discover"  # whose answer may have come too late for it
         incoming = self._incoming(context, method, params, meta)
         incoming.describe(route.client_capabilities, route.client_info)
         return await self._gateway.answer(incoming, self._view, route.protocol_version)
 
-    async def _asked_in_session(
-        self, context: DispatchContext[TransportContext], method: str, params: Json, meta: Json
-    ) -> Json:
+    async def _asked_in_session(self, context: Inbound, method: str, params: Json, meta: Json) -> Json:
         if self._modern:
             data = {"supported": list(MODERN_PROTOCOL_VERSIONS)}
-            raise MCPError(UNSUPPORTED_PROTOCOL_VERSION, "this connection began without a handshake", data)
+            raise JsonRpcError(UNSUPPORTED_PROTOCOL_VERSION, "this connection began without a handshake", data)
         if self._session is not None and method == "initialize":
-            raise MCPError(INVALID_REQUEST, "this connection is initialized already")
+            raise JsonRpcError(INVALID_REQUEST, "this connection is initialized already")
         if self._session is None and method not in ("initialize", "ping"):
-            raise MCPError(INVALID_PARAMS, "Invalid request parameters", "initialize comes first")
+            raise JsonRpcError(INVALID_PARAMS, "Invalid request parameters", "initialize comes first")
         session = self._session or Session(self._backlog.put, self._nursery, self._view.server)
         incoming = self._incoming(context, method, params, meta)
         incoming.principal = incoming.session = session
@@ -181,7 +177,7 @@ class _Client:
             self._nursery.start_soon(self._backlog.send, self._tell)
         return result
 
-    def _incoming(self, context: DispatchContext[TransportContext], method: str, params: Json, meta: Json) -> Incoming:
+    def _incoming(self, context: Inbound, method: str, params: Json, meta: Json) -> Incoming:
         assert context.request_id is not None  # it is a request
 
         async def tell(notification: str, about: Mapping[str, Any] | None) -> None:
@@ -198,10 +194,8 @@ class _Client:
         await self._carrier.room()
         self._carrier.send([Outgoing(frame)])
 
-    async def told(
-        self, context: DispatchContext[TransportContext], method: str, params: Mapping[str, Any] | None
-    ) -> None:
-        """A notification. The SDK's `OnNotify`."""
+    async def told(self, context: Inbound, method: str, params: Mapping[str, Any] | None) -> None:
+        """A notification: an `OnNotify`."""
         del context, params
         roots = method in ("notifications/initialized", "notifications/roots/list_changed")
         if roots and self._session is not None and "roots" in self._session.capabilities:
@@ -213,5 +207,5 @@ class _Client:
             said = await self.endpoint.send_raw_request("roots/list", None)
             roots = [root["uri"] for root in said["roots"]]
             await self._gateway.supervisor.set_roots(roots)
-        except (MCPError, KeyError, TypeError, ValueError):
+        except (JsonRpcError, KeyError, TypeError, ValueError):
             return  # it has none then

@@ -10,11 +10,10 @@ from functools import partial
 from typing import Any, Final
 
 import trio
-from mcp.shared.exceptions import MCPError
-from mcp_types import INTERNAL_ERROR
 
 from mcp_nursery.actors.jsonrpc.dispatcher import LISTED
 from mcp_nursery.actors.jsonrpc.relays import ASKED
+from mcp_nursery.actors.protocol import INTERNAL_ERROR, JsonRpcError
 from mcp_nursery.actors.reply import Ask, NoticeCallback
 
 from ..calls.input_rounds import MAX_ROUNDS
@@ -70,7 +69,7 @@ class Upstream:
             The result as the client's era has it.
 
         Raises:
-            MCPError: The client is told that instead.
+            JsonRpcError: The client is told that instead.
             NurseryError: See `Supervisor.request`.
         """
         modern = is_modern(await protocol_of(self._supervisor, place.server))
@@ -100,7 +99,7 @@ class Upstream:
             params = bare(params) | {"inputResponses": await _answers(ask, result.get("inputRequests") or {})}
             if "requestState" in result:
                 params["requestState"] = result["requestState"]
-        raise MCPError(INTERNAL_ERROR, f"the server still asks for input after {MAX_ROUNDS} rounds")
+        raise JsonRpcError(INTERNAL_ERROR, f"the server still asks for input after {MAX_ROUNDS} rounds")
 
     async def _agree(self, incoming: Incoming, place: Place, ask: Ask | None) -> None:
         """Have a call of a tool agreed to.
@@ -166,15 +165,15 @@ async def _answers(ask: Ask, questions: Mapping[str, Mapping[str, Any]]) -> Json
     """What a client says to the questions of a newer server, by their keys.
 
     Raises:
-        MCPError: It cannot be asked one of them, or fails to.
+        JsonRpcError: It cannot be asked one of them, or fails to.
     """
     answers: Json = {}
-    failures: list[MCPError] = []
+    failures: list[JsonRpcError] = []
 
     async def bring(key: str, question: Mapping[str, Any]) -> None:
         try:
             answers[key] = await ask(key, question["method"], question.get("params"))
-        except MCPError as error:
+        except JsonRpcError as error:
             failures.append(error)
             nursery.cancel_scope.cancel()
 

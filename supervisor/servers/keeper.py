@@ -20,6 +20,7 @@ from mcp_nursery.actors.mailbox import Mailbox
 from mcp_nursery.actors.messages import Connected, Ended, Ending, ExitReason, Opened, Refreshed, Report
 from mcp_nursery.actors.nurseries import run_alongside
 from mcp_nursery.actors.outcomes import Loss
+from mcp_nursery.actors.preload import loaded
 from mcp_nursery.actors.server import Connector, ServerActor
 from mcp_nursery.actors.start_limiter import UNLIMITED, Turn
 from mcp_nursery.actors.transports.http.tokens import LOG_IN
@@ -32,6 +33,7 @@ from ..server_log import ServerLog
 from ..state_machine import CALLS_WAIT, Snapshot, StateMachine
 from ..storage.store import StoreUnreadable
 from ..tools.pins import UNREVIEWED
+from ..transports import LOCAL_KINDS
 from .commands import (
     AcceptChange,
     AnnounceRoots,
@@ -189,6 +191,8 @@ class Keeper:
         """Run one incarnation to its end, closed. What is due after it is found out on the way."""
         self._overruled = False
         LOG_IN.set(self._settings.log_in)
+        if self._now.spec.transport.kind not in LOCAL_KINDS:
+            await loaded()  # others are started first
         try:
             connector = self._now.spec.transport.connector(close_grace=self._settings.close_grace)
         except ConfigError as error:

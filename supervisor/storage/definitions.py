@@ -16,6 +16,7 @@ from mcp_nursery.actors.fairness import by_turns
 from mcp_nursery.actors.limits import MOST_KEPT
 from mcp_nursery.actors.messages import NOTHING_DECLARED, Definitions
 from mcp_nursery.actors.pieces import Steps
+from mcp_nursery.actors.preload import loaded
 
 from ..security.redaction import Redactor
 from ..spec import ServerSpec
@@ -79,6 +80,9 @@ class DefinitionCache:
             with trio.move_on_at(until):
                 await read.wait()
         cached, self._cached = self._cached, b""
+        if not cached:
+            return NOTHING_DECLARED
+        await loaded()
         try:
             return await by_turns(_decoding_steps(cached))
         except ValueError:
@@ -139,7 +143,5 @@ def _decoding_steps(cached: bytes) -> Steps[Definitions]:
     from mcp_nursery.actors.jsonrpc.codec import decode
     from mcp_nursery.actors.session.lists import definitions_steps
 
-    if not cached:
-        return NOTHING_DECLARED
     lines = (line.partition(b" ") for line in cached.splitlines())
     return (yield from definitions_steps((kind.decode(), decode(said)) for kind, _, said in lines))

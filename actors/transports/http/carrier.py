@@ -8,9 +8,6 @@ from typing import Final
 import httpx2
 import trio
 from attrs import evolve, field, frozen
-from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
-from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR
-from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from ...enums import Era
 from ...errors import folded
@@ -19,6 +16,7 @@ from ...jsonrpc import codec
 from ...jsonrpc.carrier import Hub, Origin, Outgoing
 from ...jsonrpc.dispatcher import Refused
 from ...outcomes import Dropped, Loss, Malformed, Outcome, Rejected
+from ...protocol import CONNECTION_CLOSED, INTERNAL_ERROR, MCP_PROTOCOL_VERSION_HEADER, MODERN_PROTOCOL_VERSIONS
 from ...reply import ReplySlot
 from .client import HttpClient
 from .exchange import SESSION, Exchange

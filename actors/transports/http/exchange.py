@@ -13,11 +13,10 @@ from typing import Any, Final, Protocol
 
 import httpx2
 import trio
-from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
-from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from ...errors import folded
 from ...jsonrpc.carrier import Origin, Outgoing
+from ...protocol import MCP_PROTOCOL_VERSION_HEADER, MODERN_PROTOCOL_VERSIONS
 from ...reply import ReplySlot
 from . import limits
 from .address import evidence_of

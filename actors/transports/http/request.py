@@ -15,12 +15,12 @@ from typing import Any, Final, Protocol
 import httpx2
 import trio
 from attrs import evolve
-from mcp_types import PARSE_ERROR
 
 from ...errors import folded
 from ...jsonrpc.carrier import Origin, Outgoing
 from ...jsonrpc.pending import outcome_of
 from ...outcomes import Answered, Outcome, Rejected
+from ...protocol import PARSE_ERROR
 from ...reply import ReplySlot
 from . import limits
 from .address import evidence_of

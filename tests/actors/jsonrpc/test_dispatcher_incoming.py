@@ -2,11 +2,10 @@
 
 import pytest
 import trio
-from mcp.shared.exceptions import MCPError
-from pydantic import BaseModel
 from trio.testing import wait_all_tasks_blocked
 
 from mcp_nursery.actors.jsonrpc.incoming import MOST_SERVED
+from mcp_nursery.actors.protocol import JsonRpcError
 from mcp_nursery.actors.reply import ReplySlot
 
 from .peer import Peer, error, notice, post, request, result, running
@@ -46,16 +45,8 @@ async def test_a_request_is_handled_and_answered_under_its_own_id(request_id, pa
     assert asked == [(request_id, "roots/list", params)]
 
 
-class Strict(BaseModel):
-    number: int
-
-
-async def raise_mcp_error(*_request):
-    raise MCPError(-32601, "Method not found", data="x")
-
-
-async def raise_validation_error(*_request):
-    Strict.model_validate({"number": "no"})
+async def raise_refusal(*_request):
+    raise JsonRpcError(-32601, "Method not found", data="x")
 
 
 async def raise_anything(*_request):
@@ -69,8 +60,7 @@ async def answer_what_is_no_json(*_request):
 @pytest.mark.parametrize(
     ("handler", "expected"),
     [
-        (raise_mcp_error, error(1, -32601, "Method not found", data="x")),
-        (raise_validation_error, error(1, -32602, "Invalid request parameters", data="")),
+        (raise_refusal, error(1, -32601, "Method not found", data="x")),
         (raise_anything, error(1, -32603, "Internal error")),
         (answer_what_is_no_json, error(1, -32603, "Internal error")),
     ],
@@ -84,7 +74,7 @@ async def test_an_error_that_has_no_json_form_is_still_an_error_for_the_peer(dat
     """A callback of the host made it; the connection must not pay for it."""
 
     async def handle(*_request):
-        raise MCPError(-1, "no", data=data)
+        raise JsonRpcError(-1, "no", data=data)
 
     (answer,) = await served(Peer(), handle, request(1, "m"))
     assert (answer["id"], set(answer)) == (1, {"jsonrpc", "id", "error"})

@@ -5,7 +5,6 @@ import math
 import pytest
 import trio
 from mcp.shared.dispatcher import Outbound
-from mcp.shared.exceptions import MCPError
 from mcp_types import CONNECTION_CLOSED, REQUEST_TIMEOUT
 from trio.testing import wait_all_tasks_blocked
 
@@ -13,6 +12,7 @@ from mcp_nursery.actors.jsonrpc.dispatcher import ConnectionClosed, Endpoint, Re
 from mcp_nursery.actors.jsonrpc.send_queue import OUTBOX_LIMIT
 from mcp_nursery.actors.jsonrpc.stream_carrier import StreamCarrier
 from mcp_nursery.actors.outcomes import Answered
+from mcp_nursery.actors.protocol import JsonRpcError
 from mcp_nursery.actors.reply import ReplySlot
 
 from .peer import Peer, error, no_notice, no_request, notice, post, request, result, running
@@ -78,7 +78,7 @@ async def test_an_error_of_the_peer_is_an_error_of_its_own_for_each_waiter():
     raised = []
 
     async def ask():
-        with pytest.raises(MCPError) as caught:
+        with pytest.raises(JsonRpcError) as caught:
             await endpoint.send_raw_request("m", None)
         raised.append(caught.value)
 
@@ -87,7 +87,7 @@ async def test_an_error_of_the_peer_is_an_error_of_its_own_for_each_waiter():
             nursery.start_soon(ask)
         await wait_all_tasks_blocked()
         peer.say(error(1, -32601, "unknown", data={"a": 1}), error(2, -32601, "unknown", data={"a": 1}))
-    assert [(e.code, e.message, e.error.data) for e in raised] == [(-32601, "unknown", {"a": 1})] * 2
+    assert [(e.code, e.message, e.data) for e in raised] == [(-32601, "unknown", {"a": 1})] * 2
     assert raised[0] is not raised[1]
 
 
@@ -250,7 +250,7 @@ async def test_with_a_deaf_peer_and_a_full_outbox_a_request_is_not_forgotten(aut
     async def ask():
         try:
             answers.append(await endpoint.send_raw_request("tools/list", {"text": "y"}))
-        except MCPError as refused:
+        except JsonRpcError as refused:
             answers.append(refused)
 
     async with running(peer) as endpoint, trio.open_nursery() as nursery:

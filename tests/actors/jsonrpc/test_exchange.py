@@ -11,7 +11,6 @@ import trio
 from attrs import define, field
 from hypothesis import given
 from hypothesis import strategies as st
-from mcp.shared.exceptions import MCPError
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcp_nursery.actors.enums import Delivery
@@ -21,6 +20,7 @@ from mcp_nursery.actors.jsonrpc.pending import Post
 from mcp_nursery.actors.jsonrpc.stream_carrier import StreamCarrier
 from mcp_nursery.actors.mailbox import Mailbox
 from mcp_nursery.actors.outcomes import Answered, Busy, Loss, Rejected
+from mcp_nursery.actors.protocol import JsonRpcError
 from mcp_nursery.actors.reply import ReplySlot
 
 from .peer import Peer, error, notice, result
@@ -145,7 +145,7 @@ class Exchange:
                 outcome = self.endpoint.loss
             except RequestTimedOut:
                 outcome = "timed out"
-            except MCPError as refused:
+            except JsonRpcError as refused:
                 outcome = Rejected(refused.code, refused.message, refused.error.data)
         self.settle(token, outcome)
         assert seen == sorted(seen), "progress out of order"

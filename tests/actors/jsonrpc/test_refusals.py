@@ -4,7 +4,6 @@ import json
 
 import pytest
 import trio
-from mcp.shared.exceptions import MCPError
 from trio.testing import wait_all_tasks_blocked
 
 from mcp_nursery.actors import fairness
@@ -13,6 +12,7 @@ from mcp_nursery.actors.jsonrpc.incoming import Notices
 from mcp_nursery.actors.jsonrpc.stream_carrier import StreamCarrier
 from mcp_nursery.actors.limits import Limits
 from mcp_nursery.actors.outcomes import Answered, Loss, Malformed
+from mcp_nursery.actors.protocol import JsonRpcError
 from mcp_nursery.actors.reply import ReplySlot
 
 from .peer import Passes, Peer, error, no_request, notice, post, request, result, running
@@ -86,7 +86,7 @@ async def test_the_session_learns_that_its_answer_was_refused():
     peer = Peer()
     peer.on_message = lambda message: peer.say(result(message["id"], {"tools": MANY}))
     async with running(peer) as endpoint:
-        with pytest.raises(MCPError, match=PROBLEM):
+        with pytest.raises(JsonRpcError, match=PROBLEM):
             await endpoint.send_raw_request("tools/list", None)
 
 

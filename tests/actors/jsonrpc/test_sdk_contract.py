@@ -14,11 +14,14 @@ from mcp.client.subscriptions import ToolsListChanged, listen
 from mcp.shared.dispatcher import CallOptions, DispatchContext, Dispatcher, Outbound, as_request_id, coerce_request_id
 from mcp.shared.exceptions import MCPDeprecationWarning, MCPError
 from mcp_types import Implementation, ListRootsResult, Root, ToolListChangedNotification
+from pydantic import BaseModel
 from trio.testing import wait_all_tasks_blocked
 
 from mcp_nursery.actors.jsonrpc.dispatcher import Endpoint
 from mcp_nursery.actors.jsonrpc.incoming import Inbound
 from mcp_nursery.actors.jsonrpc.stream_carrier import StreamCarrier
+from mcp_nursery.actors.protocol import JsonRpcError
+from mcp_nursery.actors.session.dispatcher import SessionContext, SessionDispatcher
 
 from .bridge import TOOLS, bridged
 from .peer import Peer
@@ -33,12 +36,12 @@ CLIENT = Implementation(name="contract", version="1")
 @pytest.mark.parametrize(
     ("ours", "theirs", "method"),
     [
-        (Endpoint, Dispatcher, "run"),
-        (Endpoint, Dispatcher, "send_raw_request"),
-        (Endpoint, Dispatcher, "notify"),
-        (Inbound, DispatchContext, "send_raw_request"),
-        (Inbound, DispatchContext, "notify"),
-        (Inbound, DispatchContext, "progress"),
+        (SessionDispatcher, Dispatcher, "run"),
+        (SessionDispatcher, Dispatcher, "send_raw_request"),
+        (SessionDispatcher, Dispatcher, "notify"),
+        (SessionContext, DispatchContext, "send_raw_request"),
+        (SessionContext, DispatchContext, "notify"),
+        (SessionContext, DispatchContext, "progress"),
     ],
 )
 def test_our_methods_take_what_the_sdks_protocol_gives(ours, theirs, method):
@@ -51,14 +54,14 @@ def test_our_methods_take_what_the_sdks_protocol_gives(ours, theirs, method):
 
 def test_an_inbound_message_has_all_that_the_sdks_context_has():
     wanted = {name for name in vars(DispatchContext) if not name.startswith("_")}
-    message = Inbound(Endpoint(StreamCarrier(Peer())), 1, None)
+    message = SessionContext(Inbound(Endpoint(StreamCarrier(Peer())), 1, None))
     assert wanted <= set(dir(message))
     assert {"transport", "can_send_request", "request_id", "message_metadata", "cancel_requested", "progress"} <= wanted
 
 
 def test_the_protocols_that_can_be_asked_at_run_time_know_us():
-    assert isinstance(Endpoint(StreamCarrier(Peer())), Outbound)
-    assert isinstance(Inbound(Endpoint(StreamCarrier(Peer())), 1, None), Outbound)
+    assert isinstance(SessionDispatcher(Endpoint(StreamCarrier(Peer()))), Outbound)
+    assert isinstance(SessionContext(Inbound(Endpoint(StreamCarrier(Peer())), 1, None)), Outbound)
 
 
 def test_the_options_we_read_are_options_of_the_sdk():
@@ -88,7 +91,7 @@ class Lab:
         self.era = era
         self.bridge = bridge
         self.endpoint = Endpoint(StreamCarrier(bridge))
-        self.session = ClientSession(dispatcher=self.endpoint, client_info=CLIENT, **callbacks)
+        self.session = ClientSession(dispatcher=SessionDispatcher(self.endpoint), client_info=CLIENT, **callbacks)
 
     async def open(self):
         if self.era == "2026-07-28":
@@ -267,7 +270,7 @@ async def test_listen_works_over_the_endpoint():
 )
 async def test_requests_of_the_peer_are_answered_by_the_session(method, code):
     peer = Peer()
-    async with ClientSession(dispatcher=Endpoint(StreamCarrier(peer)), client_info=CLIENT):
+    async with ClientSession(dispatcher=SessionDispatcher(Endpoint(StreamCarrier(peer))), client_info=CLIENT):
         peer.say({"jsonrpc": "2.0", "id": "q", "method": method})
         await wait_all_tasks_blocked()
         (answer,) = peer.heard
@@ -276,6 +279,71 @@ async def test_requests_of_the_peer_are_answered_by_the_session(method, code):
             assert answer["result"] == {}
         else:
             assert answer["error"]["code"] == code
+
+
+class Strict(BaseModel):
+    number: int
+
+
+async def raise_an_error_of_the_sdk(*_request):
+    raise MCPError(-32601, "Method not found", data="x")
+
+
+async def raise_a_validation_error(*_request):
+    Strict.model_validate({"number": "no"})
+
+
+async def raise_anything(*_request):
+    raise LookupError("a secret of the host")
+
+
+@pytest.mark.parametrize(
+    ("handler", "said"),
+    [
+        (raise_an_error_of_the_sdk, {"code": -32601, "message": "Method not found", "data": "x"}),
+        (raise_a_validation_error, {"code": -32602, "message": "Invalid request parameters", "data": ""}),
+        (raise_anything, {"code": -32603, "message": "Internal error"}),
+    ],
+)
+async def test_what_a_handler_of_the_sdk_raises_is_said_to_the_peer_as_the_sdk_would(handler, said):
+    async def no_notice(*_):
+        raise AssertionError
+
+    peer = Peer()
+    dispatcher = SessionDispatcher(Endpoint(StreamCarrier(peer)))
+    async with trio.open_nursery() as nursery:
+        await nursery.start(dispatcher.run, handler, no_notice)
+        peer.say({"jsonrpc": "2.0", "id": "q", "method": "m"})
+        await wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    (answer,) = peer.heard
+    assert answer["error"] == said
+
+
+async def test_a_handler_of_the_sdk_sees_a_context_of_the_sdks():
+    told = []
+
+    class Back:
+        async def send_raw_request(self, method, params, opts=None):
+            raise JsonRpcError(-1, "no")
+
+        async def notify(self, method, params, opts=None):
+            told.append((method, params))
+
+    message = Inbound(Back(), 1, {"_meta": {"progressToken": 7}})
+    context = SessionContext(message)
+    assert (context.request_id, context.message_metadata, context.can_send_request) == (1, None, True)
+    assert (context.transport.kind, context.transport.can_send_request) == ("wire", True)
+    with pytest.raises(MCPError, match="no"):
+        await context.send_raw_request("roots/list", None)
+    await context.notify("m", None)
+    await context.progress(1)
+    assert told == [("m", None), ("notifications/progress", {"progressToken": 7, "progress": 1})]
+    assert not context.cancel_requested.is_set()
+    message.cancel()
+    assert context.cancel_requested.is_set()
+    await message.serve(trio.lowlevel.checkpoint)
+    assert not context.can_send_request
 
 
 async def test_a_listing_carries_the_stamp_of_its_era(era):

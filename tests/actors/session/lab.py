@@ -11,6 +11,7 @@ from mcp_nursery.actors.jsonrpc.dispatcher import Endpoint
 from mcp_nursery.actors.jsonrpc.stream_carrier import StreamCarrier
 from mcp_nursery.actors.outcomes import Loss
 from mcp_nursery.actors.session.connection import open_connection
+from mcp_nursery.actors.session.dispatcher import SessionDispatcher
 from mcp_nursery.actors.session.handshake import CLIENT_INFO
 
 from ..jsonrpc.peer import GONE, Peer, error, result
@@ -114,7 +115,7 @@ async def session(**script):
     async with trio.open_nursery() as nursery:
         lab = Lab(nursery, **script)
         lab.endpoint = Endpoint(StreamCarrier(lab))
-        async with ClientSession(dispatcher=lab.endpoint, client_info=CLIENT_INFO) as opened:
+        async with ClientSession(dispatcher=SessionDispatcher(lab.endpoint), client_info=CLIENT_INFO) as opened:
             yield lab, opened
         nursery.cancel_scope.cancel()
 

@@ -12,6 +12,7 @@ from mcp.client import ClientSession
 from mcp_nursery.actors.enums import Era
 from mcp_nursery.actors.jsonrpc.dispatcher import Endpoint
 from mcp_nursery.actors.jsonrpc.stream_carrier import StreamCarrier
+from mcp_nursery.actors.session.dispatcher import SessionDispatcher
 from mcp_nursery.actors.session.handshake import CLIENT_INFO, facts, negotiate
 
 from ..jsonrpc.peer import Peer, error, result
@@ -19,6 +20,10 @@ from .lab import HANDSHAKE, MODERN, answers, connection, discovery, greeting, re
 
 PROBE, INITIALIZE = "server/discover", "initialize"
 SLOW_START = [0, 2, 5, 12, 25]
+
+
+def session_over(peer):
+    return ClientSession(dispatcher=SessionDispatcher(Endpoint(StreamCarrier(peer))), client_info=CLIENT_INFO)
 
 
 class BothEras(Peer):
@@ -75,7 +80,7 @@ async def met(**nature):
     """Such a server, what was settled with it, and when."""
     async with trio.open_nursery() as nursery:
         server = BothEras(nursery, **nature)
-        async with ClientSession(dispatcher=Endpoint(StreamCarrier(server)), client_info=CLIENT_INFO) as client:
+        async with session_over(server) as client:
             handshake = await negotiate(client, None, server.taken)
             yield server, client, handshake, trio.current_time()
         nursery.cancel_scope.cancel()
@@ -120,7 +125,7 @@ async def test_two_good_answers_in_one_read_are_a_handshake(first, _try, autojum
                 peer.say(*(both if first == PROBE else reversed(both)))
 
         peer.on_message = answer_both
-        async with ClientSession(dispatcher=Endpoint(StreamCarrier(peer)), client_info=CLIENT_INFO) as client:
+        async with session_over(peer) as client:
             assert (await negotiate(client, None)).era is Era.HANDSHAKE
             assert (client.protocol_version, client.discover_result) == (HANDSHAKE, None)
         nursery.cancel_scope.cancel()

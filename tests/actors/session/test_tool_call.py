@@ -18,8 +18,9 @@ from mcp_nursery.actors.jsonrpc.dispatcher import Endpoint
 from mcp_nursery.actors.jsonrpc.stream_carrier import StreamCarrier
 from mcp_nursery.actors.pieces import at_once
 from mcp_nursery.actors.reply import ReplySlot
+from mcp_nursery.actors.session.base import BadResult, InputWanted
 from mcp_nursery.actors.session.handshake import CLIENT_INFO
-from mcp_nursery.actors.session.requests import MOST_BLOCKS, BadResult, InputWanted
+from mcp_nursery.actors.session.requests import MOST_BLOCKS
 from mcp_nursery.actors.session.tool_call import PreparedTool, PreparedTools
 
 from ...tool_requests import params_of

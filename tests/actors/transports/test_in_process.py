@@ -17,8 +17,7 @@ from mcp_nursery.actors.jsonrpc.codec import encode
 from mcp_nursery.actors.outcomes import Answered, Loss, Rejected, Unlisted, Unsendable
 from mcp_nursery.actors.pieces import at_once
 from mcp_nursery.actors.reply import ReplySlot
-from mcp_nursery.actors.session.base import HandshakeFailed
-from mcp_nursery.actors.session.requests import BadResult
+from mcp_nursery.actors.session.base import BadResult, HandshakeFailed
 from mcp_nursery.actors.transports.in_process import InProcessConnector
 
 from ...tool_requests import tool_request

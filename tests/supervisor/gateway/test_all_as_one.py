@@ -5,9 +5,9 @@ from functools import partial
 
 import pytest
 import trio
-from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS, METHOD_NOT_FOUND
 
+from mcp_nursery.actors.protocol import JsonRpcError
 from mcp_nursery.supervisor import open_supervisor
 from mcp_nursery.supervisor.calls.search_tools import NOTHING
 from mcp_nursery.supervisor.gateway import Access, gateway_callbacks, open_gateway
@@ -74,9 +74,9 @@ async def served(*, servers=None, **how):
 
 
 async def refusal(ask, *args, **params):
-    with pytest.raises(MCPError) as refused:
+    with pytest.raises(JsonRpcError) as refused:
         await ask(*args, **params)
-    return refused.value.error.code, refused.value.error.message
+    return refused.value.code, refused.value.message
 
 
 async def test_lists_are_of_all_and_sorted(autojump_clock):
@@ -164,9 +164,9 @@ async def test_what_somebody_may_not_use_does_not_exist_for_him(autojump_clock):
         own = partial(mine, server="b")
         for name in ("drop", "nothing"):
             assert (await refusal(own, "tools/call", name=name))[0] == INVALID_PARAMS
-        with pytest.raises(MCPError) as refused:
+        with pytest.raises(JsonRpcError) as refused:
             await own("vendor/method")
-        assert (refused.value.code, refused.value.error.data) == (
+        assert (refused.value.code, refused.value.data) == (
             METHOD_NOT_FOUND,
             "vendor/method",
         )  # the gateway's word

@@ -5,8 +5,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 import trio
-from mcp.shared.exceptions import MCPError
 
+from mcp_nursery.actors.protocol import JsonRpcError
 from mcp_nursery.supervisor import Approval, open_supervisor
 from mcp_nursery.supervisor.approval import ApprovalRules
 from mcp_nursery.supervisor.gateway import gateway_callbacks, open_gateway
@@ -172,7 +172,7 @@ async def test_an_older_client_is_asked_by_a_request(autojump_clock, life):
 
 async def test_a_client_that_fails_to_ask_has_not_agreed(autojump_clock):
     async with opened() as lab, trio.open_nursery() as nursery:
-        failed, text = await lab.text(User(MCPError(-32603, "no screen")).call(nursery))
+        failed, text = await lab.text(User(JsonRpcError(-32603, "no screen")).call(nursery))
         assert failed
         assert "its client could not ask: no screen" in text
         assert lab.calls == []
@@ -200,7 +200,7 @@ async def test_an_approval_cannot_be_invented(autojump_clock, life, state):
         for key in ("approval", "1"):
             forged = newer(**said, inputResponses={key: YES})
             if life is OLD and state is not None:
-                with pytest.raises(MCPError, match="unknown or expired requestState"):
+                with pytest.raises(JsonRpcError, match="unknown or expired requestState"):
                     await lab.answer(forged)
             else:
                 assert (await lab.answer(forged))["resultType"] == "input_required"
@@ -217,7 +217,7 @@ async def test_an_approval_is_of_one_call_of_one_principal(autojump_clock, life)
             newer("drop", given={"to": 1}, requestState=state, inputResponses=answers),
             newer(given={"to": 1}, requestState=state, inputResponses=answers, principal="bob"),
         ):
-            with pytest.raises(MCPError, match="not that of this request"):
+            with pytest.raises(JsonRpcError, match="not that of this request"):
                 await lab.answer(other)
         assert lab.calls == []
         true = newer(given={"to": True}, requestState=state, inputResponses=answers)  # equal to 1, to Python
@@ -235,7 +235,7 @@ async def test_an_approval_is_of_one_call_of_one_principal(autojump_clock, life)
 
 
 async def used(lab, state, answers):
-    with pytest.raises(MCPError, match="unknown or expired"):
+    with pytest.raises(JsonRpcError, match="unknown or expired"):
         await lab.answer(newer(given={"to": 1}, requestState=state, inputResponses=answers))
     return await lab.answer(newer(given={"to": 1}))
 

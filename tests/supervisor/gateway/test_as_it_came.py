@@ -5,8 +5,8 @@ import logging
 
 import pytest
 import trio
-from mcp.shared.exceptions import MCPError
 
+from mcp_nursery.actors.protocol import JsonRpcError
 from mcp_nursery.supervisor import ServerError, ServerSpec, open_supervisor
 from mcp_nursery.supervisor.gateway import gateway_callbacks, open_gateway
 from mcp_nursery.supervisor.gateway.downstream import Incoming, Session
@@ -66,7 +66,7 @@ async def test_what_a_server_says_to_its_clients(autojump_clock, caplog, server,
                 info = hello["_meta"]["io.modelcontextprotocol/serverInfo"] if client else hello["serverInfo"]
                 assert info["name"] == SECRET
             if not mark:
-                with pytest.raises(MCPError) as caught:
+                with pytest.raises(JsonRpcError) as caught:
                     await asked(gateway, nursery, "tools/call", {"name": "refuse"}, modern=client, view=view)
                 assert (caught.value.error.message, caught.value.error.data) == (MESSAGE, DATA)
         told = repr((supervisor.status(), supervisor.tools))

@@ -4,8 +4,8 @@ import json
 
 import pytest
 import trio
-from mcp.shared.exceptions import MCPError
 
+from mcp_nursery.actors.protocol import JsonRpcError
 from mcp_nursery.supervisor import MemoryStore, ServerSpec, open_supervisor
 from mcp_nursery.supervisor.gateway import open_gateway
 from mcp_nursery.supervisor.gateway.downstream import Incoming, Session
@@ -47,7 +47,7 @@ class Client:
         for tool, arguments in wishes:
             try:
                 result = await self.ask("tools/call", {"name": tool, "arguments": arguments}, view)
-            except MCPError as error:
+            except JsonRpcError as error:
                 said.append(error.message)
             else:
                 assert result["isError"]

@@ -5,8 +5,8 @@ from contextlib import suppress
 import pytest
 import trio
 import trio.testing
-from mcp.shared.exceptions import MCPError
 
+from mcp_nursery.actors.protocol import JsonRpcError
 from mcp_nursery.supervisor import MemoryStore, ServerDown, open_supervisor
 from mcp_nursery.supervisor.gateway import gateway_callbacks, news, open_gateway
 from mcp_nursery.supervisor.gateway.catalogues import PATIENCE
@@ -25,7 +25,7 @@ async def test_a_call_whose_instance_ends_may_have_acted(how, autojump_clock):
         async def work():
             try:
                 told.append(await client.request("tools/call", name="work", arguments={"who": "ann"}))
-            except MCPError as error:
+            except JsonRpcError as error:
                 told.append(error.error)
 
         async with trio.open_nursery() as calls:
@@ -118,7 +118,7 @@ async def test_one_client_cannot_have_all_the_calls_that_may_be_held(autojump_cl
 
         for _ in range(MOST_HELD_OF_CLIENT):
             await begin("ann")
-        with pytest.raises(MCPError, match="too many"):
+        with pytest.raises(JsonRpcError, match="too many"):
             await begin("ann")
         assert "inputRequests" in await begin("bob")
         await trio.sleep(301)
@@ -138,7 +138,7 @@ async def test_one_client_cannot_subscribe_without_end(monkeypatch, autojump_clo
     async with served(AskingServer()) as (_, _, make, _):
         ann = make("Ann")
         assert await ann.request("resources/subscribe", uri="note://a") == {}
-        with pytest.raises(MCPError, match="too many subscriptions: at most 1"):
+        with pytest.raises(JsonRpcError, match="too many subscriptions: at most 1"):
             await ann.request("resources/subscribe", uri="note://b")
         assert await ann.request("resources/unsubscribe", uri="note://a") == {}
         await trio.testing.wait_all_tasks_blocked()
@@ -148,7 +148,7 @@ async def test_one_client_cannot_subscribe_without_end(monkeypatch, autojump_clo
         answers = []
 
         async def subscribe(uri):
-            with suppress(MCPError):
+            with suppress(JsonRpcError):
                 answers.append(await ann.request("resources/subscribe", uri=uri))
 
         async with trio.open_nursery() as nursery:  # in one breath
@@ -156,5 +156,5 @@ async def test_one_client_cannot_subscribe_without_end(monkeypatch, autojump_clo
                 nursery.start_soon(subscribe, f"note://{number}")
         assert answers == [{}]
         bob = make("Bob", session=False)
-        with pytest.raises(MCPError, match="too many subscriptions"):
+        with pytest.raises(JsonRpcError, match="too many subscriptions"):
             await bob.request("subscriptions/listen", notifications={"resourceSubscriptions": ["note://a", "note://b"]})

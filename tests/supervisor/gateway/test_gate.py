@@ -5,8 +5,8 @@ from functools import partial
 
 import pytest
 import trio
-from mcp.shared.exceptions import MCPError
 
+from mcp_nursery.actors.protocol import JsonRpcError
 from mcp_nursery.supervisor import MemoryStore, ServerSpec, open_supervisor
 from mcp_nursery.supervisor.gateway import Access, gateway_callbacks, open_gateway
 from mcp_nursery.supervisor.gateway.downstream import Incoming, Session
@@ -208,7 +208,7 @@ async def test_a_gateway_that_ends_holds_no_list_back(autojump_clock):
     async with served([spec(late(8))]) as (_, front), trio.open_nursery() as nursery:
 
         async def refused():
-            with pytest.raises(MCPError, match="the gateway is ending"):
+            with pytest.raises(JsonRpcError, match="the gateway is ending"):
                 await front.list()
 
         nursery.start_soon(refused)

@@ -5,9 +5,9 @@ from contextlib import asynccontextmanager
 import pytest
 import trio
 import trio.testing
-from mcp.shared.exceptions import MCPError
 from mcp_types import METHOD_NOT_FOUND, MISSING_REQUIRED_CLIENT_CAPABILITY
 
+from mcp_nursery.actors.protocol import JsonRpcError
 from mcp_nursery.supervisor.gateway import held as module
 from mcp_nursery.supervisor.gateway.downstream import Incoming
 from mcp_nursery.supervisor.gateway.held import TOGETHER, HeldCall, HeldCalls
@@ -76,7 +76,7 @@ async def test_a_call_whose_client_does_not_come_back_is_cancelled(autojump_cloc
         assert held.cancelled == 0
         await trio.sleep(2)
         assert held.cancelled == 1
-        with pytest.raises(MCPError, match="expired"):
+        with pytest.raises(JsonRpcError, match="expired"):
             await held.come_back(said, {"a": ACCEPTED})
 
 
@@ -102,7 +102,7 @@ async def test_a_call_that_may_not_be_held_is_cancelled(autojump_clock, monkeypa
     monkeypatch.setattr(module, "MOST_HELD", 1)
     async with opened() as held:
         await held.begin()
-        with pytest.raises(MCPError, match="too many"):
+        with pytest.raises(JsonRpcError, match="too many"):
             await held.begin()
         await trio.testing.wait_all_tasks_blocked()
         assert held.cancelled == 1
@@ -110,7 +110,7 @@ async def test_a_call_that_may_not_be_held_is_cancelled(autojump_clock, monkeypa
 
 async def test_a_client_is_not_asked_what_it_cannot_answer(autojump_clock):
     async with opened() as held:
-        with pytest.raises((MCPError, ExceptionGroup)):
+        with pytest.raises((JsonRpcError, ExceptionGroup)):
             await held.begin(can={})
         assert not held.answers
 
@@ -123,7 +123,7 @@ async def test_a_server_is_refused_what_a_client_cannot_be_asked(method, can, co
     """Whatever that client has come with."""
     async with opened() as held:
         call = HeldCall(held.incoming(can=can, inputResponses={"q": ACCEPTED}))
-        with pytest.raises(MCPError) as refused:
+        with pytest.raises(JsonRpcError) as refused:
             await call.ask_for_server("q", method, {})
         assert refused.value.code == code
 
@@ -131,7 +131,7 @@ async def test_a_server_is_refused_what_a_client_cannot_be_asked(method, can, co
 async def test_an_answer_that_is_none_takes_nothing_from_the_others(autojump_clock):
     async with opened() as held:
         said = await held.begin()
-        with pytest.raises(MCPError, match="answer to b is none to elicitation/create"):
+        with pytest.raises(JsonRpcError, match="answer to b is none to elicitation/create"):
             await held.come_back(said, {"a": ACCEPTED, "b": {"action": "perhaps"}})
         assert not held.answers
         assert await held.come_back(said, {"a": ACCEPTED, "b": ACCEPTED}) == {"a": ACCEPTED, "b": ACCEPTED}

@@ -4,9 +4,9 @@ from functools import partial
 
 import pytest
 import trio
-from mcp.shared.exceptions import MCPError
 
 from mcp_nursery.actors.enums import ServerState
+from mcp_nursery.actors.protocol import JsonRpcError
 from mcp_nursery.supervisor.control.protocol import document, value_of
 from mcp_nursery.supervisor.gateway.access import Principal
 from mcp_nursery.supervisor.gateway.instances import LEASE_IDLE, SESSION_IDLE
@@ -73,9 +73,9 @@ async def test_beyond_the_bound_a_call_is_told_when_to_try_again(autojump_clock)
         await trio.sleep(40)
         await bob.work()
         assert "try again in 60 s" in bob.results[1]
-        with pytest.raises(MCPError, match="try again in 60 s") as refused:
+        with pytest.raises(JsonRpcError, match="try again in 60 s") as refused:
             await bob.request("vendor/method")
-        assert refused.value.error.data["retryIn"] == pytest.approx(60)
+        assert refused.value.data["retryIn"] == pytest.approx(60)
         gateway.news.leave(ann.session)
         await trio.sleep(10)
         nursery.start_soon(bob.work)

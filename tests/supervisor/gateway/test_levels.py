@@ -2,7 +2,8 @@
 
 import pytest
 import trio
-from mcp.shared.exceptions import MCPError
+
+from mcp_nursery.actors.protocol import JsonRpcError
 
 from .asking import AskingServer, leased, served
 
@@ -84,7 +85,7 @@ async def test_what_a_server_says_to_it_is_told_to_the_client(autojump_clock):
     async with served(server) as (_, _, make, _nursery):
         server.refuses.add("logging/setLevel")
         ann = make("Ann")
-        with pytest.raises(MCPError, match="Method not found"):
+        with pytest.raises(JsonRpcError, match="Method not found"):
             await ann.request("logging/setLevel", level="error")
 
 

@@ -4,8 +4,8 @@ import json
 
 import pytest
 import trio
-from mcp.shared.exceptions import MCPError
 
+from mcp_nursery.actors.protocol import JsonRpcError
 from mcp_nursery.supervisor import open_supervisor
 from mcp_nursery.supervisor.events import InjectionSuspected
 from mcp_nursery.supervisor.gateway import gateway_callbacks, open_gateway
@@ -134,7 +134,7 @@ async def test_without_it_results_come_as_they_are_and_signals_are_told(autojump
             assert json.dumps(ATTACK) in json.dumps(result)
             assert "mcp-nursery/signals" not in str(result)
             assert await signalled() == (tool, ("ignore-previous",))
-        with pytest.raises(MCPError, match="Ignore all previous"):
+        with pytest.raises(JsonRpcError, match="Ignore all previous"):
             await asked(gateway, nursery, "tools/call", {"name": "refuse", "arguments": {}}, modern=modern)
         assert await signalled() == ("refuse", ("ignore-previous",))
         await asked(gateway, nursery, "resources/read", {"uri": "note://1"}, modern=modern)

@@ -4,8 +4,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 import trio
-from mcp.shared.exceptions import MCPError
 
+from mcp_nursery.actors.protocol import JsonRpcError
 from mcp_nursery.supervisor import open_supervisor
 from mcp_nursery.supervisor.gateway import gateway_callbacks, open_gateway
 from mcp_nursery.supervisor.gateway.downstream import Incoming, Session
@@ -47,11 +47,11 @@ async def test_a_question_that_fails_ends_the_others(autojump_clock):
             asked.append(method)
             if len(asked) == 1:
                 await trio.sleep_forever()
-            raise MCPError(-1, "no screen")
+            raise JsonRpcError(-1, "no screen")
 
         incoming = Incoming(1, "tools/call", {"name": "insist"}, {}, unheard, "ann", session, ask)
         incoming.capabilities = {"elicitation": {}}
-        with trio.fail_after(5), pytest.raises(MCPError, match="no screen"):
+        with trio.fail_after(5), pytest.raises(JsonRpcError, match="no screen"):
             await gateway.answer(incoming, gateway.view("lab"), "2025-11-25")
         assert len(asked) == 2
 
@@ -60,6 +60,6 @@ async def test_what_an_older_client_cannot_be_asked_is_an_error_of_its_own(autoj
     async with served() as (gateway, nursery):
         session = Session(print, nursery, "lab")
         incoming = Incoming(1, "tools/call", {"name": "insist"}, {}, unheard, principal="ann", session=session)
-        with pytest.raises(MCPError) as refused:
+        with pytest.raises(JsonRpcError) as refused:
             await gateway.answer(incoming, gateway.view("lab"), "2025-11-25")
         assert refused.value.code == -32021

@@ -5,8 +5,8 @@ from functools import partial
 
 import pytest
 import trio
-from mcp.shared.exceptions import MCPError
 
+from mcp_nursery.actors.protocol import JsonRpcError
 from mcp_nursery.supervisor import open_supervisor
 from mcp_nursery.supervisor.gateway import Access, open_gateway
 from mcp_nursery.supervisor.gateway.downstream import Incoming, Session
@@ -154,5 +154,5 @@ async def test_without_it_all_tools_are_listed(autojump_clock):
     async with open_supervisor([spec(server())], gate=10) as supervisor, open_gateway(supervisor) as gateway:
         listed = (await asked(gateway, "tools/list"))["tools"]
         assert [tool["name"] for tool in listed] == ["mcp_lab_read_mail", "mcp_lab_send_mail"]
-        with pytest.raises(MCPError, match="no tool named 'find_tools'"):
+        with pytest.raises(JsonRpcError, match="no tool named 'find_tools'"):
             await called(gateway, "find_tools", {"query": "mail"})

@@ -6,9 +6,9 @@ from functools import partial
 import pytest
 import trio
 import trio.testing
-from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR, METHOD_NOT_FOUND, REQUEST_TIMEOUT
 
+from mcp_nursery.actors.protocol import JsonRpcError
 from mcp_nursery.supervisor import open_supervisor
 from mcp_nursery.supervisor.gateway import gateway_callbacks, open_gateway
 from mcp_nursery.supervisor.gateway.downstream import Incoming, Session
@@ -59,9 +59,9 @@ async def served(*lives, gate=10, connected=True, **options):
 
 
 async def told(ask, *args, **params):
-    with pytest.raises(MCPError) as refused:
+    with pytest.raises(JsonRpcError) as refused:
         await ask(*args, **params)
-    return refused.value.error
+    return refused.value
 
 
 async def test_an_error_of_a_server_is_its_own(autojump_clock):

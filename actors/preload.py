@@ -1,0 +1,64 @@
+"""What a first connection needs, loaded in a thread: the SDK takes longer than everything else together, and no loop is
+to stand still for it. A server that is a process has been started before that, and starts meanwhile.
+"""
+
+import threading
+from contextlib import suppress
+from functools import cache
+from importlib import import_module
+from typing import Final
+
+import trio
+
+_NEEDED: Final = (
+    "mcp_nursery.actors.session.connection",
+    "mcp_nursery.actors.jsonrpc.stream_carrier",
+    "mcp_nursery.actors.transports.docker_gateway",
+    "mcp_nursery.actors.transports.in_process",
+    "mcp_nursery.actors.transports.sse",
+    "mcp_nursery.actors.transports.streamable_http",
+    "mcp_nursery.actors.transports.websocket",
+    "httpcore2",  # by httpx2, when its first client is made
+)
+_BACKEND: Final = "anyio._backends._trio"
+"""What anyio imports when its first task group is made. Its own affair, which it may call otherwise."""
+
+_LOADING: Final = threading.Lock()
+"""Held by the thread that loads: two that import what imports each other may see half of it."""
+_TURN: Final = trio.lowlevel.RunVar[trio.Lock]("_TURN")
+"""Held by the task that waits for that thread: many may want it, and there are not as many threads."""
+
+
+@cache
+def _load() -> None:
+    for name in _NEEDED:
+        import_module(name)
+    with suppress(ModuleNotFoundError):
+        import_module(_BACKEND)
+
+
+def load() -> None:
+    """Load it now, once a process."""
+    with _LOADING:
+        _load()
+
+
+def is_loaded() -> bool:
+    """Whether nothing is left to load."""
+    return bool(_load.cache_info().currsize)
+
+
+async def loaded() -> None:
+    """Have it loaded. Who no longer waits for that leaves it to the thread."""
+    if not is_loaded():
+        async with _turn():
+            await trio.to_thread.run_sync(load, abandon_on_cancel=True)
+
+
+def _turn() -> trio.Lock:
+    try:
+        return _TURN.get()
+    except LookupError:
+        turn = trio.Lock()
+        _TURN.set(turn)
+        return turn

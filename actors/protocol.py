@@ -1,0 +1,104 @@
+"""The words and numbers of MCP that are needed before the SDK is loaded, which takes longer than all else. A test
+compares them with the SDK's own.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+RequestId = int | str
+
+PARSE_ERROR: Final = -32700
+INVALID_REQUEST: Final = -32600
+METHOD_NOT_FOUND: Final = -32601
+INVALID_PARAMS: Final = -32602
+INTERNAL_ERROR: Final = -32603
+CONNECTION_CLOSED: Final = -32000
+REQUEST_TIMEOUT: Final = -32001
+HEADER_MISMATCH: Final = -32020
+MISSING_REQUIRED_CLIENT_CAPABILITY: Final = -32021
+UNSUPPORTED_PROTOCOL_VERSION: Final = -32022
+URL_ELICITATION_REQUIRED: Final = -32042
+
+ERROR_CODE_HTTP_STATUS: Final[Mapping[int, int]] = {
+    PARSE_ERROR: 400,
+    INVALID_REQUEST: 400,
+    METHOD_NOT_FOUND: 404,
+    INVALID_PARAMS: 400,
+    HEADER_MISMATCH: 400,
+    MISSING_REQUIRED_CLIENT_CAPABILITY: 400,
+    UNSUPPORTED_PROTOCOL_VERSION: 400,
+}
+"""What goes over HTTP with an error since 2026-07-28."""
+
+PROTOCOL_VERSION_META_KEY: Final = "io.modelcontextprotocol/protocolVersion"
+CLIENT_CAPABILITIES_META_KEY: Final = "io.modelcontextprotocol/clientCapabilities"
+CLIENT_INFO_META_KEY: Final = "io.modelcontextprotocol/clientInfo"
+SERVER_INFO_META_KEY: Final = "io.modelcontextprotocol/serverInfo"
+LOG_LEVEL_META_KEY: Final = "io.modelcontextprotocol/logLevel"
+
+MCP_PROTOCOL_VERSION_HEADER: Final = "mcp-protocol-version"
+
+HANDSHAKE_PROTOCOL_VERSIONS: Final[tuple[str, ...]] = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
+"""Versions that begin with `initialize`, oldest first."""
+MODERN_PROTOCOL_VERSIONS: Final[tuple[str, ...]] = ("2026-07-28",)
+"""Versions without a handshake, oldest first."""
+LATEST_HANDSHAKE_VERSION: Final = "2025-11-25"
+
+LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+"""Of log messages, the least severe first."""
+
+CLIENT_METHODS: Final = frozenset(
+    {
+        *("initialize", "ping", "server/discover", "logging/setLevel", "completion/complete", "subscriptions/listen"),
+        *("tools/list", "tools/call", "prompts/list", "prompts/get", "resources/list", "resources/read"),
+        *("resources/templates/list", "resources/subscribe", "resources/unsubscribe"),
+    }
+)
+"""Requests of clients, of any version."""
+NAME_BEARING_METHODS: Final[Mapping[str, str]] = {
+    "tools/call": "name",
+    "prompts/get": "name",
+    "resources/read": "uri",
+}
+"""Requests about one thing, and the parameter that names it."""
+LISTEN_STREAM_METHODS: Final = frozenset(
+    {
+        *("notifications/tools/list_changed", "notifications/prompts/list_changed"),
+        *("notifications/resources/list_changed", "notifications/resources/updated"),
+    }
+)
+"""Notifications of changes."""
+
+
+class JsonRpcError(Exception):
+    """The error object of a JSON-RPC response."""
+
+    def __init__(self, code: int, message: str, data: Any = None) -> None:
+        super().__init__(code, message, data)
+        self.code = code
+        self.message = message
+        self.data = data
+
+    def __str__(self) -> str:
+        return self.message
+
+
+def as_request_id(value: object) -> RequestId | None:
+    """The id of a request, if it can be one: True is no other way to write 1."""
+    return value if isinstance(value, str | int) and not isinstance(value, bool) else None
+
+
+def coerce_request_id(request_id: RequestId) -> RequestId:
+    """The number that an id stands for if a peer wrote ours as text; else the id itself."""
+    if isinstance(request_id, str):
+        try:
+            return int(request_id)
+        except ValueError:
+            return request_id
+    return request_id
+
+
+def progress_token_from_params(params: Mapping[str, Any] | None) -> RequestId | None:
+    """The token by which the peer wants to hear of progress; None if it does not."""
+    meta: object = (params or {}).get("_meta")
+    return as_request_id(meta.get("progressToken")) if isinstance(meta, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
