@@ -1,4 +1,4 @@
-"""The public API of mcp-nursery, loaded when it is first used: `import mcp` alone takes most of a second.
+"""The public API of mcp-nursery, loaded when it is first used: a program that shows its help needs none of it.
 
 Here is what a program starts with, as `__init__.pyi` lists it. The rest is in `errors`, `events`, `approval`,
 `callbacks`, `config`, `resources`, `status`, `toolset` and `testing`.

@@ -51,3 +51,16 @@ def test_nothing_heavy_is_imported_in_the_loop(before, imported):
     code = WATCHED.format(before=before, imported=imported)
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
     assert (run.stdout, run.stderr) == ("[]\n", "")
+
+
+LIGHT = """
+import sys
+from mcp_nursery.supervisor import open_supervisor
+heavy = ("mcp", "mcp_types", "pydantic", "httpx2", "starlette", "keyring", "rich", "opentelemetry.sdk", "typer")
+print([name for name in heavy if name in sys.modules])
+"""
+
+
+def test_importing_it_loads_nothing_heavy():
+    run = subprocess.run([sys.executable, "-c", LIGHT], capture_output=True, text=True, timeout=120, check=True)
+    assert (run.stdout, run.stderr) == ("[]\n", "")

@@ -1,0 +1,98 @@
+"""What is seen to be right without the SDK is right by the SDK's models."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mcp_types import methods
+
+from mcp_nursery.actors.protocol import HANDSHAKE_PROTOCOL_VERSIONS, INVALID_PARAMS, METHOD_NOT_FOUND, JsonRpcError
+from mcp_nursery.supervisor.gateway.checks import check_request, is_plain
+from mcp_nursery.supervisor.gateway.downstream import Incoming, Session
+
+
+async def nobody(_method, _params):
+    raise AssertionError
+
+
+def request(method, params, meta=None):
+    session = Session(nobody, None, None)
+    return Incoming(1, method, params, meta or {}, nobody, principal=session, session=session)
+
+
+OBJECT = st.sampled_from(
+    [{}, {"form": {}}, {"form": {}, "url": {}}, {"listChanged": True}, {"listChanged": 1}, 5, None]
+)
+INFO = st.dictionaries(
+    st.sampled_from(["name", "version", "title", "websiteUrl", "icons", "description"]),
+    st.sampled_from(["a", "", 5, None, []]),
+)
+OPENING = st.fixed_dictionaries(
+    {"protocolVersion": st.sampled_from(["2025-11-25", "", 5])},
+    optional={
+        "clientInfo": INFO | st.just({"name": "a", "version": "1"}),
+        "capabilities": st.dictionaries(st.sampled_from(["roots", "sampling", "elicitation", "tasks"]), OBJECT),
+        "more": st.just(1),
+    },
+)
+LISTING = st.dictionaries(st.sampled_from(["cursor", "more"]), st.sampled_from(["a", "", 5, None]))
+REQUEST = st.tuples(st.just("initialize"), OPENING) | st.tuples(
+    st.sampled_from(["tools/list", "prompts/list", "resources/list", "resources/templates/list", "ping"]), LISTING
+)
+
+
+@given(asked=REQUEST, version=st.sampled_from(HANDSHAKE_PROTOCOL_VERSIONS))
+def test_what_is_plain_is_valid(asked, version):
+    method, params = asked
+    if is_plain(request(method, params)):
+        methods.validate_client_request(method, version, params)
+
+
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        ("tools/list", {}),
+        ("tools/list", {"cursor": "x"}),
+        ("ping", {}),
+        (
+            "initialize",  # of Claude Code
+            {
+                "protocolVersion": "2025-11-25",
+                "capabilities": {"roots": {"listChanged": True}, "elicitation": {"form": {}, "url": {}}},
+                "clientInfo": {
+                    "name": "claude-code",
+                    "title": "Claude Code",
+                    "version": "2",
+                    "websiteUrl": "https://x",
+                },
+            },
+        ),
+        (
+            "initialize",  # of the SDK
+            {
+                "protocolVersion": "2025-06-18",
+                "capabilities": {"sampling": {}, "roots": {}},
+                "clientInfo": {"name": "mcp", "version": "0.1.0"},
+            },
+        ),
+    ],
+)
+def test_what_clients_begin_with_is_plain(method, params):
+    assert is_plain(request(method, params))
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "code"),
+    [
+        ("initialize", {"protocolVersion": "2025-11-25"}, INVALID_PARAMS),
+        ("tools/list", {"cursor": 5}, INVALID_PARAMS),
+        ("server/discover", {}, METHOD_NOT_FOUND),
+    ],
+)
+async def test_what_is_not_is_refused_as_the_sdk_refuses_it(method, params, code):
+    with pytest.raises(JsonRpcError) as refused:
+        await check_request(request(method, params), "2025-11-25")
+    assert refused.value.code == code
+
+
+async def test_the_protocol_says_nothing_of_methods_that_it_does_not_know():
+    await check_request(request("nonsense/method", {"any": "thing"}), "2025-11-25")
