@@ -168,6 +168,14 @@ class Handler:
         try:
             with self._scope:
                 return dict(await self._relay.ask(str(context.request_id), method, params))
+        except JsonRpcError:
+            raise
+        except Exception as raised:
+            from mcp.shared.exceptions import MCPError  # loaded long since: a session runs the endpoint
+
+            if isinstance(raised, MCPError):
+                raise JsonRpcError(raised.code, raised.message, raised.data) from raised
+            raise
         finally:
             self._asks.discard(self)
         raise JsonRpcError(INTERNAL_ERROR, "the call is over")

@@ -68,7 +68,7 @@ async def test_what_a_server_says_to_its_clients(autojump_clock, caplog, server,
             if not mark:
                 with pytest.raises(JsonRpcError) as caught:
                     await asked(gateway, nursery, "tools/call", {"name": "refuse"}, modern=client, view=view)
-                assert (caught.value.error.message, caught.value.error.data) == (MESSAGE, DATA)
+                assert (caught.value.message, caught.value.data) == (MESSAGE, DATA)
         told = repr((supervisor.status(), supervisor.tools))
         nursery.cancel_scope.cancel()
     assert SECRET not in told + caplog.text
