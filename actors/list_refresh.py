@@ -1,13 +1,14 @@
 """The lists of a connection, fetched again: when that is asked for, and when the server says that they changed."""
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
+from typing import Final
 
 import trio
 from attrs import define, evolve, field
 
 from .enums import ListKind
-from .messages import Refreshed
+from .messages import LISTED, Refreshed, Request
 from .session.base import Connection, HandshakeFailed
 
 _SETTLING = 0.1
@@ -17,13 +18,18 @@ _SETTLING_AT_MOST = 30.0
 it is the first again."""
 _UNHINDERED = 5
 
-OTHERS = frozenset(ListKind) - {ListKind.TOOLS}
+AWAITED_FOR = 5.0
+"""Seconds that somebody who asks for a list waits at most for it to be fetched again: then what is known has to do."""
+
+_ALL: Final = frozenset(ListKind)
+OTHERS: Final = _ALL - {ListKind.TOOLS}
 """Lists that a server is connected without."""
 
 
 @define(eq=False)
 class ListRefresh:
-    """Fetches lists again, one refresh at a time. Requests that come before a refresh begins are answered by it."""
+    """Fetches lists again, one refresh at a time. Requests that come before a refresh begins are answered by it, and
+    those for what nobody announces also by one that is under way, if no call was made since."""
 
     _incarnation: int
     """The connection's number, for the reports."""
@@ -33,13 +39,22 @@ class ListRefresh:
     """Called with each outcome."""
     _start: Callable[[], None] | None = field(default=None, init=False)
     """Starts the task that lists; None while there is no connection."""
-    _expired: Callable[[], Collection[ListKind]] | None = field(default=None, init=False)
-    """Says which lists are too old; None while there is no connection."""
+    _connection: Connection | None = field(default=None, init=False)
     _running: bool = field(default=False, init=False)
     _wanted: frozenset[ListKind] = field(default=frozenset(), init=False)
     """Lists to fetch whose refresh has not begun."""
-    _asked: int = field(default=0, init=False)
-    """How many requests wait for these."""
+    _asked: list[object] = field(factory=list[object], init=False)
+    """The requests that wait for these."""
+    _due: float = field(default=math.inf, init=False)
+    """When this refresh is to begin at the latest, on Trio's clock."""
+    _listing: frozenset[ListKind] = field(default=frozenset(), init=False)
+    """Lists that are being fetched."""
+    _since: float = field(default=-math.inf, init=False)
+    """When that began."""
+    _answers: list[object] = field(factory=list[object], init=False)
+    """The requests that this refresh answers."""
+    _called: frozenset[ListKind] = field(default=frozenset(), init=False)
+    """Lists that calls may have changed since they were fetched."""
     _settling: trio.CancelScope = field(factory=trio.CancelScope, init=False)
     """The delay before a refresh; cancelled when somebody wants a list now."""
     _in_a_row: int = field(default=0, init=False)
@@ -52,43 +67,76 @@ class ListRefresh:
     def open(self, connection: Connection, nursery: trio.Nursery) -> None:
         """Begin to list, first what was asked for before. The task runs in this nursery, only while it is needed."""
         self._start = lambda: nursery.start_soon(self._list_all, connection)
-        self._expired = connection.expired_lists
+        self._connection = connection
         if self._wanted:
             self.want(self._wanted)
 
-    def ask(self) -> None:
+    def ask(self, request: object) -> None:
         """Fetch all lists now, and report when that is done."""
-        self._asked += 1
+        self._asked.append(request)
         self._changed = False
-        self._settling.cancel()
-        self.want(tuple(ListKind))
+        self.want(_ALL)
 
-    def want(self, kinds: Collection[ListKind]) -> None:
-        """Fetch these lists; nobody waits for them."""
+    def ask_old(self, request: object, kinds: Collection[ListKind], *, anew: bool) -> bool:
+        """Fetch those of these lists that may be old, as soon as they may be fetched again.
+
+        Args:
+            request: Whose answer is reported.
+            kinds: The lists.
+            anew: Whether they are wanted as they are from now on; if not, a list that was just fetched will do, unless
+                a call may have changed it.
+
+        Returns:
+            Whether it will be answered; if not, what is known has to do.
+        """
+        now = trio.current_time()
+        if self._connection is None or (self._listing and now >= self._since + AWAITED_FOR):
+            return False
+        old = self._connection.old_lists(kinds)
+        certain = {kind for kind in old if anew or kind in self._called}
+        wanted = {kind for kind in old if kind in certain or (kind not in self._listing and now >= old[kind])}
+        if wanted:
+            self._asked.append(request)
+            self.want(wanted, due=max(old[kind] for kind in wanted))
+        elif self._listing & old.keys():
+            self._answers.append(request)
+        else:
+            return False
+        return True
+
+    def note_calls(self, requests: Sequence[Request]) -> None:
+        """The server gets these: it may do something that changes its lists."""
+        if self._called is not _ALL and any(request.method not in LISTED for request in requests):
+            self._called = _ALL
+
+    def want(self, kinds: Collection[ListKind], *, due: float = -math.inf) -> None:
+        """Fetch these lists when that is due, or sooner; nobody waits for them."""
         self._wanted |= frozenset(kinds)
+        self._due = min(self._due, due)
+        self._settling.deadline = min(self._settling.deadline, due)
         if self._start is not None and not self._running:
             self._running = True
             self._start()
 
     def want_expired(self) -> None:
         """Those are wanted that are too old."""
-        if self._expired is not None and (kinds := self._expired()):
+        if self._connection is not None and (kinds := self._connection.expired_lists()):
             self.want(kinds)
 
     def changed(self, kinds: Collection[ListKind]) -> None:
         """Fetch these lists after a delay, in which the server may change more of them."""
         self._changed = self._changed or not self._wanted
-        self.want(kinds)
+        self.want(kinds, due=math.inf)
 
     async def _list_all(self, connection: Connection) -> None:
         try:
             while self._wanted:
                 changed = self._changed
-                if changed:
-                    await self._settle()
-                kinds, self._wanted, self._changed = self._wanted, frozenset(), False
-                answers, self._asked = self._asked, 0
-                self._report(evolve(await self._list(connection, kinds), answers=answers))
+                await self._wait_until(min(self._due, self._settled() if changed else math.inf))
+                kinds = self._begin(connection)
+                refreshed = await self._list(connection, kinds)
+                self._listing = frozenset()
+                self._report(evolve(refreshed, answers=tuple(self._answers)))
                 if changed:
                     self._settled_at = trio.current_time()
         except HandshakeFailed:
@@ -96,13 +144,26 @@ class ListRefresh:
         finally:
             self._running = False
 
-    async def _settle(self) -> None:
-        """Wait; longer for a server that has just caused a list."""
-        calm = trio.current_time() - self._settled_at >= _SETTLING_AT_MOST
-        self._in_a_row = 0 if calm else min(self._in_a_row + 1, 100)
-        pause = min(_SETTLING * 2 ** max(0, self._in_a_row - _UNHINDERED), _SETTLING_AT_MOST)
-        with trio.move_on_after(pause) as self._settling:
-            await trio.sleep_forever()
+    def _settled(self) -> float:
+        """When a server that has changed something has been given its time; more if it has just caused a list."""
+        now = trio.current_time()
+        self._in_a_row = 0 if now - self._settled_at >= _SETTLING_AT_MOST else min(self._in_a_row + 1, 100)
+        doubled: int = 2 ** max(0, self._in_a_row - _UNHINDERED)
+        return now + min(_SETTLING * doubled, _SETTLING_AT_MOST)
+
+    async def _wait_until(self, due: float) -> None:
+        if due > trio.current_time():
+            with trio.move_on_at(due) as self._settling:
+                await trio.sleep_forever()
+
+    def _begin(self, connection: Connection) -> frozenset[ListKind]:
+        """What is fetched now, and whom that answers."""
+        kinds, self._wanted, self._changed, self._due = self._wanted, frozenset(), False, math.inf
+        self._answers, self._asked = self._asked, []
+        self._listing, self._since = kinds, trio.current_time()
+        if not connection.in_flight:
+            self._called -= kinds
+        return kinds
 
     async def _list(self, connection: Connection, kinds: frozenset[ListKind]) -> Refreshed:
         """The outcome of one refresh, which is shown as a unit.

@@ -1,6 +1,7 @@
 """What crosses a mailbox: reports of an incarnation, calls on their way to it. Values only, no I/O."""
 
 import math
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from attrs import field, frozen
@@ -73,6 +74,8 @@ class Definitions:
     prompts: "tuple[Prompt, ...]" = ()
     fresh_until: float = field(default=math.inf, eq=False)
     """When the first of them is too old to be shown without a look whether it still holds, on Trio's clock."""
+    old_from: float = field(default=math.inf, eq=False)
+    """From when on the first of them may be old although nobody says so, on Trio's clock; `inf`: the server says so."""
 
     def __bool__(self) -> bool:
         """Whether it declares anything."""
@@ -123,8 +126,8 @@ class Refreshed:
     """All of its lists; None if none was fetched."""
     error: str | None = None
     """Why its tools could not be listed; they stay as they were."""
-    answers: int = 0
-    """How many of the waiting requests it answers: the oldest. It does not answer requests that came after it began."""
+    answers: Collection[object] = ()
+    """The requests for it that it answers."""
 
 
 @frozen
@@ -147,6 +150,13 @@ Report = Opened | Connected | Refreshed | Ending | Ended
 
 
 CALL_TOOL: Final = "tools/call"
+LISTED: Final[Mapping[str, str]] = {
+    "tools/list": "tools",
+    "resources/list": "resources",
+    "resources/templates/list": "resourceTemplates",
+    "prompts/list": "prompts",
+}
+"""List methods, and the field of their results that has the entries."""
 
 
 @frozen(eq=False)

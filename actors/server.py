@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, Final, Protocol
@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol
 import trio
 
 from .callbacks import NO_HOST, Host
-from .enums import Era, ExitKind
+from .enums import Era, ExitKind, ListKind
 from .errors import StartFailed, leaves, one_line
 from .list_refresh import OTHERS, ListRefresh
 from .liveness import Liveness, keep_watch
@@ -151,10 +151,14 @@ class ServerActor:
         """Somebody waits for it: see `StartLimiter.put_first`."""
         self._limiter.put_first(self._turn, awaited)
 
-    def refresh(self) -> None:
+    def refresh(self, request: object) -> None:
         """Fetch all lists again and report them. Requests that come while one waits are answered together."""
         if self._wind_down is not None or not self._serving:
-            self._refresh.ask()
+            self._refresh.ask(request)
+
+    def refresh_old(self, request: object, kinds: Collection[ListKind], *, anew: bool) -> bool:
+        """Fetch those of these lists again that may be old, and report them: see `ListRefresh.ask_old`."""
+        return self._wind_down is not None and self._refresh.ask_old(request, kinds, anew=anew)
 
     def refresh_expired(self) -> None:
         """Fetch those lists again that are too old, and report them."""
@@ -316,6 +320,7 @@ class ServerActor:
                 if self._stopping:  # handed over in the moment of the stop
                     self._refuse(batch)
                 else:
+                    self._refresh.note_calls(batch)
                     connection.submit([call for call in batch if not call.slot.decided])
                 del batch  # nothing of a call, which may be large, is kept here until the next one comes
 
@@ -339,6 +344,7 @@ class ServerActor:
                 self._questions[message.slot] = trio.CancelScope()
                 callbacks.start_soon(self._ask_host, message, connection)
             else:
+                self._refresh.note_calls([message.call])
                 connection.send_round(message)
 
     def _give_up(self, slots: Sequence[ReplySlot], connection: Connection) -> None:

@@ -3,13 +3,13 @@
 import math
 from collections.abc import AsyncGenerator, Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any, final
+from typing import Any, Final, final
 
 import trio
 
 from mcp_nursery.actors.argument_checks import check_argument, seconds, seconds_or_none, true_or_false
 from mcp_nursery.actors.callbacks import Roots
-from mcp_nursery.actors.enums import ServerState
+from mcp_nursery.actors.enums import ListKind, ServerState
 from mcp_nursery.actors.errors import ConfigError, NurseryError, UnknownTool
 from mcp_nursery.actors.reply import Ask, NoticeCallback, ProgressCallback
 from mcp_nursery.actors.roots import are_roots
@@ -45,6 +45,9 @@ from .tools.results import ToolResult
 from .tools.tool import Tool
 from .toolset import Toolset
 
+_TOOLS: Final = frozenset([ListKind.TOOLS])
+_RESOURCES: Final = frozenset([ListKind.RESOURCES, ListKind.TEMPLATES])
+_PROMPTS: Final = frozenset([ListKind.PROMPTS])
 _ON_THE_WAY = frozenset({ServerState.CONNECTING, ServerState.CONNECTED})
 
 
@@ -90,7 +93,8 @@ class Supervisor:
 
     async def list_tools(self, server: str | None = None, *, refresh: bool = False) -> tuple[Tool, ...]:
         """The tools, after starting lazy servers and waiting until first attempts are settled. A server that is
-        `lazy="cached"` is not started for what is known of it.
+        `lazy="cached"` is not started for what is known of it. Lists that may have changed although their servers
+        announce nothing are fetched again first: see `refresh_old`.
 
         Args:
             server: Only this server's.
@@ -101,10 +105,10 @@ class Supervisor:
             UnknownServer: No server of that name.
             ServerDown: The server that was named is in a state that only a person ends.
         """
-        await self._list(server, refresh=refresh)
+        await self._list(server, _TOOLS, refresh=refresh)
         return self.tools if server is None else tuple(tool for tool in self.tools if tool.server == server)
 
-    async def _list(self, server: str | None, *, refresh: bool) -> None:
+    async def _list(self, server: str | None, kinds: Collection[ListKind], *, refresh: bool) -> None:
         """Have everything listed that can be. See `list_tools`."""
         check_argument("refresh", refresh, true_or_false)
         servers = self._servers
@@ -120,6 +124,8 @@ class Supervisor:
             await servers.first_attempts(names, start)
             if refresh:
                 await servers.refresh_lists(names)
+            else:
+                await servers.refresh_old(names, kinds)
         if server is not None and (snapshot := servers.snapshot(server).value).state in LEFT_BY_NOBODY:
             raise server_down(snapshot, now=trio.current_time())
 
@@ -138,6 +144,21 @@ class Supervisor:
             SupervisorClosed: The block was left.
         """
         await self._servers.wait_listed(server)
+
+    async def refresh_old(self, kind: ListKind, *, server: str | None = None) -> None:
+        """Have a list fetched again that may have changed although its server announces nothing: one with `listChanged`
+        false and without a `ttlMs`, or one whose `ttlMs` is over. `list_tools` and its like do that too; this starts no
+        server and waits for none that is not connected.
+
+        Nobody waits for longer than 5 seconds, all who wait share one fetch, and none is fetched more than once a
+        second. One that cannot be fetched stays as it was.
+
+        Args:
+            kind: Which list.
+            server: Only this server's.
+        """
+        await trio.lowlevel.checkpoint()
+        await self._servers.refresh_old(list(self._servers.snapshots) if server is None else [server], [kind])
 
     async def find_tool(self, name: str, *, server: str | None = None) -> Tool:
         """The tool that a call of this name would go to; waits for it as a call does, and starts what a call starts.
@@ -328,7 +349,7 @@ class Supervisor:
 
         Arguments and errors are those of `list_tools`; a refresh is one of everything that a server lists.
         """
-        await self._list(server, refresh=refresh)
+        await self._list(server, _RESOURCES, refresh=refresh)
         return tuple(resource for resource in self.resources if server in (None, resource.server))
 
     async def list_prompts(self, server: str | None = None, *, refresh: bool = False) -> tuple[Prompt, ...]:
@@ -336,7 +357,7 @@ class Supervisor:
 
         Arguments and errors are those of `list_tools`; a refresh is one of everything that a server lists.
         """
-        await self._list(server, refresh=refresh)
+        await self._list(server, _PROMPTS, refresh=refresh)
         return tuple(prompt for prompt in self.prompts if server in (None, prompt.server))
 
     async def read_resource(

@@ -88,7 +88,7 @@ class Toolset:
         server = None
         try:
             self._servers.check_open()
-            tool = self._offered.find(name)
+            tool = await self._offered.find(name)
             server = tool.server
             return outcome_of_result(await tool(arguments, timeout=timeout, on_progress=on_progress, meta=meta))
         except NurseryError as error:

@@ -14,6 +14,7 @@ from attrs import frozen
 
 from ..fairness import Pace, by_turns
 from ..limits import USUAL, Limits
+from ..messages import LISTED
 from ..outcomes import Answered, Dropped, Malformed, Outcome, Rejected
 from ..pieces import SMALL
 from ..protocol import (
@@ -40,15 +41,6 @@ if TYPE_CHECKING:
 logger: Final = logging.getLogger(__name__)
 
 _STAMP_PREFIX = "io.modelcontextprotocol/"
-
-LISTED: Final[Mapping[str, str]] = {
-    "tools/list": "tools",
-    "resources/list": "resources",
-    "resources/templates/list": "resourceTemplates",
-    "prompts/list": "prompts",
-}
-"""List methods, and the field of their results that has the entries."""
-
 
 _OPENING: Final = frozenset(["initialize", "server/discover"])
 

@@ -1,6 +1,6 @@
 """How an actor talks MCP, on whatever carries its frames. The only place that imports `mcp.client`."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -61,6 +61,11 @@ class Connection(Protocol):
 
     def expired_lists(self) -> "Collection[ListKind]":
         """The lists that are older than the server says they may get, and are not being fetched again."""
+        ...
+
+    def old_lists(self, kinds: "Collection[ListKind]") -> "Mapping[ListKind, float]":
+        """Those of these lists that may have changed although the server announced nothing, and when each may be
+        fetched again, on Trio's clock."""
         ...
 
     @property

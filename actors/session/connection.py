@@ -1,6 +1,6 @@
 """A connection on a wire of our own: calls go straight to the endpoint, the rest through the SDK's session over it."""
 
-from collections.abc import AsyncGenerator, Callable, Collection, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, TypedDict
@@ -115,12 +115,14 @@ class WiredConnection:
     async def list_tools(self) -> tuple[Tool, ...]:
         """Every page of `tools/list`. See `Connection`."""
         self._changes.listed([ListKind.TOOLS])
+        before = self.definitions.tools
         try:
             await self._lists.fetch(ListKind.TOOLS)
         except BAD_ANSWER as error:
             raise self._failed("tools/list", error) from error
         self._carrier.opened()
-        self._tools = PreparedTools(self.definitions.tools, **self._prepared_with)
+        if self.definitions.tools is not before or not before:
+            self._tools = PreparedTools(self.definitions.tools, **self._prepared_with)
         return self.definitions.tools
 
     async def list_others(self, kinds: Collection[ListKind]) -> None:
@@ -133,6 +135,10 @@ class WiredConnection:
     def expired_lists(self) -> Collection[ListKind]:
         """The lists that are too old. See `Connection`."""
         return self._lists.expired()
+
+    def old_lists(self, kinds: Collection[ListKind]) -> Mapping[ListKind, float]:
+        """Those of these lists that may be old. See `Connection`."""
+        return self._lists.old(kinds)
 
     @property
     def definitions(self) -> Definitions:

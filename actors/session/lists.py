@@ -1,8 +1,10 @@
 """What a server lists: tools, resources, resource templates and prompts, every page of each."""
 
 import logging
+import marshal
 import math
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from hashlib import blake2b
 from typing import Any, Final
 
 import trio
@@ -13,14 +15,18 @@ from mcp.shared.inbound import find_invalid_x_mcp_header
 from mcp_types import (
     INTERNAL_ERROR,
     METHOD_NOT_FOUND,
+    CacheableResult,
     ListPromptsResult,
     ListResourcesResult,
     ListResourceTemplatesResult,
     ListToolsResult,
     PaginatedRequestParams,
     PaginatedResult,
+    PromptsCapability,
+    ResourcesCapability,
     ServerCapabilities,
     Tool,
+    ToolsCapability,
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
@@ -28,9 +34,9 @@ from ..enums import ListKind
 from ..errors import folded, one_line
 from ..fairness import by_turns
 from ..json_depth import TOO_DEEP, nested_too_deep
-from ..jsonrpc.dispatcher import LISTED, NO_PAGE, Endpoint, Page
+from ..jsonrpc.dispatcher import NO_PAGE, Endpoint, Page
 from ..limits import size_text
-from ..messages import NOTHING_DECLARED, Definitions
+from ..messages import LISTED, NOTHING_DECLARED, Definitions
 from ..pieces import Steps
 from ..secrets import HIDE_SECRETS
 from .handshake import BAD_ANSWER
@@ -54,8 +60,12 @@ _AT_ONCE = 50
 """Entries that are checked in a row."""
 
 FRESH_FOR = 300.0
-"""Seconds that a list is fresh if its server does not say for how long. SDKs say 0 of every list unless told otherwise:
-it counts as nothing said."""
+"""Seconds that a list is fresh for whoever looks at it, if its server does not say for how long. SDKs say 0 of every
+list unless told otherwise: for a look it counts as nothing said. Who asks for a list that may be old waits for it."""
+
+ASKED_EVERY = 1.0
+"""Seconds between two fetches of a list that may have changed although its server announces nothing, however many ask
+for it."""
 
 _FRESH_AT_MOST = 86_400.0
 """Seconds that a list is fresh, whatever its server says: the MCP SDK's limit too."""
@@ -142,30 +152,59 @@ class Lists:
         """Lists whose failure was logged."""
         self._fresh_until: dict[ListKind, float] = {}
         """Of what was listed, on Trio's clock; `inf` while it is being listed again."""
+        self._old_from: dict[ListKind, float] = {}
+        """From when on what was listed may be old although nobody says so."""
+        self._begun: dict[ListKind, float] = {}
+        """When each was listed last."""
+        self._digests: dict[ListKind, bytes] = {}
+        """Of what each was made of."""
 
     def expired(self) -> Collection[ListKind]:
         """The lists that are older than their server says they may get."""
         now = trio.current_time()
         return [kind for kind, until in self._fresh_until.items() if until <= now]
 
+    def old(self, kinds: Collection[ListKind]) -> Mapping[ListKind, float]:
+        """Those of these lists that may be old although nobody says so, and when each may be fetched again."""
+        now = trio.current_time()
+        return {kind: self._begun[kind] + ASKED_EVERY for kind in kinds if self._old_from.get(kind, math.inf) <= now}
+
     async def fetch(self, kind: ListKind) -> None:
-        """Fetch every page of one list. If that fails, the list stays as it was.
+        """Fetch every page of one list. If that fails, the list stays as it was; if nothing has changed, it stays the
+        same object, by which others tell that.
 
         Raises:
             MCPError: A page was refused, the lists are too large, or the connection ended.
             pydantic.ValidationError: A page is not valid.
         """
         before, self._sizes[kind] = self._sizes[kind], 0
-        self._fresh_until[kind], fresh_for = math.inf, FRESH_FOR
+        self._begun[kind] = trio.current_time()
+        self._fresh_until[kind] = math.inf
         try:
-            entries, fresh_for = await self._every_page(kind)
+            sieve, fresh_for = await self._every_page(kind)
         except BaseException:
             self._sizes[kind] = before
+            self._fresh_until[kind] = trio.current_time() + FRESH_FOR
             raise
-        finally:
-            self._fresh_until[kind] = trio.current_time() + fresh_for
-        listed: dict[str, Any] = {_LISTINGS[kind].field: entries}
-        self.definitions = evolve(self.definitions, fresh_until=min(self._fresh_until.values()), **listed)
+        self._note_age(kind, fresh_for)
+        listed: dict[str, Any] = {
+            "fresh_until": min(self._fresh_until.values()),
+            "old_from": min(self._old_from.values()),
+        }
+        if sieve.digest != self._digests.get(kind):
+            self._digests[kind] = sieve.digest
+            sieve.log()
+            listed[_LISTINGS[kind].field] = tuple(sieve.kept.values())
+        self.definitions = evolve(self.definitions, **listed)
+
+    def _note_age(self, kind: ListKind, fresh_for: float | None) -> None:
+        """Note how long a list holds by what its server says: None, it says nothing."""
+        now = trio.current_time()
+        self._fresh_until[kind] = now + (fresh_for or FRESH_FOR)
+        if fresh_for is not None:
+            self._old_from[kind] = now + fresh_for
+        else:
+            self._old_from[kind] = math.inf if _announced(self._session.server_capabilities, kind) else now
 
     async def try_fetch(self, kinds: Collection[ListKind]) -> None:
         """Fetch several lists at once, if the server offers them. Failures are logged, once for each kind."""
@@ -182,6 +221,7 @@ class Lists:
             if self._endpoint.lost.is_set():
                 return
             if isinstance(error, MCPError) and error.code == METHOD_NOT_FOUND:
+                self._digests.pop(kind, None)
                 nothing: dict[str, Any] = {_LISTINGS[kind].field: ()}
                 self.definitions = evolve(self.definitions, **nothing)
             elif kind not in self._failed:
@@ -189,32 +229,39 @@ class Lists:
                 why = one_line(HIDE_SECRETS.get()(folded(error)))
                 logger.warning("%s: its %s could not be listed: %s", self._server, kind, why)
 
-    async def _every_page(self, kind: ListKind) -> tuple[tuple[Any, ...], float]:
-        """All entries, in the server's order, and for how many seconds they are fresh. A name that comes twice counts
-        once; a cursor that comes twice ends the list. Entries that cannot be used or shown are left out."""
+    async def _every_page(self, kind: ListKind) -> tuple["_Sieve", float | None]:
+        """All entries, in the server's order, and for how many seconds they are fresh, if it says so. A name that comes
+        twice counts once; a cursor that comes twice ends the list. Entries that cannot be used or shown are left out.
+        """
         sieve = _Sieve(_LISTINGS[kind], modern=self._session.protocol_version in MODERN_PROTOCOL_VERSIONS)
         cursors: set[str] = set()
         cursor: str | None = None
-        fresh_for = _FRESH_AT_MOST
+        fresh_for: float | None = None
         for _ in range(_PAGE_LIMIT):
             params = None if cursor is None else PaginatedRequestParams(cursor=cursor)
             page, cursor, ttl = await self._page(_LISTINGS[kind], params)
-            fresh_for = min(fresh_for, ttl or FRESH_FOR)
+            if ttl is not None:
+                fresh_for = min(ttl, _FRESH_AT_MOST if fresh_for is None else fresh_for)
             self._count(kind, page.size)
             await by_turns(sieve.take(page.entries))
             if cursor is None or cursor in cursors or len(sieve.kept) >= _MOST_LISTED:
                 break
             cursors.add(cursor)
-        sieve.log()
-        return tuple(sieve.kept.values()), fresh_for
+        return sieve, fresh_for
 
-    async def _page(self, listing: _Listing, params: PaginatedRequestParams | None) -> tuple[Page, str | None, float]:
-        """One page that the session asks for, where the next one is, and the seconds that it may be kept."""
+    async def _page(
+        self, listing: _Listing, params: PaginatedRequestParams | None
+    ) -> tuple[Page, str | None, float | None]:
+        """One page that the session asks for, where the next one is, and the seconds that it may be kept, if it is
+        said."""
         pages = self._endpoint.pages
         pages[listing.method] = NO_PAGE
         try:
             answer = await listing.ask(self._session, params)
-            return pages[listing.method], answer.next_cursor, getattr(answer, "ttl_ms", 0) / 1000
+            ttl = None
+            if isinstance(answer, CacheableResult) and "ttl_ms" in answer.model_fields_set:
+                ttl = answer.ttl_ms / 1000
+            return pages[listing.method], answer.next_cursor, ttl
         finally:
             del pages[listing.method]
 
@@ -246,15 +293,27 @@ def definitions_steps(listed: Iterable[tuple[str, object]]) -> Steps[Definitions
 
 def _offered(capabilities: ServerCapabilities | None, kinds: Collection[ListKind]) -> Sequence[ListKind]:
     """Those that the server advertises."""
+    return [kind for kind in kinds if _capability(capabilities, kind) is not None]
+
+
+def _announced(capabilities: ServerCapabilities | None, kind: ListKind) -> bool:
+    """Whether the server says that it tells of changes."""
+    capability = _capability(capabilities, kind)
+    return capability is not None and bool(capability.list_changed)
+
+
+def _capability(
+    capabilities: ServerCapabilities | None, kind: ListKind
+) -> ToolsCapability | ResourcesCapability | PromptsCapability | None:
     if capabilities is None:
-        return ()
-    has = {
-        ListKind.TOOLS: capabilities.tools,
-        ListKind.RESOURCES: capabilities.resources,
-        ListKind.TEMPLATES: capabilities.resources,
-        ListKind.PROMPTS: capabilities.prompts,
-    }
-    return [kind for kind in kinds if has[kind] is not None]
+        return None
+    match kind:
+        case ListKind.TOOLS:
+            return capabilities.tools
+        case ListKind.PROMPTS:
+            return capabilities.prompts
+        case _:
+            return capabilities.resources
 
 
 def _header_problem(entry: Any) -> str | None:
@@ -273,6 +332,13 @@ class _Sieve:
     kept: dict[str, Any] = field(factory=dict[str, Any], init=False)
     """By name."""
     _reasons: dict[str, tuple[str, int]] = field(factory=dict[str, tuple[str, int]], init=False)
+    _hash: Any = field(factory=blake2b, init=False)
+
+    @property
+    def digest(self) -> bytes:
+        """Of all that was taken."""
+        digest: bytes = self._hash.digest()
+        return digest
 
     def take(self, page: Sequence[object]) -> Steps[None]:
         """Add the entries of one page.
@@ -281,7 +347,9 @@ class _Sieve:
             pydantic.ValidationError: An entry is not valid.
         """
         for at in range(0, len(page), _AT_ONCE):
-            for entry in self._listing.entries(page[at : at + _AT_ONCE]):
+            some = page[at : at + _AT_ONCE]
+            self._hash.update(marshal.dumps(list(some), 0))  # of any JSON, half characters and great depths included
+            for entry in self._listing.entries(some):
                 name: str = getattr(entry, self._listing.name)
                 problem = self._problem(name, entry) or (_header_problem(entry) if self._modern else None)
                 if problem is None:

@@ -8,7 +8,7 @@ it was not sent.
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any, ClassVar, Final, Generic, Literal, Protocol, TypeVar
 
@@ -25,7 +25,7 @@ from mcp_nursery.actors.argument_checks import (
     one_of,
     seconds_or_none,
 )
-from mcp_nursery.actors.enums import Delivery
+from mcp_nursery.actors.enums import Delivery, ListKind
 from mcp_nursery.actors.errors import (
     BreakerOpen,
     CallError,
@@ -168,6 +168,13 @@ class ActiveCall(ABC, Generic[F, R]):
     """Whether it is made for a client of the host's, who is told the server's words as they came."""
     awaited: ClassVar[str | None] = OTHERS
     """What news it waits for while nobody has what it goes to: see `AwaitedTools`. None for those of its own name."""
+
+    lists: ClassVar[Collection[ListKind]] = ()
+    """Where what it goes to would be listed."""
+
+    def listers(self) -> Iterable[str]:
+        """The servers that may list it."""
+        return self.servers.snapshots
 
     @abstractmethod
     def find(self) -> F | None:

@@ -1,13 +1,13 @@
 """Calls of what is no tool: a resource is read, a prompt is filled in, an argument is completed. All are safe to
 repeat."""
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, cast
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar, cast
 
 import trio
 from attrs import define, field, frozen
 
-from mcp_nursery.actors.enums import ServerState
+from mcp_nursery.actors.enums import ListKind, ServerState
 from mcp_nursery.actors.errors import InvalidArguments, NurseryError, UnknownPrompt, UnknownResource
 from mcp_nursery.actors.jsonrpc.codec import encode
 from mcp_nursery.actors.outcomes import Answered
@@ -103,6 +103,7 @@ class ResourceRead(OtherCall[ResourceResult]):
     """One resource that is being read."""
 
     method = "resources/read"
+    lists: ClassVar[Collection[ListKind]] = frozenset([ListKind.RESOURCES, ListKind.TEMPLATES])
 
     def find(self) -> Place | None:
         """The server that was named; else the first configured that lists the URI, or has a template for it."""
@@ -173,6 +174,7 @@ class PromptGet(OtherCall[PromptResult]):
     """One prompt that is being filled in."""
 
     method = "prompts/get"
+    lists: ClassVar[Collection[ListKind]] = frozenset([ListKind.PROMPTS])
 
     def find(self) -> Place | None:
         """The prompt, as it is known now."""

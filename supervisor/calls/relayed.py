@@ -1,14 +1,14 @@
 """Requests that are made for somebody else, a client of the host's: any method, raw in both directions."""
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 from attrs import define, field, frozen
 
+from mcp_nursery.actors.enums import ListKind
 from mcp_nursery.actors.errors import NotApproved, NurseryError, UnknownTool
 from mcp_nursery.actors.json_depth import levels_of, texts_in
-from mcp_nursery.actors.jsonrpc.dispatcher import LISTED
-from mcp_nursery.actors.messages import CALL_TOOL
+from mcp_nursery.actors.messages import CALL_TOOL, LISTED
 from mcp_nursery.actors.pieces import Steps
 from mcp_nursery.actors.protocol import NAME_BEARING_METHODS
 from mcp_nursery.actors.reply import Ask, IdleLimit, NoticeCallback, Relay, ReplySlot
@@ -52,6 +52,7 @@ class RelayedCall(OtherCall[RelayedResult]):
 
     answers_questions: ClassVar[bool] = False
     relays: ClassVar[bool] = True
+    lists: ClassVar[Collection[ListKind]] = frozenset([ListKind.TOOLS])
 
     method: str
     given_params: Mapping[str, Any]
@@ -75,6 +76,13 @@ class RelayedCall(OtherCall[RelayedResult]):
         if self.method == CALL_TOOL and server in self.servers.snapshots and not self.servers.offers(server, name):
             return None
         return self.place(server, name)
+
+    def listers(self) -> Sequence[str]:
+        """The server that was named, if its user may want such a tool."""
+        server, name = self.asked.server, self.asked.name
+        assert server is not None  # a relayed request names it
+        wanted = self.method == CALL_TOOL and self.servers.snapshot(server).value.spec.offers(name)
+        return [server] if wanted else []
 
     def check_allowed(self) -> None:
         """See `ActiveCall`."""

@@ -8,6 +8,7 @@ from typing import Any, Final
 import trio
 from attrs import define, evolve, field
 
+from mcp_nursery.actors.enums import ListKind
 from mcp_nursery.actors.errors import InvalidArguments, NotApproved, UnknownTool
 from mcp_nursery.actors.fairness import by_turns
 from mcp_nursery.actors.pieces import Steps
@@ -68,21 +69,29 @@ class ResourceTools:
         self._made = self._made or (self._tool(LIST, _LISTS), self._tool(READ, _READS))
         return self._made
 
-    def find(self, name: str) -> Tool:
-        """The tool of this public name: a server's, or one of these.
+    async def find(self, name: str) -> Tool:
+        """The tool of this public name: a server's, or one of these. Where lists may be old, they are fetched again
+        before there is none.
 
         Raises:
             NotApproved: It is held back.
             UnknownTool: There is no such tool now.
         """
-        catalogue = self._servers.catalogue.value
-        own = (tool for tool in self.of(catalogue) if tool.name == name)
-        tool = catalogue.find(name) or next(own, None)
-        if tool is not None:
+        if (tool := self._known(name)) is not None:
             return tool
+        owners = self._servers.owners_of(name, self._servers.snapshots)
+        await self._servers.refresh_old(owners, [ListKind.TOOLS], anew=True)
+        if (tool := self._known(name)) is not None:
+            return tool
+        catalogue = self._servers.catalogue.value
         if held := catalogue.held_back(name):
             raise NotApproved(held.server, held.tool, held.why)
         raise UnknownTool(name, near=catalogue.near(name))
+
+    def _known(self, name: str) -> Tool | None:
+        catalogue = self._servers.catalogue.value
+        own = (tool for tool in self.of(catalogue) if tool.name == name)
+        return catalogue.find(name) or next(own, None)
 
     def _tool(self, name: str, described: str) -> Tool:
         return host_tool(

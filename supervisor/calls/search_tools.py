@@ -116,10 +116,10 @@ class SearchTools:
             read_only=finds,
         )
 
-    def find(self, name: str) -> Tool:
+    async def find(self, name: str) -> Tool:
         """One of these, or any tool there is. See `ResourceTools.find`."""
         own = (tool for tool in self._of(self._servers.catalogue.value) if tool.name == name)
-        return next(own, None) or self._all.find(name)
+        return next(own, None) or await self._all.find(name)
 
     async def search(self, query: str) -> list[Tool]:
         """What is known and fits these words, best first; no server is asked.
@@ -172,7 +172,7 @@ class SearchTools:
         del tool
         name, given = chosen(arguments)
         self._servers.check_open()
-        called = self._all.find(name)
+        called = await self._all.find(name)
         return await called(given, timeout=timeout, on_progress=on_progress, meta=meta)
 
 

@@ -22,6 +22,10 @@ class Target:
         self._servers = call.servers
         self._owner = call.asked.server
         """Whose tool it is, if that is known."""
+        self._unsure: Sequence[str] = ()
+        """Connected servers whose lists may be old, and would have it."""
+        self._listed_again = False
+        """Whether these were fetched again for this call."""
         self._lost_incarnation = 0
         self._started: int | None = None
         """The incarnation that had ended when this call had the next one started."""
@@ -31,14 +35,18 @@ class Target:
     # -- which tool -----------------------------------------------------------------------------------------------
 
     async def find(self) -> Found:
-        """What the call goes to; what nobody knows yet waits until every first attempt is settled.
+        """What the call goes to; what nobody knows yet waits until every first attempt is settled, and until lists that
+        may be old were fetched again.
 
         Raises:
             NurseryError: See `look`.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
         while (found := self.look()) is None:
-            if self._owner is None:
+            if self._unsure:
+                servers, self._unsure, self._listed_again = self._unsure, (), True
+                await self._servers.refresh_old(servers, self._call.lists, anew=True)
+            elif self._owner is None:
                 await self._servers.awaited_tools.wait(self._call.awaited or self._asked.name)
             else:
                 await self._servers.snapshot(self._owner).changed()
@@ -48,7 +56,8 @@ class Target:
         """What the call goes to, as it is known now; None if it may yet come.
 
         Raises:
-            UnknownTool: No server has it, and every first attempt is settled. Or `UnknownResource`, `UnknownPrompt`.
+            UnknownTool: No server has it, every first attempt is settled, and no list may be old. Or
+                `UnknownResource`, `UnknownPrompt`.
             NotApproved: It is held back.
             ServerDown: Its server is not connected, and the call does not wait for that.
             UnknownServer: There is no server of the name that was given.
@@ -69,6 +78,9 @@ class Target:
         known = None if owner is None else self._servers.snapshot(owner).value
         if known is not None and not self._is_connected(known, self._waits(patient=False)):
             return None
+        self._unsure = [] if self._listed_again else self._may_have_it_now(owner)
+        if self._unsure:
+            return None
         raise call.unknown(down)
 
     def _never_heard_of(self, down: Sequence[str]) -> str | None:
@@ -77,6 +89,13 @@ class Target:
         blank = {server for server in down if parts[server].is_blank}
         owners = self._call.possible_owners() if blank else ()
         return owners[0] if len(owners) == 1 and owners[0] in blank else None
+
+    def _may_have_it_now(self, owner: str | None) -> Sequence[str]:
+        """The connected servers that may have gained it, and tell nobody of that."""
+        now, snapshots = trio.current_time(), self._servers.snapshots
+        servers = self._call.listers() if self._call.lists else ()
+        known = [snapshots[name].value for name in servers if name in snapshots and owner in (None, name)]
+        return [one.spec.name for one in known if _connected(one) and one.definitions.old_from <= now]
 
     def _may_come(self) -> bool:
         """Whether a first attempt is under way, or was now begun, that may bring what nobody knows yet."""

@@ -1,11 +1,12 @@
 """A call of a tool."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from attrs import Factory, define, field
 
+from mcp_nursery.actors.enums import ListKind
 from mcp_nursery.actors.errors import NotApproved, NurseryError, UnknownTool
 from mcp_nursery.actors.jsonrpc.codec import encode
 from mcp_nursery.actors.messages import CALL_TOOL
@@ -32,6 +33,7 @@ class ToolCall(ActiveCall[Tool, ToolResult]):
 
     method = CALL_TOOL
     awaited: ClassVar[str | None] = None
+    lists: ClassVar[Collection[ListKind]] = frozenset([ListKind.TOOLS])
 
     agreed: str | None = None
     """The hash of the definition that was agreed to, if somebody or something had to agree."""
@@ -68,6 +70,13 @@ class ToolCall(ActiveCall[Tool, ToolResult]):
         """See `ActiveCall`."""
         if held := self.servers.catalogue.value.held_back(self.asked.name, self.asked.server):
             raise NotApproved(held.server, held.tool, held.why)
+
+    def listers(self) -> Sequence[str]:
+        """Those that can have a tool of this public name; or the one that was named, unless its user wants no such."""
+        server = self.asked.server
+        if server is None:
+            return self.possible_owners()
+        return [server] if self.servers.snapshot(server).value.spec.offers(self.asked.name) else []
 
     def possible_owners(self) -> Sequence[str]:
         """See `ActiveCall`."""

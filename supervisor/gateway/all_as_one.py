@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import trio
 
+from mcp_nursery.actors.enums import ListKind
 from mcp_nursery.actors.errors import UnknownResource, UnknownTool
 from mcp_nursery.actors.fairness import by_turns
-from mcp_nursery.actors.jsonrpc.dispatcher import LISTED
+from mcp_nursery.actors.messages import LISTED
 from mcp_nursery.actors.protocol import INVALID_PARAMS, METHOD_NOT_FOUND, JsonRpcError
 
 from ..resources.prompt import Prompt
@@ -37,6 +38,12 @@ T = TypeVar("T")
 P = TypeVar("P", Prompt, Resource, ResourceTemplate)
 
 _INFO: Final = {"name": "mcp-nursery", "version": version("mcp-nursery")}
+_KINDS: Final = {
+    "tools": ListKind.TOOLS,
+    "prompts": ListKind.PROMPTS,
+    "resources": ListKind.RESOURCES,
+    "resourceTemplates": ListKind.TEMPLATES,
+}
 _OF_SERVERS_IN_ORDER: Final = ("resources", "resourceTemplates")
 """Lists of what the first configured server has, of several that have the same."""
 
@@ -92,6 +99,7 @@ class All(View):
         of = LISTED.get(incoming.method)
         if of is None:
             raise JsonRpcError(METHOD_NOT_FOUND, "Method not found", incoming.method)
+        await self.supervisor.refresh_old(_KINDS[of])
         offered, shown = self._lists[of]
         if self._pages is None:
             listed: Json = {of: await by_turns(declared_steps(shown(offered())))}

@@ -7,10 +7,10 @@ from typing import Any, Final, cast
 
 from attrs import frozen
 
-from mcp_nursery.actors.enums import ServerState
+from mcp_nursery.actors.enums import ListKind, ServerState
 from mcp_nursery.actors.errors import UnknownTool
 from mcp_nursery.actors.fairness import by_turns
-from mcp_nursery.actors.jsonrpc.dispatcher import LISTED
+from mcp_nursery.actors.messages import LISTED
 from mcp_nursery.actors.protocol import CLIENT_METHODS, INVALID_PARAMS, METHOD_NOT_FOUND, JsonRpcError
 
 from ..resources.prompt import Prompt
@@ -155,7 +155,11 @@ class One(View):
                 raise JsonRpcError(METHOD_NOT_FOUND, "Method not found", incoming.method)
             if incoming.method == "tools/call" and not self.access.has_tool(self.server, incoming.params["name"]):
                 raise JsonRpcError(INVALID_PARAMS, f"Unknown tool: {incoming.params['name']}")
-        return None if self._lists_what_is_known(incoming) else Place(self.server, incoming.params)
+        if self._lists_what_is_known(incoming):
+            return None
+        if incoming.method == "tools/list":  # by what is known then it is filtered, and changed definitions are noticed
+            await self.supervisor.refresh_old(ListKind.TOOLS, server=self.server)
+        return Place(self.server, incoming.params)
 
     def _lists_what_is_known(self, incoming: Incoming) -> bool:
         """Whether a list is answered without the server: it is not there now, and what is known of it stays true until

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from mcp_nursery.actors.jsonrpc.dispatcher import LISTED
+from mcp_nursery.actors.messages import LISTED
 from mcp_nursery.actors.protocol import (
     CLIENT_CAPABILITIES_META_KEY,
     CLIENT_INFO_META_KEY,

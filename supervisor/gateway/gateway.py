@@ -14,7 +14,7 @@ from mcp_nursery.actors.argument_checks import check_argument, one_of, seconds, 
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import ConnectionLost, NurseryError, ServerError, UnknownServer
 from mcp_nursery.actors.fairness import by_turns
-from mcp_nursery.actors.jsonrpc.dispatcher import LISTED
+from mcp_nursery.actors.messages import LISTED
 from mcp_nursery.actors.nurseries import open_bare_nursery
 from mcp_nursery.actors.protocol import (
     HANDSHAKE_PROTOCOL_VERSIONS,

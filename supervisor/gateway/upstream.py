@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import trio
 
-from mcp_nursery.actors.jsonrpc.dispatcher import LISTED
 from mcp_nursery.actors.jsonrpc.relays import ASKED
+from mcp_nursery.actors.messages import LISTED
 from mcp_nursery.actors.protocol import INTERNAL_ERROR, JsonRpcError
 from mcp_nursery.actors.reply import Ask, NoticeCallback
 

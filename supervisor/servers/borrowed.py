@@ -19,6 +19,7 @@ from mcp_nursery.actors.argument_checks import (
     several,
 )
 from mcp_nursery.actors.callbacks import Callbacks
+from mcp_nursery.actors.enums import ListKind
 from mcp_nursery.actors.errors import ConfigError
 
 from ..catalogue.catalogue import Catalogue, replace_parts
@@ -299,6 +300,10 @@ class BorrowedServers(ServerView):
     async def refresh_lists(self, servers: Iterable[str]) -> None:
         """See `ServerView`."""
         await self._lender.refresh_lists(servers)
+
+    async def refresh_old(self, servers: Iterable[str], kinds: Collection[ListKind], *, anew: bool = False) -> None:
+        """See `ServerView`."""
+        await self._lender.refresh_old(servers, kinds, anew=anew)
 
     def refresh_expired(self) -> None:
         """See `ServerView`."""

@@ -1,9 +1,11 @@
 """The commands that a keeper obeys, where its answers appear, and which commands still wait for one."""
 
+from collections.abc import Collection
+
 import trio
 from attrs import define, field, frozen
 
-from mcp_nursery.actors.enums import ServerState
+from mcp_nursery.actors.enums import ListKind, ServerState
 
 from ..spec import ServerSpec
 from ..state_machine import Snapshot
@@ -73,6 +75,16 @@ class Refresh(Command):
     meanwhile leaves it to the next."""
 
 
+@define(eq=False)
+class RefreshOld(Command):
+    """Somebody asks for these lists: fetch again what of them may be old, if it runs. Answered when that is done, or
+    the connection is lost, and at once if what is known has to do."""
+
+    kinds: Collection[ListKind]
+    anew: bool
+    """See `ListRefresh.ask_old`."""
+
+
 class RefreshExpired(Command):
     """Somebody looks at its lists: fetch those again that are too old, if it runs. Answered at once."""
 
@@ -130,6 +142,8 @@ class PendingCommands:
     """That are being fetched from the connection there is."""
     for_next_tools: list[Command] = field(factory=list[Command], init=False)
     """That the next connection brings: they are fresh enough."""
+    for_lists: list[Command] = field(factory=list[Command], init=False)
+    """That are being fetched again because they may be old: if the connection is lost, they stay as they are."""
     for_closing: list[Command] = field(factory=list[Command], init=False)
     """Of everything the incarnation owns."""
 
@@ -137,11 +151,16 @@ class PendingCommands:
         """The attempt has succeeded, and brought tools."""
         _settle(now, self.for_next_tools, self.for_outcome)
 
-    def refreshed(self, now: Snapshot, answers: int) -> None:
-        """The tools were fetched again, or could not be: answer the oldest requests for that, so many of them."""
-        answered = self.for_tools[:answers]
-        del self.for_tools[:answers]
-        _settle(now, answered)
+    def refreshed(self, now: Snapshot, answers: Collection[object]) -> None:
+        """Lists were fetched again, or could not be: answer these requests for that."""
+        for waiting in (self.for_tools, self.for_lists):
+            answered = [command for command in waiting if command in answers]
+            waiting[:] = [command for command in waiting if command not in answers]
+            _settle(now, answered)
+
+    def overruled(self, now: Snapshot) -> None:
+        """The connection is being ended: its lists stay as they are."""
+        _settle(now, self.for_lists)
 
     def replaced(self) -> None:
         """Another connection takes the place of this one, and fetches the tools anyway."""
@@ -153,11 +172,11 @@ class PendingCommands:
         _settle(now, self.for_next_tools)
         if now.state is ServerState.WAITING:
             self.replaced()
-        _settle(now, self.for_tools, self.for_outcome)
+        _settle(now, self.for_tools, self.for_lists, self.for_outcome)
 
     def stopped(self, now: Snapshot) -> None:
         """No attempt will bring what they wait for."""
-        _settle(now, self.for_tools, self.for_next_tools, self.for_outcome)
+        _settle(now, self.for_tools, self.for_lists, self.for_next_tools, self.for_outcome)
 
     def closed(self, now: Snapshot) -> None:
         """Nothing of an earlier connection is left."""

@@ -48,6 +48,7 @@ from .commands import (
     Reconnect,
     Refresh,
     RefreshExpired,
+    RefreshOld,
     Remove,
     Start,
     Stop,
@@ -417,6 +418,7 @@ class Keeper:
             PutFirst: self._put_first,
             Reconnect: self._reconnect,
             Refresh: self._refresh,
+            RefreshOld: self._refresh_old,
             RefreshExpired: self._refresh_expired,
             AnnounceRoots: self._announce_roots,
             Subscribe: self._resubscribe,
@@ -436,6 +438,13 @@ class Keeper:
     async def _note_refusal(self, command: NotAuthorised) -> None:
         self._write(self._machine.not_authorised(command.why) or self._machine)
         command.settle(self._now)
+
+    async def _refresh_old(self, command: RefreshOld) -> None:
+        actor = self._actor if self._now.state is ServerState.CONNECTED else None
+        if actor is not None and actor.refresh_old(command, command.kinds, anew=command.anew):
+            self._pending.for_lists.append(command)
+        else:
+            command.settle(self._now)
 
     async def _refresh_expired(self, command: RefreshExpired) -> None:
         if self._actor is not None:
@@ -464,6 +473,7 @@ class Keeper:
         """End the incarnation, if one lives. What is due after it was said before."""
         if self._actor is not None:
             self._overruled = True
+            self._pending.overruled(self._now)
             self._actor.stop(drain)
         elif not self._looks_for_person:
             self._pending.closed(self._now)
@@ -497,7 +507,7 @@ class Keeper:
         if self._now.state is ServerState.CONNECTED:
             assert self._actor is not None  # in this state
             self._pending.for_tools.append(command)
-            self._actor.refresh()
+            self._actor.refresh(command)
         elif self._now.state in CALLS_WAIT:
             self._pending.for_next_tools.append(command)
             await self._wake(command)

@@ -13,8 +13,9 @@ from attrs import evolve
 
 from mcp_nursery.actors.callbacks import Roots
 from mcp_nursery.actors.deadlines import Timer
-from mcp_nursery.actors.enums import ServerState
+from mcp_nursery.actors.enums import ListKind, ServerState
 from mcp_nursery.actors.errors import ConfigError
+from mcp_nursery.actors.list_refresh import AWAITED_FOR
 from mcp_nursery.actors.process.orphans import LEDGER
 from mcp_nursery.actors.process.pipes import TELL_TAIL
 from mcp_nursery.actors.process.tree import LEAVING, Leaving
@@ -39,6 +40,7 @@ from .commands import (
     Reconfigure,
     Refresh,
     RefreshExpired,
+    RefreshOld,
     Remove,
     Subscribe,
     Wake,
@@ -150,6 +152,14 @@ class Servers(ServerView):
     async def refresh_lists(self, servers: Iterable[str]) -> None:
         """Have servers asked for their lists again, all at once. One that has gone meanwhile is passed over."""
         await self._execute_all(servers, Refresh)
+
+    async def refresh_old(self, servers: Iterable[str], kinds: Collection[ListKind], *, anew: bool = False) -> None:
+        """See `ServerView`."""
+        now = trio.current_time()
+        snapshots = (self.snapshots[name].value for name in servers if name in self.snapshots)
+        old = [one.spec.name for one in snapshots if one.definitions.old_from <= now]
+        with trio.move_on_after(AWAITED_FOR):
+            await self._execute_all(old, partial(RefreshOld, kinds, anew))
 
     def refresh_expired(self) -> None:
         """See `ServerView`."""

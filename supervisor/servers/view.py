@@ -9,7 +9,7 @@ import trio
 
 from mcp_nursery.actors.callbacks import Callbacks
 from mcp_nursery.actors.deadlines import Timer
-from mcp_nursery.actors.enums import ServerState
+from mcp_nursery.actors.enums import ListKind, ServerState
 from mcp_nursery.actors.errors import SupervisorClosed, UnknownServer
 from mcp_nursery.actors.router import RouterActor
 
@@ -191,6 +191,12 @@ class ServerView(ABC):
     @abstractmethod
     async def refresh_lists(self, servers: Iterable[str]) -> None:
         """Have servers asked for their lists again, all at once. One that has gone meanwhile is passed over."""
+
+    @abstractmethod
+    async def refresh_old(self, servers: Iterable[str], kinds: Collection[ListKind], *, anew: bool = False) -> None:
+        """Wait until those of these lists were fetched again that may have changed although their connected servers
+        announce nothing, `AWAITED_FOR` seconds at most; all who wait share one fetch. None is fetched more than once
+        within `ASKED_EVERY` seconds: see `ListRefresh.ask_old`."""
 
     @abstractmethod
     def refresh_expired(self) -> None:

@@ -179,7 +179,7 @@ async def interrupted(step, interrupt):
         async def use():
             nonlocal asked
             await seen.connected.wait()
-            seen.actor.refresh()
+            seen.actor.refresh("again")
             for number in range(3):
                 try:
                     seen.send(number, "one")

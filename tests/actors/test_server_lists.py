@@ -19,7 +19,7 @@ async def test_the_tools_are_fetched_again_when_told(autojump_clock):
         await seen.connected.wait()
         await trio.sleep(1)
         server.tools = {"a": ignore, "b": sleeps(0)}
-        seen.actor.refresh()
+        seen.actor.refresh("again")
         await wait_all_tasks_blocked()
         at, report = seen.reports[-1]
         assert (at, [tool.name for tool in report.definitions.tools], report.error) == (1, ["a", "b"], None)
@@ -56,7 +56,7 @@ async def test_requests_to_list_again_that_wait_are_one(autojump_clock):
         await seen.connected.wait()
         await wait_all_tasks_blocked()
         for _ in range(10):
-            seen.actor.refresh()
+            seen.actor.refresh("again")
         await wait_all_tasks_blocked()
         relisted = [kind for _, kind in seen.story].count(Refreshed)
         assert 1 <= relisted <= 2
@@ -64,7 +64,7 @@ async def test_requests_to_list_again_that_wait_are_one(autojump_clock):
 
 async def test_a_request_to_list_again_before_it_is_connected_is_kept(autojump_clock):
     async with living(ScriptedServer(Life(connects_after=5))) as seen:
-        seen.actor.refresh()
+        seen.actor.refresh("again")
         await trio.sleep(6)
         assert [kind for _, kind in seen.story] == [Opened, Connected, Refreshed]
 
@@ -76,7 +76,7 @@ async def test_a_request_to_list_again_after_the_end_is_passed_over(autojump_clo
         await seen.connected.wait()
         server.crash()
         await trio.sleep(1)
-        seen.actor.refresh()
+        seen.actor.refresh("again")
         await seen.ended.wait()
         assert [kind for _, kind in seen.story] == [Opened, Connected, Ending, Ended]
 
@@ -85,9 +85,9 @@ async def test_listing_again_in_vain_is_told_and_is_not_the_end(autojump_clock):
     server = ScriptedServer(Life(deaf_after=2), tools={"ignore": ignore})
     async with living(server, connect_timeout=7) as seen:
         await seen.connected.wait()
-        seen.actor.refresh()
+        seen.actor.refresh("again")
         await trio.sleep(20)
-        assert seen.reports[-1] == (7, Refreshed(3, error="tools/list got no answer within 7 s", answers=1))
+        assert seen.reports[-1] == (7, Refreshed(3, error="tools/list got no answer within 7 s", answers=("again",)))
         assert Ending not in [kind for _, kind in seen.story]
 
 
@@ -96,7 +96,7 @@ async def test_calls_go_on_while_it_lists_again(autojump_clock):
     async with living(server) as seen:
         await seen.connected.wait()
         seen.send("early", "two")
-        seen.actor.refresh()
+        seen.actor.refresh("again")
         seen.send("late", "two")
         await trio.sleep(3)
         assert [type(outcome) for _, outcome, _ in seen.outcomes.values()] == [Answered, Answered]
@@ -134,7 +134,7 @@ async def test_changes_without_end_are_listed_ever_more_rarely(autojump_clock):
         # The host does not wait for that, and after a rest all is as before.
         count, now = len(seen.reports), trio.current_time()
         await server.notify("notifications/tools/list_changed")
-        seen.actor.refresh()
+        seen.actor.refresh("again")
         await trio.sleep(0.5)
         assert len(seen.reports) > count
         await trio.sleep(100)
