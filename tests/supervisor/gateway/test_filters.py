@@ -24,6 +24,14 @@ async def done(arguments):
     return json.dumps(arguments)
 
 
+def holding(life, **tools):
+    """One whose list is known to hold: it is not fetched again for a name that it does not have."""
+    script = ScriptedServer(life, tools=tools)
+    script.capabilities["tools"] = {"listChanged": True}
+    script.fresh_for["tools/list"] = 3600
+    return script
+
+
 async def unheard(method, params):
     raise AssertionError
 
@@ -63,7 +71,7 @@ class Client:
 @pytest.mark.parametrize("search", [True, False])
 @pytest.mark.parametrize("filters", HIDDEN)
 async def test_a_tool_that_is_filtered_out(autojump_clock, life, modern, search, filters):
-    script = ScriptedServer(life, tools={"look": done, "drop": done})
+    script = holding(life, look=done, drop=done)
     async with (
         open_supervisor([spec(script, **filters)], gate=10, template="{server}_{tool}") as supervisor,
         open_gateway(supervisor, search=search) as gateway,
@@ -87,7 +95,7 @@ async def test_a_tool_that_is_filtered_out(autojump_clock, life, modern, search,
 @clients
 @pytest.mark.parametrize("search", [True, False])
 async def test_a_definition_that_has_changed(autojump_clock, life, modern, search):
-    script = ScriptedServer(life, tools={"look": done, "push": done})
+    script = holding(life, look=done, push=done)
     async with (
         open_supervisor(
             [spec(script)], gate=10, template="{server}_{tool}", pins="block", state=MemoryStore()
@@ -149,3 +157,33 @@ async def test_an_instance_of_a_session_holds_back_the_same(autojump_clock, life
         await client.ask("tools/call", {"name": "look", "arguments": {}})
         assert len(script.calls) == 1
         nursery.cancel_scope.cancel()
+
+
+@eras
+@clients
+@pytest.mark.parametrize("view", ["lab", None])
+async def test_a_list_has_what_a_server_gained_that_announces_nothing(autojump_clock, life, modern, view):
+    """Also where it is filtered by what is known. What was gained, and what the user does not want, stays out."""
+    script = ScriptedServer(life, tools={"look": done, "drop": done}, prompts={}, resources={})
+    async with (
+        open_supervisor([spec(script, deny=["drop*"])], gate=10, template="{tool}") as supervisor,
+        open_gateway(supervisor) as gateway,
+        trio.open_nursery() as nursery,
+    ):
+        client = Client(gateway, nursery, modern=modern)
+        assert set(await client.listed(view)) == {"look"}
+        await trio.sleep(2)
+        script.tools |= {"gained": done, "dropped": done}
+        script.prompts = {"gained": done}
+        script.resources = {"note:/gained": done, "doc:/gained{x}": done}
+        assert set(await client.listed(view)) == {"look", "gained"}
+        for method, kind in (
+            ("prompts/list", "prompts"),
+            ("resources/list", "resources"),
+            ("resources/templates/list", "resourceTemplates"),
+        ):
+            assert "gained" in str((await client.ask(method, {}, view))[kind])
+        await trio.sleep(2)
+        script.tools |= {"later": done}
+        await client.ask("tools/call", {"name": "later", "arguments": {}}, view)
+        assert [tool for _, tool, _ in script.calls] == ["later"]
