@@ -61,6 +61,8 @@ class ListRefresh:
     """Refreshes that the server has caused, in quick succession."""
     _settled_at: float = field(default=-math.inf, init=False)
     """When the last refresh ended that the server had caused."""
+    _anew: bool = field(default=False, init=False)
+    """This refresh is no mere look whether something has changed."""
     _changed: bool = field(default=False, init=False)
     """The refresh is due only because the server said that lists changed."""
 
@@ -77,27 +79,21 @@ class ListRefresh:
         self._changed = False
         self.want(_ALL)
 
-    def ask_old(self, request: object, kinds: Collection[ListKind], *, anew: bool) -> bool:
-        """Fetch those of these lists that may be old, as soon as they may be fetched again.
-
-        Args:
-            request: Whose answer is reported.
-            kinds: The lists.
-            anew: Whether they are wanted as they are from now on; if not, a list that was just fetched will do, unless
-                a call may have changed it.
+    def ask_old(self, request: object, kinds: Collection[ListKind]) -> bool:
+        """Fetch those of these lists that may be old, as soon as they may be fetched again. One that was just fetched
+        will do, unless a call may have changed it since.
 
         Returns:
-            Whether it will be answered; if not, what is known has to do.
+            Whether the request will be answered; if not, what is known has to do.
         """
         now = trio.current_time()
         if self._connection is None or (self._listing and now >= self._since + AWAITED_FOR):
             return False
         old = self._connection.old_lists(kinds)
-        certain = {kind for kind in old if anew or kind in self._called}
-        wanted = {kind for kind in old if kind in certain or (kind not in self._listing and now >= old[kind])}
+        wanted = {kind for kind in old if kind in self._called or (kind not in self._listing and now >= old[kind])}
         if wanted:
             self._asked.append(request)
-            self.want(wanted, due=max(old[kind] for kind in wanted))
+            self._want(wanted, due=max(old[kind] for kind in wanted))
         elif self._listing & old.keys():
             self._answers.append(request)
         else:
@@ -109,8 +105,12 @@ class ListRefresh:
         if self._called is not _ALL and any(request.method not in LISTED for request in requests):
             self._called = _ALL
 
-    def want(self, kinds: Collection[ListKind], *, due: float = -math.inf) -> None:
-        """Fetch these lists when that is due, or sooner; nobody waits for them."""
+    def want(self, kinds: Collection[ListKind]) -> None:
+        """Fetch these lists; nobody waits for them."""
+        self._anew = True
+        self._want(kinds, due=-math.inf)
+
+    def _want(self, kinds: Collection[ListKind], *, due: float) -> None:
         self._wanted |= frozenset(kinds)
         self._due = min(self._due, due)
         self._settling.deadline = min(self._settling.deadline, due)
@@ -126,15 +126,17 @@ class ListRefresh:
     def changed(self, kinds: Collection[ListKind]) -> None:
         """Fetch these lists after a delay, in which the server may change more of them."""
         self._changed = self._changed or not self._wanted
-        self.want(kinds, due=math.inf)
+        self._anew = True
+        self._want(kinds, due=math.inf)
 
     async def _list_all(self, connection: Connection) -> None:
         try:
             while self._wanted:
                 changed = self._changed
                 await self._wait_until(min(self._due, self._settled() if changed else math.inf))
+                anew = self._anew
                 kinds = self._begin(connection)
-                refreshed = await self._list(connection, kinds)
+                refreshed = await self._list(connection, kinds, anew=anew)
                 self._listing = frozenset()
                 self._report(evolve(refreshed, answers=tuple(self._answers)))
                 if changed:
@@ -158,33 +160,34 @@ class ListRefresh:
 
     def _begin(self, connection: Connection) -> frozenset[ListKind]:
         """What is fetched now, and whom that answers."""
-        kinds, self._wanted, self._changed, self._due = self._wanted, frozenset(), False, math.inf
+        kinds, self._wanted, self._due = self._wanted, frozenset(), math.inf
+        self._changed = self._anew = False
         self._answers, self._asked = self._asked, []
         self._listing, self._since = kinds, trio.current_time()
         if not connection.in_flight:
             self._called -= kinds
         return kinds
 
-    async def _list(self, connection: Connection, kinds: frozenset[ListKind]) -> Refreshed:
+    async def _list(self, connection: Connection, kinds: frozenset[ListKind], *, anew: bool) -> Refreshed:
         """The outcome of one refresh, which is shown as a unit.
 
         Raises:
             HandshakeFailed: The connection was lost.
         """
         before = connection.definitions
-        error = await self._list_tools(connection) if ListKind.TOOLS in kinds else None
+        error = await self._list_tools(connection, anew=anew) if ListKind.TOOLS in kinds else None
         others = kinds & OTHERS
         if others:
             with trio.move_on_after(self._timeout):
-                await connection.list_others(others)
+                await connection.list_others(others, anew=anew)
         failed = error is not None and connection.definitions is before
         return Refreshed(self._incarnation, None if failed else connection.definitions, error)
 
-    async def _list_tools(self, connection: Connection) -> str | None:
+    async def _list_tools(self, connection: Connection, *, anew: bool) -> str | None:
         """Why they could not be listed; None if they were."""
         with trio.move_on_after(self._timeout):
             try:
-                await connection.list_tools()
+                await connection.list_tools(anew=anew)
             except HandshakeFailed as failure:
                 if failure.lost:
                     raise

@@ -43,16 +43,18 @@ class Connection(Protocol):
         """
         ...
 
-    async def list_tools(self) -> "tuple[Tool, ...]":
-        """Every page of `tools/list`; from then on these tools can be called.
+    async def list_tools(self, *, anew: bool = True) -> "tuple[Tool, ...]":
+        """Every page of `tools/list`; from then on these tools can be called. Unless it is `anew`, a list that is as it
+        was stays the same object.
 
         Raises:
             HandshakeFailed: A page could not be fetched.
         """
         ...
 
-    async def list_others(self, kinds: "Collection[ListKind]") -> None:
-        """Every page of these lists, if the server offers them. A list that cannot be fetched stays as it was.
+    async def list_others(self, kinds: "Collection[ListKind]", *, anew: bool = True) -> None:
+        """Every page of these lists, if the server offers them. A list that cannot be fetched stays as it was. `anew`:
+        see `list_tools`.
 
         Raises:
             HandshakeFailed: The connection was lost.

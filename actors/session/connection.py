@@ -112,12 +112,12 @@ class WiredConnection:
         self._endpoint.logs = has_log or self._wants_logs
         return evolve(handshake, hello=self._endpoint.hello)
 
-    async def list_tools(self) -> tuple[Tool, ...]:
+    async def list_tools(self, *, anew: bool = True) -> tuple[Tool, ...]:
         """Every page of `tools/list`. See `Connection`."""
         self._changes.listed([ListKind.TOOLS])
         before = self.definitions.tools
         try:
-            await self._lists.fetch(ListKind.TOOLS)
+            await self._lists.fetch(ListKind.TOOLS, anew=anew)
         except BAD_ANSWER as error:
             raise self._failed("tools/list", error) from error
         self._carrier.opened()
@@ -125,10 +125,10 @@ class WiredConnection:
             self._tools = PreparedTools(self.definitions.tools, **self._prepared_with)
         return self.definitions.tools
 
-    async def list_others(self, kinds: Collection[ListKind]) -> None:
+    async def list_others(self, kinds: Collection[ListKind], *, anew: bool = True) -> None:
         """Every page of these lists, as far as they can be had. See `Connection`."""
         self._changes.listed(kinds)
-        await self._lists.try_fetch(kinds)
+        await self._lists.try_fetch(kinds, anew=anew)
         if self._endpoint.lost.is_set():
             raise HandshakeFailed(self._endpoint.loss, era=self._era, lost=True)
 

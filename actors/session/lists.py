@@ -169,9 +169,9 @@ class Lists:
         now = trio.current_time()
         return {kind: self._begun[kind] + ASKED_EVERY for kind in kinds if self._old_from.get(kind, math.inf) <= now}
 
-    async def fetch(self, kind: ListKind) -> None:
-        """Fetch every page of one list. If that fails, the list stays as it was; if nothing has changed, it stays the
-        same object, by which others tell that.
+    async def fetch(self, kind: ListKind, *, anew: bool = True) -> None:
+        """Fetch every page of one list. If that fails, the list stays as it was. Unless it is `anew`, one that is as it
+        was stays the same object, by which others tell that.
 
         Raises:
             MCPError: A page was refused, the lists are too large, or the connection ended.
@@ -191,7 +191,7 @@ class Lists:
             "fresh_until": min(self._fresh_until.values()),
             "old_from": min(self._old_from.values()),
         }
-        if sieve.digest != self._digests.get(kind):
+        if anew or sieve.digest != self._digests.get(kind):
             self._digests[kind] = sieve.digest
             sieve.log()
             listed[_LISTINGS[kind].field] = tuple(sieve.kept.values())
@@ -206,17 +206,17 @@ class Lists:
         else:
             self._old_from[kind] = math.inf if _announced(self._session.server_capabilities, kind) else now
 
-    async def try_fetch(self, kinds: Collection[ListKind]) -> None:
+    async def try_fetch(self, kinds: Collection[ListKind], *, anew: bool = True) -> None:
         """Fetch several lists at once, if the server offers them. Failures are logged, once for each kind."""
         offered = _offered(self._session.server_capabilities, kinds)
         if offered:
             async with trio.open_nursery() as nursery:
                 for kind in offered:
-                    nursery.start_soon(self._try_fetch, kind)
+                    nursery.start_soon(self._try_fetch, kind, anew)
 
-    async def _try_fetch(self, kind: ListKind) -> None:
+    async def _try_fetch(self, kind: ListKind, anew: bool) -> None:  # noqa: FBT001
         try:
-            await self.fetch(kind)
+            await self.fetch(kind, anew=anew)
         except BAD_ANSWER as error:
             if self._endpoint.lost.is_set():
                 return

@@ -80,7 +80,7 @@ class ResourceTools:
         if (tool := self._known(name)) is not None:
             return tool
         owners = self._servers.owners_of(name, self._servers.snapshots)
-        await self._servers.refresh_old(owners, [ListKind.TOOLS], anew=True)
+        await self._servers.refresh_old(owners, [ListKind.TOOLS])
         if (tool := self._known(name)) is not None:
             return tool
         catalogue = self._servers.catalogue.value

@@ -45,7 +45,7 @@ class Target:
         while (found := self.look()) is None:
             if self._unsure:
                 servers, self._unsure, self._listed_again = self._unsure, (), True
-                await self._servers.refresh_old(servers, self._call.lists, anew=True)
+                await self._servers.refresh_old(servers, self._call.lists)
             elif self._owner is None:
                 await self._servers.awaited_tools.wait(self._call.awaited or self._asked.name)
             else:
@@ -93,7 +93,7 @@ class Target:
     def _may_have_it_now(self, owner: str | None) -> Sequence[str]:
         """The connected servers that may have gained it, and tell nobody of that."""
         now, snapshots = trio.current_time(), self._servers.snapshots
-        servers = self._call.listers() if self._call.lists else ()
+        servers = self._call.listers() if self._call.lists and self._call.timeout > 0 else ()
         known = [snapshots[name].value for name in servers if name in snapshots and owner in (None, name)]
         return [one.spec.name for one in known if _connected(one) and one.definitions.old_from <= now]
 

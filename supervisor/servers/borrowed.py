@@ -301,9 +301,9 @@ class BorrowedServers(ServerView):
         """See `ServerView`."""
         await self._lender.refresh_lists(servers)
 
-    async def refresh_old(self, servers: Iterable[str], kinds: Collection[ListKind], *, anew: bool = False) -> None:
+    async def refresh_old(self, servers: Iterable[str], kinds: Collection[ListKind]) -> None:
         """See `ServerView`."""
-        await self._lender.refresh_old(servers, kinds, anew=anew)
+        await self._lender.refresh_old(servers, kinds)
 
     def refresh_expired(self) -> None:
         """See `ServerView`."""

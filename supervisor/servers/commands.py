@@ -81,8 +81,6 @@ class RefreshOld(Command):
     the connection is lost, and at once if what is known has to do."""
 
     kinds: Collection[ListKind]
-    anew: bool
-    """See `ListRefresh.ask_old`."""
 
 
 class RefreshExpired(Command):

@@ -441,7 +441,7 @@ class Keeper:
 
     async def _refresh_old(self, command: RefreshOld) -> None:
         actor = self._actor if self._now.state is ServerState.CONNECTED else None
-        if actor is not None and actor.refresh_old(command, command.kinds, anew=command.anew):
+        if actor is not None and actor.refresh_old(command, command.kinds):
             self._pending.for_lists.append(command)
         else:
             command.settle(self._now)

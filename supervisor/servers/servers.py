@@ -153,13 +153,13 @@ class Servers(ServerView):
         """Have servers asked for their lists again, all at once. One that has gone meanwhile is passed over."""
         await self._execute_all(servers, Refresh)
 
-    async def refresh_old(self, servers: Iterable[str], kinds: Collection[ListKind], *, anew: bool = False) -> None:
+    async def refresh_old(self, servers: Iterable[str], kinds: Collection[ListKind]) -> None:
         """See `ServerView`."""
         now = trio.current_time()
         snapshots = (self.snapshots[name].value for name in servers if name in self.snapshots)
         old = [one.spec.name for one in snapshots if one.definitions.old_from <= now]
         with trio.move_on_after(AWAITED_FOR):
-            await self._execute_all(old, partial(RefreshOld, kinds, anew))
+            await self._execute_all(old, partial(RefreshOld, kinds))
 
     def refresh_expired(self) -> None:
         """See `ServerView`."""

@@ -193,7 +193,7 @@ class ServerView(ABC):
         """Have servers asked for their lists again, all at once. One that has gone meanwhile is passed over."""
 
     @abstractmethod
-    async def refresh_old(self, servers: Iterable[str], kinds: Collection[ListKind], *, anew: bool = False) -> None:
+    async def refresh_old(self, servers: Iterable[str], kinds: Collection[ListKind]) -> None:
         """Wait until those of these lists were fetched again that may have changed although their connected servers
         announce nothing, `AWAITED_FOR` seconds at most; all who wait share one fetch. None is fetched more than once
         within `ASKED_EVERY` seconds: see `ListRefresh.ask_old`."""

@@ -35,13 +35,6 @@ def state(supervisor: Supervisor, name: str = "lab") -> ServerState:
     return next(one.state for one in supervisor.status() if one.name == name)
 
 
-def lasting(*lives: Life) -> ScriptedServer:
-    """Its list is known to hold: no name that is not in it has it fetched again."""
-    server = ScriptedServer(*lives)
-    server.fresh_for["tools/list"] = 60
-    return server
-
-
 # -- the gate -----------------------------------------------------------------------------------------------------
 
 
@@ -145,8 +138,8 @@ async def test_the_second_attempt_is_not_waited_for(autojump_clock):
 
 async def test_a_name_that_only_one_server_can_give_is_that_server_s(autojump_clock):
     """A server that never told what it has may have it: where that server stands is what is to be said."""
-    never = spec(lasting(Life(refuses="no such luck"), Life(connects_after=5)), "never")
-    specs = [spec(lasting(), "live"), never, spec(ScriptedServer(), "off", enabled=False)]
+    never = spec(ScriptedServer(Life(refuses="no such luck"), Life(connects_after=5)), "never")
+    specs = [spec(ScriptedServer(), "live"), never, spec(ScriptedServer(), "off", enabled=False)]
     async with open_supervisor(specs) as supervisor:
         with pytest.raises(ServerDown, match="no such luck") as caught:
             await supervisor.call_tool("mcp_never_echo", resend="always")
@@ -167,7 +160,7 @@ async def test_a_name_that_only_one_server_can_give_is_that_server_s(autojump_cl
 async def test_who_waits_for_a_server_that_never_had_the_tool(autojump_clock):
     """It connects, and has another; or it is removed. Nobody waits on."""
     async with open_supervisor(
-        [spec(lasting(Life(refuses="down"), Life(connects_after=3)), name) for name in ("one", "two")]
+        [spec(ScriptedServer(Life(refuses="down"), Life(connects_after=3)), name) for name in ("one", "two")]
     ) as supervisor:
 
         async def call(server: str, ended_at: float) -> None:

@@ -270,6 +270,7 @@ def test_calls_while_their_tool_goes_away():
 
         async def main(steps=steps):
             server = ScriptedServer(tools={"old": nothing, "kept": nothing})
+            server.fresh_for["tools/list"] = 60
             outcomes: list[str] = []
             async with open_supervisor([spec(server)]) as supervisor:
                 server.tools = {"kept": nothing}
