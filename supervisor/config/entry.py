@@ -179,6 +179,7 @@ class _OAuth:
     assertion: str | None = None
     issuer: str | None = None
     client_metadata_url: str | None = field(default=None, alias="clientMetadataUrl")
+    require_pkce: bool | None = field(default=None, alias="requirePkce")
     redirect_port: int | None = field(default=None, alias="redirectPort")
     redirect_uri: str | None = field(default=None, alias="redirectUri")
 

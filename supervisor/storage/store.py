@@ -267,6 +267,8 @@ def _lasts(attribute: Any, value: object) -> bool:
     no name either: digests that were written down before there were words for it hold on."""
     if attribute.name == "inherit_env":
         return value is True
+    if attribute.name == "require_pkce":
+        return False  # nothing of how it is reached
     return attribute.name not in ("auth", "headers_helper") or has(type(value)) or isinstance(value, str)
 
 

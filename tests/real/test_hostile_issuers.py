@@ -174,6 +174,28 @@ async def test_a_login_that_goes_wrong_says_so_in_one_line_and_quotes_nothing(fa
     assert other.asked == []
 
 
+@pytest.mark.parametrize("said", [None, [], ["plain"], ["s256"]])
+async def test_an_issuer_without_pkce_is_refused_before_anybody_is_asked(far, said):
+    """Whoever sees the code on its way could use it: unless its user knows better."""
+    far.says[METADATA] = answer(200, far.metadata(code_challenge_methods_supported=said))
+
+    async def never(_request):
+        raise AssertionError
+
+    told = await refusal(far, never)
+    assert "does not say that it supports PKCE with S256" in told
+    assert far.count("/authorize") == far.count("/token") == 0
+    tokens = await log_in(far.spec(require_pkce=False), MemoryVault(), agree)
+    assert tokens.access == "access-5ecret"
+    assert far.asked[-1].form["code_verifier"]
+
+
+async def test_an_issuer_that_describes_nothing_is_asked(far):
+    """As in the specification of 2025-03-26."""
+    del far.says[METADATA], far.says[PROTECTED]
+    assert (await log_in(far.spec(), MemoryVault(), agree)).access == "access-5ecret"
+
+
 @pytest.mark.parametrize("expires_in", ["soon", -5, 10**30, 3599.5, None, True, [], "3600"])
 async def test_a_token_is_good_whatever_is_said_of_its_end(far, expires_in):
     """It was granted, and what was spent for it is gone."""
@@ -251,7 +273,9 @@ async def test_a_server_elsewhere_reaches_nothing_on_this_machine(far, monkeypat
         if "protected" in request.url.path:
             return httpx2.Response(200, json=described, request=request)
         if "authorization-server" in request.url.path:
-            return httpx2.Response(200, json={"issuer": away, **metadata}, request=request)
+            return httpx2.Response(
+                200, json={"issuer": away, "code_challenge_methods_supported": ["S256"], **metadata}, request=request
+            )
         return httpx2.Response(201, json={"client_id": "me", "redirect_uris": [Redirect.redirect_uri]}, request=request)
 
     monkeypatch.setattr(oauth, "send", answered)

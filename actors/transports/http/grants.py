@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 from attrs import field, frozen
 
-from ...argument_checks import check_setting, one_of, several
+from ...argument_checks import check_setting, one_of, several, true_or_false
 from ...errors import ConfigError
 
 Grant = Literal["authorization_code", "client_credentials", "enterprise"]
@@ -23,6 +23,10 @@ def _hidden(value: object) -> str:
 
 def _of_grants(_words: object, attribute: Any, value: object) -> None:
     check_setting(attribute.name, value, one_of(Grant))
+
+
+def _yes_or_no(_words: object, attribute: Any, value: object) -> None:
+    check_setting(attribute.name, value, true_or_false)
 
 
 def _port(_words: object, attribute: Any, value: object) -> None:
@@ -76,6 +80,9 @@ class OAuth:
     """The issuer that the client is registered with: its secret is sent nowhere else. `enterprise` needs it."""
     client_metadata_url: str | None = None
     """The URL of the client's metadata, with which it needs no registration."""
+    require_pkce: bool = field(default=True, validator=_yes_or_no)
+    """Whether an issuer has to say that it supports PKCE with S256 before a person is asked there. Some of those that
+    have OpenID Connect support it, and do not say so. PKCE is used in any case."""
     redirect_port: int | None = field(default=None, validator=_port)
     """The port of this machine to which the browser comes back; by default one that is free."""
     redirect_uri: str | None = field(default=None, validator=_loopback)

@@ -36,6 +36,8 @@ _UNWELL = (429, *range(500, 600))
 _ERRORS = (OAuthFlowError, OAuthRegistrationError, OAuthTokenError, ValidationError, ValueError)
 _BASIC: Final = "client_secret_basic"
 """How a secret is sent by default: every issuer has to accept that (RFC 6749, 2.3.1)."""
+_METHOD: Final = "S256"
+"""How a login is tied to who began it (RFC 7636). `plain` ties it to nobody who can read the page's address."""
 _NAME = "mcp-nursery"
 """How issuers, and the people they ask, are told who asks."""
 
@@ -263,6 +265,7 @@ def _for_a_person(words: OAuth, url: str, kept: _Kept, consent: Consent) -> http
             raise kept.unwell
         kept.check_place(httpx2.URL(page))
         _check_issuer(words, provider.context.oauth_metadata)
+        _check_pkce(words, provider.context.oauth_metadata)
         pages.append(page)
 
     async def ask() -> AuthorizationCodeResult:
@@ -278,6 +281,17 @@ def _check_issuer(words: OAuth, found: OAuthMetadata | None) -> None:
     issuer = "none" if found is None else str(found.issuer)
     if words.issuer is not None and issuer.rstrip("/") != words.issuer.rstrip("/"):
         raise Refused(f"the server leads to another issuer than the one that is configured: {one_line(issuer)}")
+
+
+def _check_pkce(words: OAuth, found: OAuthMetadata | None) -> None:
+    """Whether a code that others may see on its way is of no use to them, before anybody is asked for one. Where no
+    issuer describes itself, as in the first version with logins, there is nothing to look at."""
+    if not words.require_pkce or found is None or _METHOD in (found.code_challenge_methods_supported or ()):
+        return
+    raise Refused(
+        f"{one_line(found.issuer)} does not say that it supports PKCE with {_METHOD}"
+        " (code_challenge_methods_supported); if it does, require_pkce=False, or requirePkce in a file, uses it anyway"
+    )
 
 
 def _assertion(words: OAuth) -> Callable[[str, str], Awaitable[str]]:

@@ -43,6 +43,7 @@ def test_all_that_code_can_say():
         "assertion": "a",
         "issuer": "https://issuer.example",
         "clientMetadataUrl": "https://me.example/client",
+        "requirePkce": False,
         "redirectPort": 8000,
         "redirectUri": "http://127.0.0.1:8000/back",
     }
@@ -54,6 +55,7 @@ def test_all_that_code_can_say():
         assertion="a",
         issuer="https://issuer.example",
         client_metadata_url="https://me.example/client",
+        require_pkce=False,
         redirect_port=8000,
         redirect_uri="http://127.0.0.1:8000/back",
     )
