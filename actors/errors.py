@@ -192,6 +192,7 @@ class ServerDown(CallError):
         error: str | None = None,
         stderr_tail: str = "",
         challenge: "Challenge | None" = None,
+        revived_by_calls: bool = False,
     ) -> None:
         self.challenge = challenge
         """In `needs_auth`: what the server said was missing, if it did."""
@@ -206,7 +207,11 @@ class ServerDown(CallError):
         problem = f"the server is {state}"
         if retry_in is not None:
             problem += f", restarts in {retry_in:.1f} s"
-        elif state in (ServerState.FAILED, ServerState.STOPPED):
+        elif revived_by_calls:
+            problem += "; the next call of one of its tools starts it again"
+        elif state is ServerState.FAILED:
+            problem += "; reconnect starts it again, `revive` in its entry brings it back by itself"
+        elif state is ServerState.STOPPED:
             problem += "; reconnect starts it again"
         elif state is ServerState.NEEDS_AUTH:
             problem += "; reconnect once it is authorised"

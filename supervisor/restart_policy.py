@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable
 from itertools import accumulate, repeat
 from operator import mul
-from typing import Literal
+from typing import Literal, cast
 
 from attrs import evolve, field, frozen
 
@@ -14,8 +14,8 @@ RestartMode = Literal["permanent", "transient", "temporary"]
 Lazy = bool | Literal["cached"]
 """Whether a server waits for a call before it is started."""
 
-Revive = Literal["on_call"] | float
-"""What ends `failed` besides a person: a call, or so many seconds."""
+Revive = Literal["on_call", "never"] | float | tuple[Literal["on_call"], float]
+"""What ends `failed` besides a person: a call, so many seconds, or whichever comes first; `never`: nothing."""
 
 Instances = Literal["shared", "session", "single"]
 """Who has an instance of a server behind a gateway."""
@@ -36,6 +36,29 @@ def _check_delays(_policy: object, _field: object, delays: tuple[float, ...]) ->
 def _check_stable_after(_policy: object, _field: object, seconds: float) -> None:
     if not seconds >= 0:
         raise ValueError(f"stable_after is seconds >= 0, not {seconds}")
+
+
+def is_revive(value: object) -> bool:
+    """Whether it is one of `Revive`."""
+    if isinstance(value, tuple):
+        both = cast("tuple[object, ...]", value)
+        return len(both) == 2 and both[0] == "on_call" and _are_seconds(both[1])  # noqa: PLR2004
+    return value in ("on_call", "never") or _are_seconds(value)
+
+
+def _are_seconds(value: object) -> bool:
+    return type(value) in (int, float) and math.isfinite(cast("float", value)) and cast("float", value) > 0
+
+
+def revived_after(revive: Revive | None) -> float | None:
+    """Seconds after which a server that failed is started afresh; None: time does not."""
+    seconds = revive[1] if isinstance(revive, tuple) else revive
+    return None if seconds is None or isinstance(seconds, str) else float(seconds)
+
+
+def revived_by_calls(revive: Revive | None) -> bool:
+    """Whether a call starts a server afresh that failed."""
+    return revive == "on_call" or isinstance(revive, tuple)
 
 
 @frozen

@@ -24,7 +24,7 @@ from mcp_nursery.actors.roots import fixed_roots, folders_or_none
 from mcp_nursery.actors.secrets import names_only
 
 from .circuit_breaker import CircuitBreaker
-from .restart_policy import Instances, Lazy, RestartMode, RestartPolicy, Revive
+from .restart_policy import Instances, Lazy, RestartMode, RestartPolicy, Revive, is_revive
 from .security.trust import TrustRequest
 from .security.untrusted_marks import MAX_RESULT_CHARS
 from .tools.filters import is_offered
@@ -41,8 +41,12 @@ MAX_INSTANCES = 16
 
 
 def _revives(value: object) -> str | None:
-    fits = type(value) in (int, float) and math.isfinite(cast("float", value)) and cast("float", value) > 0
-    return None if fits or value is None or value == "on_call" else "'on_call' or finite seconds > 0"
+    fits = value is None or is_revive(value)
+    return None if fits else "'on_call', 'never', finite seconds > 0, or ('on_call', seconds)"
+
+
+def _as_tuple(value: Any) -> Any:
+    return tuple(cast("list[object]", value)) if isinstance(value, list) else value
 
 
 def _is_lazy(value: object) -> str | None:
@@ -91,10 +95,11 @@ class ServerSpec:
     restart: RestartMode = field(default="permanent", kw_only=True, validator=setting(one_of(RestartMode)))
     """`permanent`: restarted however it ends. `transient`: not after exit code 0 with nothing pending. `temporary`:
     never."""
-    revive: Revive | None = field(default=None, kw_only=True, validator=setting(_revives))
+    revive: Revive | None = field(default=None, kw_only=True, converter=_as_tuple, validator=setting(_revives))
     """What ends `failed` besides a person. `"on_call"`: a call of one of its tools starts it afresh, once a call, and
-    waits. Seconds: it is started afresh so long after it failed. None: nothing does. A server that
-    cannot work is never revived."""
+    waits. Seconds: it is started afresh so long after it failed. `("on_call", seconds)`: whichever comes first. None
+    and `"never"`: nothing; behind `mcp-nursery serve` None is `("on_call", 300)`. Until then its last known tools stay
+    visible. What is configured in a way that cannot work is never revived: only another configuration mends that."""
     liveness: Liveness | None = field(
         default=Factory(_watched, takes_self=True),
         kw_only=True,

@@ -19,7 +19,15 @@ from mcp_nursery.actors.messages import NOTHING_DECLARED, Connected, Definitions
 from mcp_nursery.actors.outcomes import Challenge
 
 from .error_line import LAST_WORDS, kept_tail, telling_line
-from .restart_policy import Finished, GiveUp, Restart, RestartPolicy, RestartTracker
+from .restart_policy import (
+    Finished,
+    GiveUp,
+    Restart,
+    RestartPolicy,
+    RestartTracker,
+    revived_after,
+    revived_by_calls,
+)
 from .server_info import Introduction
 from .tools.pins import UNREVIEWED, Review
 
@@ -47,7 +55,8 @@ BEGINNINGS = frozenset({_S.DISABLED, _S.IDLE, _S.CONNECTING})
 """Where a server stands when its configuration is new, whatever it did before: a changed one begins again."""
 
 KEEPS_TOOLS = frozenset({_S.CONNECTED, _S.CONNECTING, _S.WAITING, _S.IDLE, _S.NEEDS_AUTH})
-"""States in which a server's last known tools stay visible and routed; in all others it has none."""
+"""States in which a server's last known tools stay visible and routed, as they do in `failed` if `revive` ends that; in
+all others it has none."""
 
 CALLS_WAIT = frozenset({_S.CONNECTING, _S.IDLE})
 """States in which a call waits for the server unless it says otherwise."""
@@ -132,6 +141,12 @@ class Snapshot:
         if self.state is ServerState.IDLE:
             return not (self.recalling and self.spec.lazy == "cached")
         return not (self.state is ServerState.CONNECTING and (self.attempt == 1 or self.woken))
+
+    @property
+    def keeps_tools(self) -> bool:
+        """Whether its last known tools are visible and routed."""
+        comes_back = self.revives_on_call or self.due_at is not None
+        return self.state in KEEPS_TOOLS or (self.state is ServerState.FAILED and comes_back)
 
     @property
     def listed(self) -> bool:
@@ -322,7 +337,7 @@ class StateMachine:
             case Restart():
                 ended = evolve(ended, state=ServerState.WAITING, due_at=decision.at, attempt=decision.attempt)
             case GiveUp():
-                ended = _given_up(ended, reason)
+                ended = _given_up(ended, reason, begun=self._begun)
             case Finished():
                 ended = evolve(ended, state=ServerState.STOPPED)
             case _:
@@ -415,16 +430,16 @@ def _disconnected(snapshot: Snapshot, reason: ExitReason, redact: Callable[[str]
     )
 
 
-def _given_up(ended: Snapshot, reason: ExitReason) -> Snapshot:
-    """Started no more but by a person, or by what its spec says revives it."""
+def _given_up(ended: Snapshot, reason: ExitReason, *, begun: bool) -> Snapshot:
+    """Started no more but by a person, or by what its spec says revives it. Not if it could not even `begin`: what is
+    missing on this machine may come, and what its spec says stays what it is."""
     if reason.kind is ExitKind.NEEDS_AUTH:
         return evolve(ended, state=ServerState.NEEDS_AUTH)
     if reason.kind is ExitKind.REFUSED:
         return evolve(ended, state=ServerState.BLOCKED)
-    failed = evolve(ended, state=ServerState.FAILED)
-    revive = ended.spec.revive
-    if revive is None or reason.kind is ExitKind.UNUSABLE:
+    failed, revive = evolve(ended, state=ServerState.FAILED), ended.spec.revive
+    if not begun:
         return failed
-    if revive == "on_call":
-        return evolve(failed, revives_on_call=True)
-    return evolve(failed, due_at=reason.at + float(revive))
+    seconds = revived_after(revive)
+    due = None if seconds is None else reason.at + seconds
+    return evolve(failed, revives_on_call=revived_by_calls(revive), due_at=due)

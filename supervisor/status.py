@@ -129,4 +129,5 @@ def server_down(snapshot: Snapshot, *, now: float, tool: str | None = None) -> S
         error=snapshot.error,
         stderr_tail=snapshot.stderr_tail or "",
         challenge=snapshot.challenge,
+        revived_by_calls=snapshot.revives_on_call,
     )

@@ -720,7 +720,7 @@ class Supervisor:
         Args:
             server: Its name.
             patience: Seconds after which a failed attempt is the last; one that is under way is still
-                waited for. None: all of its restart ladder.
+                waited for, and one that failed and is revived later is not. None: whatever is due is waited for.
 
         Raises:
             UnknownServer: No server of that name.
@@ -732,12 +732,14 @@ class Supervisor:
 
         def connected(snapshot: Snapshot) -> Snapshot | None:
             self._servers.check_open()
-            if snapshot.abandoned or not (patient or snapshot.state in _ON_THE_WAY):
+            late = snapshot.state is ServerState.FAILED and (snapshot.due_at or 0) > until
+            if snapshot.abandoned or late or not (patient or snapshot.state in _ON_THE_WAY):
                 raise server_down(snapshot, now=trio.current_time())
             self._servers.want(server)
             return snapshot if snapshot.state is ServerState.CONNECTED else None
 
-        with trio.move_on_after(math.inf if patience is None else patience) as limit:
+        until = math.inf if patience is None else trio.current_time() + patience
+        with trio.move_on_at(until) as limit:
             await snapshots.wait(connected)
         if limit.cancelled_caught:
             patient = False

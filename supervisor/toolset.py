@@ -10,7 +10,6 @@ from .calls.resource_tools import ResourceTools
 from .calls.search_tools import SearchTools
 from .catalogue.catalogue import Catalogue
 from .servers.view import ServerView
-from .state_machine import KEEPS_TOOLS
 from .tools.outcome import ToolOutcome, outcome_of_error, outcome_of_result
 from .tools.preamble import preamble
 from .tools.tool import Tool
@@ -56,7 +55,7 @@ class Toolset:
             {
                 each.spec.name: each.introduction.instructions
                 for each in snapshots
-                if each.state in KEEPS_TOOLS and each.introduction is not None and each.introduction.instructions
+                if each.keeps_tools and each.introduction is not None and each.introduction.instructions
             }
         )
 

@@ -18,7 +18,6 @@ from ..resources.prompt import Prompt
 from ..resources.resource import ResourceTemplate
 from ..resources.results import Completion, PromptResult, ResourceResult, prompt_result, resource_result
 from ..servers.view import ServerView
-from ..state_machine import KEEPS_TOOLS
 from .attempts import Attempts
 from .call import ActiveCall, Call, R
 
@@ -64,7 +63,7 @@ class OtherCall(ActiveCall[Place, R]):
     def place(self, server: str, name: str) -> Place | None:
         """What this server calls so; None if it is in a state that shows nothing."""
         observable = self.servers.snapshots.get(server)
-        if observable is None or observable.value.state not in KEEPS_TOOLS or server in self.servers.registry.leaving:
+        if observable is None or not observable.value.keeps_tools or server in self.servers.registry.leaving:
             return None
         return Place(server, name, observable.value.state is ServerState.CONNECTED)
 

@@ -9,7 +9,7 @@ from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.messages import Owner
 from mcp_nursery.actors.pieces import Steps
 
-from ..state_machine import KEEPS_TOOLS, Snapshot
+from ..state_machine import Snapshot
 from ..tools.naming import naming_steps
 from ..tools.tool import Invoke, Tool
 from .server_offers import NO_OFFERS, ServerOffers, offers_steps
@@ -98,7 +98,7 @@ def part_steps(
     offers = yield from offers_steps(
         snapshot, servers, template, before[1].offers if before else NO_OFFERS, before[0] if before else None
     )
-    if snapshot.state not in KEEPS_TOOLS:
+    if not snapshot.keeps_tools:
         return dismissed(evolve(earlier, offers=offers))
     tools = yield from _as_available(earlier.tools, available=snapshot.state is ServerState.CONNECTED)
     return evolve(earlier, tools=tools, offers=offers, owner=snapshot.owner)

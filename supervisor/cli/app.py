@@ -223,6 +223,10 @@ def serve(
     idle_seconds: Annotated[
         float | None, typer.Option(metavar="SECONDS", help="Stop the server when it was unused for so long.")
     ] = None,
+    revive: Annotated[
+        str | None,
+        typer.Option(metavar="HOW", help="What ends a failure: never, on_call, SECONDS, or (as is) on_call,300."),
+    ] = None,
     liveness: Annotated[
         str | None,
         typer.Option(
@@ -343,6 +347,7 @@ def serve(
                 stable_after_seconds=stable_after_seconds,
                 connect_seconds=connect_seconds,
                 idle_seconds=idle_seconds,
+                revive=revive,
                 liveness=liveness,
                 protocol=protocol,
             ),

@@ -1,8 +1,9 @@
 """One server, as a command line gives it: its command, and what an entry of a file would say of it besides."""
 
+import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from attrs import asdict, fields, frozen
 
@@ -10,7 +11,7 @@ from mcp_nursery.actors.argument_checks import Check, check_setting, finite_seco
 from mcp_nursery.actors.enums import Protocol
 from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.supervisor import RestartPolicy, ServerSpec, StdioTransport
-from mcp_nursery.supervisor.restart_policy import RestartMode
+from mcp_nursery.supervisor.restart_policy import RestartMode, Revive, is_revive
 from mcp_nursery.supervisor.spec import Liveness
 
 from .command_names import name_of_command
@@ -34,6 +35,8 @@ class CommandServer:
     stable_after_seconds: float | None = None
     connect_seconds: float | None = None
     idle_seconds: float | None = None
+    revive: str | None = None
+    """What ends a failure: `never`, `on_call`, seconds, or the last two with a comma."""
     liveness: str | None = None
     """Seconds of silence before a probe, and perhaps, after a comma, those for its answer."""
     protocol: str | None = None
@@ -45,8 +48,7 @@ class CommandServer:
         return next((option_of(each.name) for each in fields(CommandServer) if told[each.name] not in (None, ())), None)
 
     def spec(self, command: Sequence[str], *, call_seconds: float | None) -> ServerSpec:
-        """The server. It has the environment that its host meant for it, and a failure is not for good: there is nobody
-        who could start it again.
+        """The server. It has the environment that its host meant for it.
 
         Raises:
             ConfigError: An option has a value that cannot work.
@@ -63,13 +65,13 @@ class CommandServer:
             "policy": self._policy(),
             "connect_timeout": self.connect_seconds,
             "stop_idle_after": self.idle_seconds,
+            "revive": self._revive(),
             "liveness": self._liveness(),
             "protocol": self.protocol,
         }
         return ServerSpec(
             self.name or name_of_command(command, os.path.join(_working_directory(), self.cwd or "")),
             StdioTransport(program, args, env=_variables(self.env), cwd=self.cwd, inherit_env=True),
-            revive="on_call",
             call_timeout=call_seconds,
             **{key: value for key, value in said.items() if value is not None},
         )
@@ -81,6 +83,20 @@ class CommandServer:
         if self.stable_after_seconds is not None:
             ladder["stable_after"] = self.stable_after_seconds
         return _made("restart_delays", lambda: RestartPolicy(**ladder)) if ladder else None
+
+    def _revive(self) -> Revive | None:
+        if self.revive in (None, "never", "on_call"):
+            return cast("Revive | None", self.revive)
+        word, comma, seconds = self.revive.partition(",")
+        try:
+            after = float(seconds if comma else word)
+        except ValueError:
+            after = math.nan
+        revive: Revive = ("on_call", after) if comma and word.strip() == "on_call" else after
+        if not is_revive(revive) or (comma and not isinstance(revive, tuple)):
+            problem = f"must be never, on_call, finite seconds > 0, or on_call,SECONDS, not {self.revive!r:.80}"
+            raise ConfigError(problem, field=option_of("revive"))
+        return revive
 
     def _liveness(self) -> Liveness | None:
         if self.liveness is None:

@@ -30,6 +30,9 @@ from .output import LogStream, safe_text, warn
 from .runtime import Options, load, log_failures, run_async
 from .serve_http import HttpFront, HttpServing
 
+REVIVED_AFTER = 300.0
+"""Seconds after which a server that has failed is started afresh, unless its entry says what does: nobody watches."""
+
 
 @frozen
 class Serving:
@@ -211,7 +214,7 @@ async def _reload_at(signals: AsyncIterable[None], supervisor: Supervisor, front
 
 
 def _given(options: Options, serving: Serving) -> ServerSpec | Config:
-    """One server, or those of files.
+    """One server, or those of files. What has failed comes back by itself, unless its entry says otherwise.
 
     Raises:
         ConfigError: What was given does not go together, or cannot work.
@@ -219,12 +222,16 @@ def _given(options: Options, serving: Serving) -> ServerSpec | Config:
     if serving.command and options.config:
         raise ConfigError("a command and --config cannot be given together", field="command")
     if serving.command:
-        return serving.server.spec(serving.command, call_seconds=serving.timeout)
+        return _revived(serving.server.spec(serving.command, call_seconds=serving.timeout))
     if serving.server.given:
         raise ConfigError("is for a server that is given as -- COMMAND", field=serving.server.given)
     if not options.config and VARIABLE in os.environ:
         raise ConfigError("mcp-nursery has started it, and would start itself again; name a file", field="--config")
-    config, timeout = load(options), serving.timeout
+    config, timeout = load(options).with_each(_revived), serving.timeout
     if timeout is None:
         return config
     return config.with_each(lambda spec: spec if spec.call_timeout is not None else evolve(spec, call_timeout=timeout))
+
+
+def _revived(spec: ServerSpec) -> ServerSpec:
+    return spec if spec.revive is not None else evolve(spec, revive=("on_call", REVIVED_AFTER))

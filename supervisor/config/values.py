@@ -13,7 +13,7 @@ from cattrs.gen import make_dict_structure_fn
 from mcp_nursery.actors.enums import Protocol
 from mcp_nursery.actors.roots import CWD
 from mcp_nursery.actors.transports.http.headers import problem_with_header
-from mcp_nursery.supervisor.restart_policy import Instances, Lazy, RestartMode, Revive
+from mcp_nursery.supervisor.restart_policy import Instances, Lazy, RestartMode, Revive, is_revive
 
 from .document import as_object, is_unicode, json_type
 
@@ -164,12 +164,10 @@ def _roots(value: object, _type: object) -> tuple[str, ...] | Literal["cwd"]:
 
 
 def _revive(value: object, _type: object) -> Revive:
-    if value == "on_call":
-        return "on_call"
-    seconds = _seconds(value) if not isinstance(value, str) else 0.0
-    if seconds == 0:
-        raise ValueError("must be on_call, or finite seconds > 0")
-    return seconds
+    said = tuple(cast("list[object]", value)) if isinstance(value, list) else value
+    if not is_revive(said):
+        raise ValueError('must be on_call, never, finite seconds > 0, or ["on_call", seconds]')
+    return cast("Revive", said)
 
 
 _Check = Callable[[Any, Any], Any]

@@ -29,8 +29,8 @@ and more. An attempt under way is waited for, however long."""
 
 Offered = Tool | Prompt | Resource | ResourceTemplate
 
-_AWAY: Final = frozenset([ServerState.CONNECTING, ServerState.WAITING, ServerState.NEEDS_AUTH])
-"""States in which a server cannot be asked, and what is known of it is shown."""
+_AWAY: Final = frozenset([ServerState.CONNECTING, ServerState.WAITING, ServerState.NEEDS_AUTH, ServerState.FAILED])
+"""States in which a server cannot be asked, and what is known of it is shown if it may come back by itself."""
 
 
 @frozen
@@ -169,11 +169,10 @@ class One(View):
         status = status_of(self.supervisor, self.server)
         if status is None or status.state not in _AWAY:
             return False
-        return status.state is ServerState.CONNECTING or self._was_heard_of
-
-    @property
-    def _was_heard_of(self) -> bool:
-        return self.supervisor.hello(self.server) is not None or any(map(self._own, self.supervisor.tools))
+        if status.state is ServerState.CONNECTING or any(map(self._own, self.supervisor.tools)):
+            return True
+        comes_back = status.state is not ServerState.FAILED or status.retry_in is not None
+        return comes_back and self.supervisor.hello(self.server) is not None
 
     def _own(self, offered: Offered) -> bool:
         return offered.server == self.server

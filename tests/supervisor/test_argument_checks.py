@@ -79,7 +79,10 @@ ARGUMENTS = {
 
 SETTINGS = {
     ("ServerSpec", "restart"): [("Temporary", "'permanent', 'transient' or 'temporary'")],
-    ("ServerSpec", "revive"): [("on-call", "'on_call' or finite seconds > 0"), (True, "'on_call' or finite seconds")],
+    ("ServerSpec", "revive"): [
+        ("on-call", "'on_call', 'never', finite seconds > 0, or ('on_call', seconds)"),
+        (True, "'on_call', 'never', finite seconds > 0"),
+    ],
     ("ServerSpec", "protocol"): [("Handshake", PROTOCOL), ("2026-07", PROTOCOL), (None, PROTOCOL), (["auto"], "")],
     ("ServerSpec", "instances"): [("own", "'shared', 'session' or 'single'")],
     ("ServerSpec", "trust_hints"): [("no", TRUTH), (None, TRUTH)],

@@ -166,7 +166,6 @@ def test_a_refused_probe_is_no_failure():
 @pytest.mark.parametrize(
     ("kind", "state", "due"),
     [
-        (ExitKind.UNUSABLE, S.FAILED, math.inf),
         (ExitKind.NEEDS_AUTH, S.NEEDS_AUTH, 901),
         (ExitKind.REFUSED, S.BLOCKED, math.inf),
     ],
@@ -177,6 +176,15 @@ def test_an_end_that_another_start_cannot_mend_is_not_retried(kind: ExitKind, st
     assert (after.snapshot.state, after.due) == (state, due)
     assert (after.snapshot.due_at, after.snapshot.abandoned) == (None, True)
     assert (after.authorised(now=5) is None) is (state is not S.NEEDS_AUTH)
+
+
+def test_what_is_missing_on_this_machine_may_come_and_what_a_spec_says_stays():
+    failed = machine(revive=("on_call", 7)).incarnated().ended(lost(1, ExitKind.UNUSABLE), redact)
+    assert (failed.snapshot.state, failed.due, failed.snapshot.revives_on_call) == (S.FAILED, 8, True)
+    assert failed.snapshot.keeps_tools
+    never = machine(revive=("on_call", 7)).ended(lost(1, ExitKind.UNUSABLE), redact)
+    assert (never.snapshot.state, never.due, never.snapshot.abandoned) == (S.FAILED, math.inf, True)
+    assert (never.snapshot.revives_on_call, never.snapshot.keeps_tools) == (False, False)
 
 
 def test_a_server_that_calls_revive_starts_with_a_whole_ladder():

@@ -1,9 +1,13 @@
 """What a command line says of the one server that it gives."""
 
+import json
+
 import pytest
 
 from mcp_nursery.supervisor import ConfigError, RestartPolicy
 from mcp_nursery.supervisor.cli.command_server import CommandServer
+from mcp_nursery.supervisor.cli.runtime import Options
+from mcp_nursery.supervisor.cli.serve import Serving, _given
 from mcp_nursery.supervisor.spec import Liveness
 
 
@@ -15,7 +19,7 @@ def test_what_is_not_said_is_as_an_entry_has_it():
     made = spec()
     assert (made.name, made.transport.command, made.transport.args) == ("some-server", "/bin/some-server.sh", ("-v",))
     assert (made.policy, made.liveness, made.restart, made.protocol) == (None, None, "permanent", "auto")
-    assert (made.revive, made.call_timeout, made.connect_timeout) == ("on_call", None, None)
+    assert (made.revive, made.call_timeout, made.connect_timeout) == (None, None, None)
     assert made.transport.inherit_env
 
 
@@ -41,6 +45,14 @@ def test_what_is_said():
     assert (made.connect_timeout, made.call_timeout, made.idle_limit) == (5, 7, 90)
 
 
+@pytest.mark.parametrize(
+    ("said", "revive"),
+    [("never", "never"), ("on_call", "on_call"), ("60", 60), ("on_call,7.5", ("on_call", 7.5))],
+)
+def test_what_ends_a_failure(said, revive):
+    assert spec(revive=said).revive == revive
+
+
 def test_no_restarts():
     assert spec(restart_delays="").policy == RestartPolicy(delays=())
 
@@ -55,6 +67,11 @@ def test_no_restarts():
         ({"restart": "maybe"}, "'--restart': must be 'permanent', 'transient' or 'temporary'"),
         ({"connect_seconds": float("inf")}, "'--connect-seconds': must be"),
         ({"idle_seconds": -1.0}, "'--idle-seconds': must be"),
+        ({"revive": "x"}, "'--revive': must be never, on_call, finite seconds > 0, or on_call,SECONDS, not 'x'"),
+        ({"revive": "0"}, "'--revive': must be never"),
+        ({"revive": "5,on_call"}, "'--revive': must be never"),
+        ({"revive": "never,5"}, "'--revive': must be never"),
+        ({"revive": "on_call,nan"}, "'--revive': must be never"),
         ({"liveness": "0"}, "'--liveness': must be finite seconds > 0"),
         ({"liveness": ""}, "'--liveness': must be SECONDS or SECONDS,SECONDS"),
         ({"protocol": "3"}, "'--protocol': must be 'auto', 'handshake'"),
@@ -103,3 +120,20 @@ def test_who_denies_what_is_not_there_is_told(cli):
     done = cli("serve", *globs, "--http", "x", "--name", "git", "--", "true")
     warning, _ = done.err.splitlines()
     assert warning == "mcp-nursery: warning: --deny 'gti/push' fits no server: there are git"
+
+
+def test_what_is_served_comes_back_by_itself_unless_its_entry_says_otherwise(tmp_path):
+    """Also what comes into the file later."""
+    file = tmp_path / "servers.json"
+
+    def write(*said):
+        entries = {f"s{number}": {"command": "x"} | one for number, one in enumerate(said)}
+        file.write_text(json.dumps({"mcpServers": entries}))
+
+    write({}, {"revive": "never"}, {"revive": "on_call"}, {"revive": 60})
+    given = _given(Options(config=[file]), Serving(timeout=5))
+    assert [one.revive for one in given.servers] == [("on_call", 300), "never", "on_call", 60]
+    write({}, {})
+    assert [one.revive for one in given.reread().servers] == [("on_call", 300)] * 2
+    [only, never] = (_given(Options(), Serving(["x"], CommandServer(revive=how))) for how in (None, "never"))
+    assert (only.revive, never.revive) == (("on_call", 300), "never")

@@ -267,11 +267,11 @@ def test_byte_order_mark(file: Path) -> None:
         ({"command": "x", "trustHints": "yes"}, "trustHints", "must be true or false, not text", "stdio"),
         ({"command": "x", "restart": "always"}, "restart", "one of permanent, transient, temporary", "stdio"),
         ({"command": "x", "restart": ["permanent"]}, "restart", "one of permanent, transient, temporary", "stdio"),
-        ({"command": "x", "revive": "always"}, "revive", "must be on_call, or finite seconds > 0", "stdio"),
-        ({"command": "x", "revive": 0}, "revive", "must be on_call, or finite seconds > 0", "stdio"),
+        ({"command": "x", "revive": "always"}, "revive", "must be on_call, never, finite seconds > 0", "stdio"),
+        ({"command": "x", "revive": 0}, "revive", "must be on_call, never, finite seconds > 0", "stdio"),
         ({"command": "x", "revive": -1}, "revive", "finite seconds", "stdio"),
-        ({"command": "x", "revive": True}, "revive", "must be seconds, not a boolean", "stdio"),
-        ({"command": "x", "revive": ["on_call"]}, "revive", "must be seconds, not a list", "stdio"),
+        ({"command": "x", "revive": True}, "revive", "must be on_call, never", "stdio"),
+        ({"command": "x", "revive": ["on_call"]}, "revive", 'or ["on_call", seconds]', "stdio"),
         ({"command": "x", "restartDelays": 5}, "restartDelays", "must be a list, not a number", "stdio"),
         ({"command": "x", "restartDelays": [1, "2"]}, "restartDelays", "must be seconds, not text", "stdio"),
         ({"command": "x", "restartDelays": [1, -2]}, "restartDelays", "finite seconds >= 0", "stdio"),
@@ -545,6 +545,8 @@ def test_revived_by_calls(file: Path) -> None:
     """G3, R1."""
     assert load_one(file, {"command": "x", "revive": "on_call"}).revive == "on_call"
     assert load_one(file, {"command": "x", "revive": None}).revive is None
+    assert load_one(file, {"command": "x", "revive": "never"}).revive == "never"
+    assert load_one(file, {"command": "x", "revive": ["on_call", 300]}).revive == ("on_call", 300)
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,10 @@ from functools import partial
 
 import pytest
 import trio
+import trio.testing
 
 from mcp_nursery.actors.protocol import JsonRpcError
-from mcp_nursery.supervisor import MemoryStore, ServerSpec, open_supervisor
+from mcp_nursery.supervisor import MemoryStore, RestartPolicy, ServerSpec, open_supervisor
 from mcp_nursery.supervisor.gateway import Access, gateway_callbacks, open_gateway
 from mcp_nursery.supervisor.gateway.downstream import Incoming, Session
 from mcp_nursery.supervisor.gateway.news import SUBSCRIPTION
@@ -233,3 +234,32 @@ async def test_a_server_that_is_away_is_listed_as_it_was(autojump_clock, modern)
         assert states == {"connected", "waiting", "connecting"}
         assert heard == []
         assert trio.current_time() == 20
+
+
+@pytest.mark.parametrize("modern", [True, False])
+@pytest.mark.parametrize("server", [None, "lab"])
+async def test_an_outage_longer_than_the_ladder_takes_no_tools_away(autojump_clock, modern, server):
+    """What `revive` brings back stays listed, and nobody is told that it has gone."""
+    lives = [Life(dies_after=5), *[Life(refuses="away")] * 5, Life()]
+    once = RestartPolicy(delays=(1,))
+    async with served([spec(script(*lives), policy=once, revive=("on_call", 300))]) as (supervisor, front):
+        await supervisor.wait_connected("lab")
+        heard = await front.told(modern=modern, server=server)
+        await trio.sleep_until(200)
+        assert supervisor.status()[0].state.value == "failed"
+        for method in LISTS:
+            assert len(await front.list(method, server=server, modern=modern)) == 1
+        await supervisor.wait_connected("lab")
+        assert trio.current_time() == 908
+        assert await front.list(server=server, modern=modern) == ["lab_look" if server is None else "look"]
+        assert heard == []
+
+
+@pytest.mark.parametrize("lives", [[Life(dies_after=5), Life(refuses="gone")], [Life(refuses="gone")]])
+async def test_a_server_that_has_failed_for_good_is_not_listed(autojump_clock, lives):
+    """Its client is told why."""
+    async with served([spec(script(*lives), policy=RestartPolicy(delays=(1,)))]) as (_, front):
+        await trio.sleep(10)
+        assert await front.list() == []
+        with pytest.raises(JsonRpcError, match=r"failed; reconnect starts it again, `revive` in its entry .* \(gone\)"):
+            await front.list(server="lab")

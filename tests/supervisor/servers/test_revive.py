@@ -7,13 +7,13 @@ import pytest
 import trio
 
 from mcp_nursery.actors.enums import ServerState
-from mcp_nursery.actors.errors import ConfigError, ConnectionLost, ServerDown, UnknownServer, UnknownTool
+from mcp_nursery.actors.errors import CallTimeout, ConfigError, ConnectionLost, ServerDown, UnknownServer, UnknownTool
 from mcp_nursery.supervisor import Call, RestartPolicy, ServerSpec, open_supervisor
 from mcp_nursery.supervisor.events import StateChanged
 from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual
 from mcp_nursery.supervisor.transports import UnusableTransport
 
-from ..specs import hang, status
+from ..specs import hang, nothing, status
 
 S = ServerState
 ONCE = RestartPolicy(delays=())
@@ -27,7 +27,10 @@ DOWN = Life(refuses="down")
 DIES = Life(dies_after=1)
 
 
-@pytest.mark.parametrize("value", [0, -1, math.inf, math.nan, True, "always", "5", [5]])
+@pytest.mark.parametrize(
+    "value",
+    [0, -1, math.inf, math.nan, True, "always", "5", [5], ("on_call", 0), ("on_call",), (5, "on_call"), ["never", 5]],
+)
 def test_what_revive_may_be(value):
     with pytest.raises(ConfigError, match=r"lab.*revive.*on_call"):
         spec(ScriptedServer(), revive=value)
@@ -87,12 +90,13 @@ def test_five_blips_a_day_never_give_up():
 
 
 async def test_what_is_shown_while_it_waits_to_be_revived(autojump_clock):
-    """L13, G13: `failed` as ever, without tools, and when the next start is due; a fresh start is attempt 1."""
+    """L13, G13: `failed`, with its last known tools, and when the next start is due; a fresh start is attempt 1."""
     server = ScriptedServer(Life(dies_after=10), Life(connects_after=3))
     async with open_supervisor([spec(server, revive=60)]) as supervisor, supervisor.events() as events:
         await trio.sleep_until(30)
         one = status(supervisor)
-        assert (one.state, one.retry_in, one.error, one.tool_count) == (S.FAILED, 40, "exited with code 1", 0)
+        assert (one.state, one.retry_in, one.error, one.tool_count) == (S.FAILED, 40, "exited with code 1", 1)
+        assert not supervisor.tool("mcp_lab_echo").available
         with pytest.raises(ServerDown) as caught:
             await supervisor.call_tool("mcp_lab_echo")
         assert (caught.value.state, caught.value.retry_in) == (S.FAILED, 40)
@@ -171,30 +175,30 @@ async def test_a_person_comes_before_time(autojump_clock):
         assert server.starts == [0, 30]
 
 
-@pytest.mark.parametrize("revive", [60, "on_call"])
-@pytest.mark.parametrize("entry", [True, False], ids=["invalid entry", "command not found"])
-async def test_what_cannot_work_is_never_revived(autojump_clock, revive, entry):
+@pytest.mark.parametrize("revive", [60, "on_call", ("on_call", 60)])
+async def test_an_entry_that_cannot_work_is_never_revived(autojump_clock, revive):
     """L12: neither by time nor by calls."""
-    unusable = ScriptedServer(Life(refuses="no such file: lab", usable=False))
     problem = ConfigError("missing command (stdio)", server="lab", field="command")
-    transport = UnusableTransport(problem, "stdio") if entry else unusable.transport
-    async with open_supervisor([ServerSpec("lab", transport, revive=revive)]) as supervisor:
+    async with open_supervisor([ServerSpec("lab", UnusableTransport(problem, "stdio"), revive=revive)]) as supervisor:
         for _ in range(3):
             await trio.sleep(100)
             with pytest.raises(ServerDown, match="failed"):
                 await supervisor.call_tool("echo", server="lab", when_down="wait")
             with pytest.raises(ServerDown, match="failed"):
                 await supervisor.wait_connected("lab")
-        assert unusable.starts == ([] if entry else [0])
         assert (status(supervisor).state, status(supervisor).retry_in) == (S.FAILED, None)
 
 
-async def test_what_becomes_unusable_is_revived_no_more(autojump_clock):
-    """L12: the program was removed meanwhile."""
-    server = ScriptedServer(DOWN, DOWN, Life(refuses="no such file", usable=False))
-    async with open_supervisor([spec(server, revive=60)]) as supervisor:
-        await trio.sleep(1000)
-        assert (server.starts, status(supervisor).error) == ([0, 60, 120], "no such file")
+async def test_a_command_that_is_not_there_may_come(autojump_clock):
+    """It is never retried by the ladder; a program that is being upgraded is gone for a moment."""
+    missing = Life(refuses="no such file", usable=False)
+    server = ScriptedServer(Life(dies_after=1), missing, missing, Life())
+    async with open_supervisor([ServerSpec("lab", server.transport, revive=60)]) as supervisor:
+        await trio.sleep(100)
+        assert (server.starts, status(supervisor).error) == ([0, 3, 63], "no such file")
+        assert [tool.available for tool in supervisor.tools] == [False]
+        await supervisor.wait_connected("lab")
+        assert server.starts == [0, 3, 63, 123]
 
 
 # -- by a call ----------------------------------------------------------------------------------------------------
@@ -202,11 +206,11 @@ async def test_what_becomes_unusable_is_revived_no_more(autojump_clock):
 
 @pytest.mark.parametrize("by", ["public name", "server"])
 async def test_a_call_revives(autojump_clock, by):
-    """G3, R1: one fresh start, then the call; with a public name too, although the tool is gone from the catalogue."""
+    """G3, R1: one fresh start, then the call; with a public name too."""
     server = ScriptedServer(DIES, Life(connects_after=2))
     async with open_supervisor([spec(server, revive="on_call")]) as supervisor:
         await trio.sleep(10)
-        assert (status(supervisor).state, supervisor.tools) == (S.FAILED, ())
+        assert (status(supervisor).state, [tool.available for tool in supervisor.tools]) == (S.FAILED, [False])
         name, server_name = ("mcp_lab_echo", None) if by == "public name" else ("echo", "lab")
         result = await supervisor.call_tool(name, server=server_name)
         assert (trio.current_time(), result.incarnation) == (12, 2)
@@ -368,3 +372,79 @@ def test_a_call_and_a_stop_in_the_same_tick(how, state):
 
     for _ in range(10):
         run_virtual(once)
+
+
+# -- by whichever comes first ---------------------------------------------------------------------------------------
+
+
+BOTH = ("on_call", 60)
+
+
+async def test_a_call_comes_before_time(autojump_clock):
+    """And time begins anew when that start fails too; the two share no attempt."""
+    server = ScriptedServer(DIES, DOWN, DOWN, Life())
+    async with open_supervisor([spec(server, revive=list(BOTH))]) as supervisor:
+        assert supervisor.spec("lab").revive == BOTH
+        await trio.sleep(31)
+        with pytest.raises(ServerDown, match=r"failed, restarts in 60\.0 s \(down\)"):
+            await supervisor.call_tool("mcp_lab_echo")
+        await trio.sleep_until(92)
+        assert server.starts == [0, 31, 91]
+        assert (status(supervisor).state, status(supervisor).retry_in) == (S.FAILED, 59)
+        assert (await supervisor.call_tool("mcp_lab_echo")).incarnation == 4
+        await trio.sleep(1000)
+        assert server.starts == [0, 31, 91, 92]
+
+
+async def test_a_call_and_the_time_at_once_share_an_attempt(autojump_clock):
+    server = ScriptedServer(DIES, Life(connects_after=2))
+    async with open_supervisor([spec(server, revive=BOTH)]) as supervisor, trio.open_nursery() as nursery:
+        for when in (60, 61, 61, 62):
+            await trio.sleep_until(when)
+            nursery.start_soon(supervisor.call_tool, "mcp_lab_echo")
+        await trio.sleep(1000)
+        assert server.starts == [0, 60]
+
+
+async def test_the_callers_timeout_is_all_that_a_call_of_a_failed_server_takes(autojump_clock):
+    server = ScriptedServer(DIES, Life(mute=True))
+    async with open_supervisor([spec(server, revive=BOTH)]) as supervisor:
+        await trio.sleep(10)
+        with pytest.raises(CallTimeout):
+            await supervisor.call_tool("mcp_lab_echo", timeout=3)
+        assert trio.current_time() == 13
+
+
+async def test_who_waits_with_patience_does_not_wait_for_a_revival_beyond_it(autojump_clock):
+    server = ScriptedServer(DOWN)
+    async with open_supervisor([spec(server, revive=BOTH)]) as supervisor:
+        await trio.sleep(10)
+        with pytest.raises(ServerDown, match="failed, restarts in 50"):
+            await supervisor.wait_connected("lab", patience=5)
+        assert trio.current_time() == 10
+        await trio.sleep_until(57)
+        with pytest.raises(ServerDown, match="failed, restarts in 60"):
+            await supervisor.wait_connected("lab", patience=5)
+        assert trio.current_time() == 60
+
+
+async def test_never_is_as_nothing(autojump_clock):
+    server = ScriptedServer(DIES, Life())
+    async with open_supervisor([spec(server, revive="never")]) as supervisor:
+        await trio.sleep(1000)
+        with pytest.raises(
+            ServerDown, match="reconnect starts it again, `revive` in its entry brings it back by itself"
+        ):
+            await supervisor.call_tool("mcp_lab_echo")
+        assert (server.starts, supervisor.tools) == ([0], ())
+
+
+async def test_what_else_a_revived_server_offers_stays_visible(autojump_clock):
+    """And is asked for as its tools are: a read starts it."""
+    server = ScriptedServer(DIES, Life(), resources={"note://1": nothing}, prompts={"hint": nothing})
+    async with open_supervisor([spec(server, revive=BOTH)]) as supervisor:
+        await trio.sleep(10)
+        assert status(supervisor).state is S.FAILED
+        assert [one.available for one in (*supervisor.resources, *supervisor.prompts)] == [False, False]
+        assert (await supervisor.read_resource("note://1")).server == "lab"
+        assert server.starts == [0, 10]
