@@ -1,7 +1,7 @@
 """Pins: the tools of one server are compared with what they were when they were first used."""
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 import trio
@@ -12,7 +12,7 @@ from mcp_nursery.actors.pieces import Steps
 
 from ..security.untrusted_marks import clean_name
 from ..spec import ServerSpec
-from ..tools.pins import MOST_PINNED, MOST_PINS, DefinitionChange, Review, changes_between, pinning_steps
+from ..tools.pins import MOST_PINNED, MOST_PINS, DefinitionChange, Review, changes_between, pinning_steps, real_change
 from .store import MemoryStore, Store, StoreUnreadable
 from .worker import StoreWorker
 
@@ -65,17 +65,22 @@ class ToolPins:
             definitions: What is declared.
             live: By a server that is connected. What was cached is not looked at again: that server will be.
         """
-        left = iter(await by_turns(self._offered(definitions)))
+        offered = await by_turns(self._offered(definitions))
+        left = iter(offered.values())
         changes: dict[str, DefinitionChange] = {}
         unknown: dict[str, str] = {}
         while declared := await by_turns(_next_piece(left)):
             try:
                 pinned = await self._pin(declared)
+                for tool, change in changes_between(self._spec.name, pinned, declared).items():
+                    if (real := await by_turns(real_change(change, offered[tool]))) is not None:
+                        changes[tool] = real
+                    else:  # pinned by an earlier version
+                        await self.accept(change)
             except StoreUnreadable as error:
                 unasked = [*declared, *(each.name for each in left)]
                 self._note_answer(certain=not live)
                 return self._reviewed(changes, {**unknown, **dict.fromkeys(unasked, str(error))}, certain=False)
-            changes.update(changes_between(self._spec.name, pinned, declared))
             unknown.update(dict.fromkeys(declared.keys() - pinned.keys(), self._too_many))
         self._note_answer(certain=True)
         return self._reviewed(changes, unknown, certain=True)
@@ -84,13 +89,13 @@ class ToolPins:
         self._delay = _AGAIN / 2 if certain else min(self._delay * 2, _AGAIN_AT_MOST)
         self.again_at = math.inf if certain else trio.current_time() + self._delay
 
-    def _offered(self, definitions: Iterable["Definition"]) -> Steps[Collection["Definition"]]:
+    def _offered(self, definitions: Iterable["Definition"]) -> Steps[Mapping[str, "Definition"]]:
         offered: dict[str, Definition] = {}
         for each in definitions:
             yield
             if self._spec.offers(each.name):
                 offered[each.name] = each
-        return offered.values()
+        return offered
 
     async def _pin(self, declared: Mapping[str, str]) -> Mapping[str, str]:
         name, digest = self._spec.name, self._digest or _THIS_RUN

@@ -16,7 +16,7 @@ from mcp_nursery.actors.process.orphans import HostProcess, Orphan
 from mcp_nursery.actors.process.table import ProcessId
 
 from ..security.trust import TrustRequest
-from ..tools.pins import DefinitionChange, Pin, Room, UnusablePins, check_pinned, pins_after
+from ..tools.pins import DefinitionChange, Pin, Room, UnusablePins, check_pinned, means_the_same, pins_after
 from .definition_rows import RowWriter, cached_definitions
 from .process_rows import adopt_orphans
 from .state_file import (
@@ -296,6 +296,7 @@ def _open_changes(db: sqlite3.Connection) -> list[tuple[str, DefinitionChange]]:
     return [
         (_text(spec), DefinitionChange(_text(server), _name_in(tool), check_pinned(text), check_pinned(differs)))
         for server, spec, tool, text, differs in rows
+        if not means_the_same(text, differs)
     ]
 
 

@@ -9,9 +9,18 @@ from collections.abc import Collection, Generator, Iterator, Mapping
 from hashlib import sha256
 from typing import Any, Final, cast
 
-import orjson
-
 from mcp_nursery.actors.json_depth import levels_of, texts_in
+
+from .schema_meaning import (
+    WITHOUT_ORDER,
+    Place,
+    canonical,
+    in_order,
+    meaning,
+    place_of_items,
+    place_of_member,
+    refer_by_place,
+)
 
 MOST_LETTERS: Final = 64 * 1024
 """Characters of the texts and keys in one field of a definition that are kept verbatim; of longer ones, a digest."""
@@ -20,32 +29,56 @@ MOST_VALUES: Final = 5000
 the order in which it was declared: to sort a million of them is no small step."""
 _PIECE: Final = 64 * 1024
 """Characters that are hashed in one step."""
+_OBJECTS: Final = 256
+"""Objects and lists that are looked through in one step."""
 _LONGEST_INTEGER: Final = 4000
 """Bits of an integer that Python writes in decimal digits whatever its settings."""
 
 
-def fingerprint(said: Mapping[str, Any]) -> Generator[None, None, str]:
+def fingerprint(
+    said: Mapping[str, Any], schemas: Collection[str] = (), *, former: bool = False
+) -> Generator[None, None, str]:
     """The JSON object that stands for these fields, its keys sorted; step by step.
 
-    A field that is too long is an array, `["sha256", hexadecimal digits, bytes]`, which no field is of itself.
+    A field that is too long is an array, `["sha256", hexadecimal digits, bytes]`, which no field is of itself; of a
+    schema that is, `["sha256-of-meaning", …]`.
+
+    Args:
+        said: The fields.
+        schemas: Which of them count by what they mean: see `schema_meaning`.
+        former: Nothing does, as in versions that did not know of that.
     """
     fields: list[str] = []
     for key in sorted(said):
-        value = yield from _field(said[key])
+        by_meaning = not former and key in schemas and isinstance(said[key], dict)
+        value = yield from _field(said[key], by_meaning=by_meaning)
         fields.append(f"{json.dumps(key)}:{value}")
     return f"{{{','.join(fields)}}}"
 
 
-def _field(value: object) -> Generator[None, None, str]:
+def _field(value: object, *, by_meaning: bool) -> Generator[None, None, str]:
     yield
     if _is_small(value):
-        return _canonical(value)
+        return meaning(value) if by_meaning else canonical(value)
+    ordered = not by_meaning or (yield from _refers_by_place(value))
     digest, size = sha256(), 0
-    for piece in _pieces(value):
+    for piece in _pieces(value, "data" if ordered else "schema"):
         digest.update(piece)
         size += len(piece)
         yield
-    return _canonical(["sha256", digest.hexdigest(), size])
+    return canonical(["sha256-of-meaning" if by_meaning else "sha256", digest.hexdigest(), size])
+
+
+def _refers_by_place(schema: object) -> Generator[None, None, bool]:
+    waiting: list[Any] = [schema]
+    while waiting:
+        yield
+        some = [waiting.pop() for _ in range(min(len(waiting), _OBJECTS))]
+        if refer_by_place(some):
+            return True
+        children = (cast("dict[str, Any]", each).values() if isinstance(each, dict) else each for each in some)
+        waiting += (part for parts in children for part in parts if isinstance(part, (dict, list)))
+    return False
 
 
 def _is_small(value: object) -> bool:
@@ -61,17 +94,11 @@ def _is_small(value: object) -> bool:
     return True
 
 
-def _canonical(value: object) -> str:
-    try:
-        return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
-    except TypeError:  # half a surrogate pair, an integer beyond 64 bits, or nested deeper than orjson goes
-        return json.dumps(value, sort_keys=True, separators=(",", ":"))
-
-
-def _pieces(value: object) -> Iterator[bytes]:
-    """The value in pieces, each of which says how long it is or is JSON: no two values have the same."""
+def _pieces(value: object, place: Place) -> Iterator[bytes]:
+    """The value in pieces, each of which says how long it is or is JSON: no two values have the same, but those that
+    mean the same where they stand."""
     if _is_small(value):
-        yield _canonical(value).encode()
+        yield canonical(in_order(value, place)).encode()
         return
     match value:
         case str():
@@ -82,12 +109,28 @@ def _pieces(value: object) -> Iterator[bytes]:
             entries = cast("dict[str, object]", value)
             yield b"o%d:" % len(entries)
             for key in sorted(entries) if len(entries) <= MOST_VALUES else entries:
-                yield from _pieces(key)
-                yield from _pieces(entries[key])
+                yield from _pieces(key, "data")
+                yield from _pieces(entries[key], place_of_member(place, key, entries[key]))
         case list():
-            items = cast("list[object]", value)
+            items, below = cast("list[object]", value), place_of_items(place)
+            if place in WITHOUT_ORDER and len(items) <= MOST_VALUES:
+                yield from _unordered(items, below)
+                return
             yield b"a%d:" % len(items)
             for item in items:
-                yield from _pieces(item)
+                yield from _pieces(item, below)
         case _:
             yield b"i%x;" % cast("int", value)
+
+
+def _unordered(items: Collection[object], place: Place) -> Iterator[bytes]:
+    """The digests of all items, in their own order. Nothing is said while one is made, to give others their turn."""
+    digests: list[bytes] = []
+    for item in items:
+        digest = sha256()
+        for piece in _pieces(item, place):
+            digest.update(piece)
+            yield b""
+        digests.append(digest.digest())
+    yield b"u%d:" % len(digests)
+    yield b"".join(sorted(digests))

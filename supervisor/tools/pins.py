@@ -6,22 +6,26 @@ A server that changes a description after its user has agreed to it can instruct
 
 import json
 import re
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from difflib import unified_diff
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from mcp_nursery.actors.json_depth import nested_too_deep
+from mcp_nursery.actors.pieces import Steps, at_once
 
 from ..security.untrusted_marks import visible
 from .fingerprint import fingerprint
 from .hints import always_load, search_hint
+from .schema_meaning import canonical
 
 if TYPE_CHECKING:
     from mcp_types import Tool as Definition
     from mcp_types import ToolAnnotations
 
+SCHEMAS: Final = ("inputSchema", "outputSchema")
+"""Fields that count by what they mean."""
 MOST_PINS: Final = 20_000
 """Names that the tools of one server may have in its life: twice as many as it may have at once."""
 MOST_PINNED: Final = 16 * 2**20
@@ -41,21 +45,17 @@ def pinned_text(definition: "Definition") -> str:
     """What of a definition is pinned, as JSON: name, title, description, schemas and hints.
 
     The rest of `_meta` and the icons are not part of it: nothing of them reaches a model, and they may change at will.
-    What is long counts by its digest: see `tools.fingerprint`.
+    Schemas count by what they mean: see `tools.schema_meaning`. What is long counts by its digest: see
+    `tools.fingerprint`.
     """
-    return _all_of(pinning_steps(definition))
+    return at_once(pinning_steps(definition))
 
 
-def _all_of(steps: Generator[None, None, str]) -> str:
-    while True:
-        try:
-            next(steps)
-        except StopIteration as done:
-            return cast("str", done.value)
+def pinning_steps(definition: "Definition", *, former: bool = False) -> Steps[str]:
+    """`pinned_text`, step by step: none takes more than a few milliseconds, however long the definition is.
 
-
-def pinning_steps(definition: "Definition") -> Generator[None, None, str]:
-    """`pinned_text`, step by step: none takes more than a few milliseconds, however long the definition is."""
+    `former`: as versions wrote it to which the order of names in `required` and the like was a difference.
+    """
     hints = definition.annotations
     said = {
         "name": definition.name,
@@ -67,7 +67,7 @@ def pinning_steps(definition: "Definition") -> Generator[None, None, str]:
         "searchHint": search_hint(definition.meta),
         "alwaysLoad": always_load(definition.meta) or None,
     }
-    return fingerprint({key: value for key, value in said.items() if value is not None})
+    return fingerprint({key: value for key, value in said.items() if value is not None}, SCHEMAS, former=former)
 
 
 def _known_hints(hints: "ToolAnnotations") -> dict[str, Any]:
@@ -84,8 +84,8 @@ class DefinitionChange:
     tool: str
     """The server's own name of it."""
     before: str = field(repr=False)
-    """What was pinned on first use, or accepted since, as JSON. A field of more than 64 Ki characters or 5,000 values
-    is `["sha256", hexadecimal digits, bytes]`."""
+    """What was pinned on first use, or accepted since, as JSON, lists without order sorted. A field of more than 64 Ki
+    characters or 5,000 values is `["sha256", hexadecimal digits, bytes]`, a schema `["sha256-of-meaning", …]`."""
     after: str = field(repr=False)
     """What the server declares now."""
 
@@ -137,6 +137,28 @@ def changes_between(
         for tool, before in pinned.items()
         if tool in declared and declared[tool] != before
     }
+
+
+def means_the_same(before: str, after: str) -> bool:
+    """Whether two pins differ in nothing but an order that does not count, as earlier versions had them differ."""
+    return repinned(before) == repinned(after)
+
+
+def real_change(change: DefinitionChange, definition: "Definition") -> Steps[DefinitionChange | None]:
+    """How a tool differs from its pin, without the fields that an earlier version has pinned in another order, and that
+    are what they were: in their meaning, or to the letter. None if no other is left.
+
+    Args:
+        change: How it differs.
+        definition: What is declared now.
+    """
+    before, after = json.loads(change.before), json.loads(change.after)
+    letters = json.loads((yield from pinning_steps(definition, former=True)))
+    means = json.loads((yield from fingerprint(before, SCHEMAS)))
+    for key in before.keys() & after.keys():
+        if means[key] == after[key] or letters[key] == before[key]:
+            before[key] = after[key]
+    return None if before == after else evolve(change, before=canonical(before))
 
 
 def _lines(said: Mapping[str, Any]) -> list[str]:
@@ -284,4 +306,4 @@ def repinned(text: object) -> str:
     Raises:
         UnusablePins: That is not a valid pin.
     """
-    return _all_of(fingerprint(json.loads(check_pinned(text))))
+    return at_once(fingerprint(json.loads(check_pinned(text)), SCHEMAS))

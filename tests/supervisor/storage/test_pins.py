@@ -7,7 +7,9 @@ from functools import partial
 import pytest
 import trio
 import trio.testing
+from mcp_types import Tool as Definition
 
+from mcp_nursery.actors.pieces import at_once
 from mcp_nursery.supervisor import (
     Approval,
     Call,
@@ -23,9 +25,10 @@ from mcp_nursery.supervisor import (
 )
 from mcp_nursery.supervisor.errors import UnknownServer
 from mcp_nursery.supervisor.events import DefinitionsChanged, ToolsChanged
-from mcp_nursery.supervisor.storage.store import StoreUnreadable
+from mcp_nursery.supervisor.storage.store import StoreUnreadable, spec_digest
 from mcp_nursery.supervisor.storage.worker import PATIENCE
 from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual
+from mcp_nursery.supervisor.tools.pins import pinning_steps
 
 from ..specs import SERVERS, Named, live_events, nothing
 
@@ -567,5 +570,45 @@ def test_a_server_with_too_many_names_hides_no_change(pins, caplog, monkeypatch)
             if pins == "block":
                 with pytest.raises(NotApproved, match="it is not known whether its definition has changed"):
                     await supervisor.call_tool("new2", server="lab")
+
+    run_virtual(main)
+
+
+BIG = {"x": {"enum": [str(number) for number in range(6000)]}}
+
+
+@pytest.mark.parametrize("properties", [{}, BIG], ids=["small", "large"])
+@pytest.mark.parametrize("pins", ["report", "block"])
+def test_nobody_is_asked_about_what_an_earlier_version_has_pinned(pins, properties):
+    """Pins to the letter are rewritten where the tool means the same, and count where it does not."""
+    first = {**FIRST, "inputSchema": {"type": "object", "properties": properties, "required": ["b", "a"]}}
+
+    def formerly(store, server, declared):
+        definition = Definition.model_validate({"name": "add", "annotations": {}, **declared})
+        store.pin("lab", spec_digest(spec()), {"add": at_once(pinning_steps(definition, former=True))})
+        return lab(add=server)
+
+    async def changes(store):
+        async with open_supervisor([spec()], state=store, pins=pins) as supervisor:
+            found = [change.fields for change in supervisor.definition_changes]
+            assert names(supervisor) == (["other"] if found and pins == "block" else ["add", "other"])
+        return found
+
+    async def main():
+        store = MemoryStore()
+        formerly(store, first, first)
+        assert await changes(store) == []
+        assert store.open_changes() == []
+        shuffled = {**first, "inputSchema": {**first["inputSchema"], "required": ["a", "b"]}}
+        lab(add=shuffled)
+        assert await changes(store) == []
+        lab(add={**first, "inputSchema": {**first["inputSchema"], "required": ["a"]}})
+        assert await changes(store) == [("inputSchema",)]
+        store = MemoryStore()
+        formerly(store, shuffled, first)
+        assert await changes(store) == ([] if properties == {} else [("inputSchema",)])
+        store = MemoryStore()
+        formerly(store, {**first, **EVIL}, first)
+        assert await changes(store) == [("description",)]
 
     run_virtual(main)

@@ -236,7 +236,7 @@ def test_what_is_long_counts_by_its_digest(long):
     count = sum(1 for _ in pinning_steps(Definition.model_construct(name="add", input_schema=schema)))
     said = fingerprint_of(schema)
     method, digest, size = said["inputSchema"]
-    assert (method, len(digest), said["name"]) == ("sha256", 64, "add")
+    assert (method, len(digest), said["name"]) == ("sha256-of-meaning", 64, "add")
     assert count > size // MOST_LETTERS / 4
     assert list(fingerprint_of(schema)["inputSchema"]) == [method, digest, size]
     assert fingerprint_of(dict(reversed(schema.items()))) == said

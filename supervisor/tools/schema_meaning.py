@@ -1,0 +1,102 @@
+"""What a JSON Schema means, as a text: the same in whatever order those parts come that have none. Pure.
+
+Some servers write their schemas out of sets, in another order at each start: the names in `required`, the values of
+`enum`, the alternatives of `anyOf`. That changes nothing. Only keywords count, where schemas stand: a property that is
+called `required` and the items of `examples` are data, and what is in `prefixItems` has an order.
+"""
+
+import json
+import re
+from collections.abc import Iterable
+from typing import Any, Final, Literal, TypeAlias, cast
+
+import orjson
+
+Place: TypeAlias = Literal["data", "schema", "schemas", "by name", "dependencies", "values", "alternatives"]
+"""Where a value stands: `schemas` are one, or several in their order; `values` and `alternatives` have no order."""
+
+WITHOUT_ORDER: Final[tuple[Place, ...]] = ("values", "alternatives")
+"""Where the items of a list have none."""
+
+_KEYWORDS_OF: Final[dict[Place, tuple[str, ...]]] = {
+    "values": ("required", "enum", "type"),
+    "alternatives": ("anyOf", "oneOf", "allOf"),
+    "by name": ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas"),
+    "dependencies": ("dependentRequired", "dependencies"),
+    "schemas": (
+        *("items", "prefixItems", "additionalItems", "contains", "unevaluatedItems", "contentSchema"),
+        *("additionalProperties", "propertyNames", "unevaluatedProperties", "not", "if", "then", "else"),
+    ),
+}
+_KEYWORDS: Final = {keyword: place for place, keywords in _KEYWORDS_OF.items() for keyword in keywords}
+_ITEMS: Final[dict[Place, Place]] = {"schemas": "schema", "alternatives": "schema"}
+
+_ROOM: Final = 48
+"""Levels of a small schema in which the order of parts is left out of account; deeper parts count as they stand."""
+_ROOM_OF_A_SET: Final = 6
+"""Levels that a list without order counts as: each of its items is written down to be put in order."""
+
+_MAY_BE_WITHOUT_ORDER: Final = re.compile(
+    r'"(?:required|enum|type|anyOf|oneOf|allOf)":\[|"depend(?:encies|entRequired)":\{'
+)
+_REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
+_REFERS_BY_PLACE: Final = re.compile(r'"\$(?:r|dynamicR|recursiveR)ef":"(?:[^"\\]|\\.)*?(?:/\d+[/"]|%)')
+_BY_PLACE: Final = re.compile(r"/\d+(?:/|\Z)|%")
+
+
+def canonical(value: object) -> str:
+    """A JSON value as a text; the order of the members of objects does not count."""
+    try:
+        return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
+    except TypeError:  # half a surrogate pair, an integer beyond 64 bits, or nested deeper than orjson goes
+        return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+def meaning(schema: object) -> str:
+    """A small schema as a text of its meaning, which is a schema itself.
+
+    One that refers to a part by its place in a list is left as it is: there each place has a meaning.
+    """
+    text = canonical(schema)
+    if not _MAY_BE_WITHOUT_ORDER.search(text) or _REFERS_BY_PLACE.search(text):
+        return text
+    return canonical(in_order(schema, "schema", _ROOM))
+
+
+def in_order(value: object, place: Place, room: int = _ROOM) -> object:
+    """A small value with all its parts that have no order in the same."""
+    if room <= 0 or place == "data":
+        return value
+    if isinstance(value, dict):
+        members = cast("dict[str, object]", value).items()
+        return {key: in_order(part, place_of_member(place, key, part), room - 1) for key, part in members}
+    if not isinstance(value, list):
+        return value
+    below = room - (_ROOM_OF_A_SET if place in WITHOUT_ORDER else 1)
+    items = [in_order(item, place_of_items(place), below) for item in cast("list[object]", value)]
+    return sorted(items, key=canonical) if place in WITHOUT_ORDER and len(items) > 1 else items
+
+
+def place_of_member(place: Place, key: str, part: object) -> Place:
+    """Where a member of an object stands that stands there itself."""
+    match place:
+        case "schema" | "schemas":
+            return _KEYWORDS.get(key, "data")
+        case "by name":
+            return "schema"
+        case "dependencies":
+            return "values" if isinstance(part, list) else "schema"
+        case _:
+            return "data"
+
+
+def place_of_items(place: Place) -> Place:
+    """Where the items of a list stand that stands there itself."""
+    return _ITEMS.get(place, "data")
+
+
+def refer_by_place(values: Iterable[Any]) -> bool:
+    """Whether one of these values is a reference to a part by its place in a list, or may be."""
+    objects = (cast("dict[str, object]", one) for one in values if isinstance(one, dict))
+    references = (one.get(key) for one in objects for key in _REFERENCES)
+    return any(isinstance(each, str) and _BY_PLACE.search(each) for each in references)
