@@ -28,7 +28,9 @@ _KEYWORDS_OF: Final[dict[Place, tuple[str, ...]]] = {
         *("additionalProperties", "propertyNames", "unevaluatedProperties", "not", "if", "then", "else"),
     ),
 }
-_KEYWORDS: Final = {keyword: place for place, keywords in _KEYWORDS_OF.items() for keyword in keywords}
+_KEYWORDS: Final[dict[str, Place]] = {
+    keyword: place for place, keywords in _KEYWORDS_OF.items() for keyword in keywords
+}
 _ITEMS: Final[dict[Place, Place]] = {"schemas": "schema", "alternatives": "schema"}
 
 _ROOM: Final = 48
