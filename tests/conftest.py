@@ -48,7 +48,8 @@ def user_folders(users, monkeypatch):
 @pytest.fixture(autouse=True)
 def log_levels():
     """A command that runs in this process says what is logged; the next test has what it was."""
-    loggers = [logging.getLogger(name) for name in (None, "mcp_nursery", "mcp_nursery.server")]
+    names = [name for name in logging.root.manager.loggerDict if name.partition(".")[0] == "mcp_nursery"]
+    loggers = [logging.getLogger(name) for name in (None, "mcp_nursery", "mcp_nursery.server", *names)]
     levels = [logger.level for logger in loggers]
     yield
     for logger, level in zip(loggers, levels, strict=True):

@@ -206,8 +206,9 @@ class _Formatter(logging.Formatter):
 def log_failures() -> None:
     """Have each loss and each failed start of a server in the log: the command prints none of them itself."""
     for handler in logging.getLogger().handlers:
-        handler.removeFilter(_is_no_transition)
-        handler.addFilter(_is_no_success)
+        if isinstance(handler.formatter, _Formatter):  # others are not ours to change
+            handler.removeFilter(_is_no_transition)
+            handler.addFilter(_is_no_success)
     logging.getLogger(transition_log.__name__).setLevel(logging.INFO)
 
 

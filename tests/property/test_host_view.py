@@ -62,7 +62,7 @@ def test_no_instructions_leave_their_marks(instructions: dict[str, str]) -> None
 def test_other_text_is_not_touched(body: str) -> None:
     """T13: a body without a `<` stays as it is."""
     body = "".join(char for char in body if unicodedata.normalize("NFKD", char)[0] != "<")
-    assert f"\n{body}\n" in wrap(body, server="s", tool="t") or "&lt;" in wrap(body, server="s", tool="t")
+    assert f"\n{body}\n" in wrap(body, server="s", tool="t")
 
 
 @given(st.text(max_size=300), st.integers(1, 300))

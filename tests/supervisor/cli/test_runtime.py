@@ -6,7 +6,7 @@ import trio
 
 from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.supervisor.cli import runtime
-from mcp_nursery.supervisor.cli.runtime import Options, execute, run_async
+from mcp_nursery.supervisor.cli.runtime import Options, execute, log_failures, run_async
 
 
 @pytest.fixture
@@ -92,3 +92,14 @@ def test_nothing_named_and_nothing_found(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match="name a file with"):
         runtime.found(Options())
+
+
+def test_the_handlers_of_a_host_are_left_as_they_are():
+    """Who runs a command in a process of theirs has handlers of their own, which outlast it."""
+    theirs = logging.Handler()
+    logging.getLogger().addHandler(theirs)
+    try:
+        log_failures()
+        assert theirs.filters == []
+    finally:
+        logging.getLogger().removeHandler(theirs)
