@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from attrs import frozen
 
-from mcp_nursery.actors.enums import Delivery
+from mcp_nursery.actors.enums import Delivery, ServerState
 from mcp_nursery.actors.errors import (
     BreakerOpen,
     CallError,
@@ -92,6 +92,9 @@ def _advice(error: NurseryError) -> _Advice:
     if isinstance(error, BreakerOpen):
         when = f"in {error.retry_in:.0f} s" if error.retry_in else "just now"
         return _Advice("send", f"Its last calls got no answer; it is tried again {when}. {_LATER}", retryable=True)
+    if isinstance(error, ServerDown) and error.state is ServerState.FAILED and error.retry_in is not None:
+        again = f"Go on without this server; it is tried again in {error.retry_in:.0f} s."
+        return _Advice("connect", again, retryable=True)
     if isinstance(error, ServerDown) and error.retry_in is not None:
         return _Advice("connect", f"It restarts in {error.retry_in:.0f} s. {_LATER}", retryable=True)
     for kind, advice in _ADVICE:

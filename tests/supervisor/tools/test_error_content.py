@@ -61,6 +61,7 @@ def test_a_server_error():
         (StartFailed("x", retriable=True), "call", "no"),
         (ServerDown(server="lab", state=ServerState.FAILED), "connect", "no"),
         (ServerDown(server="lab", state=ServerState.WAITING, retry_in=4), "connect", "yes"),
+        (ServerDown(server="lab", state=ServerState.FAILED, retry_in=300), "connect", "yes"),
         (ServerBusy(**WHERE), "send", "yes"),
         (ServerBusy(**WHERE, delivery=Delivery.UNKNOWN), "answer", "no"),
         (ConnectionLost("gone", **WHERE, delivery=Delivery.NOT_SENT), "send", "yes"),
@@ -146,3 +147,8 @@ def test_secrets_in_a_message():
 def test_cancellation_is_no_error():
     """T14: `Cancelled` is no NurseryError, so no content is made of it."""
     assert not issubclass(trio.Cancelled, NurseryError)
+
+
+def test_nobody_is_told_to_wait_a_little_for_a_server_that_comes_back_in_minutes():
+    said = error_content(ServerDown(server="lab", state=ServerState.FAILED, retry_in=300))
+    assert "next: Go on without this server; it is tried again in 300 s.\n" in said
