@@ -153,6 +153,14 @@ async def test_a_hostile_token_lets_nobody_in(issuing, kind):
     assert 'error="invalid_token"' in refused.headers["www-authenticate"]
 
 
+async def test_a_key_checks_what_was_made_with_its_own_algorithm_alone(issuing):
+    """One for RS256 is none for PS512: what an issuer says of its key is no proposal."""
+    issuing.body = json.dumps({"keys": [key | {"alg": "RS256"} for key in issuing.public_keys()]}).encode()
+    resource = OAuthResource(issuing.url, URL)
+    assert await resource.authenticate(scope_of(issuing.token(MCP)))
+    assert (await refusal(resource, issuing.token(MCP, algorithm="PS512"))).status == 401
+
+
 UNUSABLE = {
     "metadata of another": lambda issuing: issuing.metadata.update(issuer=f"{issuing.url}2"),
     "keys that somebody on the way can change": lambda issuing: issuing.metadata.update(

@@ -19,7 +19,7 @@ from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import AuthorizationFailed, CallError, ServerDown, ServerError
 from mcp_nursery.actors.outcomes import Challenge
 from mcp_nursery.actors.transports.http import authorisation, oauth
-from mcp_nursery.actors.transports.http.token_requests import Refused, refresh
+from mcp_nursery.actors.transports.http.token_requests import Passing, Refused, refresh
 from mcp_nursery.actors.transports.http.tokens import MemoryVault, TokenKey, Tokens
 from mcp_nursery.supervisor import HttpTransport, OAuth, ServerSpec, open_supervisor, state_machine
 from mcp_nursery.supervisor.auth import token_files
@@ -517,6 +517,15 @@ async def test_no_refusal_but_that_of_the_token_itself_deletes_it(far, monkeypat
         after = await store.read()
         assert after == (before if renewable else evolve(before, refresh=None))
     assert far.count("/token") - asked == renewable
+
+
+@pytest.mark.parametrize("status", [408, 425, 429, 500, 503])
+async def test_an_issuer_that_is_busy_refuses_nothing(far, status):
+    """It says nothing of the token, whatever error it names: to ask again later may help."""
+    tokens = await log_in(far.spec(), MemoryVault(), agree)
+    far.says["/token"] = answer(status, {"error": "invalid_grant"})
+    with pytest.raises(Passing, match=f"answered HTTP {status}"):
+        await refresh(tokens, OAuth())
 
 
 async def test_what_is_being_renewed_at_the_end_is_kept(far, monkeypatch):

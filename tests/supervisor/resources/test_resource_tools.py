@@ -60,6 +60,22 @@ async def test_they_are_there_while_a_server_has_resources_and_never_twice(autoj
         assert own(toolset) == []
 
 
+async def test_they_are_there_for_a_server_that_has_templates_only(autojump_clock):
+    server = ScriptedServer(resources={"note:/{x}": says("a note")})
+    async with open_supervisor([spec(server)], gate=10, approve=allow) as supervisor:
+        assert supervisor.resources == ()
+        toolset = supervisor.as_toolset()
+        assert own(toolset) == NAMES
+        assert "a note" in (await toolset.run("read_mcp_resource", {"uri": "note:/7", "server": "lab"})).text
+
+
+async def test_what_asks_a_server_says_that_it_wants_approval(autojump_clock):
+    """Hosts that ask by themselves go by it: to list is to look at what is known, to read is not."""
+    async with open_supervisor([spec(library(a_1="alpha"))], gate=10) as supervisor:
+        tools = {tool.name: tool.requires_approval for tool in supervisor.as_toolset().tools if tool.name in NAMES}
+        assert tools == {"list_mcp_resources": False, "read_mcp_resource": True}
+
+
 async def test_a_model_lists_without_asking_and_reads_with_approval(autojump_clock):
     asked = []
 

@@ -132,6 +132,19 @@ async def test_reconnect_during_the_wait_cuts_it(autojump_clock):
         assert server.starts == [0, 2, 3, 6]
 
 
+async def test_reconnect_in_the_middle_of_an_attempt_begins_the_ladder_anew(autojump_clock):
+    """L8: the attempt goes on, and is the first of a fresh start."""
+    server = ScriptedServer(Life(refuses="down"), Life(mute=True), Life())
+    async with open_supervisor([spec(server, connect_timeout=5)]) as supervisor:
+        await trio.sleep(3)
+        assert (status(supervisor).state, status(supervisor).attempt) == (S.CONNECTING, 2)
+        with pytest.raises(ServerDown):
+            await supervisor.reconnect("lab")
+        assert trio.current_time() == 7
+        await supervisor.wait_connected("lab")
+        assert server.starts == [0, 2, 9]
+
+
 async def test_a_call_never_shortens_the_ladder(autojump_clock):
     """L8: a person's reconnect is the only way out of `failed`, and calls do not shorten a wait."""
     server = ScriptedServer(Life(dies_after=1), Life(refuses="down"))

@@ -367,6 +367,31 @@ def test_nothing_is_offered_while_nobody_can_tell(caplog):
     assert len(told) == 3
 
 
+class FailingLater(MemoryStore):
+    """Gives one answer, and then none."""
+
+    asked = 0
+
+    def pin(self, server, spec, declared):
+        self.asked += 1
+        if self.asked > 1:
+            raise StoreUnreadable("/state: it cannot be used: a stone")
+        return super().pin(server, spec, declared)
+
+
+def test_what_was_not_asked_about_any_more_is_held_back():
+    """Tools are compared in pieces: those of a piece that nobody looked at are as little known as those that failed."""
+
+    async def main():
+        SERVERS["x"] = ScriptedServer(tools={f"t{number}": nothing for number in range(600)})
+        store = FailingLater()
+        async with open_supervisor([spec()], state=store, pins="block") as supervisor:
+            assert len(supervisor.tools) == 256
+            assert store.asked == 2
+
+    run_virtual(main)
+
+
 class Recovering(MemoryStore):
     """Gives an answer from a certain time on."""
 
