@@ -35,7 +35,15 @@ def leaves(error: BaseException) -> Iterator[BaseException]:
 
 
 class NurseryError(Exception):
-    """Root of all errors raised on purpose by mcp-nursery."""
+    """Root of all errors raised on purpose by mcp-nursery. The message is one line."""
+
+    def __init__(self, fact: str = "", *, advice: str = "") -> None:
+        self.fact = fact
+        """What happened, in words for anybody: the beginning of the message."""
+        self.advice = advice
+        """What a program that uses this library can do about it: the end of the message, and not for others, such as
+        the user of a command or the client of a gateway. May be empty."""
+        super().__init__("; ".join(filter(None, (fact, advice))))
 
 
 class ConfigError(NurseryError):
@@ -132,12 +140,13 @@ class InvalidArguments(NurseryError, TypeError):
 class NotApproved(NurseryError):
     """A call that needs approval was denied, or there was nobody to ask. The server was not touched."""
 
-    def __init__(self, server: str, tool: str | None, why: str) -> None:
+    def __init__(self, server: str, tool: str | None, why: str, *, advice: str = "") -> None:
         self.server = server
         """The server's name."""
         self.tool = tool
         """The server's own name of the tool; None if the error is about the server itself."""
-        super().__init__(one_line(": ".join([*filter(None, (server, tool)), "not approved", why]), 1000))
+        said = [*filter(None, (server, tool)), "not approved", why]
+        super().__init__(one_line(": ".join(said), 1000), advice=advice)
 
 
 class AuthorizationFailed(NurseryError):
@@ -167,6 +176,7 @@ class CallError(NurseryError):
         tool: str | None = None,
         incarnation: int | None = None,
         delivery: Delivery = Delivery.NOT_SENT,
+        advice: str = "",
     ) -> None:
         self.server = server
         """The server's name."""
@@ -176,7 +186,7 @@ class CallError(NurseryError):
         """Which connection of the server it was sent to, from 1; None if to none."""
         self.delivery = delivery
         """`not_sent`, `unknown` or `answered`."""
-        super().__init__(one_line(": ".join(part for part in (server, tool, problem) if part), 1000))
+        super().__init__(one_line(": ".join(part for part in (server, tool, problem) if part), 1000), advice=advice)
 
 
 class ServerDown(CallError):
@@ -200,6 +210,8 @@ class ServerDown(CallError):
         """The state the server was in."""
         self.retry_in = retry_in
         """Seconds until the next restart; None if none is due."""
+        self.revived_by_calls = revived_by_calls
+        """Whether the next call of one of its tools starts it again."""
         self.error = error
         """The server's last failure, one line."""
         self.stderr_tail = stderr_tail
@@ -207,17 +219,23 @@ class ServerDown(CallError):
         problem = f"the server is {state}"
         if retry_in is not None:
             problem += f", restarts in {retry_in:.1f} s"
-        elif revived_by_calls:
-            problem += "; the next call of one of its tools starts it again"
-        elif state is ServerState.FAILED:
-            problem += "; reconnect starts it again, `revive` in its entry brings it back by itself"
-        elif state is ServerState.STOPPED:
-            problem += "; reconnect starts it again"
-        elif state is ServerState.NEEDS_AUTH:
-            problem += "; reconnect once it is authorised"
         if error:
             problem += f" ({error})"
-        super().__init__(problem, server=server, tool=tool)
+        super().__init__(problem, server=server, tool=tool, advice=self._advice())
+
+    def _advice(self) -> str:
+        if self.retry_in is not None:
+            return ""
+        if self.revived_by_calls:
+            return "the next call of one of its tools starts it again"
+        return _ADVICE.get(self.state, "")
+
+
+_ADVICE = {
+    ServerState.FAILED: "reconnect starts it again, `revive` in its entry brings it back by itself",
+    ServerState.STOPPED: "reconnect starts it again",
+    ServerState.NEEDS_AUTH: "reconnect once it is authorised",
+}
 
 
 class ServerBusy(CallError):
@@ -256,7 +274,7 @@ class BreakerOpen(CallError):
         """Seconds until one call may probe; 0 while one does."""
         problem = f"the circuit breaker is open: {failures} calls in a row failed; "
         problem += f"one may try in {retry_in:.1f} s" if retry_in else "another call is trying"
-        super().__init__(f"{problem}; reconnect starts the server afresh", server=server, tool=tool)
+        super().__init__(problem, server=server, tool=tool, advice="reconnect starts the server afresh")
 
 
 class ConnectionLost(CallError):
@@ -321,7 +339,7 @@ class ServerError(CallError):
         message: str,
         data: Any = None,
         delivery: Delivery = Delivery.ANSWERED,
-        advice: str = "",
+        way_out: str = "",
         raw: RawError | None = None,
     ) -> None:
         self.code = code
@@ -334,7 +352,7 @@ class ServerError(CallError):
         """Both as they came, secrets that the server quotes included: for the client on whose behalf it was asked
         (`Supervisor.request`), and for nobody else. None of a host's own call, and of what the server did not say."""
         acted = "the server may have acted" if delivery is Delivery.UNKNOWN else ""
-        problem = "; ".join(filter(None, (f"error {code}: {message}", acted, advice)))
+        problem = "; ".join(filter(None, (f"error {code}: {message}", acted, way_out)))
         super().__init__(problem, server=server, tool=tool, incarnation=incarnation, delivery=delivery)
 
 

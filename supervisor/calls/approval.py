@@ -95,7 +95,7 @@ class Approvals:
         self, tool: Tool, arguments: Mapping[str, Any] | None, servers: ServerView, approve: Approve | None
     ) -> Approval:
         if approve is None:
-            raise NotApproved(tool.server, tool.tool, "nobody to ask: open_supervisor was given no approve=")
+            raise NotApproved(tool.server, tool.tool, "nobody to ask", advice="open_supervisor was given no approve=")
         given = dict(arguments or {})
         shown = servers.redactor(tool.server).value(given)
         answer = await approve(ApprovalRequest(tool, given, shown))

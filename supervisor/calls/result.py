@@ -125,7 +125,7 @@ def _refused(
         if written is not None
         else "<a value that cannot be written as JSON>",
         delivery=delivery,
-        advice=_advice(refusal.message, call),
+        way_out=_way_out(refusal.message, call),
         raw=RawError(refusal.message, refusal.data) if is_relayed else None,
     )
 
@@ -135,7 +135,7 @@ _ASKED_BY_REQUEST = "server-initiated requests"
 the host in the middle of a call as only the older protocol lets them."""
 
 
-def _advice(words: str, call: ActiveCall[Any, Any]) -> str:
+def _way_out(words: str, call: ActiveCall[Any, Any]) -> str:
     """What is to be done about what a server says that failed; empty if nothing is known."""
     observable = call.servers.snapshots.get(call.server_name)
     if _ASKED_BY_REQUEST not in words or observable is None:
@@ -145,7 +145,7 @@ def _advice(words: str, call: ActiveCall[Any, Any]) -> str:
         return ""
     return (
         f"it asks the host by requests, which {said.protocol_version} has not: "
-        'protocol="handshake" in its spec ("protocol": "handshake" in a file) lets it'
+        'the setting "protocol": "handshake" of this server lets it'
     )
 
 
@@ -192,8 +192,8 @@ def _result(answer: Answered, call: ActiveCall[Any, R]) -> Steps[R]:
         raise _invalid(str(error), call) from None
     if signals := call.signals(given):
         call.servers.report_injection(call.server_name, call.name, signals)
-    if isinstance(given, ToolResult) and given.is_error and (advice := _advice(given.full_text, call)):
-        return cast("R", evolve(given, full_text=f"{given.full_text}\n{advice}"))
+    if isinstance(given, ToolResult) and given.is_error and (way_out := _way_out(given.full_text, call)):
+        return cast("R", evolve(given, full_text=f"{given.full_text}\n{way_out}"))
     return given
 
 

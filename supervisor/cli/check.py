@@ -51,7 +51,7 @@ def _read(options: Options) -> tuple[list[Config], list[str]]:
         try:
             configs.append(load_config(file))
         except ConfigError as error:
-            problems.append(str(error))
+            problems.append(error.fact)
     # Together, because an entry of a later file replaces one of an earlier file.
     return (configs if problems else [load_config(*options.config)]), problems
 

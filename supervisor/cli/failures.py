@@ -42,9 +42,9 @@ _CODES: tuple[tuple[type[NurseryError], int], ...] = (
 
 def message_of(error: NurseryError) -> str:
     """The error in words that make sense at a command line: each command starts its servers anew, so that nobody is
-    told to reconnect one."""
+    told when one restarts."""
     if not isinstance(error, ServerDown):
-        return str(error)
+        return error.fact
     where = ": ".join(filter(None, (error.server, error.tool)))
     way = f"; mcp-nursery login {error.server}" if error.state is ServerState.NEEDS_AUTH else ""
     return f"{where}: the server is {error.state}{f' ({error.error})' if error.error else ''}{way}"

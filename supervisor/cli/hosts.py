@@ -45,7 +45,7 @@ async def find_host(wanted: HostOptions, server: str | None = None) -> ControlCl
             raise ControlError(f"no host {wanted.host} is running{known}")
         return ControlClient(wanted.host)
     if not names:
-        raise ControlError("no host is running; start one with 'mcp-nursery run' or open_supervisor(control=True)")
+        raise ControlError("no host is running; start one with 'mcp-nursery run'")
     if len(names) == 1:
         return ControlClient(names[0])
     hosts = await _infos(names)

@@ -22,7 +22,7 @@ class LauncherOptions:
     """Options without a value."""
     valued: frozenset[str] = field(converter=words)
     """Those whose value follows, or is joined to them."""
-    last: frozenset[str] = field(converter=words, default="")
+    last: frozenset[str] = field(converter=words)
     """Those that say themselves what is started: after their value its arguments begin."""
 
     def read(self, arguments: Sequence[str]) -> tuple[Mapping[str, str], Sequence[str]] | None:
@@ -87,7 +87,9 @@ UV = LauncherOptions(
     last="-m --module",
 )
 PIPX = LauncherOptions(
-    alone="-q --quiet -v --verbose --no-cache --path --pypackages", valued="--spec --python --pip-args -i --index-url"
+    alone="-q --quiet -v --verbose --no-cache --path --pypackages",
+    valued="--spec --python --pip-args -i --index-url",
+    last="",
 )
 PYTHON = LauncherOptions(
     alone="-b -B -d -E -i -I -O -P -q -R -s -S -u -v -x", valued="-W -X --check-hash-based-pycs", last="-m -c"
@@ -110,10 +112,12 @@ DENO = LauncherOptions(
     --allow-ffi -I --allow-import --no-prompt --no-remote --no-npm --check --no-check --no-lock --frozen -q --quiet
     --unstable --cached-only -r --reload --node-modules-dir --watch --no-config -y --yes""",
     valued="-c --config --import-map --lock --cert --location --seed -L --log-level --ext --env-file",
+    last="",
 )
 DOCKER = LauncherOptions(
     alone="-D --debug --tls --tlsverify",
     valued="-c --context -H --host --config -l --log-level --tlscacert --tlscert --tlskey",
+    last="",
 )
 DOCKER_RUN = LauncherOptions(
     alone="""-i --interactive -t --tty --rm -d --detach --init --privileged --read-only -P --publish-all -q --quiet
@@ -124,6 +128,7 @@ DOCKER_RUN = LauncherOptions(
     --dns --expose -h --hostname --ip --ipc --pid --pids-limit --userns --uts --restart --security-opt --stop-signal
     --stop-timeout --sysctl --ulimit --log-driver --log-opt --group-add --runtime --cidfile --health-cmd -a --attach
     --cgroup-parent --cgroupns --isolation --annotation --mac-address --secret""",
+    last="",
 )
 ENV = LauncherOptions(
     alone="-i --ignore-environment -0 --null -v --debug", valued="-u --unset -C --chdir", last="-S --split-string"
@@ -132,5 +137,5 @@ SHELL = LauncherOptions(alone="-e -u -x -l -i", valued="-o", last="-c")
 JAVA = LauncherOptions(
     alone="-server --enable-preview", valued="-cp -classpath --class-path --add-opens --add-modules -D -X", last="-jar"
 )
-SDK = LauncherOptions(alone="--no-banner --reload", valued="-t --transport --with -f --with-editable")
+SDK = LauncherOptions(alone="--no-banner --reload", valued="-t --transport --with -f --with-editable", last="")
 """Of `mcp run` and `fastmcp run`."""

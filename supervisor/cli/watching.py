@@ -205,7 +205,7 @@ class Viewer:
                         self.tell(line_of_event(event))
                         self._touch()
         except NurseryError as error:
-            self.tell(f"no more events: {error}")
+            self.tell(f"no more events: {message_of(error)}")
 
     async def _follow_pane(self) -> None:
         while True:
@@ -225,7 +225,7 @@ class Viewer:
             else:
                 await self._follow_stderr(shown.server)
         except NurseryError as error:
-            self.screen.add_stderr(str(error))
+            self.screen.add_stderr(message_of(error))
 
     async def _follow_tools(self, server: str) -> None:
         while True:

@@ -278,7 +278,7 @@ def _settings(
     for key in ("command", "image", "args", "cwd", "url", "env", "envFile", "headers", "auth"):
         missing = next((asked for asked in inputs_in(own.get(key)) if asked not in inputs), None)
         if missing is not None:
-            way = "pass it to load_config as inputs=, or write ${env:NAME} to take it from the environment"
+            way = "write ${env:NAME} in its place to take it from the environment"
             raise FieldError(f"the input {missing[:80]!r} has no value; {way}", key)
     settings = {name: value for name in _OWN_FIELDS if (value := getattr(entry, name)) is not None}
     settings["transport"] = deferred(

@@ -249,6 +249,7 @@ def error_data(error: NurseryError) -> dict[str, Any]:
             data |= {"server": error.name, "near": list(error.near)}
         case ServerDown():
             data |= {"server": error.server, "state": error.state, "retry_in": error.retry_in, "error": error.error}
+            data |= {"revived_by_calls": error.revived_by_calls}
         case _:
             pass
     return data
@@ -262,7 +263,13 @@ def error_of(message: str, data: Mapping[str, Any]) -> NurseryError:
                 return UnknownServer(data["server"], near=data["near"])
             case "ServerDown":
                 state = ServerState(data["state"])
-                return ServerDown(server=data["server"], state=state, retry_in=data["retry_in"], error=data["error"])
+                return ServerDown(
+                    server=data["server"],
+                    state=state,
+                    retry_in=data["retry_in"],
+                    revived_by_calls=data.get("revived_by_calls", False) is True,
+                    error=data["error"],
+                )
             case "ConfigError":
                 return ConfigError(message)
             case _:

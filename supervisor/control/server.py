@@ -188,7 +188,7 @@ class _Client:
         except _InvalidParams as error:
             failure = protocol.failure(request, protocol.INVALID_PARAMS, str(error))
         except NurseryError as error:
-            failure = protocol.failure(request, protocol.FAILED, str(error), protocol.error_data(error))
+            failure = protocol.failure(request, protocol.FAILED, error.fact, protocol.error_data(error))
         await self.send(failure)
         return True
 

@@ -3,6 +3,7 @@
 import logging
 from typing import Any, Final
 
+from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import (
     CallError,
     CallTimeout,
@@ -61,20 +62,35 @@ def failure_frame(incoming: Incoming, error: Exception) -> tuple[int, bytes]:
 
 
 def told(error: NurseryError) -> JsonRpcError:
-    """An error of the supervisor as a client is told of it."""
+    """An error of the supervisor as a client is told of it: with what the user of a client can do, who has no program
+    that could do anything."""
     match error:
         case ServerError():
             said = error.raw or error
             return JsonRpcError(error.code, said.message, said.data)
         case UnknownResource():
-            return JsonRpcError(INVALID_PARAMS, str(error))
+            return JsonRpcError(INVALID_PARAMS, error.fact)
         case CallTimeout():
-            return JsonRpcError(REQUEST_TIMEOUT, str(error), {"delivery": error.delivery.value})
+            return JsonRpcError(REQUEST_TIMEOUT, error.fact, {"delivery": error.delivery.value})
         case ServerDown():
             data = {"state": error.state.value, "retryIn": error.retry_in, "delivery": error.delivery.value}
-            return JsonRpcError(INTERNAL_ERROR, str(error), data)
+            said = "; ".join(filter(None, (error.fact, _way_out(error))))
+            return JsonRpcError(INTERNAL_ERROR, said, data)
         case CallError():
             retry = {"retryIn": error.retry_in} if isinstance(error, InstancesTaken) else {}
-            return JsonRpcError(INTERNAL_ERROR, str(error), retry | {"delivery": error.delivery.value})
+            return JsonRpcError(INTERNAL_ERROR, error.fact, retry | {"delivery": error.delivery.value})
         case _:
-            return JsonRpcError(INTERNAL_ERROR, str(error))
+            return JsonRpcError(INTERNAL_ERROR, error.fact)
+
+
+def _way_out(error: ServerDown) -> str:
+    if error.revived_by_calls:
+        return "the next call of one of its tools starts it again"
+    return "" if error.retry_in is not None else _WAYS_OUT.get(error.state, "").format(error.server)
+
+
+_WAYS_OUT: Final = {
+    ServerState.FAILED: "correct its command or settings where it is configured, then start it again from there",
+    ServerState.STOPPED: "start the gateway again",
+    ServerState.NEEDS_AUTH: "authorise it: mcp-nursery login {}",
+}

@@ -33,7 +33,7 @@ _PIECE_TOOLS = 256
 _AGAIN, _AGAIN_AT_MOST = 5.0, 300.0
 """Seconds after which tools are looked at again because the store gave no answer; twice as many each time."""
 
-_CHANGED = "its definition has changed since it was first used; see `mcp-nursery pins`, or Supervisor.accept_change"
+_CHANGED = "its definition has changed since it was first used; see `mcp-nursery pins`"
 _THIS_RUN = "this run"
 
 

@@ -51,7 +51,7 @@ _ADVICE: Final[tuple[tuple[type[NurseryError], _Advice], ...]] = (
     (UnknownPrompt, _Advice("lookup", "Use one of the prompts that are listed, by its exact name.")),
     (InvalidArguments, _Advice("arguments", "Correct the arguments: a JSON object as the tool's schema says.")),
     (NotApproved, _Advice("approval", "Do not call it again unless the user asks for it.")),
-    (ServerDown, _Advice("connect", "Go on without this server; a person can reconnect it.")),
+    (ServerDown, _Advice("connect", "Go on without this server; a person has to see to it.")),
     (ServerError, _Advice("answer", "Read the message; correct the arguments, or go on without this tool.")),
     (InvalidResult, _Advice("answer", "The tool ran, and its answer is unusable. Go on without it.")),
 )
@@ -112,7 +112,7 @@ def _named(error: NurseryError, attribute: str) -> str | None:
 
 
 def _said(error: NurseryError) -> str:
-    lines = [_cut(PLAIN.text(str(error)), MAX_MESSAGE)]
+    lines = [_cut(PLAIN.text(error.fact), MAX_MESSAGE)]
     if isinstance(error, ServerError) and error.data is not None:
         data = json.dumps(PLAIN.value(error.data, depth=MAX_DEPTH), ensure_ascii=False, default=str)
         lines.append(f"data: {_cut(data, MAX_DATA)}")

@@ -99,7 +99,7 @@ async def test_a_host_that_offers_nothing_is_asked_for_nothing(era):
         assert (await supervisor.call_tool("talk", {"lines": 1}, server="asking")).full_text == "talked"
 
 
-WAY_OUT = 'protocol="handshake" in its spec'
+WAY_OUT = '"protocol": "handshake" of this server'
 
 
 async def test_a_server_that_asks_by_requests_says_what_lets_it():
