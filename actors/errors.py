@@ -72,7 +72,7 @@ class UnknownServer(NurseryError):
         """The name that was asked for."""
         self.near: tuple[str, ...] = tuple(near)
         """Names that may have been meant."""
-        super().__init__(f"no server named {name!r}{_did_you_mean(near)}")
+        super().__init__(f"no server named {name!r}{did_you_mean(near)}")
 
 
 class UnknownTool(NurseryError):
@@ -377,8 +377,9 @@ class StartFailed(NurseryError):
 def _nobody_has(what: str, name: str, server: str | None, near: Sequence[str], down: Sequence[str]) -> str:
     where = f" on server {server!r}" if server else ""
     unasked = f" (not connected: {', '.join(down)})" if down else ""
-    return one_line(f"no {what} named {name!r}{where}{_did_you_mean(near)}{unasked}", 1000)
+    return one_line(f"no {what} named {name!r}{where}{did_you_mean(near)}{unasked}", 1000)
 
 
-def _did_you_mean(near: Sequence[str]) -> str:
+def did_you_mean(near: Sequence[str]) -> str:
+    """The end of a message that names what may have been meant; empty if nothing may."""
     return f"; did you mean {' or '.join(map(repr, near))}?" if near else ""

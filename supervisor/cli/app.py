@@ -853,6 +853,8 @@ def run_command_line(argv: Sequence[str]) -> int:
     """Run one command line to its exit code."""
     _tolerate_narrow_encodings()
     try:
+        if argv[:1] == ["serve"] and "--" in argv and list(argv).index("--") == len(argv) - 1:
+            raise UsageError(f"there is no command after '--': {PROGRAM} serve -- COMMAND …")
         code = typer.main.get_command(app).main(list(argv), prog_name=PROGRAM, standalone_mode=False)
     except UsageError as error:
         return _report_usage(error, argv)

@@ -79,7 +79,7 @@ def _left_out(file: File) -> list[str]:
         if isinstance(transport, UnusableTransport):
             left.append(str(transport.error))
             continue
-        left += [line for _, line in warnings_of(file.path, name, entry)]
+        left += [line for _, line in warnings_of(file.path, name, entry, before=len(left))]
         if any("${workspaceFolder" in text for text in texts_of(dict(entry.own))):
             left.append(f"{file.path}: server {name!r}: ${{workspaceFolder}} will be the working directory")
         left += [

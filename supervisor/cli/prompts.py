@@ -11,6 +11,7 @@ from mcp_nursery.supervisor.tools.results import render
 
 from .calling import can_ask, parse_arguments, start_all
 from .failures import OK
+from .natural_order import natural
 from .output import write_answer, write_json, write_rows
 from .runtime import Options, check_server, load, look, run_async
 from .statuses import errors_of, worked
@@ -38,7 +39,7 @@ def show_prompts(options: Options) -> int:
         return worked(statuses)
     rows = [
         (one.name, one.server, " ".join(each.name for each in one.arguments), one.description or one.title)
-        for one in prompts
+        for one in sorted(prompts, key=lambda prompt: natural(prompt.name))
     ]
     write_rows(("NAME", "SERVER", "ARGUMENTS", "DESCRIPTION"), rows, errors)
     return worked(statuses)

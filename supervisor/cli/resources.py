@@ -14,6 +14,7 @@ from mcp_nursery.supervisor.resources import Resource, ResourceResult, ResourceT
 
 from .calling import can_ask, start_all
 from .failures import OK
+from .natural_order import natural
 from .output import write_answer, write_json, write_rows
 from .runtime import Options, check_server, load, look, run_async
 from .statuses import errors_of, worked
@@ -46,8 +47,10 @@ def show_resources(options: Options) -> int:
         made = [{"uri_template": one.uri_template, **_described(one)} for one in templates]
         write_json({"resources": listed, "templates": made, "errors": errors})
         return worked(statuses)
-    rows = [(one.uri, one.server, one.description or one.title or one.name) for one in resources]
-    rows += [(one.uri_template, one.server, one.description or one.title or one.name) for one in templates]
+    by_uri = sorted(resources, key=lambda resource: natural(resource.uri))
+    rows = [(one.uri, one.server, one.description or one.title or one.name) for one in by_uri]
+    by_uri_template = sorted(templates, key=lambda template: natural(template.uri_template))
+    rows += [(one.uri_template, one.server, one.description or one.title or one.name) for one in by_uri_template]
     write_rows(("URI", "SERVER", "DESCRIPTION"), rows, errors)
     return worked(statuses)
 

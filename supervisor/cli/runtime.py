@@ -5,7 +5,6 @@ import os
 import signal
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -16,6 +15,7 @@ from attrs import evolve, frozen
 from mcp_nursery.actors.errors import ConfigError, NurseryError, UnknownServer
 from mcp_nursery.actors.nurseries import run_alongside
 from mcp_nursery.supervisor import Supervisor, discover_config, load_config, open_supervisor, transition_log
+from mcp_nursery.supervisor.catalogue.suggestions import near_names
 from mcp_nursery.supervisor.config import Config, loader
 from mcp_nursery.supervisor.status import ServerStatus
 
@@ -178,7 +178,7 @@ def check_server(config: Config, server: str | None) -> None:
     """
     names = [spec.name for spec in config.servers]
     if server is not None and server not in names:
-        raise UnknownServer(server, get_close_matches(server, names))
+        raise UnknownServer(server, near_names(server, names))
 
 
 async def look(config: Config, take: Callable[[Supervisor], T]) -> tuple[T, Sequence[ServerStatus]]:

@@ -17,6 +17,7 @@ from rich.text import Text
 from mcp_nursery.supervisor.control.protocol import ToolSummary
 from mcp_nursery.supervisor.status import ServerStatus
 
+from .natural_order import natural
 from .output import safe_line, safe_text
 from .statuses import counts, table_lines, worst_first
 
@@ -137,7 +138,7 @@ class Screen:
 
     def set_tools(self, tools: Sequence[ToolSummary]) -> None:
         """The server that is shown has these tools."""
-        self._said = deque(map(_tool, tools), maxlen=MOST_LINES)
+        self._said = deque(map(_tool, sorted(tools, key=lambda tool: natural(tool.name))), maxlen=MOST_LINES)
 
     def clear(self) -> None:
         """Another server is shown, or something else of it."""
@@ -168,7 +169,7 @@ class Screen:
         found = [status for status in self.statuses if wanted in status.name.casefold() or wanted in status.state]
         if self._ranking is Ranking.TROUBLE:
             return worst_first(found)
-        return found if self._ranking is Ranking.FILE else sorted(found, key=lambda status: status.name.casefold())
+        return found if self._ranking is Ranking.FILE else sorted(found, key=lambda status: natural(status.name))
 
     def render(self, width: int, height: int) -> list[Text]:
         """The screen, line by line: as many as its height, none of them wider than it is."""

@@ -4,6 +4,7 @@ from typing import Any
 
 from mcp_nursery.supervisor import Tool
 
+from .natural_order import natural
 from .output import write_json, write_rows
 from .runtime import Options, load, look, run_async
 from .statuses import errors_of, worked
@@ -17,7 +18,9 @@ def show_tools(options: Options) -> int:
     if options.as_json:
         write_json({"tools": [_document(tool) for tool in tools], "errors": errors})
         return worked(statuses)
-    rows = [(tool.name, tool.server, tool.full_description) for tool in tools]
+    rows = [
+        (tool.name, tool.server, tool.full_description) for tool in sorted(tools, key=lambda tool: natural(tool.name))
+    ]
     write_rows(("NAME", "SERVER", "DESCRIPTION"), rows, errors)
     return worked(statuses)
 

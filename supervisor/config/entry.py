@@ -31,6 +31,7 @@ from .dialects import OWN, Dialect, Translation
 from .discovery import Origin
 from .document import as_object, json_type
 from .effects import trust_request
+from .misspelt import advice_for_key
 from .values import FieldError, WrittenRoots, structurer
 from .variables import has_variables, inputs_in
 
@@ -368,7 +369,9 @@ def _filters(written: object) -> dict[str, Any]:
 
 def _refuse_unknown(key: str, said: Mapping[str, Any], known: Collection[str]) -> None:
     if unknown := said.keys() - set(known):
-        raise FieldError(f"unknown key; the known ones are {', '.join(known)}", f"{key}.{min(unknown)[:80]}")
+        first = min(unknown)
+        meant = advice_for_key(first, known)
+        raise FieldError(f"unknown key; the known ones are {', '.join(known)}{meant}", f"{key}.{first[:80]}")
 
 
 def _within(key: str, structure: Callable[[dict[str, Any]], T], said: Mapping[str, Any]) -> T:

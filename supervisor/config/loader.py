@@ -28,7 +28,8 @@ from .discovery import (
     user_files,
 )
 from .document import PROJECT_LIMIT, read_document
-from .entry import NAMELESS, Entry, read_entry
+from .entry import KEYS, NAMELESS, Entry, read_entry
+from .misspelt import advice_for_key
 from .variables import how_to_pass_on
 
 logger: Final = logging.getLogger(__name__)
@@ -248,6 +249,10 @@ def _has_servers(path: str, document: Mapping[str, object]) -> bool:
     return True
 
 
+_ADVISED = 100
+"""Unknown keys whose lines say what may have been meant."""
+
+
 def _config(files: Sequence[File], specs: Iterable[ServerSpec] = (), keep: Keep | None = None) -> Config:
     servers: dict[str, ServerSpec] = {}
     replaced: list[str] = []
@@ -255,7 +260,7 @@ def _config(files: Sequence[File], specs: Iterable[ServerSpec] = (), keep: Keep 
     nameless = 0
     for file in files:
         for name, entry in file.entries:
-            for same, line in warnings_of(file.path, name, entry):
+            for same, line in warnings_of(file.path, name, entry, before=len(warnings)):
                 warnings.setdefault(same, line)
     for spec in (*(entry.spec for file in files for _, entry in file.entries), *specs):
         named = spec
@@ -274,11 +279,20 @@ def _config(files: Sequence[File], specs: Iterable[ServerSpec] = (), keep: Keep 
     )
 
 
-def warnings_of(path: str, name: str, entry: Entry) -> Iterator[tuple[tuple[str, str], str]]:
-    """What in an entry means nothing, one line each, with what makes two of them the same."""
+def warnings_of(path: str, name: str, entry: Entry, *, before: int = 0) -> Iterator[tuple[tuple[str, str], str]]:
+    """What in an entry means nothing, one line each, with what makes two of them the same.
+
+    Args:
+        path: The file's.
+        name: The server's.
+        entry: What the file says of it.
+        before: How many lines there are before these. A file may have any number of keys, and to look for what was
+            meant takes a tenth of a millisecond.
+    """
     where = f"{path}: server {name!r}"
-    for key in entry.spec.extra:
-        yield (path, key), f"{where}: unknown key {key[:80]!r} is ignored"
+    for number, key in enumerate(entry.spec.extra, before):
+        meant = advice_for_key(key, KEYS) if number < _ADVISED else ""
+        yield (path, key), f"{where}: unknown key {key[:80]!r} is ignored{meant}"
     if isinstance(entry.spec.transport, DeferredTransport):
         for header, variable in entry.spec.transport.empty_headers():
             said = [f"field 'headers.{header}': {variable} is not in its env, so it is empty", how_to_pass_on(variable)]

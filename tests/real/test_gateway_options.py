@@ -2,12 +2,14 @@
 
 import json
 import sys
+from functools import partial
+from pathlib import Path
 
 import pytest
 import trio
 from mcp.shared.exceptions import MCPError
 
-from .gateways import client_on
+from .gateways import PROGRAM, client_on
 from .harness import LAB, Journal, eventually
 
 pytestmark = pytest.mark.slow
@@ -73,3 +75,16 @@ async def test_words_of_a_server_are_as_it_said_them_and_ours_show_no_secret(
             died = (await client.call_tool(name, wish)).content[0].text
             assert "exited with code 3" in died
             assert SECRET not in died
+
+
+async def test_a_command_that_does_not_exist():
+    """As the page on the gateway has it."""
+    page = (Path(__file__).parents[2] / "docs" / "howto" / "gateway.md").read_text()
+    hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "us", "version": "1"}}
+    request = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}) + "\n"
+    with trio.fail_after(60):
+        run = partial(trio.run_process, stdin=request.encode(), capture_stdout=True, capture_stderr=True)
+        done = await run([PROGRAM, "serve", "--name", "notes", "--", "notes"])
+    assert done.stderr.decode() in page
+    error = json.loads(done.stdout)["error"]["message"]
+    assert error.startswith("notes: the server is failed (command 'notes' was not found on PATH); correct its command")

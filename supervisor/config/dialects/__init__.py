@@ -10,6 +10,7 @@ from attrs import field, frozen
 
 from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.supervisor.config.document import as_object
+from mcp_nursery.supervisor.config.misspelt import keys_meant
 
 from . import claude, codebuddy, codex, cursor, fastmcp, gemini, opencode, vscode, windsurf
 from .translation import Translate, Translation
@@ -151,7 +152,7 @@ def recognise(file: str, document: Mapping[str, Any]) -> tuple[Dialect, str]:
             if root is not None:
                 return dialect, root
             if dialect.shares:
-                raise ConfigError("missing: an object with one entry per server", file=file, field=wanted)
+                raise _no_servers(file, document, wanted)
     for root, dialect in _BY_ROOT.items():
         if root in document:
             written: list[tuple[str, Any]] = []
@@ -163,7 +164,13 @@ def recognise(file: str, document: Mapping[str, Any]) -> tuple[Dialect, str]:
                     return each, root
             is_list = root == "servers" and isinstance(document[root], list)
             return _CODEBUDDY if is_list else dialect, root
-    raise ConfigError("missing: an object with one entry per server", file=file, field=wanted)
+    raise _no_servers(file, document, wanted)
+
+
+def _no_servers(file: str, document: Mapping[str, Any], wanted: str) -> ConfigError:
+    misspelt = keys_meant(wanted, document)
+    meant = f"; did you mean that by {misspelt[0][:80]!r}?" if misspelt else ""
+    return ConfigError(f"missing: an object with one entry per server{meant}", file=file, field=wanted)
 
 
 def entries_of(file: str, document: Mapping[str, Any], dialect: Dialect, root: str) -> list[tuple[str, Any]]:

@@ -27,6 +27,15 @@ def test_without_a_command_it_helps_and_fails(cli):
     assert "Usage" in ran.out
 
 
+@pytest.mark.parametrize("options", [[], ["--name", "x"], ["--http", "127.0.0.1:0"]])
+def test_no_command_to_serve(cli, options):
+    ran = cli("serve", *options, "--")
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err == (
+        "mcp-nursery: there is no command after '--': mcp-nursery serve -- COMMAND …; try 'mcp-nursery --help'\n"
+    )
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("args", [["--help"], ["call", "--help"], ["fan-out", "--help"]])
 def test_help_loads_nothing_heavy(args):

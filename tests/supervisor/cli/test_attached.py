@@ -65,6 +65,8 @@ def test_each_command(cli, config):
         assert "not JSON" in failed.err
         unknown = cli("stop", "lob", "--json")
         assert (unknown.code, unknown.json["error"]["type"]) == (2, "UnknownServer")
+        for command in (["stop", "lob"], ["start", "lob"], ["reconnect", "lob"], ["logs", "lob", "--follow"]):
+            assert "did you mean 'lab'?" in cli(*command).err
 
 
 def test_a_server_that_does_not_start(cli, config):
@@ -140,9 +142,7 @@ COMMANDS = [("status", "--attach"), ("top",), ("reconnect", "x"), ("stop", "x"),
 def test_no_host_runs(cli, command):
     failed = cli(*command)
     assert (failed.code, failed.out) == (3, "")
-    assert failed.err == (
-        "mcp-nursery: no host is running; start one with 'mcp-nursery run' or open_supervisor(control=True)\n"
-    )
+    assert failed.err == "mcp-nursery: no host is running; start one with 'mcp-nursery run'\n"
     assert cli(*command, "--json").json["error"]["type"] == "ControlError"
     assert "no host 7 is running" in cli(*command, "--host", "7").err
 

@@ -74,6 +74,7 @@ def test_the_users_own_file_unnamed_and_a_projects_only_named(cli, tmp_path, mon
 def test_an_unknown_server(cli, file, command):
     run = cli(command, "aa", "--config", file, "--json")
     assert (run.code, run.json["error"]["type"]) == (2, "UnknownServer")
+    assert "did you mean 'a'?" in run.json["error"]["message"]
     assert cli(command, "a", "--config", file.with_name("none.json")).code == 2
     assert file.read_bytes() == TEXT.encode()
 

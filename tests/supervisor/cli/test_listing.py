@@ -113,6 +113,15 @@ def test_tools_in_words(cli, config):
     assert "\x1b" not in ran.err
 
 
+def test_numbers_in_names_are_in_order_as_numbers(cli, config):
+    """In what people read; documents have the order of the library."""
+    file = config(s10=LAB, s2=LAB)
+    rows = [line.split("\t")[1] for line in cli("tools", "--config", file).out.splitlines()[1:]]
+    assert rows == sorted(rows, key=["s2", "s10"].index)
+    names = [tool["name"] for tool in cli("tools", "--config", file, "--json").json["tools"]]
+    assert names == sorted(names)
+
+
 def test_tools_on_a_terminal(tty, lab):
     ran = tty("tools", "--config", lab)
     assert "[red]mark[/red] up" in ran.out

@@ -201,6 +201,16 @@ def test_a_key_orders_them_otherwise():
     assert seen() == (["gone", "Beta", "alpha"], False)
 
 
+def test_numbers_in_names_are_in_order_as_numbers():
+    screen = showing({"name": "s10"}, {"name": "s2"})
+    press(screen, "o")
+    assert [line[2:].split()[0] for line in lines_of(screen)[2:4]] == ["s2", "s10"]
+    press(screen, "t")
+    screen.set_tools([tool("t10"), tool("t2")])
+    text = "\n".join(lines_of(screen))
+    assert text.index("t2:") < text.index("t10:")
+
+
 @pytest.mark.parametrize(("key", "ordered"), [("x", "a"), ("down", None), ("e", None)])
 def test_a_key_means_the_server_that_was_seen_selected(key, ordered):
     """Another one fails and comes first in the moment before the key."""

@@ -652,3 +652,49 @@ def test_call_timeout(call: float | None, own: float | None, variable: str | Non
 def test_bad_timeout_of_a_call(call: float) -> None:
     with pytest.raises(ValueError, match="seconds >= 0"):
         call_timeout(call, None, {})
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("comand", "command"),
+        ("idleSecond", "idleSeconds"),
+        ("arg", "args"),
+        ("Env", "env"),
+        ("restart_delays", "restartDelays"),
+        ("disabledTools", None),
+        ("alwaysAllow", None),
+    ],
+)
+def test_a_misspelt_key_of_an_entry(file: Path, key: str, meant: str | None) -> None:
+    write(file, {"s": {"command": "x", key: 1}})
+    asked = f"; did you mean {meant!r}?" if meant else ""
+    assert load_config(file).warnings == (f"{file}: server 's': unknown key {key!r} is ignored{asked}",)
+
+
+@pytest.mark.parametrize(
+    ("entry", "meant"),
+    [
+        ({"breaker": {"failure": 1}}, "failures"),
+        ({"liveness": {"interval": 1}}, None),
+        ({"tools": {"Deny": []}}, "deny"),
+    ],
+)
+def test_a_misspelt_key_within_an_entry(file: Path, entry: Any, meant: str | None) -> None:
+    problem = str(load_one(file, {"command": "x", **entry}).transport.error)
+    assert problem.endswith(f"; did you mean {meant!r}?") if meant else "did you mean" not in problem
+
+
+@pytest.mark.parametrize("key", ["mcpServer", "MCPServers", "mcp_servers_"])
+def test_a_misspelt_key_of_a_file(file: Path, key: str) -> None:
+    file.write_text(json.dumps({key: {"s": {"command": "x"}}}))
+    with pytest.raises(ConfigError) as caught:
+        load_config(file)
+    near = f"; did you mean that by {key!r}?"
+    assert str(caught.value) == f"{file}: field 'mcpServers': missing: an object with one entry per server{near}"
+
+
+def test_that_keys_are_misspelt_is_said_of_a_hundred(file: Path) -> None:
+    """Each costs a little, and somebody else may have written the file."""
+    write(file, {"s": {"command": "x", **{f"comand{number}": 1 for number in range(1000)}}})
+    assert sum("did you mean" in warning for warning in load_config(file).warnings) == 100

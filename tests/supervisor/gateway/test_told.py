@@ -9,9 +9,12 @@ import trio.testing
 from mcp_types import INTERNAL_ERROR, METHOD_NOT_FOUND, REQUEST_TIMEOUT
 
 from mcp_nursery.actors.protocol import JsonRpcError
-from mcp_nursery.supervisor import open_supervisor
-from mcp_nursery.supervisor.gateway import gateway_callbacks, open_gateway
+from mcp_nursery.supervisor import NotApproved, ServerDown, open_supervisor
+from mcp_nursery.supervisor.cli.failures import message_of
+from mcp_nursery.supervisor.errors import BreakerOpen, error_content
+from mcp_nursery.supervisor.gateway import gateway_callbacks, open_gateway, requests
 from mcp_nursery.supervisor.gateway.downstream import Incoming, Session
+from mcp_nursery.supervisor.status import ServerState
 from mcp_nursery.supervisor.testing import Life, Refusal, ScriptedServer
 
 from ..specs import spec
@@ -33,6 +36,44 @@ async def refuse(arguments):
 
 async def tell(method, params):
     await trio.lowlevel.checkpoint()
+
+
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        (
+            {"state": ServerState.FAILED, "error": "no such command"},
+            "notes: the server is failed (no such command); correct its command or settings where it is configured, "
+            "then start it again from there",
+        ),
+        (
+            {"state": ServerState.FAILED, "revives_on_call": True},
+            "notes: the server is failed; a call of one of its tools starts it again",
+        ),
+        ({"state": ServerState.FAILED, "retry_in": 200}, "notes: the server is failed, restarts in 200.0 s"),
+        ({"state": ServerState.STOPPED}, "notes: the server is stopped; start the gateway again"),
+        (
+            {"state": ServerState.NEEDS_AUTH},
+            "notes: the server is needs_auth; authorise it: mcp-nursery login notes",
+        ),
+        ({"state": ServerState.WAITING, "retry_in": 2}, "notes: the server is waiting, restarts in 2.0 s"),
+    ],
+)
+def test_a_client_s_user_is_told_what_he_can_do(facts, said):
+    """He has no program that could reconnect a server."""
+    assert requests.told(ServerDown(server="notes", **facts)).message == said
+    assert "reconnect" not in error_content(ServerDown(server="notes", **facts))
+
+
+def test_a_client_s_user_is_told_nothing_of_the_library():
+    errors = [
+        BreakerOpen(server="s", tool="t", failures=3, retry_in=2),
+        NotApproved("s", "t", "nobody to ask", advice="open_supervisor was given no approve="),
+    ]
+    for error in errors:
+        for words in (requests.told(error).message, error_content(error), message_of(error)):
+            assert error.advice
+            assert error.advice not in words
 
 
 @asynccontextmanager
