@@ -74,8 +74,8 @@ def told(error: NurseryError) -> JsonRpcError:
             return JsonRpcError(REQUEST_TIMEOUT, error.fact, {"delivery": error.delivery.value})
         case ServerDown():
             data = {"state": error.state.value, "retryIn": error.retry_in, "delivery": error.delivery.value}
-            said = "; ".join(filter(None, (error.fact, _way_out(error))))
-            return JsonRpcError(INTERNAL_ERROR, said, data)
+            words = "; ".join(filter(None, (error.fact, _way_out(error))))
+            return JsonRpcError(INTERNAL_ERROR, words, data)
         case CallError():
             retry = {"retryIn": error.retry_in} if isinstance(error, InstancesTaken) else {}
             return JsonRpcError(INTERNAL_ERROR, error.fact, retry | {"delivery": error.delivery.value})

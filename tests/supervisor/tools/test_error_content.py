@@ -79,7 +79,7 @@ def test_every_error(error, stage, retryable):
     assert said["next"]
     assert "transport" not in said
     assert content.count("<mcp_tool_output ") == content.count("</mcp_tool_output>") == 1
-    assert str(error)[:50] in content
+    assert error.fact[:50] in content
 
 
 def test_the_names_are_clean_and_the_words_wrapped():
