@@ -126,7 +126,6 @@ def server_down(snapshot: Snapshot, *, now: float, tool: str | None = None) -> S
         tool=tool,
         state=snapshot.state,
         retry_in=snapshot.retry_in(now),
-        revives_on_call=snapshot.revives_on_call,
         error=snapshot.error,
         stderr_tail=snapshot.stderr_tail or "",
         challenge=snapshot.challenge,

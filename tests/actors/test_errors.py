@@ -12,12 +12,12 @@ from mcp_nursery.actors.errors import BreakerOpen, ConfigError, NotApproved, Ser
         (
             ServerDown(server="s", tool="t", state=ServerState.FAILED, error="boom"),
             "s: t: the server is failed (boom)",
-            "reconnect starts it again",
+            "reconnect starts it again, `revive` in its entry brings it back by itself",
         ),
         (
-            ServerDown(server="s", state=ServerState.FAILED, error="boom", revives_on_call=True),
+            ServerDown(server="s", state=ServerState.FAILED, error="boom", revived_by_calls=True),
             "s: the server is failed (boom)",
-            "a call of one of its tools starts it again",
+            "the next call of one of its tools starts it again",
         ),
         (
             ServerDown(server="s", state=ServerState.WAITING, error="boom", retry_in=2),

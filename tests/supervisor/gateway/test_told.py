@@ -47,8 +47,8 @@ async def tell(method, params):
             "then start it again from there",
         ),
         (
-            {"state": ServerState.FAILED, "revives_on_call": True},
-            "notes: the server is failed; a call of one of its tools starts it again",
+            {"state": ServerState.FAILED, "revived_by_calls": True},
+            "notes: the server is failed; the next call of one of its tools starts it again",
         ),
         ({"state": ServerState.FAILED, "retry_in": 200}, "notes: the server is failed, restarts in 200.0 s"),
         ({"state": ServerState.STOPPED}, "notes: the server is stopped; start the gateway again"),
