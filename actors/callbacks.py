@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from attrs import define, field, frozen
 
-from .argument_checks import choice, function_or_none, one_of
+from .argument_checks import choice, function_or_none, mapping_or_none, one_of
 from .enums import Protocol
 from .limits import USUAL, Limits
 from .roots import Folder, root_uris, roots_or_none
@@ -108,6 +108,10 @@ class Callbacks:
     for the browser at `redirect_uri`; or, where the person has to copy it, the URL that the browser was sent back to,
     or the code in it. A person has ten minutes. Without this callback such a server is `needs_auth` until
     `mcp-nursery login`."""
+    capabilities: Mapping[str, Any] | None = field(default=None, validator=choice(mapping_or_none))
+    """How servers are told of `elicit`, `sample` and `roots`: the protocol's `elicitation`, `sampling` and `roots` with
+    what belongs to each, such as `{"elicitation": {"form": {}}}`, where a host answers for a client that can do less.
+    What is left out is told as all that the protocol has of it; of what has no callback nothing is told."""
 
 
 def _settled(roots: Roots | None) -> Roots | None:

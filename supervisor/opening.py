@@ -316,19 +316,21 @@ async def _running(
 
 
 @asynccontextmanager
-async def _open_instance(first: "Servers", server: str, approvals: "Approvals") -> "AsyncGenerator[Supervisor, None]":
+async def _open_instance(
+    first: "Servers", server: str, approvals: "Approvals", callbacks: Callbacks | None
+) -> "AsyncGenerator[Supervisor, None]":
     """See `Supervisor.open_instance`."""
-    async with _in_nursery(partial(_running_instance, first, server, approvals)) as supervisor:
+    async with _in_nursery(partial(_running_instance, first, server, approvals, callbacks)) as supervisor:
         yield supervisor
 
 
 @asynccontextmanager
 async def _running_instance(
-    first: "Servers", server: str, approvals: "Approvals", nursery: trio.Nursery
+    first: "Servers", server: str, approvals: "Approvals", callbacks: Callbacks | None, nursery: trio.Nursery
 ) -> "AsyncGenerator[Supervisor, None]":
     from .servers.instances import InstanceServers
 
-    make = partial(InstanceServers, first, server, nursery)
+    make = partial(InstanceServers, first, server, callbacks, nursery)
     with _host_side(make, approvals, ConfigSource(()), reserved=()) as (servers, supervisor):
         servers.begin()
         try:

@@ -8,7 +8,7 @@ from typing import Any, Final, final
 import trio
 
 from mcp_nursery.actors.argument_checks import check_argument, seconds, seconds_or_none, true_or_false
-from mcp_nursery.actors.callbacks import Roots
+from mcp_nursery.actors.callbacks import Callbacks, Roots
 from mcp_nursery.actors.enums import ListKind, ServerState
 from mcp_nursery.actors.errors import ConfigError, NurseryError, UnknownTool
 from mcp_nursery.actors.reply import Ask, NoticeCallback, ProgressCallback
@@ -64,7 +64,7 @@ class Supervisor:
         approvals: Approvals,
         source: ConfigSource,
         *,
-        open_instance: "Callable[[Servers, str, Approvals], AbstractAsyncContextManager[Supervisor]]",
+        open_instance: "Callable[[Servers, str, Approvals, Callbacks | None], AbstractAsyncContextManager[Supervisor]]",
     ) -> None:
         self._servers = servers
         self._resource_tools = resource_tools
@@ -632,7 +632,9 @@ class Supervisor:
         """
         return self._servers.snapshot(server).value.spec
 
-    def open_instance(self, server: str) -> "AbstractAsyncContextManager[Supervisor]":
+    def open_instance(
+        self, server: str, *, callbacks: Callbacks | None = None
+    ) -> "AbstractAsyncContextManager[Supervisor]":
         """One more instance of a server, for as long as the block lasts: a supervisor of it alone, with the settings,
         approval, callbacks, state, trust and pins of this one.
 
@@ -640,13 +642,18 @@ class Supervisor:
         ends with this supervisor. It stands in `ServerStatus.instances`, and what it does is counted and measured as
         its server's. Returns at once: calls wait for it.
 
+        Args:
+            server: Its name.
+            callbacks: What it may ask, in place of what this supervisor was opened with. Of `roots` only whether there
+                are any: which is this supervisor's affair.
+
         Raises:
             UnknownServer: On entering: no server of that name.
             ServerDown: On entering: a person has stopped or disabled it, or has yet to trust it.
             ConfigError: On entering: its servers are borrowed.
             SupervisorClosed: On entering: the block was left.
         """
-        return self._open_instance(self._kept, server, self._approvals)
+        return self._open_instance(self._kept, server, self._approvals, callbacks)
 
     # -- pinned definitions ---------------------------------------------------------------------------------------
 

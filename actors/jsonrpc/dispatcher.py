@@ -18,6 +18,7 @@ from ..messages import LISTED
 from ..outcomes import Answered, Dropped, Malformed, Outcome, Rejected
 from ..pieces import SMALL
 from ..protocol import (
+    CLIENT_CAPABILITIES_META_KEY,
     CONNECTION_CLOSED,
     INTERNAL_ERROR,
     INVALID_REQUEST,
@@ -66,7 +67,8 @@ class Endpoint(Requests):
 
     Calls come by `post` and are answered in their slots; everything else is the session's, which runs this.
     The log calls the peer by the name of its `server`. `offer` is the version of the protocol that
-    `initialize` offers, in place of the session's own; `overhear` is told of notifications about no request.
+    `initialize` offers, in place of the session's own; `overhear` is told of notifications about no request;
+    `capabilities` are what those are told as that the session has.
     """
 
     def __init__(
@@ -77,9 +79,11 @@ class Endpoint(Requests):
         server: str = "a server",
         offer: str | None = None,
         overhear: Callable[[str, Mapping[str, Any], Hashable], None] | None = None,
+        capabilities: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(carrier)
         self._offer = offer
+        self._capabilities = capabilities or {}
         self._overhear = overhear
         self.stamp: dict[str, Any] = {}
         """What the session puts into every request's `_meta`, learnt from its last list."""
@@ -147,6 +151,10 @@ class Endpoint(Requests):
         meta: dict[str, Any] = dict(prepared.pop("_meta", None) or {})
         if not self.logs:
             meta.pop(LOG_LEVEL_META_KEY, None)
+        if CLIENT_CAPABILITIES_META_KEY in meta:
+            meta[CLIENT_CAPABILITIES_META_KEY] = self._told(meta[CLIENT_CAPABILITIES_META_KEY])
+        if method == "initialize":
+            prepared["capabilities"] = self._told(prepared["capabilities"])
         if method in LISTED:
             self.stamp = {key: value for key, value in meta.items() if key.startswith(_STAMP_PREFIX)}
         if method == "initialize" and self._offer is not None:
@@ -155,6 +163,10 @@ class Endpoint(Requests):
             meta["progressToken"] = request_id
         inject(meta)
         return prepared | {"_meta": meta} if meta else prepared
+
+    def _told(self, own: Mapping[str, Any]) -> dict[str, Any]:
+        """The session's own capabilities, each as the peer is told of it."""
+        return {name: self._capabilities.get(name, value) for name, value in own.items()}
 
     async def _reply(self, slot: ReplySlot, method: str, opts: "CallOptions") -> dict[str, Any]:
         timeout = opts.get("timeout", math.inf)

@@ -37,7 +37,14 @@ async def open_connection(
     """Speak MCP over a carrier until the block is left. The server may ask what `host` offers."""
     async with open_callbacks(host) as callbacks:
         offer = host.protocol if host.protocol in HANDSHAKE_PROTOCOL_VERSIONS else None
-        endpoint = Endpoint(carrier, host.limits, server=host.server, offer=offer, overhear=host.overhear)
+        endpoint = Endpoint(
+            carrier,
+            host.limits,
+            server=host.server,
+            offer=offer,
+            overhear=host.overhear,
+            capabilities=host.callbacks.capabilities,
+        )
         changes = Changes(host.server)
         dispatcher = SessionDispatcher(endpoint)
         entering = ClientSession(dispatcher=dispatcher, client_info=CLIENT_INFO, message_handler=changes, **callbacks)

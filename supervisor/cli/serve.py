@@ -106,7 +106,7 @@ def serve(options: Options, serving: Serving) -> int:
                 open_bare_nursery() as nursery,
                 open_supervisor(
                     servers,
-                    callbacks=gateway_callbacks(),
+                    callbacks=gateway_callbacks(None if streams is None else streams.capabilities),
                     approval_rules=serving.rules,
                     template=serving.template,
                     pins=serving.pins,

@@ -1,14 +1,17 @@
 """Lines of a client on standard streams: which message opens the conversation, what a batch holds, and what is said to
 what is none of either. Pure."""
 
-from typing import Final, cast
+from collections.abc import Mapping
+from typing import Any, Final, cast
 
 from mcp_nursery.actors.fairness import by_turns
 from mcp_nursery.actors.jsonrpc import codec
 from mcp_nursery.actors.jsonrpc.large_messages import Refused, check_values, members
 from mcp_nursery.actors.limits import MOST_VALUES, size_text
 from mcp_nursery.actors.pieces import SMALL
-from mcp_nursery.actors.protocol import INVALID_REQUEST, PARSE_ERROR, as_request_id
+from mcp_nursery.actors.protocol import CLIENT_CAPABILITIES_META_KEY, INVALID_REQUEST, PARSE_ERROR, as_request_id
+
+from .downstream import as_object
 
 FRAME_LIMIT: Final = 16 << 20
 """Bytes of one line that a client may send; a longer one is refused."""
@@ -34,6 +37,15 @@ def opens_with_handshake(line: bytes) -> bool | None:
     """Whether the client that writes this first opens with a handshake; None: nobody can tell by this line."""
     method = _method(line)
     return method in _HANDSHAKES if isinstance(method, str) else None
+
+
+def capabilities_in(line: bytes) -> Mapping[str, Any] | None:
+    """What the client that writes this first can be asked; None: nobody can tell by this line."""
+    message: object = codec.decode(line) if len(line) <= SMALL else None
+    params = as_object(as_object(message).get("params"))
+    said = params if _method(line) == "initialize" else as_object(params.get("_meta"))
+    name = "capabilities" if said is params else CLIENT_CAPABILITIES_META_KEY
+    return as_object(said[name]) if name in said else None
 
 
 def _method(line: bytes) -> object:

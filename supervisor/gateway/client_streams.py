@@ -3,9 +3,9 @@
 import os
 import select
 import stat
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Final
+from typing import Any, Final
 
 import trio
 
@@ -18,7 +18,16 @@ from mcp_nursery.actors.outcomes import Loss
 from mcp_nursery.actors.protocol import INTERNAL_ERROR, as_request_id
 from mcp_nursery.actors.transports.stdio_stream import LineStream
 
-from .client_lines import BYTE_ORDER_MARK, FRAME_LIMIT, NO_BATCH, is_batch, messages_of, opens_with_handshake, refusal
+from .client_lines import (
+    BYTE_ORDER_MARK,
+    FRAME_LIMIT,
+    NO_BATCH,
+    capabilities_in,
+    is_batch,
+    messages_of,
+    opens_with_handshake,
+    refusal,
+)
 
 ANSWERS: Final = 512 << 20
 """Bytes of answers that may wait for a client to read. One that comes then is replaced by an error."""
@@ -40,6 +49,8 @@ class ClientStreams(LineStream):
         self._begins = True
         self._fds = reading, writing
         self._never_waits = _never_waits(reading)
+        self.capabilities: Mapping[str, Any] | None = None
+        """What the client can be asked, by its first message; None if that is not known."""
         self.closed: bool = False
         """Whether the client has closed its end."""
         self.waits: Callable[[], bool] = bool
@@ -55,6 +66,7 @@ class ClientStreams(LineStream):
             while self._first:
                 opens = opens_with_handshake(self._first[0])
                 if opens is not None:
+                    self.capabilities = capabilities_in(self._first[0])
                     return opens
                 with suppress(trio.BrokenResourceError):
                     self.write_nowait([refusal(self._first.pop(0))])

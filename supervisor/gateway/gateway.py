@@ -6,7 +6,7 @@ A client of the supervisor's public surface. What goes to servers, and how, is t
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import trio
 
@@ -18,10 +18,8 @@ from mcp_nursery.actors.messages import LISTED
 from mcp_nursery.actors.nurseries import open_bare_nursery
 from mcp_nursery.actors.protocol import (
     HANDSHAKE_PROTOCOL_VERSIONS,
-    INTERNAL_ERROR,
 )
 
-from ..callbacks import Callbacks
 from ..calls.host_tools import EVERY_SERVER
 from ..security.untrusted_marks import MAX_RESULT_CHARS
 from ..supervisor import Supervisor
@@ -43,22 +41,7 @@ from .requests import Ending, told
 from .search import Schemas, Search
 from .upstream import Upstream
 
-if TYPE_CHECKING:
-    from mcp_types import ErrorData
-
 LISTEN: Final = "subscriptions/listen"
-
-
-async def _nobody(_: object) -> "ErrorData":
-    from mcp_types import ErrorData  # loaded long since: a server has asked
-
-    return ErrorData(code=INTERNAL_ERROR, message="no call is under way that this could be for")
-
-
-def gateway_callbacks() -> Callbacks:
-    """What the supervisor behind a gateway is opened with: servers are offered all that clients may be asked, and each
-    client decides for itself. What they ask outside of calls is refused."""
-    return Callbacks(elicit=_nobody, sample=_nobody, roots=[])
 
 
 class Gateway:

@@ -11,6 +11,7 @@ from attrs import define, field
 
 from mcp_nursery.actors.errors import CallError, CallTimeout, NurseryError, SupervisorClosed
 
+from ..callbacks import Callbacks
 from ..spec import ServerSpec
 from ..supervisor import Supervisor
 from .catalogues import status_of
@@ -100,6 +101,8 @@ class FurtherInstance(Instance):
     idle_after: float = field(kw_only=True)
     owner: Hashable = field(kw_only=True)
     """Whose it is for good; None: it is leased."""
+    callbacks: Callbacks | None = field(kw_only=True)
+    """What it may ask: what the client of its session can be asked; None: what any client can."""
     life: trio.CancelScope = field(factory=trio.CancelScope, init=False)
     """Ends it; the deadline is that of an idle one."""
     opened: trio.Event = field(factory=trio.Event, init=False)

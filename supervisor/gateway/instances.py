@@ -6,10 +6,10 @@ leased: as long as a principal has calls at one, nobody else has.
 
 import logging
 import math
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Hashable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Hashable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import trio
 
@@ -33,6 +33,7 @@ from .access import Principal
 from .downstream import Incoming, Session
 from .instance import FurtherInstance, Instance, ended
 from .levels import LogLevel
+from .offers import gateway_callbacks
 
 logger: Final = logging.getLogger(__name__)
 
@@ -175,7 +176,8 @@ class Instances:
             raise InstancesTaken(server=spec.name, most=share, retry_in=_free_in(own), own=True)
         if len(there) >= most:
             raise InstancesTaken(server=spec.name, most=most, retry_in=_free_in(there))
-        return self._begin(spec, owner, SESSION_IDLE)
+        session = incoming.session
+        return self._begin(spec, owner, SESSION_IDLE, None if session is None else session.capabilities)
 
     def _leased(self, spec: ServerSpec, principal: Hashable) -> Instance:
         """Where nobody else has calls, if it matters; the first one if there is no such."""
@@ -209,10 +211,13 @@ class Instances:
 
     # -- their lives ----------------------------------------------------------------------------------------------
 
-    def _begin(self, spec: ServerSpec, owner: Hashable, idle_after: float) -> FurtherInstance:
+    def _begin(
+        self, spec: ServerSpec, owner: Hashable, idle_after: float, capabilities: Mapping[str, Any] | None = None
+    ) -> FurtherInstance:
         if spec.stop_idle_after is not None:
             idle_after = spec.stop_idle_after or math.inf
-        instance = FurtherInstance(spec.name, spec=spec, owner=owner, idle_after=idle_after)
+        callbacks = None if capabilities is None else gateway_callbacks(capabilities)
+        instance = FurtherInstance(spec.name, spec=spec, owner=owner, idle_after=idle_after, callbacks=callbacks)
         self._more.setdefault(spec.name, []).append(instance)
         self._nursery.start_soon(self._live, instance)
         return instance
@@ -221,7 +226,10 @@ class Instances:
         name, owner = instance.server, instance.owner
         try:
             with instance.life:
-                async with self._supervisor.open_instance(name) as supervisor, supervisor.events() as events:
+                async with (
+                    self._supervisor.open_instance(name, callbacks=instance.callbacks) as supervisor,
+                    supervisor.events() as events,
+                ):
                     if owner is None:
                         await supervisor.reconnect(name)  # joins the attempt that is under way
                     instance.supervisor = supervisor

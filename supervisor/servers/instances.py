@@ -1,17 +1,19 @@
 """One more instance of a server: kept like any other, and counted with it."""
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable
+from typing import Final
 
 import trio
 from attrs import evolve
 
+from mcp_nursery.actors.callbacks import Callbacks, CurrentRoots
+
+from ..spec import ServerSpec
 from ..state_machine import SHUT
 from ..status import server_down
 from ..tools.tool import Invoke
 from .servers import Servers
-
-if TYPE_CHECKING:
-    from ..spec import ServerSpec
+from .settings import KeeperSettings
 
 
 class InstanceServers(Servers):
@@ -21,6 +23,7 @@ class InstanceServers(Servers):
     Args:
         first: Who that is.
         server: The server.
+        callbacks: What it may ask, in place of what the first may; None: the same.
         nursery: Where it is kept.
         invoke: What calls a tool for a model.
 
@@ -30,12 +33,15 @@ class InstanceServers(Servers):
         SupervisorClosed: The block was left.
     """
 
-    def __init__(self, first: Servers, server: str, nursery: trio.Nursery, invoke: Invoke) -> None:
+    def __init__(
+        self, first: Servers, server: str, callbacks: Callbacks | None, nursery: trio.Nursery, invoke: Invoke
+    ) -> None:
         snapshot = first.snapshot(server).value
         if snapshot.state in SHUT:
             raise server_down(snapshot, now=trio.current_time())
         super().__init__(first.settings, nursery, invoke, first)
         self._of: Final = first
+        self._callbacks = callbacks
         self._spec: Final[ServerSpec] = evolve(snapshot.spec, enabled=True)  # a person may have started one that is not
 
     def begin(self) -> None:
@@ -43,6 +49,18 @@ class InstanceServers(Servers):
         self._of.borrowers.add(self)
         self._of.registry.instances.setdefault(self._spec.name, []).append(self.registry)
         self.start([self._spec])
+
+    def _settings_of(self, specs: Iterable[ServerSpec]) -> dict[str, KeeperSettings]:
+        """See `Servers`."""
+        settings = super()._settings_of(specs)
+        asked = self._callbacks
+        if asked is None:
+            return settings
+        own = self._spec.roots is not None or asked.roots is not None
+        return {
+            name: evolve(one, callbacks=asked, roots=one.roots if own else CurrentRoots())
+            for name, one in settings.items()
+        }
 
     async def close(self, drain: float) -> None:
         """See `Servers`."""

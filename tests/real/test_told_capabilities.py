@@ -1,0 +1,102 @@
+"""What a server is told that its client can be asked: behind `serve` over stdio it is what the only client says."""
+
+import json
+import sys
+
+import pytest
+import trio
+
+from mcp_nursery.supervisor import ServerSpec, StdioTransport
+
+from .gateways import PROGRAM, SERVERS, served
+from .raw_clients import NEW, OLD, answer_in, http_client, request, stdio_client
+
+pytestmark = pytest.mark.slow
+
+CAPABILITIES = [
+    {},
+    {"elicitation": {}, "sampling": {"tools": {}}},
+    {"elicitation": {"url": {}}, "roots": {"listChanged": False}, "experimental": {"own": {}}},
+]
+ALL = {"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}}, "roots": {"listChanged": True}}
+CASES = [*(("--", each) for each in CAPABILITIES), ("--config", CAPABILITIES[2])]
+
+
+def told(capabilities):
+    return {name: said for name, said in capabilities.items() if name != "experimental"}
+
+
+def server(era):
+    return [sys.executable, "-I", str(SERVERS / "told.py"), era]
+
+
+def serving(front, command, folder):
+    if front == "--":
+        return [PROGRAM, "serve", "--restart-delays", "0.1", "--", *command]
+    file = folder / "servers.json"
+    entry = {"command": command[0], "args": command[1:], "restartDelays": [0.1]}
+    file.write_text(json.dumps({"mcpServers": {"told": entry}}))
+    return [PROGRAM, "serve", "--template", "{tool}", "--config", str(file)]
+
+
+async def opened(client, version, capabilities):
+    """The first messages of a client that can be asked so much; what makes its later ones."""
+    if version == OLD:
+        about = {"protocolVersion": OLD, "capabilities": capabilities, "clientInfo": {"name": "raw", "version": "1"}}
+        assert "result" in answer_in(await client.ask(request(OLD, 1, "initialize", **about)), 1)
+        await client.send('{"jsonrpc":"2.0","method":"notifications/initialized"}')
+        return lambda number, method, **params: request(OLD, number, method, **params)
+
+    def make(number, method, **params):
+        message = json.loads(request(NEW, number, method, **params))
+        message["params"]["_meta"]["io.modelcontextprotocol/clientCapabilities"] = capabilities
+        return json.dumps(message)
+
+    assert "result" in answer_in(await client.ask(make(1, "server/discover")), 1)
+    return make
+
+
+async def asked(client, make, number, **arguments):
+    frames = await client.ask(make(number, "tools/call", name="told", arguments=arguments))
+    [answer] = [message for message in map(json.loads, frames) if "method" not in message]
+    return answer["result"]
+
+
+@pytest.mark.parametrize("version", [OLD, NEW])
+@pytest.mark.parametrize("era", ["older", "modern"])
+@pytest.mark.parametrize(("front", "capabilities"), CASES, ids=["nothing", "some", "others", "of a file"])
+async def test_the_only_client_is_what_a_server_sees(front, era, version, capabilities, tmp_path):
+    with trio.fail_after(60):
+        async with stdio_client(serving(front, server(era), tmp_path)) as client:
+            make = await opened(client, version, capabilities)
+            seen = json.loads((await asked(client, make, 2))["content"][0]["text"])
+            assert seen
+            assert list(seen.values()) == [told(capabilities)] * len(seen)
+            assert (await asked(client, make, 3, die=True))["isError"]
+            number, again = 3, {"isError": True}
+            while again.get("isError"):  # as long as it is being started again
+                number += 1
+                again = await asked(client, make, number)
+            assert json.loads(again["content"][0]["text"]) == seen
+
+
+async def test_a_server_of_many_clients_is_told_of_all(tmp_path):
+    program, *arguments = server("older")
+    spec = ServerSpec("told", StdioTransport(program, arguments))
+    with trio.fail_after(60):
+        async with served([spec]) as (_, url), http_client(f"{url}/told", OLD) as client:
+            make = await opened(client, OLD, {})
+            seen = json.loads((await asked(client, make, 2))["content"][0]["text"])
+            assert seen == {"initialize": ALL}
+
+
+async def test_a_session_s_own_instance_is_told_of_its_client():
+    program, *arguments = server("older")
+    spec = ServerSpec("told", StdioTransport(program, arguments), instances="session")
+    with trio.fail_after(60):
+        async with served([spec]) as (_, url):
+            for capabilities in CAPABILITIES:
+                async with http_client(f"{url}/told", OLD) as client:
+                    make = await opened(client, OLD, capabilities)
+                    seen = json.loads((await asked(client, make, 2))["content"][0]["text"])
+                    assert seen == {"initialize": told(capabilities)}
