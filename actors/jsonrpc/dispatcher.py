@@ -153,7 +153,7 @@ class Endpoint(Requests):
             meta.pop(LOG_LEVEL_META_KEY, None)
         if CLIENT_CAPABILITIES_META_KEY in meta:
             meta[CLIENT_CAPABILITIES_META_KEY] = self._told(meta[CLIENT_CAPABILITIES_META_KEY])
-        if method == "initialize":
+        if method == "initialize" and "capabilities" in prepared:
             prepared["capabilities"] = self._told(prepared["capabilities"])
         if method in LISTED:
             self.stamp = {key: value for key, value in meta.items() if key.startswith(_STAMP_PREFIX)}
