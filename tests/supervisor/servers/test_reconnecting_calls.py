@@ -39,6 +39,22 @@ async def test_fifty_callers_share_one_start(autojump_clock):
         assert incarnations == [(2, 13)] * 50
 
 
+async def test_a_call_that_was_lost_has_the_next_attempt_begun_although_it_took_part_in_the_first(autojump_clock):
+    """It may be sent once more, and that attempt is none that it has waited for."""
+
+    async def dies(_arguments):
+        await trio.lowlevel.checkpoint()
+        if len(server.starts) == 1:
+            server.crash()
+            await trio.sleep_forever()
+        return "done"
+
+    server = ScriptedServer(Life(connects_after=3), Life(), tools={"work": dies})
+    async with open_supervisor([spec(server)], gate=0) as supervisor:
+        await supervisor.call_tool("work", server="lab", when_down="reconnect", resend="always")
+        assert (server.starts, trio.current_time()) == ([0, 3], 3)
+
+
 async def test_an_attempt_that_fails_is_the_callers_error(autojump_clock):
     """The ladder goes on from there, as if that attempt had been on time; each call has one attempt."""
     server = ScriptedServer(DIES, DOWN)
