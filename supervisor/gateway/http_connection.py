@@ -77,17 +77,19 @@ class _Answer:
             own.append(_CLOSE)
         self._head = _head(status, [*headers, *own])
 
-    def piece(self, body: bytes, *, more: bool) -> bytes:
-        """What is written for this piece of its body."""
+    def piece(self, body: bytes, *, more: bool) -> tuple[bytes, ...]:
+        """What is written for this piece of its body: the body of a large one is not copied."""
         head, self._head = self._head, b""
         self.has_begun = True
         if not more:
             self.over.set()
         if self.request.method == b"HEAD":
-            return head
+            return (head,)
+        end = b""
         if self._chunked:
-            body = (b"%x\r\n%b\r\n" % (len(body), body) if body else b"") + (b"" if more else b"0\r\n\r\n")
-        return head + body
+            head += b"%x\r\n" % len(body) if body else b""
+            end = (b"\r\n" if body else b"") + (b"" if more else b"0\r\n\r\n")
+        return (head, body, end) if len(body) > PIECE else (head + body + end,)
 
     def cut(self) -> None:
         """It has broken off: what would follow would be taken for the rest of a piece."""
@@ -261,11 +263,12 @@ class HttpConnection:
             answer.start(message["status"], message["headers"], is_last=self._closing)
             return
         await trio.lowlevel.checkpoint_if_cancelled()  # before any of it is written
-        data = answer.piece(message.get("body", b""), more=message.get("more_body", False))
+        pieces = answer.piece(message.get("body", b""), more=message.get("more_body", False))
         if answer.is_cut:
             return
         try:
-            await self._stream.send_all(data)
+            for data in filter(None, pieces):
+                await self._stream.send_all(data)
         except BaseException as error:
             answer.cut()
             if not isinstance(error, _LOST):

@@ -37,6 +37,11 @@ class HttpLimits:
     gives way, and where none does, the new one is closed."""
     body: int = field(default=4 << 20, validator=_COUNT)
     """Bytes of a request."""
+    kept: int = field(default=512 << 20, validator=_COUNT)
+    """Bytes of requests under way, and of answers that are not read, that are kept at once: calls wait for room, larger
+    requests are refused, and an answer for which there is none is an error."""
+    kept_of_client: int = field(default=64 << 20, validator=_COUNT)
+    """Bytes of those of one client that are kept at once."""
     body_seconds: float = field(default=30.0, validator=_SECONDS)
     """Seconds in which a request has to be there whole."""
     request_seconds: float | None = field(default=3_600.0, validator=_SECONDS_OR_NONE)

@@ -19,6 +19,7 @@ from mcp_nursery.actors.protocol import (
     ERROR_CODE_HTTP_STATUS,
     HANDSHAKE_PROTOCOL_VERSIONS,
     HEADER_MISMATCH,
+    INTERNAL_ERROR,
     INVALID_REQUEST,
     MCP_PROTOCOL_VERSION_HEADER,
     PARSE_ERROR,
@@ -27,8 +28,9 @@ from mcp_nursery.actors.protocol import (
 )
 
 from ..preload import loaded
-from .access import RETRY_AFTER
+from .access import RETRY_AFTER, Refused
 from .attendance import Attendance
+from .bytes_under_way import SMALL, BytesUnderWay
 from .catalogues import View
 from .downstream import Incoming, as_object
 from .eras import Json
@@ -39,6 +41,7 @@ from .http_sessions import HttpSession, HttpSessions
 from .requests import Ending, described, failure_frame, offered_version
 
 SESSION: Final = "mcp-session-id"
+_UNREAD: Final = "the answer is lost: too much waits to be read"
 
 
 class HttpMessages:
@@ -56,9 +59,20 @@ class HttpMessages:
         self._attendance = attendance
         self._sessions = sessions
         self._limits = limits
+        self._kept = BytesUnderWay(limits.kept, limits.kept_of_client)
 
     async def serve(self, request: UnderWay) -> None:
-        """Serve one request to its end."""
+        """Serve one request to its end.
+
+        Raises:
+            Refused: There is no room for it.
+        """
+        try:
+            await self._serve(request)
+        finally:
+            self._kept.give_back(request.client, request.kept)
+
+    async def _serve(self, request: UnderWay) -> None:
         http = request.http
         version = http.headers.get(MCP_PROTOCOL_VERSION_HEADER)
         in_session = version is None or version in HANDSHAKE_PROTOCOL_VERSIONS
@@ -150,19 +164,25 @@ class HttpMessages:
                 HTTPStatus.NOT_ACCEPTABLE, "application/json and text/event-stream must be accepted"
             )
             return
-        body = await self._body(request)
+        message = await self._message(request)
+        if message is not None:
+            await (self._in_session if in_session else self._alone)(request, message)
+
+    async def _message(self, request: UnderWay) -> Json | None:
+        """The message of a request; None if it was refused, or its client has gone. The bytes are not kept."""
+        http, body = request.http, await self._body(request)
         if body is None:
-            return
+            return None
         try:
             messages = list(await by_turns(large_messages.read(body, most=MOST_VALUES)))
         except ValueError as error:
             why = str(error) if isinstance(error, large_messages.Refused) else "Parse error"
             await self._refuse(http, HTTPStatus.BAD_REQUEST, PARSE_ERROR, why)
-            return
+            return None
         if len(messages) != 1 or body.lstrip()[:1] == b"[":
             await self._refuse(http, HTTPStatus.BAD_REQUEST, INVALID_REQUEST, "the body must be one JSON-RPC message")
-            return
-        await (self._in_session if in_session else self._alone)(request, messages[0])
+            return None
+        return messages[0]
 
     async def _body(self, request: UnderWay) -> bytes | None:
         """The body of a request; None if it was refused, or its client has gone."""
@@ -178,9 +198,24 @@ class HttpMessages:
             if len(body) > limits.body:
                 await http.response.end(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "the request is too large")
                 return None
+            self._keep(request, len(body))
         seconds = math.inf if limits.request_seconds is None else limits.request_seconds
         request.scope.deadline = trio.current_time() + seconds
         return bytes(body)
+
+    def _keep(self, request: UnderWay, count: int) -> None:
+        """Keep so many bytes of a request.
+
+        Raises:
+            Refused: There is no room.
+        """
+        if count <= SMALL:
+            return
+        more = count - request.kept
+        if not self._kept.take(request.client, more):
+            status = HTTPStatus.TOO_MANY_REQUESTS if self._kept.fits_all(more) else HTTPStatus.SERVICE_UNAVAILABLE
+            raise Refused(status, "too many bytes are under way: read the answers first", RETRY_AFTER)
+        request.kept = count
 
     # -- before 2026-07-28 ----------------------------------------------------------------------------------------
 
@@ -270,16 +305,26 @@ class HttpMessages:
         waiting = self._attendance.begin(request)
         try:
             try:
+                await self._kept.room(request.client)
                 result = await self._gateway.answer(incoming, request.view, version)
                 if session is not None and incoming.method == "initialize":
                     self._welcome(session, incoming, result)
                 frame = codec.result(incoming.id, result)
+                del result  # what waits for a client is kept once
             except Exception as error:
                 await self._fail(http, incoming, error)
             else:
-                await http.response.answer(frame)
+                await self._hand_over(request, frame)
         finally:
             await self._attendance.end(waiting)
+
+    async def _hand_over(self, request: UnderWay, frame: bytes) -> None:
+        """Answer, if there is room for what waits until its client reads; otherwise the answer is lost."""
+        with self._kept.unread(request.client, len(frame)) as has_room:
+            if not has_room:
+                assert request.incoming is not None  # it was answered
+                frame = codec.error(request.incoming.id, INTERNAL_ERROR, _UNREAD, {"delivery": "answered"})
+            await request.http.response.answer(frame)
 
     def _welcome(self, session: HttpSession, incoming: Incoming, result: Json) -> None:
         """The client of a session has introduced itself."""

@@ -69,6 +69,8 @@ class UnderWay:
     """Of its session, if it has one."""
     incoming: Incoming | None = None
     """Its message, once that is there."""
+    kept: int = 0
+    """Bytes of it that count as kept."""
     is_stream: bool = False
     """Whether it goes on for as long as its client wants: see `begin_stream`."""
 

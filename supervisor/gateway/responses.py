@@ -19,6 +19,8 @@ _EVENTS: Final = (
 )
 _LINE_ENDS: Final = ((b"\xe2\x80\xa8", rb"\u2028"), (b"\xe2\x80\xa9", rb"\u2029"), (b"\xc2\x85", rb"\u0085"))
 """What many clients take for the end of a line, wrongly, and its JSON."""
+LARGE: Final = 64 << 10
+"""Bytes of a message from which on it is written in pieces."""
 _JSON: Final = (b"content-type", b"application/json")
 _TEXT: Final = (b"content-type", b"text/plain; charset=utf-8")
 
@@ -41,18 +43,19 @@ class Response:
 
     async def event(self, frame: bytes) -> None:
         """Send one message as an event, unless the response has ended."""
-        await self._write(_event(frame))
+        await self._write(*_event(frame))
 
     async def notify(self, method: str, params: Mapping[str, Any] | None) -> None:
         """Send a notification as an event."""
         await self.event(codec.notification(method, params))
 
-    async def _write(self, data: bytes) -> None:
+    async def _write(self, *pieces: bytes) -> None:
         async with self._lock:
             if self.ended:
                 return
             await self._begin_stream()
-            await self._send({"type": "http.response.body", "body": data, "more_body": True})
+            for piece in pieces:
+                await self._send({"type": "http.response.body", "body": piece, "more_body": True})
 
     async def open_stream(self) -> None:
         """Begin a stream of events."""
@@ -84,29 +87,34 @@ class Response:
 
     async def end(self, status: int = HTTPStatus.ACCEPTED, text: str = "") -> None:
         """End it without a message."""
-        await self._finish(text.encode(), status, _TEXT, lambda _: b"")
+        await self._finish(text.encode(), status, _TEXT, lambda _: (b"",))
 
     async def _finish(
-        self, body: bytes, status: int, kind: tuple[bytes, bytes], last: Callable[[bytes], bytes]
+        self, body: bytes, status: int, kind: tuple[bytes, bytes], last: Callable[[bytes], tuple[bytes, ...]]
     ) -> None:
         """End it with this body, or with what that is at the end of a stream."""
         if self._streams:
             async with self._lock:
-                await self._end(last(body))
+                await self._end(*last(body))
         else:  # nobody has written, and who comes from now on finds that it has ended
-            await self._end(body, status, (kind, (b"content-length", b"%d" % len(body))))
+            await self._end(body, status=status, headers=(kind, (b"content-length", b"%d" % len(body))))
 
-    async def _end(self, body: bytes, status: int | None = None, headers: tuple[tuple[bytes, bytes], ...] = ()) -> None:
+    async def _end(
+        self, *pieces: bytes, status: int | None = None, headers: tuple[tuple[bytes, bytes], ...] = ()
+    ) -> None:
         self.ended = True
         # Cut off in the middle it would be no response, and its connection of no more use. It lasts
         # as long as a web server lets a client take.
         with trio.CancelScope(shield=True):
             if status is not None:
                 await self._start(status, headers)
-            await self._send({"type": "http.response.body", "body": body, "more_body": False})
+            for number, piece in enumerate(pieces, 1):
+                await self._send({"type": "http.response.body", "body": piece, "more_body": number < len(pieces)})
 
 
-def _event(frame: bytes) -> bytes:
+def _event(frame: bytes) -> tuple[bytes, ...]:
+    """An event with this message. A large one, which may wait for long, is not copied."""
     for character, escape in _LINE_ENDS:
         frame = frame.replace(character, escape)
-    return b"event: message\r\ndata: " + frame + b"\r\n\r\n"
+    event = b"event: message\r\ndata: ", frame, b"\r\n\r\n"
+    return event if len(frame) > LARGE else (b"".join(event),)

@@ -1,5 +1,6 @@
 """What clients may cost a gateway over HTTP, with real sockets that send and read slowly, and how it ends."""
 
+import json
 import os
 import signal
 import ssl
@@ -8,6 +9,7 @@ from contextlib import AsyncExitStack
 from functools import partial
 
 import httpx2
+import psutil
 import pytest
 import trio
 import trustme
@@ -297,3 +299,35 @@ async def test_the_second_sigterm_ends_it_at_once(tmp_path):
             process.send_signal(signal.SIGTERM)
             await process.wait()
     assert process.returncode == 0
+
+
+async def test_answers_that_nobody_reads_are_kept_within_a_bound():
+    """Beyond it an answer is an error, whoever reads; small ones, and the rest of the clients, notice nothing."""
+    size, kept, count = 8 << 20, 64 << 20, 16
+    body = json.dumps(call_of("big", size=size)).encode()
+    lines = [f"{name}: {value}" for name, value in headers_of("big").items()]
+    lines += ["host: localhost", "content-type: application/json", f"content-length: {len(body)}", "connection: close"]
+    request = "\r\n".join(["POST /mcp HTTP/1.1", *lines, "", ""]).encode() + body
+    with trio.fail_after(120):
+        async with (
+            served_over_http("--limit", f"kept={kept}", *LAB_COMMAND) as (process, url),
+            httpx2.AsyncClient(timeout=60) as http,
+            AsyncExitStack() as clients,
+        ):
+            await until(lambda: is_ready(http, url, 200))
+            before, unread, lost = psutil.Process(process.pid).memory_info().rss, [], 0
+            while not lost:
+                assert len(unread) < count
+                client = await clients.enter_async_context(await trio.open_tcp_stream(*place_of(url)))
+                await client.send_all(request)
+                first = await client.receive_some(4096)
+                lost += b"the answer is lost" in first
+                unread.append(client)
+            assert len(unread) == kept // size
+            small = await http.post(url, headers=headers_of("big"), json=call_of("big", size=1))
+            assert small.json()["result"]["content"][0]["text"] == "x"
+            assert psutil.Process(process.pid).memory_info().rss - before < 2 * kept
+            for client in unread:
+                await rest_of(client)
+            again = await http.post(url, headers=headers_of("big"), json=call_of("big", size=size))
+            assert len(again.json()["result"]["content"][0]["text"]) == size

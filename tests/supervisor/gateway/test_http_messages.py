@@ -252,6 +252,26 @@ async def test_a_request_while_the_gateway_ends_may_be_made_elsewhere(autojump_c
         assert (call.status, "result" in call.last) == (200, True)
 
 
+async def test_requests_are_kept_within_a_bound(autojump_clock):
+    """Of each client, and of all; what is small always comes through."""
+    async with served(kept=150_000, kept_of_client=60_000) as (_, web):
+        large = SLEEP | {"params": {"name": "sleep", "arguments": {"a": "x" * 40_000}, "_meta": ENVELOPE}}
+        small = SLEEP | {"params": SLEEP["params"] | {"_meta": ENVELOPE}}
+        headers = modern(SLEEP, mcp_name="sleep")
+        calls = [web.begin(large, authorization="Bearer Ann", **headers)]
+        await trio.sleep(1)
+        assert await web.status(large, authorization="Bearer Ann", **headers) == 429
+        calls.append(web.begin(small, authorization="Bearer Ann", **headers))
+        calls += [web.begin(large, authorization=f"Bearer {name}", **headers) for name in ("Bob", "Cid")]
+        await trio.sleep(1)
+        refused = await web.say(large, authorization="Bearer Dan", **headers)
+        assert (refused.status, refused.headers[b"retry-after"]) == (503, b"1")
+        for call in calls:
+            await call.ended.wait()
+            assert call.status == 200
+        assert await web.status(large, authorization="Bearer Dan", **headers) == 200
+
+
 async def test_a_session_that_nobody_uses_ends(autojump_clock):
     """A request under way uses it, whichever others have ended meanwhile."""
     async with served(idle=60) as (_, web):
