@@ -199,9 +199,13 @@ class HttpMessages:
                 await http.response.end(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "the request is too large")
                 return None
             self._keep(request, len(body))
-        seconds = math.inf if limits.request_seconds is None else limits.request_seconds
-        request.scope.deadline = trio.current_time() + seconds
+        self._begin_time(request)
         return bytes(body)
+
+    def _begin_time(self, request: UnderWay) -> None:
+        """From now on a request has its time to be answered."""
+        seconds = self._limits.request_seconds
+        request.scope.deadline = math.inf if seconds is None else trio.current_time() + seconds
 
     def _keep(self, request: UnderWay, count: int) -> None:
         """Keep so many bytes of a request.
@@ -268,6 +272,7 @@ class HttpMessages:
 
     async def _alone(self, request: UnderWay, message: Json) -> None:
         await loaded()
+        self._begin_time(request)  # what takes long here is no affair of the request's
         from mcp.shared.inbound import InboundLadderRejection, unsupported_protocol_version_rejection
 
         http, view = request.http, request.view
