@@ -87,4 +87,5 @@ async def test_a_command_that_does_not_exist():
         done = await run([PROGRAM, "serve", "--name", "notes", "--", "notes"])
     assert done.stderr.decode() in page
     error = json.loads(done.stdout)["error"]["message"]
-    assert error.startswith("notes: the server is failed (command 'notes' was not found on PATH); correct its command")
+    assert error.startswith("notes: the server is failed, restarts in ")
+    assert error.endswith("(command 'notes' was not found on PATH); the next call of one of its tools starts it again")
