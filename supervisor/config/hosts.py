@@ -28,6 +28,11 @@ def _typed(argv: Sequence[str]) -> dict[str, Any]:
     return {"type": "stdio", **_plain(argv)}
 
 
+def _required(argv: Sequence[str]) -> dict[str, Any]:
+    """Codex waits a second for a server that is not required, and goes without its tools."""
+    return {"required": True, **_plain(argv)}
+
+
 def _one_list(argv: Sequence[str]) -> dict[str, Any]:
     return {"type": "local", "command": list(argv)}
 
@@ -116,7 +121,7 @@ HOSTS = (
         replaces=f"{_NAME}(:-.*)?",
         passes=_by_value,
     ),
-    HostProgram("codex", "Codex", _CODEX, _CODEX.user, _CODEX.project, passes=_by_name),
+    HostProgram("codex", "Codex", _CODEX, _CODEX.user, _CODEX.project, written=_required, passes=_by_name),
     HostProgram("opencode", "OpenCode", _OPENCODE, _OPENCODE.user, _OPENCODE.project, written=_one_list),
 )
 """In the order in which they are shown."""

@@ -48,16 +48,31 @@ def npm_package(requirement, *, least_node=0):
 
     `least_node` is the oldest node that will do, by its first number.
     """
+    node, modules = _npm_installed(requirement, least_node)
+    home = modules / requirement.rpartition("@")[0]
+    programs = json.loads((home / "package.json").read_text())["bin"]
+    return [str(node), str(home / next(iter(programs.values())))]
+
+
+def npm_binary(requirement, pattern):
+    """The command that runs this npm package, whose program stands in another one for each platform, at a path like
+    this pattern."""
+    _, modules = _npm_installed(requirement, 0)
+    programs = sorted(modules.glob(pattern))
+    if not programs:
+        raise CannotInstall(f"{requirement} has no program for this platform")
+    return [str(programs[0])]
+
+
+def _npm_installed(requirement, least_node):
+    """Node, and the folder of the packages."""
     node, npm = _node_and_npm(least_node)
-    package = requirement.rpartition("@")[0]
 
     def install(folder):
         path = {"PATH": os.pathsep.join([str(node.parent), os.environ["PATH"]])}
         run([npm, "install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", folder, requirement], path)
 
-    home = installed(requirement, install) / "node_modules" / package
-    programs = json.loads((home / "package.json").read_text())["bin"]
-    return [str(node), str(home / next(iter(programs.values())))]
+    return node, installed(requirement, install) / "node_modules"
 
 
 def installed(key, install):

@@ -500,6 +500,14 @@ def test_servers_of_single_projects_are_told_of():
         install_in(place, adopting=True)
 
 
+def test_codex_is_told_to_wait():
+    """It gives other servers a second, and those behind the gateway have just been started."""
+    place = user_place(BY_NAME["codex"])
+    given(place, TOML)
+    make(install_in(place, adopting=True))
+    assert servers(place)[SERVER]["required"] is True
+
+
 def test_variables_that_a_host_keeps_back():
     codex, gemini = user_place(BY_NAME["codex"]), user_place(BY_NAME["gemini"])
     given(

@@ -1,0 +1,49 @@
+"""Claude Code, Codex, Gemini CLI and opencode: the first request of each to its model has all tools of all servers."""
+
+import json
+
+import pytest
+from attrs import evolve
+
+from . import installing
+from .fake_model import fake_model
+from .hosts import ALLOWED, HOSTS, WAYS, install, run, servers, tools_of
+
+pytestmark = [pytest.mark.interop, pytest.mark.ci]
+
+
+@pytest.fixture(scope="module")
+def behind(tmp_path_factory):
+    """Three servers, of which one is late, and what they have."""
+    with installing.needed_by_test("one of the servers"):
+        commands = servers(tmp_path_factory.mktemp("servers"))
+    return commands, tools_of(commands)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("host", HOSTS, ids=[host.name for host in HOSTS])
+def test_the_model_is_told_of_all_tools_and_calls_one(host, way, behind, tmp_path):
+    commands, tools = behind
+    with installing.needed_by_test(host.name):
+        host.command()
+    with fake_model() as model:
+        install(host, way, tmp_path, commands, model.url)
+        for start in ("cold", "warm"):
+            seen = run(host, tmp_path, tools, model)
+            assert seen.tools == tools, (start, tools - seen.tools, seen.said)
+            assert seen.answered, (start, seen.said)
+
+
+def test_claude_code_names_all_tools_where_the_model_has_to_search_them(behind, tmp_path):
+    commands, tools = behind
+    (host,) = [host for host in HOSTS if host.name == "claude-code"]
+    with installing.needed_by_test(host.name):
+        host.command()
+    searching = evolve(host, environment=lambda url: {**host.environment(url), "ENABLE_TOOL_SEARCH": "true"})
+    with fake_model() as model:
+        install(searching, "serve --config", tmp_path, commands, model.url)
+        seen = run(searching, tmp_path, tools, model)
+        (_, first), *_ = [(dialect, body) for dialect, body in model.asked if any(dialect.tools(body))]
+    told = json.dumps(first)
+    names = {f"{ALLOWED[-1]}__{tool.replace(' ', '_')}" for tool in tools}
+    assert {name for name in names if name not in told} == set(), seen.said
