@@ -222,7 +222,7 @@ def fake_model() -> Iterator[Model]:
             model.paths.append(self.path)
             self._send(404, "application/json", b"{}")
 
-        do_HEAD = do_GET
+        do_HEAD = do_GET  # noqa: N815
 
         def _send(self, status: int, kind: str, body: bytes) -> None:
             self.send_response(status)

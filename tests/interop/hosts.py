@@ -1,6 +1,6 @@
 """Hosts that others wrote, in front of servers that others wrote, with a model on loopback.
 
-`python -m tests.interop.hosts` prints how many tools the model was told of in the first request, for each host, way and start.
+`python -m tests.interop.hosts` prints how many tools the model was told of in the first request of each.
 """
 
 import json
@@ -143,8 +143,8 @@ def servers(folder: Path) -> dict[str, Sequence[str]]:
     """Three, of which the last takes its time."""
     late = folder / "late"
     late.write_text(f'sleep {LATE}\nexec "$@"\n')
-    commands = {name: CASES[name].command(folder) for name in ("time", "everything", "git")}
-    return {**commands, "git": ["sh", str(late), *commands["git"]]}
+    commands = {name: CASES[name].command(folder) for name in ("time", "everything")}
+    return {**commands, "repository": ["sh", str(late), *CASES["git"].command(folder)]}
 
 
 def tools_of(commands: Commands) -> set[str]:
@@ -235,7 +235,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         commands = servers(Path(folder))
         wanted = tools_of(commands)
-        print(f"{len(wanted)} tools of {len(commands)} servers; the last starts {LATE} s late")
+        write(f"{len(wanted)} tools of {len(commands)} servers; the last starts {LATE} s late")
         for host in [host for host in HOSTS if not sys.argv[1:] or host.name in sys.argv[1:]]:
             for way in WAYS:
                 with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home, fake_model() as model:
@@ -243,7 +243,13 @@ def main() -> None:
                     for start in ("cold", "warm"):
                         seen = run(host, Path(home), wanted, model)
                         called = "called" if seen.answered else "not called"
-                        print(f"{host.name:12} {way:16} {start}  {len(seen.tools):2}  {called:10} {seen.seconds:5.1f} s")
+                        write(f"{host.name:12} {way:16} {start} {len(seen.tools):3}  {called:10} {seen.seconds:5.1f} s")
+
+
+def write(line: str) -> None:
+    """At once, as a row takes seconds."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":
