@@ -1,10 +1,16 @@
 """Claude Code, Codex, Gemini CLI and opencode: the first request of each to its model has all tools of all servers."""
 
 import json
+import tempfile
+from pathlib import Path
 
 import pytest
+import trio
 from attrs import evolve
 
+from mcp_nursery.supervisor.gateway.gate import GATE
+
+from ..timely import in_time, timely
 from . import installing
 from .fake_model import fake_model
 from .hosts import ALLOWED, HOSTS, WAYS, install, run, servers, tools_of
@@ -22,14 +28,18 @@ def behind(tmp_path_factory):
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("host", HOSTS, ids=[host.name for host in HOSTS])
-def test_the_model_is_told_of_all_tools_and_calls_one(host, way, behind, tmp_path):
+@timely
+async def test_the_model_is_told_of_all_tools_and_calls_one(host, way, behind, tmp_path):
     commands, tools = behind
     with installing.needed_by_test(host.name):
         host.command()
+    home = Path(tempfile.mkdtemp(dir=tmp_path))
     with fake_model() as model:
-        install(host, way, tmp_path, commands, model.url)
+        install(host, way, home, commands, model.url)
         for start in ("cold", "warm"):
-            seen = run(host, tmp_path, tools, model)
+            seen = await trio.to_thread.run_sync(run, host, home, tools, model)
+            if seen.tools != tools:
+                in_time(seen.seconds, GATE)  # on a machine that is so busy the gate may have run out
             assert seen.tools == tools, (start, tools - seen.tools, seen.said)
             assert seen.answered, (start, seen.said)
 
