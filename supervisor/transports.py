@@ -1,5 +1,6 @@
 """How a server is reached: the transports that a spec can have. Secrets in them are shown nowhere."""
 
+import inspect
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -190,8 +191,11 @@ class InProcessTransport:
         return InProcessConnector(self.server, close_grace=close_grace)
 
 
-Headers = Mapping[str, str] | Callable[[], Mapping[str, str] | Awaitable[Mapping[str, str]]]
-"""Headers of requests: fixed, or a function, async or not, that computes them anew at each connect."""
+ComputeHeaders = Callable[[], Mapping[str, str] | Awaitable[Mapping[str, str]]]
+"""A function, async or not, that computes headers anew at each connect."""
+
+Headers = Mapping[str, str] | ComputeHeaders | tuple[Mapping[str, str], ComputeHeaders]
+"""Headers of requests: fixed, computed anew at each connect, or fixed ones and over them those that are computed."""
 
 
 def problem_with_url(url: str, *schemes: str) -> str | None:
@@ -216,11 +220,31 @@ def _usable(transport: "RemoteTransport", attribute: Any, url: str) -> None:
         raise ConfigError(problem, field=attribute.name)
 
 
-def _shown_headers(headers: Headers) -> str:
+@frozen
+class BothHeaders:
+    """Fixed headers, and over them those that are computed."""
+
+    fixed: Mapping[str, str] = field(repr=names_only)
+    compute: ComputeHeaders = field(repr=False)
+
+    async def __call__(self) -> Mapping[str, str]:
+        """All of them at this moment. Names are the same whatever their case."""
+        computed = self.compute()
+        over = await computed if inspect.isawaitable(computed) else computed
+        if not isinstance(over, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] - it is the host's
+            return over  # which is refused by who checks headers
+        given = {str(name).lower() for name in over}
+        return {**{name: text for name, text in self.fixed.items() if name.lower() not in given}, **over}
+
+
+def _shown_headers(headers: Mapping[str, str] | ComputeHeaders) -> str:
     return "<computed>" if callable(headers) else names_only(headers)
 
 
-def _headers(headers: Headers) -> Headers:
+def _headers(headers: Headers) -> Mapping[str, str] | ComputeHeaders:
+    if isinstance(headers, tuple):
+        both: Any = headers  # the two checkers of types disagree about what a tuple is here
+        return BothHeaders(dict(both[0]), both[1])
     return headers if callable(headers) else dict(headers)
 
 
@@ -237,7 +261,7 @@ class RemoteTransport:
 
     url: str = field(validator=_usable, repr=lambda url: repr(shown_url(url)))
     """Its endpoint. Only scheme, host, port and path are ever shown."""
-    headers: Headers = field(factory=dict[str, str], converter=_headers, repr=_shown_headers)
+    headers: Mapping[str, str] | ComputeHeaders = field(factory=dict[str, str], converter=_headers, repr=_shown_headers)
     """Sent with each request to this origin and to no other, over those of authorisation and under those of the
     protocol. Only names are ever shown."""
 

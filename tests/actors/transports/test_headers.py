@@ -3,12 +3,13 @@
 from contextlib import asynccontextmanager
 
 import pytest
+import trio
 from attrs import define, field
 
 from mcp_nursery.actors.callbacks import NO_HOST
 from mcp_nursery.actors.errors import ConfigError, StartFailed
 from mcp_nursery.actors.transports.http.headers import WithHeaders, resolve
-from mcp_nursery.supervisor import WebSocketTransport
+from mcp_nursery.supervisor import HttpTransport, SseTransport, WebSocketTransport
 
 
 @define
@@ -32,6 +33,27 @@ async def test_each_connect_has_the_headers_of_its_moment():
         async with connector.connect(NO_HOST) as connection:
             assert (connection.headers, connection.hosts) == ({"X-Key": moment}, [NO_HOST])
     assert "X-Key" not in repr(connector)
+
+
+@pytest.mark.parametrize("transport", [HttpTransport, SseTransport, WebSocketTransport])
+async def test_fixed_headers_and_over_them_those_that_are_computed(transport):
+    """P6: whatever the case of their names."""
+    moments = iter("ab")
+
+    async def compute():
+        await trio.lowlevel.checkpoint()
+        return {"x-key": next(moments)}
+
+    fixed = {"X-Key": "fixed", "X-Team": "s3cret"}
+    url = "wss://x" if transport is WebSocketTransport else "https://x"
+    given = transport(url, headers=(fixed, compute))
+    assert given == transport(url, headers=(dict(fixed), compute))
+    assert "s3cret" not in repr(given)
+    for moment in "ab":
+        assert await resolve(given.headers) == {"X-Team": "s3cret", "x-key": moment}
+    assert await resolve(transport(url, headers=({"A": "1"}, lambda: {"B": "2"})).headers) == {"A": "1", "B": "2"}
+    with pytest.raises(StartFailed, match="the headers must be a mapping, not list"):
+        await resolve(transport(url, headers=({"A": "1"}, list)).headers)
 
 
 async def test_headers_that_are_none_open_nothing():
