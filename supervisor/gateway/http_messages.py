@@ -199,13 +199,8 @@ class HttpMessages:
                 await http.response.end(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "the request is too large")
                 return None
             self._keep(request, len(body))
-        self._begin_time(request)
+        request.scope.deadline = math.inf
         return bytes(body)
-
-    def _begin_time(self, request: UnderWay) -> None:
-        """From now on a request has its time to be answered."""
-        seconds = self._limits.request_seconds
-        request.scope.deadline = math.inf if seconds is None else trio.current_time() + seconds
 
     def _keep(self, request: UnderWay, count: int) -> None:
         """Keep so many bytes of a request.
@@ -272,7 +267,6 @@ class HttpMessages:
 
     async def _alone(self, request: UnderWay, message: Json) -> None:
         await loaded()
-        self._begin_time(request)  # what takes long here is no affair of the request's
         from mcp.shared.inbound import InboundLadderRejection, unsupported_protocol_version_rejection
 
         http, view = request.http, request.view
@@ -307,6 +301,8 @@ class HttpMessages:
         """Answer a request, unless its client goes away before that."""
         http, incoming = request.http, request.incoming
         assert incoming is not None  # it is what is answered
+        if not request.is_stream and self._limits.request_seconds is not None:
+            request.scope.deadline = trio.current_time() + self._limits.request_seconds
         waiting = self._attendance.begin(request)
         try:
             try:
