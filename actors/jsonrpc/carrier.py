@@ -71,6 +71,9 @@ class Origin:
         """Send the response to a request that was served. May wait until the peer reads."""
         self.respond(frame)
 
+    async def heeded(self) -> None:
+        """Wait until who sends here has read enough of what it was sent for more to be taken in."""
+
 
 class SharedOrigin(Origin):
     """The one stream that brings everything the peer says: the answer to any request may come on it."""

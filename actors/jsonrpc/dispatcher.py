@@ -246,7 +246,7 @@ class Endpoint(Requests):
             except ValueError:
                 self._count_noise(frame)
                 origin.garbled(frame)
-                await self._take_turns(len(frame))
+            await self._take_turns(len(frame), origin)  # whatever it was
 
     async def _accept(self, frame: bytes, origin: Origin, session: "_Session") -> None:
         size = len(frame)
@@ -255,18 +255,21 @@ class Endpoint(Requests):
         else:
             messages = await by_turns(large_messages.read(frame, most=self._limits.values))
         problem: ValueError | None = None
-        for message in messages:
+        for number, message in enumerate(messages):
+            if number:  # of a batch
+                await self._take_turns(size, origin)
             try:
                 self._dispatch(message, size, origin, session)
             except ValueError as error:
                 problem = error  # one message of a batch hides none behind it
-            await self._take_turns(size)
         if problem is not None:
             raise problem
 
-    async def _take_turns(self, size: int) -> None:
+    async def _take_turns(self, size: int, origin: Origin) -> None:
         if self._pace.spent(size):
             await trio.lowlevel.checkpoint()
+            await self._requests.begun()
+            await origin.heeded()
 
     def _dispatch(self, message: dict[str, Any], size: int, origin: Origin, session: "_Session") -> None:
         """Process one message, which came in `size` bytes."""

@@ -239,6 +239,11 @@ class PeerRequests:
         before, self._begun = self._begun, trio.Event()
         nursery.start_soon(self._serve, inbound, asked, on_request, before, self._begun)
 
+    async def begun(self) -> None:
+        """Wait until all have begun: those that are answered at once never add up to too many at once."""
+        if not self._begun.is_set():
+            await self._begun.wait()
+
     def _problem(self, asked: PeerRequest) -> str | None:
         """Why it is not served; None if it is."""
         if asked.size > SMALL and isinstance(asked.params, dict) and more_values_than(asked.params, MOST_ASKED):

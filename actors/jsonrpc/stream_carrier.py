@@ -102,6 +102,10 @@ class StreamCarrier(SharedOrigin):
         if not self._is_lost:
             self.send([Outgoing(frame)])
 
+    async def heeded(self) -> None:
+        """See `Origin`. A peer that asks and does not read what it is answered is not heard until it does."""
+        await self.outbox.room()
+
     @property
     def _is_lost(self) -> bool:
         return self._hub is not None and self._hub.lost.is_set()

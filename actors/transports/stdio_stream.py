@@ -248,12 +248,14 @@ class StdioStream(LineStream):
         return int.from_bytes(answer, sys.byteorder)
 
     async def end_reading(self) -> None:
-        """End `read()` soon after the process has exited or refused its input. To be run as long as it is used."""
+        """End `read()` soon after the process has exited or refused its input, and whatever waits for it to read. To be
+        run as long as it is used."""
         with self._trusted:
             await self._tree.wait()
         await trio.sleep(DRAIN)
         self._ending = True
-        trio.lowlevel.notify_closing(self._tree.stdout.fileno())
+        for pipe in (self._tree.stdin, self._tree.stdout):
+            trio.lowlevel.notify_closing(pipe.fileno())
 
     def retire(self) -> None:
         """Refuse to write and to read from now on. Comes before the pipes are closed."""

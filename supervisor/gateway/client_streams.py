@@ -215,6 +215,9 @@ class ClientCarrier(StreamCarrier):
                 self._answers -= len(frame)
         self.respond(frame)
 
+    async def heeded(self) -> None:
+        """Heard in any case: it may take back what it asked for, or close its end."""
+
     def garbled(self, frame: bytes) -> None:
         """Tell the client, if it still reads."""
         self._refuse(refusal(frame))

@@ -5,6 +5,8 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from mcp_nursery.actors.jsonrpc.incoming import MOST_SERVED
+from mcp_nursery.actors.jsonrpc.send_queue import MOST_OWED, OUTBOX_LIMIT
+from mcp_nursery.actors.nurseries import run_alongside
 from mcp_nursery.actors.protocol import JsonRpcError
 from mcp_nursery.actors.reply import ReplySlot
 
@@ -137,18 +139,104 @@ async def test_so_many_requests_are_served_at_once_and_the_rest_refused():
 
 
 async def test_a_peer_that_asks_and_never_reads_is_lost():
-    """Q32: answers that wait for it are bounded too."""
+    """Q32: answers that wait for it are bounded too, also those to what it had asked when it was heard last."""
     peer = Peer(room=0)
 
     async def handle(*_request):
-        return {"text": "x" * (1 << 20)}
+        return {"text": "x" * (5 << 20)}
 
     async with running(peer, handle, keep) as endpoint:
         peer.say(*(request(number, "ask") for number in range(80)))
         await wait_all_tasks_blocked()
         assert endpoint.loss.message == "asked for more than 64 MiB of answers and did not read them"
         assert endpoint.lost.is_set()
-        assert endpoint._carrier.outbox.size <= 65 << 20
+        assert endpoint._carrier.outbox.size <= 70 << 20
+
+
+@pytest.mark.parametrize(
+    ("many", "request_id", "waiting"), [(10_000, "{}", 0), (3000, "{:05000}", 0), (5000, "{}", 1024)]
+)
+async def test_a_peer_that_asks_and_does_not_read_is_not_heard_until_it_does(many, request_id, waiting):
+    """What it is owed is bounded in frames and in bytes, and nothing of what it asked is lost."""
+    peer, release = Peer(room=0), trio.Event()
+
+    async def handle(*_request):
+        if waiting:
+            await release.wait()
+        return {}
+
+    asked = [request_id.format(number) for number in range(many)]
+    async with running(peer, handle, keep) as endpoint:
+        outbox = endpoint._carrier.outbox
+        peer.say(*(request(each, "ask") for each in asked))
+        await wait_all_tasks_blocked()
+        release.set()
+        await wait_all_tasks_blocked()
+        assert outbox.owed < MOST_OWED + 32 + waiting
+        assert outbox.owed_bytes < OUTBOX_LIMIT + (1 << 20)
+        assert endpoint.serving == 0
+        peer.take()
+        await wait_all_tasks_blocked()
+        heard = [message["id"] for message in peer.heard]
+        assert sorted(heard) == sorted(asked)
+        assert waiting or peer.heard == [result(each) for each in asked]
+        assert (outbox.owed, outbox.owed_bytes) == (0, 0)
+
+
+async def test_what_it_does_not_read_of_ours_does_not_keep_it_from_being_heard():
+    """A thousand calls wait for it to read; answers to those before them are read."""
+    peer = Peer(room=1)
+    async with running(peer, answer_at_once, keep) as endpoint:
+        first, others = ReplySlot(), [ReplySlot() for _ in range(2 * MOST_OWED)]
+        endpoint.post([post(first)])
+        endpoint.post([post(slot) for slot in others])
+        peer.say(*(notice("notifications/message", {"level": "info", "data": "x"}) for _ in range(100)))
+        peer.say(result(1))
+        with trio.fail_after(20):
+            await first.wait()
+        assert not any(slot.sent for slot in others)
+        peer.say(*(request(number, "ask") for number in range(2 * MOST_OWED)))
+        await wait_all_tasks_blocked()
+        peer.take()
+        await wait_all_tasks_blocked()
+        assert all(slot.sent for slot in others)
+        assert len(peer.heard) == 1 + 4 * MOST_OWED
+
+
+async def test_a_peer_that_reads_no_more_is_heard_to_its_end():
+    """Nobody waits until it has read: it never will."""
+    peer = Peer(room=0)
+    async with running(peer, answer_at_once, keep) as endpoint:
+        peer.say(*(request(number, "ask") for number in range(2 * MOST_OWED)))
+        await wait_all_tasks_blocked()
+        assert endpoint._carrier.outbox.owed >= MOST_OWED
+        peer.close_its_ears()
+        peer.say(*(request(number, "ask") for number in range(2 * MOST_OWED)))
+        await wait_all_tasks_blocked()
+        assert endpoint.serving == 0
+        assert endpoint._carrier.outbox.owed < MOST_OWED + 32
+        peer.end()
+        await endpoint.lost.wait()
+
+
+@pytest.mark.parametrize("line", [b"[]", b"{}", b"x", b'{"jsonrpc":"2.0","method":"notifications/x"}'])
+async def test_after_some_lines_others_have_their_turn(line):
+    """Whatever the lines are."""
+    peer, turns = Peer(), 0
+
+    async def neighbour():
+        nonlocal turns
+        while True:
+            await trio.lowlevel.checkpoint()
+            turns += 1
+
+    async with running(peer, answer_at_once, keep), run_alongside(neighbour):
+        before = turns
+        peer.say(*[line] * 1600)
+        peer.say(request("x", "ask"))
+        while not peer.frames:
+            await trio.lowlevel.checkpoint()
+        assert turns - before >= 100
 
 
 # cancels of the peer

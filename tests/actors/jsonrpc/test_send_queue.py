@@ -4,13 +4,16 @@ import cProfile
 import inspect
 import math
 import pstats
+import tracemalloc
 
 import trio
 from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from mcp_nursery.actors.jsonrpc.send_queue import Outbox
+from mcp_nursery.actors.jsonrpc import codec
+from mcp_nursery.actors.jsonrpc.send_queue import MOST_OWED, Outbox
+from mcp_nursery.actors.nurseries import run_alongside
 from mcp_nursery.actors.reply import ReplySlot
 
 from .peer import Peer
@@ -295,3 +298,53 @@ def test_the_work_of_withdrawing_does_not_grow_with_what_waits():
         return pstats.Stats(profile).total_calls  # type: ignore[attr-defined]
 
     assert work(1000) < 12 * work(100)
+
+
+async def test_what_waits_takes_no_more_memory_than_it_needs():
+    """An encoder leaves kilobytes behind each short frame, and ten times the size of a longer one."""
+    for size, before in ((10, 0), (10, 1), (5000, 0)):
+        outbox = Outbox(Peer(room=0))
+        tracemalloc.start()
+        for number in range(200):
+            outbox.push(codec.result(number, {"text": "x" * size}))
+            if before and not number:
+                outbox.flush()
+        outbox.flush()
+        kept, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert kept < 200 * (size + 600)
+        assert outbox.owed_bytes > 200 * size
+
+
+async def test_what_a_peer_is_owed_does_not_count_what_it_is_asked():
+    outbox = Outbox(Told(room=1), limit=1000)
+    for _ in range(2000):
+        outbox.push(b"x" * 100, ReplySlot())
+    assert outbox.has_room
+    outbox.push(b"x" * 700)
+    assert (outbox.has_room, outbox.owed, outbox.owed_bytes) == (True, 1, 828)
+    outbox.push(b"x" * 100)
+    assert (outbox.has_room, outbox.owed, outbox.owed_bytes) == (False, 2, 1056)
+
+
+async def test_room_is_waited_for_until_the_peer_reads_or_reads_no_more():
+    for ends in (Peer.take, Peer.close_its_ears):
+        peer = Peer(room=0)
+        outbox = Outbox(peer)
+        for _ in range(MOST_OWED):
+            outbox.push(b"x")
+        outbox.flush()
+        waited = trio.Event()
+
+        async def wait(outbox=outbox, waited=waited):
+            await outbox.room()
+            waited.set()
+
+        async with run_alongside(outbox.run, wait):
+            await wait_all_tasks_blocked()
+            assert not waited.is_set()
+            ends(peer)
+            with trio.fail_after(20):
+                await waited.wait()
+        assert outbox.push(b"y")
+        assert outbox.owed == (1 if ends is Peer.take else MOST_OWED)

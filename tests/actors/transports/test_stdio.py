@@ -332,11 +332,18 @@ class Exited:
 
     def __init__(self):
         reader, self.writer = os.pipe()
-        self.stdout, self.stdin = trio.lowlevel.FdStream(reader), None
+        self.unread, writer = os.pipe()
+        self.stdout, self.stdin = trio.lowlevel.FdStream(reader), trio.lowlevel.FdStream(writer)
 
     async def wait(self):
         await trio.lowlevel.checkpoint()
         return 0
+
+    async def close(self):
+        for fd in (self.writer, self.unread):
+            os.close(fd)
+        for pipe in (self.stdout, self.stdin):
+            await pipe.aclose()
 
 
 async def test_what_a_descendant_still_says_is_heard_for_a_twentieth_of_a_second(autojump_clock):
@@ -355,5 +362,17 @@ async def test_what_a_descendant_still_says_is_heard_for_a_twentieth_of_a_second
         assert trio.current_time() == 0.03125
         assert await stream.read() == []
         assert trio.current_time() == pytest.approx(0.05)
-    os.close(tree.writer)
-    await tree.stdout.aclose()
+    await tree.close()
+
+
+async def test_nobody_waits_for_a_descendant_to_read(autojump_clock):
+    """It holds the pipe open and reads nothing: the end of the process ends that wait too."""
+    tree = Exited()
+    stream = stdio_stream.StdioStream(tree)
+    assert stream.write_nowait([b"x" * (1 << 20)]) == 1
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(stream.end_reading)
+        with pytest.raises(trio.BrokenResourceError):
+            await stream.writable()
+        assert trio.current_time() == pytest.approx(0.05)
+    await tree.close()
