@@ -299,7 +299,8 @@ async def _running(
             await nursery.start(serve_control, supervisor)
         try:
             servers.start(specs)
-            nursery.start_soon(loaded)  # beside their processes, which take as long to start
+            if not all(spec.lazy for spec in servers.specs()):
+                nursery.start_soon(loaded)  # beside their processes, which take as long to start
             if watch:
                 from .watch import ConfigWatch
 

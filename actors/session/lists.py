@@ -3,9 +3,9 @@
 import logging
 import marshal
 import math
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from hashlib import blake2b
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import trio
 from attrs import define, evolve, field, frozen
@@ -29,6 +29,7 @@ from mcp_types import (
     ToolsCapability,
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import BaseModel
 
 from ..enums import ListKind
 from ..errors import folded, one_line
@@ -275,20 +276,15 @@ class Lists:
             raise TooLarge(INTERNAL_ERROR, problem)
 
 
-def definitions_steps(listed: Iterable[tuple[str, object]]) -> Steps[Definitions]:
-    """What a server has listed some time ago: each entry as it was on its page, with the field of `Definitions` that it
-    belongs to. Entries that cannot be used or shown are left out.
+def definition_of(kind: str, said: Mapping[str, Any]) -> BaseModel:
+    """The definition that was written so, of this field of `Definitions`.
 
     Raises:
-        ValueError: One is no such entry.
+        pydantic.ValidationError: It is none.
     """
-    sieves = {listing.field: _Sieve(listing, modern=False) for listing in _LISTINGS.values()}
-    for kind, entry in listed:
-        if kind not in sieves:
-            raise ValueError(f"nothing is listed as {kind!r:.80}")
-        yield from sieves[kind].take([entry])
-    kept: dict[str, Any] = {kind: tuple(sieve.kept.values()) for kind, sieve in sieves.items()}
-    return Definitions(**kept)
+    (listing,) = (each for each in _LISTINGS.values() if each.field == kind)
+    (entry,) = listing.entries([said])
+    return cast("BaseModel", entry)
 
 
 def _offered(capabilities: ServerCapabilities | None, kinds: Collection[ListKind]) -> Sequence[ListKind]:

@@ -315,9 +315,9 @@ def serve(
 ) -> None:
     """Serve the servers as one MCP server, on standard input and output or over HTTP."""
     from .command_server import CommandServer
+    from .http_options import serving_over_http
     from .serve import Serving
     from .serve import serve as serve_servers
-    from .serve_http import serving_over_http
 
     def start(options: "Options") -> int:
         over_http = serving_over_http(

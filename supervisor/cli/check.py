@@ -14,8 +14,9 @@ from mcp_nursery.supervisor.storage.store import StoreUnreadable
 from mcp_nursery.supervisor.transports import UnusableTransport
 
 from .failures import OK, USAGE
-from .output import warn, write_json, write_line, write_rows
+from .output import warn, write_json, write_line
 from .runtime import Options, found, run_async
+from .tables import write_rows
 
 
 def check(options: Options) -> int:

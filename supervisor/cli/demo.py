@@ -23,9 +23,10 @@ from mcp_nursery.supervisor.status import ServerStatus
 from .demo_server import CRASH_CODE
 from .event_lines import line_of_event
 from .failures import OK
-from .output import safe_line, stdout_is_terminal, terminal, write_json, write_line
+from .output import safe_line, stdout_is_terminal, write_json, write_line
 from .runtime import Options, run_async
 from .statuses import StatusTable, documents
+from .tables import terminal
 
 LIMIT = 14.0
 """Seconds after which the demo gives up: it promises to end within 15."""

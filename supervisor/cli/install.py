@@ -19,8 +19,9 @@ from mcp_nursery.supervisor.security.untrusted_marks import visible
 
 from .calling import can_ask, says_yes
 from .failures import OK
-from .output import safe_line, warn, write_json, write_line, write_rows
+from .output import safe_line, warn, write_json, write_line
 from .runtime import Options, run_async
+from .tables import write_rows
 
 
 @frozen

@@ -33,8 +33,9 @@ from mcp_nursery.supervisor.transports import UnusableTransport
 
 from .calling import can_ask
 from .failures import OK
-from .output import safe_line, write_json, write_line, write_rows
+from .output import safe_line, write_json, write_line
 from .runtime import Options, load, run_async
+from .tables import write_rows
 
 _LONGEST = 16 << 10
 """Bytes of what is pasted."""

@@ -6,15 +6,10 @@ import os
 import re
 import select
 import sys
-from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NoReturn
 
 import trio
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from mcp_nursery.actors.json_depth import with_each
 
@@ -59,7 +54,7 @@ def write_line(text: str) -> None:
         sys.stdout.write(text if text.endswith("\n") else text + "\n")
         sys.stdout.flush()
     except BrokenPipeError:
-        _give_up_stdout()
+        give_up_stdout()
 
 
 def write_answer(text: str) -> None:
@@ -88,7 +83,7 @@ async def send_line(text: str) -> None:
                 await trio.lowlevel.wait_writable(fd)
             left = left[os.write(fd, left[: select.PIPE_BUF]) :]  # so much is taken at once by what takes anything
     except BrokenPipeError:
-        _give_up_stdout()
+        give_up_stdout()
 
 
 async def send_json_line(document: Any) -> None:
@@ -150,41 +145,12 @@ class LogStream:
         """Nothing is kept."""
 
 
-class _Console(Console):
-    def on_broken_pipe(self) -> None:
-        _give_up_stdout()
+def give_up_stdout() -> NoReturn:
+    """Write nothing more: nobody reads it.
 
-
-def terminal() -> Console:
-    """Standard output for rich; without colours when piped or with NO_COLOR."""
-    return _Console(highlight=False, markup=False, emoji=False)
-
-
-def table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
-    """A table whose cells are shown literally."""
-    result = Table(*headers, box=SIMPLE_HEAD, pad_edge=False, header_style="bold")
-    for column in result.columns:
-        column.overflow = "fold"
-    for row in rows:
-        result.add_row(*(cell if isinstance(cell, Text) else Text(safe_line(cell)) for cell in row))
-    return result
-
-
-def write_rows(
-    headers: Sequence[str], rows: Iterable[Sequence[object]], errors: Mapping[str, str] | None = None
-) -> None:
-    """A table on a terminal; piped, one line a row with tabs between the cells. `errors`, of servers that have no rows,
-    follow on standard error."""
-    if stdout_is_terminal():
-        terminal().print(table(headers, rows))
-    else:
-        for row in (headers, *rows):
-            write_line("\t".join(safe_line(cell) for cell in row))
-    for server, error in (errors or {}).items():
-        warn(f"{server}: {error}")
-
-
-def _give_up_stdout() -> NoReturn:
+    Raises:
+        StdoutClosed: Always.
+    """
     # What is still buffered would be flushed at exit and fail there, out of anyone's reach.
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())

@@ -12,9 +12,10 @@ from mcp_nursery.supervisor.tools.results import render
 from .calling import can_ask, parse_arguments, start_all
 from .failures import OK
 from .natural_order import natural
-from .output import write_answer, write_json, write_rows
+from .output import write_answer, write_json
 from .runtime import Options, check_server, load, look, run_async
 from .statuses import errors_of, worked
+from .tables import write_rows
 from .trust import ask_for_trust
 
 

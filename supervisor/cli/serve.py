@@ -5,6 +5,7 @@ import signal
 from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
+from typing import TYPE_CHECKING
 
 import trio
 from attrs import evolve, field, frozen
@@ -26,9 +27,12 @@ from mcp_nursery.supervisor.watch import reload_or_log
 
 from .command_server import CommandServer
 from .failures import OK
+from .http_options import HttpServing
 from .output import LogStream, safe_text, warn
 from .runtime import Options, load, log_failures, run_async
-from .serve_http import HttpFront, HttpServing
+
+if TYPE_CHECKING:
+    from .serve_http import HttpFront
 
 REVIVED_AFTER = 300.0
 """Seconds after which a server that has failed is started afresh, unless its entry says what does: nobody watches."""
@@ -87,7 +91,7 @@ def serve(options: Options, serving: Serving) -> int:
         log_failures()
     only = given.name if isinstance(given, ServerSpec) else None
 
-    front = None if serving.http is None else HttpFront(serving.http)
+    front = None if serving.http is None else _front(serving.http)
     hang_up, hang_ups = trio.open_memory_channel[None](1)
 
     async def main() -> None:
@@ -138,6 +142,12 @@ def serve(options: Options, serving: Serving) -> int:
     return OK
 
 
+def _front(serving: HttpServing) -> "HttpFront":
+    from .serve_http import HttpFront
+
+    return HttpFront(serving)
+
+
 def _by_any_name(globs: Iterable[str]) -> Iterator[str]:
     """One without a server fits a tool by its own name as well: a client of one server knows no other."""
     for glob in globs:
@@ -172,7 +182,7 @@ async def _pass_on_stderr(supervisor: Supervisor, server: str, named: bool) -> N
 
 @asynccontextmanager
 async def _with_client(
-    given: ServerSpec | Config, front: HttpFront | None, stop: trio.Event
+    given: ServerSpec | Config, front: "HttpFront | None", stop: trio.Event
 ) -> AsyncGenerator[tuple[ClientStreams | None, ServerSpec | Config], None]:
     """The streams of the only client, and the servers, spoken to as they would be by that client: a server of both
     eras may be able to ask in the older one alone."""
@@ -207,7 +217,7 @@ def _handshake_first(spec: ServerSpec) -> ServerSpec:
     return evolve(spec, protocol="handshake-first") if spec.protocol == "auto" else spec
 
 
-async def _reload_at(signals: AsyncIterable[None], supervisor: Supervisor, front: HttpFront) -> None:
+async def _reload_at(signals: AsyncIterable[None], supervisor: Supervisor, front: "HttpFront") -> None:
     async for _ in signals:
         front.reload()
         await reload_or_log(supervisor)

@@ -5,12 +5,11 @@ import os
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 import trio
-from attrs import fields, frozen
+from attrs import fields
 
 from mcp_nursery.actors.argument_checks import check_setting
 from mcp_nursery.actors.errors import ConfigError
@@ -29,6 +28,7 @@ from mcp_nursery.supervisor.gateway.token_file import PREFIX, TokenFile
 from mcp_nursery.supervisor.gateway.web_server import Tls, bound, serve_http
 
 from .command_server import option_of
+from .http_options import HttpServing
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.metrics import MeterProvider
@@ -41,52 +41,6 @@ logger: Final = logging.getLogger(__name__)
 KEY_PASSWORD: Final = "MCP_NURSERY_TLS_KEY_PASSWORD"  # noqa: S105 - the name of a variable
 """Where the password of a key is: arguments are for everybody on the machine to see."""
 _WILDCARDS: Final = ("0.0.0.0", "::")  # noqa: S104 - compared with
-
-
-@frozen
-class HttpServing:
-    """How it is served over HTTP."""
-
-    address: str
-    """Where to listen, as `HOST:PORT`."""
-    token_file: Path | None = None
-    """The file of tokens that let clients in."""
-    oauth_issuer: str | None = None
-    """Whose access tokens let clients in."""
-    oauth_jwks: str | None = None
-    """Where its keys are, if its metadata does not say."""
-    audience: Sequence[str] = ()
-    """For whom access tokens are, besides for the address that is asked."""
-    scope: Sequence[str] = ()
-    """What access tokens need."""
-    public_url: str | None = None
-    """What clients call it, without `/mcp`."""
-    tls_cert: Path | None = None
-    tls_key: Path | None = None
-    behind_proxy: bool = False
-    """Whether something before it ends TLS."""
-    allowed_host: Sequence[str] = ()
-    """Other names that it is reached by."""
-    allowed_origin: Sequence[str] = ()
-    """Origins whose pages may use it."""
-    metrics: bool = False
-    """Whether `/metrics` has what OpenTelemetry is told, too."""
-    limit: Sequence[str] = ()
-    """`NAME=NUMBER`, by the names of `HttpLimits`."""
-
-
-def serving_over_http(address: str | None, **given: Any) -> HttpServing | None:
-    """What was given of it; None if it is not served over HTTP.
-
-    Raises:
-        ConfigError: Options that have no meaning then.
-    """
-    chosen = {name: value for name, value in given.items() if value}
-    if address is not None:
-        return HttpServing(address, **chosen)
-    if chosen:
-        raise ConfigError("needs --http HOST:PORT", field=option_of(min(chosen)))
-    return None
 
 
 class HttpFront:

@@ -16,10 +16,11 @@ from mcp_nursery.supervisor.control.client import ControlClient
 from mcp_nursery.supervisor.status import ServerStatus
 
 from .hosts import HostOptions, find_host, hosts_of
-from .output import safe_line, send_line, stdout_is_terminal, terminal, warn, write_json, write_line
+from .output import safe_line, send_line, stdout_is_terminal, warn, write_json, write_line
 from .runtime import Options, load, run_async
 from .settling import Look, News, Tell, settle
 from .statuses import HEADERS, StatusTable, counts, documents, error_of, row, worked, worst_first
+from .tables import terminal
 
 _LOOK: Final = 0.25
 """Seconds between two looks at a host elsewhere."""

@@ -21,7 +21,8 @@ from attrs import define, field
 from rich.console import Console
 from rich.text import Text
 
-from .output import stdout_is_terminal, terminal
+from .output import stdout_is_terminal
+from .tables import terminal
 
 _ENTER: Final = b"\x1b[?1049h\x1b[?25l\x1b[?7l"
 """The alternate screen, no cursor, and no line goes on in the next."""

@@ -10,8 +10,9 @@ from mcp_nursery.supervisor.gateway.access import Principal
 from mcp_nursery.supervisor.gateway.token_file import TokenFile, add_token, remove_token
 
 from .failures import OK
-from .output import write_json, write_line, write_rows
+from .output import write_json, write_line
 from .runtime import Options
+from .tables import write_rows
 
 
 def add(options: Options, name: str, file: Path, allow: Sequence[str], days: float | None) -> int:

@@ -5,9 +5,10 @@ from typing import Any
 from mcp_nursery.supervisor import Tool
 
 from .natural_order import natural
-from .output import write_json, write_rows
+from .output import write_json
 from .runtime import Options, load, look, run_async
 from .statuses import errors_of, worked
+from .tables import write_rows
 
 
 def show_tools(options: Options) -> int:

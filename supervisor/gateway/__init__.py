@@ -1,25 +1,5 @@
-"""The supervisor as one MCP server, over stdio or HTTP."""
+"""The supervisor as one MCP server, over stdio or HTTP. Loaded when it is first used, as `__init__.pyi` lists it."""
 
-from .access import Access, Principal, Refused
-from .approval import Unattended
-from .gateway import Gateway, open_gateway
-from .http import HttpApplication, open_http
-from .http_limits import HttpLimits
-from .oauth import OAuthResource
-from .offers import gateway_callbacks
-from .stdio import serve_stdio
+import lazy_loader  # pyright: ignore[reportMissingTypeStubs]
 
-__all__ = [
-    "Access",
-    "Gateway",
-    "HttpApplication",
-    "HttpLimits",
-    "OAuthResource",
-    "Principal",
-    "Refused",
-    "Unattended",
-    "gateway_callbacks",
-    "open_gateway",
-    "open_http",
-    "serve_stdio",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)  # pyright: ignore[reportUnknownVariableType]

@@ -16,7 +16,7 @@ from mcp_nursery.actors.fairness import by_turns
 from mcp_nursery.actors.limits import MOST_KEPT
 from mcp_nursery.actors.messages import NOTHING_DECLARED, Definitions
 from mcp_nursery.actors.pieces import Steps
-from mcp_nursery.actors.preload import loaded
+from mcp_nursery.actors.session.recalled import recalling_steps
 
 from ..security.redaction import Redactor
 from ..spec import ServerSpec
@@ -82,7 +82,6 @@ class DefinitionCache:
         cached, self._cached = self._cached, b""
         if not cached:
             return NOTHING_DECLARED
-        await loaded()
         try:
             return await by_turns(_decoding_steps(cached))
         except ValueError:
@@ -141,7 +140,6 @@ def _decoding_steps(cached: bytes) -> Steps[Definitions]:
         ValueError: These are not definitions.
     """
     from mcp_nursery.actors.jsonrpc.codec import decode
-    from mcp_nursery.actors.session.lists import definitions_steps
 
     lines = (line.partition(b" ") for line in cached.splitlines())
-    return (yield from definitions_steps((kind.decode(), decode(said)) for kind, _, said in lines))
+    return (yield from recalling_steps((kind.decode(), decode(said)) for kind, _, said in lines))

@@ -14,6 +14,7 @@ from attrs import evolve, field, frozen
 
 from mcp_nursery.actors.json_depth import nested_too_deep
 from mcp_nursery.actors.pieces import Steps, at_once
+from mcp_nursery.actors.session.recalled import Recalled
 
 from ..security.untrusted_marks import visible
 from .fingerprint import fingerprint
@@ -22,7 +23,6 @@ from .schema_meaning import canonical
 
 if TYPE_CHECKING:
     from mcp_types import Tool as Definition
-    from mcp_types import ToolAnnotations
 
 SCHEMAS: Final = ("inputSchema", "outputSchema")
 """Fields that count by what they mean."""
@@ -37,6 +37,7 @@ _MAX_LINE: Final = 200
 """Characters of one line of a diff."""
 _SENTENCES: Final = re.compile(rf".{{1,{_MAX_LINE - 1}}}?[.!?;]\s|.{{1,{_MAX_LINE}}}", re.DOTALL)
 """Pieces of a line: a change within a long one is then not lost in it."""
+_HINTS: Final = ("title", "readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
 _CONTEXT: Final = 1
 """Lines around a difference."""
 
@@ -56,22 +57,27 @@ def pinning_steps(definition: "Definition", *, former: bool = False) -> Steps[st
 
     `former`: as versions wrote it to which the order of names in `required` and the like was a difference.
     """
-    hints = definition.annotations
     said = {
         "name": definition.name,
         "title": definition.title,
         "description": definition.description,
         "inputSchema": definition.input_schema,
         "outputSchema": definition.output_schema,
-        "annotations": None if hints is None else _known_hints(hints),
+        "annotations": _known_hints(definition),
         "searchHint": search_hint(definition.meta),
         "alwaysLoad": always_load(definition.meta) or None,
     }
     return fingerprint({key: value for key, value in said.items() if value is not None}, SCHEMAS, former=former)
 
 
-def _known_hints(hints: "ToolAnnotations") -> dict[str, Any]:
+def _known_hints(definition: "Definition") -> dict[str, Any] | None:
     """Those that the protocol knows."""
+    if isinstance(definition, Recalled):
+        said: dict[str, Any] | None = definition.said.get("annotations")
+        return None if said is None else {key: said[key] for key in _HINTS if said.get(key) is not None}
+    hints = definition.annotations
+    if hints is None:
+        return None
     return hints.model_dump(by_alias=True, mode="json", exclude_none=True, include=set(type(hints).model_fields))
 
 

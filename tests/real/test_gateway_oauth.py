@@ -13,7 +13,8 @@ import pytest
 import trio
 
 from mcp_nursery.actors.errors import ConfigError
-from mcp_nursery.supervisor.cli.serve_http import HttpFront, HttpServing
+from mcp_nursery.supervisor.cli.http_options import HttpServing
+from mcp_nursery.supervisor.cli.serve_http import HttpFront
 from mcp_nursery.supervisor.gateway import OAuthResource, Principal, Refused, issuer
 from mcp_nursery.supervisor.gateway.token_file import add_token
 

@@ -4,7 +4,8 @@ import pytest
 
 from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.supervisor import open_supervisor
-from mcp_nursery.supervisor.cli.serve_http import HttpFront, HttpServing
+from mcp_nursery.supervisor.cli.http_options import HttpServing
+from mcp_nursery.supervisor.cli.serve_http import HttpFront
 from mcp_nursery.supervisor.gateway import open_gateway, open_http
 
 SERVED = 405

@@ -11,7 +11,7 @@ from attrs import field, frozen
 
 from mcp_nursery.actors.messages import Definitions
 from mcp_nursery.actors.pieces import at_once
-from mcp_nursery.actors.session.lists import definitions_steps
+from mcp_nursery.actors.session.recalled import recalling_steps
 from mcp_nursery.supervisor import MemoryStore, ServerSpec, open_supervisor
 from mcp_nursery.supervisor.config import TrustRequest
 from mcp_nursery.supervisor.security.redaction import Redactor
@@ -236,7 +236,7 @@ def test_what_is_too_large_for_its_budget_is_not_cached(most, kept):
 
 
 def definitions_of(*names: str) -> Definitions:
-    return at_once(definitions_steps([("tools", {"name": name, "inputSchema": {}}) for name in names]))
+    return at_once(recalling_steps([("tools", {"name": name, "inputSchema": {}}) for name in names]))
 
 
 @frozen
