@@ -99,9 +99,11 @@ def recalling_steps(listed: Iterable[tuple[str, object]]) -> Steps[Definitions]:
 
 
 def _is_entry(entry: object, needed: Mapping[str, type]) -> bool:
-    if not isinstance(entry, dict) or nested_too_deep([entry]):
+    if not isinstance(entry, dict):
         return False
     said = cast("dict[str, object]", entry)
-    return all(isinstance(said.get(key), of) for key, of in needed.items()) and all(
-        said.get(key) is None or isinstance(said[key], of) for key, of in _OTHERS.items()
+    return (
+        not nested_too_deep([said])
+        and all(isinstance(said.get(key), of) for key, of in needed.items())
+        and all(said.get(key) is None or isinstance(said[key], of) for key, of in _OTHERS.items())
     )
