@@ -242,10 +242,12 @@ def _shown_headers(headers: Mapping[str, str] | ComputeHeaders) -> str:
 
 
 def _headers(headers: Headers) -> Mapping[str, str] | ComputeHeaders:
-    if isinstance(headers, tuple):
-        both: Any = headers  # the two checkers of types disagree about what a tuple is here
-        return BothHeaders(dict(both[0]), both[1])
-    return headers if callable(headers) else dict(headers)
+    if callable(headers):
+        return headers
+    if isinstance(headers, Mapping):
+        return dict(headers)
+    fixed, compute = headers
+    return BothHeaders(dict(fixed), compute)
 
 
 @frozen

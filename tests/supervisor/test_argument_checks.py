@@ -91,6 +91,7 @@ SETTINGS = {
     ("ServerSpec", "policy"): [("exponential", "a RestartPolicy or None")],
     ("ServerSpec", "liveness"): [(True, "a Liveness or None")],
     ("OAuth", "grant"): [("password", GRANTS), (None, GRANTS), (["enterprise"], "")],
+    ("OAuth", "require_pkce"): [("no", TRUTH), (None, TRUTH)],
     ("open_supervisor", "pins"): [("Block", "'report' or 'block'"), (None, "'report' or 'block'")],
     ("open_supervisor", "wait_for"): [("none", "'all' or 'uncached'"), (None, "'all' or 'uncached'")],
     ("open_supervisor", "drop_placeholders"): [("no", TRUTH)],
