@@ -1,26 +1,99 @@
-"""(g) Starting: `mcp-nursery --help` and imports against `import mcp`, each in a fresh process with warm caches."""
+"""(g) Starting: commands, imports and first answers against `import mcp`, each in a fresh process with warm caches.
+
+Modules are compiled before, as in an installation that was used once: into a folder of this run's own.
+"""
 
 import argparse
+import json
+import os
 import random
+import re
 import resource
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+from urllib.request import Request, urlopen
 
 from harness import Samples, Table, command, ratio_table, verdict
 
 IMPORT_MCP, HELP = "import mcp", "mcp-nursery --help"
+IMPORT_OURS = "import open_supervisor"
+PROGRAM = str(Path(sys.executable).parent / "mcp-nursery")
 COMMANDS = {
     IMPORT_MCP: [sys.executable, "-c", "import mcp"],
-    HELP: [str(Path(sys.executable).parent / "mcp-nursery"), "--help"],
-    "mcp-nursery status --help": [str(Path(sys.executable).parent / "mcp-nursery"), "status", "--help"],
+    HELP: [PROGRAM, "--help"],
+    "mcp-nursery status --help": [PROGRAM, "status", "--help"],
     "import mcp_nursery.supervisor": [sys.executable, "-c", "import mcp_nursery.supervisor"],
-    "import open_supervisor": [sys.executable, "-c", "from mcp_nursery.supervisor import open_supervisor"],
+    IMPORT_OURS: [sys.executable, "-c", "from mcp_nursery.supervisor import open_supervisor"],
     "import trio": [sys.executable, "-c", "import trio"],
     "Python alone": [sys.executable, "-c", "pass"],
 }
+
+
+SERVER = """
+import json, sys
+tools = [{"name": f"tool_{n}", "inputSchema": {"type": "object"}} for n in range(20)]
+answers = {
+    "initialize": {
+        "protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": {"name": "s", "version": "1"},
+    },
+    "tools/list": {"tools": tools},
+    "tools/call": {"content": [{"type": "text", "text": "done"}]},
+}
+for line in sys.stdin:
+    message = json.loads(line)
+    if "id" in message:
+        said = answers.get(message["method"])
+        found = {"result": said} if said else {"error": {"code": -32601, "message": "Method not found"}}
+        print(json.dumps({"jsonrpc": "2.0", "id": message["id"], **found}), flush=True)
+"""
+HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "bench", "version": "1"}}
+JSON = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
+COMMAND_ALONE, COLD = "the command alone", "serve -- COMMAND, cold"
+WARM, WARM_HTTP = "serve --config, warm", "serve --http, warm"
+
+
+def message(method: str, params: dict[str, Any], request_id: int) -> bytes:
+    return json.dumps({"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}).encode()
+
+
+def first_list(program: list[str], samples: Samples) -> None:
+    """To the answer of a first `tools/list` on standard streams."""
+    wall, cpu = time.perf_counter(), children_cpu()
+    with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for request_id, (method, params) in enumerate([("initialize", HELLO), ("tools/list", {})]):
+            process.stdin.write(message(method, params, request_id) + b"\n")
+            process.stdin.flush()
+            while json.loads(answer := process.stdout.readline()).get("id") != request_id:
+                pass
+        samples.wall.append(time.perf_counter() - wall)
+        assert len(json.loads(answer)["result"]["tools"]) == 20
+        process.stdin.close()
+    samples.cpu.append(children_cpu() - cpu)
+
+
+def first_list_over_http(program: list[str], samples: Samples) -> None:
+    wall, cpu = time.perf_counter(), children_cpu()
+    with subprocess.Popen(program, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+        assert process.stderr is not None
+        while (found := re.search(rb"serving on (\S+)", process.stderr.readline())) is None:
+            pass
+        url, headers = found[1].decode(), dict(JSON)
+        for request_id, (method, params) in enumerate([("initialize", HELLO), ("tools/list", {})]):
+            with urlopen(Request(url, message(method, params, request_id), headers)) as answer:
+                headers |= {"mcp-session-id": answer.headers.get("mcp-session-id", headers.get("mcp-session-id", ""))}
+                said = answer.read()
+        samples.wall.append(time.perf_counter() - wall)
+        assert said.count(b'"inputSchema"') == 20
+        process.terminate()
+        process.stderr.read()
+    samples.cpu.append(children_cpu() - cpu)
 
 
 def children_cpu() -> float:
@@ -35,7 +108,7 @@ def run(program: list[str], samples: Samples) -> None:
     samples.cpu.append(children_cpu() - cpu)
 
 
-def subject(options: argparse.Namespace) -> Iterator[Table]:
+def whole_commands(options: argparse.Namespace) -> Table:
     samples = {name: Samples() for name in COMMANDS}
     for program in COMMANDS.values():
         run(program, Samples())
@@ -44,9 +117,51 @@ def subject(options: argparse.Namespace) -> Iterator[Table]:
             run(COMMANDS[name], samples[name])
     figures = {name: one.summary() for name, one in samples.items()}
     table = ratio_table("From the start of the process to its end", figures, base=IMPORT_MCP, unit="ms")
-    ratio = figures[HELP]["wall_p25"] / figures[IMPORT_MCP]["wall_p25"]
-    table.notes.append(verdict(ratio, 0.35, f"wall p25 of `{HELP}` against `{IMPORT_MCP}`"))
-    yield table
+    for name, target in ((HELP, 0.35), (IMPORT_OURS, 0.5)):
+        ratio = figures[name]["wall_p25"] / figures[IMPORT_MCP]["wall_p25"]
+        table.notes.append(verdict(ratio, target, f"wall p25 of `{name}` against `{IMPORT_MCP}`"))
+    return table
+
+
+def first_answers(options: argparse.Namespace, folder: Path) -> Table:
+    server, config = folder / "server.py", folder / "servers.json"
+    server.write_text(SERVER)
+    config.write_text(json.dumps({"mcpServers": {"one": {"command": sys.executable, "args": [str(server)]}}}))
+    alone, given = [sys.executable, str(server)], ["--config", str(config)]
+    cases = {
+        IMPORT_MCP: (run, COMMANDS[IMPORT_MCP]),
+        COMMAND_ALONE: (first_list, alone),
+        COLD: (first_list, [PROGRAM, "serve", "--", *alone]),
+        WARM: (first_list, [PROGRAM, "serve", *given]),
+        WARM_HTTP: (first_list_over_http, [PROGRAM, "serve", *given, "--http", "127.0.0.1:0"]),
+        "status": (run, [PROGRAM, "status", *given]),
+        "call": (run, [PROGRAM, "call", "mcp_one_tool_1", "--yes", *given]),
+    }
+    samples = {name: Samples() for name in cases}
+    for measured, program in cases.values():
+        measured(program, Samples())
+    for _ in range(options.rounds):
+        for name in random.sample(list(cases), len(cases)):
+            measured, program = cases[name]
+            measured(program, samples[name])
+    figures = {name: one.summary() for name, one in samples.items()}
+    table = ratio_table("From the start of the process to its first answers", figures, base=IMPORT_MCP, unit="ms")
+    basis = figures[IMPORT_MCP]["wall_p25"]
+    for name in (WARM, WARM_HTTP):
+        table.notes.append(
+            verdict(figures[name]["wall_p25"] / basis, 0.5, f"wall p25 of `{name}` against `{IMPORT_MCP}`")
+        )
+    more = (figures[COLD]["wall_p25"] - figures[COMMAND_ALONE]["wall_p25"]) / basis
+    table.notes.append(verdict(more, 0.3, f"wall p25 that `{COLD}` adds, against `{IMPORT_MCP}`"))
+    return table
+
+
+def subject(options: argparse.Namespace) -> Iterator[Table]:
+    with tempfile.TemporaryDirectory() as name:
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+        os.environ |= {"PYTHONPYCACHEPREFIX": f"{name}/compiled", "XDG_STATE_HOME": f"{name}/state"}
+        yield whole_commands(options)
+        yield first_answers(options, Path(name))
 
 
 if __name__ == "__main__":
