@@ -2,7 +2,9 @@
 to stand still for it. A server that is a process has been started before that, and starts meanwhile.
 """
 
+import sys
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from importlib import import_module
@@ -23,7 +25,7 @@ _NEEDED: Final = (
 _BACKEND: Final = "anyio._backends._trio"
 """What anyio imports when its first task group is made. Its own affair, which it may call otherwise."""
 
-_LOADING: Final = threading.Lock()
+LOADING: Final = threading.Lock()
 """Held by the thread that loads: two that import what imports each other may see half of it."""
 _TURN: Final = trio.lowlevel.RunVar[trio.Lock]("_TURN")
 """Held by the task that waits for that thread: many may want it, and there are not as many threads."""
@@ -39,7 +41,7 @@ def _load() -> None:
 
 def load() -> None:
     """Load it now, once a process."""
-    with _LOADING:
+    with LOADING:
         _load()
 
 
@@ -48,11 +50,21 @@ def is_loaded() -> bool:
     return bool(_load.cache_info().currsize)
 
 
+async def aside(load: Callable[[], object]) -> None:
+    """Load something in a thread; under a clock that jumps when every task waits in the loop: it would not wait for a
+    thread, and what a program tests would be late. Who no longer waits leaves it to the thread."""
+    testing = sys.modules.get("trio.testing")
+    if testing is not None and isinstance(trio.lowlevel.current_clock(), testing.MockClock):
+        load()
+    else:
+        await trio.to_thread.run_sync(load, abandon_on_cancel=True)
+
+
 async def loaded() -> None:
-    """Have it loaded. Who no longer waits for that leaves it to the thread."""
+    """Have it loaded."""
     if not is_loaded():
         async with _turn():
-            await trio.to_thread.run_sync(load, abandon_on_cancel=True)
+            await aside(load)
 
 
 def _turn() -> trio.Lock:

@@ -7,8 +7,6 @@ from functools import cache
 from importlib import import_module
 from typing import Final
 
-import trio
-
 from mcp_nursery.actors import preload as of_connections
 
 _OWN: Final = (
@@ -22,8 +20,9 @@ _OWN: Final = (
 
 @cache
 def _load_own() -> None:
-    for name in _OWN:
-        import_module(name)
+    with of_connections.LOADING:
+        for name in _OWN:
+            import_module(name)
 
 
 @cache
@@ -43,11 +42,11 @@ def load() -> None:
 async def own_loaded() -> None:
     """Have its own modules loaded: what it takes to start servers."""
     if not _load_own.cache_info().currsize:
-        await trio.to_thread.run_sync(_load_own)
+        await of_connections.aside(_load_own)
 
 
 async def loaded() -> None:
-    """Have everything loaded: what it takes to talk to them. Who no longer waits for that leaves it to the thread."""
+    """Have everything loaded: what it takes to talk to them."""
     await of_connections.loaded()
     if not _load_rest.cache_info().currsize:
-        await trio.to_thread.run_sync(_load_rest, abandon_on_cancel=True)
+        await of_connections.aside(_load_rest)

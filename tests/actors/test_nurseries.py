@@ -304,7 +304,9 @@ async def test_a_publisher_that_raises_ends_the_keeper(autojump_clock):
     one = spec(server, connect_timeout=0)
     settings = SupervisorSettings(RestartPolicy(), "{tool}", (), 5, {}, StoreWorker(MemoryStore()))
     vault = ServerVault(settings.vault)
-    settings = KeeperSettings.of(one, settings, redactor=lambda: PLAIN, idle_since=trio.current_time, tokens=vault)
+    settings = KeeperSettings.of(
+        one, settings, number=0, redactor=lambda: PLAIN, idle_since=trio.current_time, tokens=vault
+    )
     keeper = Keeper(StateMachine.configured(one, RestartPolicy(), trio.current_time()), settings, Raising())
     with pytest.raises(ExceptionGroup) as caught:
         await keeper.run()

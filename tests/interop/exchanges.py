@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import pydantic
-from attrs import frozen
+from attrs import field, frozen
 from opentelemetry import baggage, context, propagate, trace
 from opentelemetry.propagators.textmap import TextMapPropagator
 
@@ -30,6 +30,10 @@ class Apart:
     ours: object
     sdks: object
     eras: Sequence[str] = ERAS
+
+
+def _each(apart):
+    return [apart] if isinstance(apart, Apart) else apart
 
 
 @frozen
@@ -52,7 +56,7 @@ class Exchange:
     listed: bool = True
     apart: Apart | None = None
     """How the outcomes differ, if they do."""
-    frames_apart: Apart | None = None
+    frames_apart: Sequence[Apart] = field(default=(), converter=_each)
     """How the frames differ, if they do: each as [method, params], without the stamp of the era."""
 
 
@@ -247,6 +251,8 @@ RESULTS = [
     ),
 ]
 
+_NOT_LISTED = [["tools/call", {"name": "not_listed"}], ["tools/list", {}]]
+
 ERRORS = [
     Exchange("error", [error('{"code":-32000,"message":"no"}')]),
     Exchange("error_with_data", [error('{"code":-32602,"message":"no","data":{"a":[1,null,"ü"]}}')]),
@@ -259,11 +265,15 @@ ERRORS = [
     Exchange("unknown_to_the_server", [error('{"code":-32602,"message":"Unknown tool: x"}')]),
     Exchange(
         # The SDK asks the server all the same, and after each answer looks for the tool in a list it fetches unasked.
+        # Ours looks once more for it where the server does not announce what it gains.
         "not_listed",
         [text("hi")],
         listed=False,
         apart=Apart(ours=["unknown tool"], sdks=got({"type": "text", "text": "hi"})),
-        frames_apart=Apart(ours=[], sdks=[["tools/call", {"name": "not_listed"}], ["tools/list", {}]]),
+        frames_apart=[
+            Apart(ours=[], sdks=_NOT_LISTED, eras=HANDSHAKES),
+            Apart(ours=[["tools/list", {}]], sdks=_NOT_LISTED, eras=[MODERN]),
+        ],
     ),
 ]
 

@@ -236,7 +236,7 @@ async def test_down_says_when(autojump_clock):
         assert (error.server, error.tool, error.state, error.retry_in) == ("lab", "echo", S.WAITING, 8)
         assert (error.error, error.delivery, error.incarnation) == ("exited with code 1", "not_sent", None)
         assert str(error) == "lab: echo: the server is waiting, restarts in 8.0 s (exited with code 1)"
-        with pytest.raises(ServerDown, match="failed; reconnect") as caught:
+        with pytest.raises(ServerDown, match=r"failed \(down\); reconnect") as caught:
             await supervisor.call_tool("mcp_lab_echo", when_down="wait")
         assert (trio.current_time(), caught.value.state) == (11, S.FAILED)
 

@@ -81,7 +81,7 @@ def test_every_state_has_a_row(state):
     assert [str(cell) for cell in cells] == [
         "lab",
         str(state),
-        "1/4",
+        "1/4" if state is ServerState.WAITING else "None",
         "1.2 s",
         "1 min 1 s",
         "3",

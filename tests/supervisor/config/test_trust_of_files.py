@@ -183,7 +183,9 @@ async def test_no_login_begins_after_a_change(project):
     callbacks = Callbacks(authorize=never)
     settings = SupervisorSettings(RestartPolicy(), "{tool}", (), 5, {}, worker, callbacks=callbacks)
     vault = ServerVault(settings.vault)
-    kept = KeeperSettings.of(spec, settings, redactor=lambda: PLAIN, idle_since=trio.current_time, tokens=vault)
+    kept = KeeperSettings.of(
+        spec, settings, number=0, redactor=lambda: PLAIN, idle_since=trio.current_time, tokens=vault
+    )
     async with run_alongside(worker.run):
         with pytest.raises(
             AuthorizationFailed, match=r"not trusted: it .*uses your tokens, reads a file for env; review it with"

@@ -261,5 +261,5 @@ async def test_a_server_that_has_failed_for_good_is_not_listed(autojump_clock, l
     async with served([spec(script(*lives), policy=RestartPolicy(delays=(1,)))]) as (_, front):
         await trio.sleep(10)
         assert await front.list() == []
-        with pytest.raises(JsonRpcError, match=r"failed; reconnect starts it again, `revive` in its entry .* \(gone\)"):
+        with pytest.raises(JsonRpcError, match=r"failed \(gone\); correct its command or settings"):
             await front.list(server="lab")
