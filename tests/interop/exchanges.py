@@ -251,6 +251,7 @@ RESULTS = [
     ),
 ]
 
+_PAGES = [{}, {"cursor": ""}, {"cursor": "2"}]
 _NOT_LISTED = [["tools/call", {"name": "not_listed"}], ["tools/list", {}]]
 
 ERRORS = [
@@ -272,7 +273,7 @@ ERRORS = [
         apart=Apart(ours=["unknown tool"], sdks=got({"type": "text", "text": "hi"})),
         frames_apart=[
             Apart(ours=[], sdks=_NOT_LISTED, eras=HANDSHAKES),
-            Apart(ours=[["tools/list", {}]], sdks=_NOT_LISTED, eras=[MODERN]),
+            Apart(ours=[["tools/list", page] for page in _PAGES], sdks=_NOT_LISTED, eras=[MODERN]),
         ],
     ),
 ]
