@@ -4,7 +4,7 @@ made when somebody wants more of one than a list of them takes. A host that list
 
 from collections.abc import Iterable, Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
 from ..json_depth import nested_too_deep
 from ..messages import Definitions
@@ -62,7 +62,7 @@ class Recalled:
             return self._kind == other._kind and self.said == other.said
         return self.made() == other
 
-    __hash__ = None  # type: ignore[assignment]  # as the SDK's types
+    __hash__: ClassVar[None] = None  # type: ignore[assignment]  # as the SDK's types
 
     def model_dump(self, **options: Any) -> dict[str, Any]:
         """As the SDK's type would."""
