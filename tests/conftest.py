@@ -14,6 +14,7 @@ import pytest
 from hypothesis import settings
 
 from mcp_nursery.supervisor.preload import load
+from mcp_nursery.supervisor.security.trust import AGREED_FILE
 
 from .timely import LATE
 
@@ -43,6 +44,14 @@ def user_folders(users, monkeypatch):
     for name in ("STATE", "CONFIG"):
         monkeypatch.setenv(f"XDG_{name}_HOME", str(base / name.lower()))
     return base
+
+
+@pytest.fixture(autouse=True)
+def agreed_file():
+    """A command that runs in this process holds what connects after it to what it has looked at."""
+    before = AGREED_FILE.set(None)
+    yield
+    AGREED_FILE.reset(before)
 
 
 @pytest.fixture(autouse=True)
