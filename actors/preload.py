@@ -27,8 +27,9 @@ _BACKEND: Final = "anyio._backends._trio"
 
 LOADING: Final = threading.Lock()
 """Held by the thread that loads: two that import what imports each other may see half of it."""
-_TURN: Final = trio.lowlevel.RunVar[trio.Lock]("_TURN")
-"""Held by the task that waits for that thread: many may want it, and there are not as many threads."""
+_TURN: Final = trio.lowlevel.RunVar[trio.StrictFIFOLock]("_TURN")
+"""Held by the task that waits for that thread: many may want it, there are not as many threads, and they would go on in
+any order: requests of one client would overtake each other."""
 
 
 @cache
@@ -61,16 +62,23 @@ async def aside(load: Callable[[], object]) -> None:
 
 
 async def loaded() -> None:
-    """Have it loaded."""
-    if not is_loaded():
-        async with _turn():
-            await aside(load)
+    """Have it loaded. Those who wait go on in the order in which they came."""
+    await in_turn(is_loaded, load)
 
 
-def _turn() -> trio.Lock:
+async def in_turn(is_done: Callable[[], bool], load: Callable[[], object]) -> None:
+    """Load something aside, unless that is done. Who comes later overtakes nobody who waits for it."""
+    turn = _turn()
+    if not is_done() or turn.locked():
+        async with turn:
+            if not is_done():
+                await aside(load)
+
+
+def _turn() -> trio.StrictFIFOLock:
     try:
         return _TURN.get()
     except LookupError:
-        turn = trio.Lock()
+        turn = trio.StrictFIFOLock()
         _TURN.set(turn)
         return turn

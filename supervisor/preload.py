@@ -46,7 +46,9 @@ async def own_loaded() -> None:
 
 
 async def loaded() -> None:
-    """Have everything loaded: what it takes to talk to them."""
-    await of_connections.loaded()
-    if not _load_rest.cache_info().currsize:
-        await of_connections.aside(_load_rest)
+    """Have everything loaded: what it takes to talk to them. Those who wait go on in the order in which they came."""
+    await of_connections.in_turn(_is_loaded, _load_rest)
+
+
+def _is_loaded() -> bool:
+    return bool(_load_rest.cache_info().currsize)

@@ -64,3 +64,29 @@ print([name for name in heavy if name in sys.modules])
 def test_importing_it_loads_nothing_heavy():
     run = subprocess.run([sys.executable, "-c", LIGHT], capture_output=True, text=True, timeout=120, check=True)
     assert (run.stdout, run.stderr) == ("[]\n", "")
+
+
+def test_those_who_wait_go_on_in_the_order_in_which_they_came():
+    """Those who come when it is loaded overtake none of them: they are requests of one client."""
+    code = """
+import trio
+from mcp_nursery.supervisor.preload import loaded
+
+went_on = []
+
+async def wait(number):
+    await loaded()
+    went_on.append(number)
+
+async def main():
+    async with trio.open_nursery() as nursery:
+        for number in range(30):
+            nursery.start_soon(wait, number)
+            await trio.sleep(0.02)
+
+trio.run(main)
+assert went_on == sorted(went_on), went_on
+print(len(went_on))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.stdout, done.stderr) == ("30\n", "")

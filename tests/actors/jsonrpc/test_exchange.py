@@ -146,7 +146,7 @@ class Exchange:
             except RequestTimedOut:
                 outcome = "timed out"
             except JsonRpcError as refused:
-                outcome = Rejected(refused.code, refused.message, refused.error.data)
+                outcome = Rejected(refused.code, refused.message, refused.data)
         self.settle(token, outcome)
         assert seen == sorted(seen), "progress out of order"
 
