@@ -18,7 +18,7 @@ from .schema_meaning import (
     in_order,
     meaning,
     place_of_items,
-    place_of_member,
+    places_of_members,
     refer_by_place,
 )
 
@@ -29,8 +29,8 @@ MOST_VALUES: Final = 5000
 the order in which it was declared: to sort a million of them is no small step."""
 _PIECE: Final = 64 * 1024
 """Characters that are hashed in one step."""
-_OBJECTS: Final = 256
-"""Objects and lists that are looked through in one step."""
+_PARTS: Final = 4096
+"""Parts of a schema that are looked through in one step."""
 _LONGEST_INTEGER: Final = 4000
 """Bits of an integer that Python writes in decimal digits whatever its settings."""
 
@@ -40,44 +40,54 @@ def fingerprint(
 ) -> Generator[None, None, str]:
     """The JSON object that stands for these fields, its keys sorted; step by step.
 
-    A field that is too long is an array, `["sha256", hexadecimal digits, bytes]`, which no field is of itself; of a
-    schema that is, `["sha256-of-meaning", …]`.
+    A field that is too long is an array, `["sha256-of-pieces", hexadecimal digits, bytes]`, which no field is of
+    itself; of a schema that is, `["sha256-of-meaning", …]`.
 
     Args:
         said: The fields.
         schemas: Which of them count by what they mean: see `schema_meaning`.
-        former: Nothing does, as in versions that did not know of that.
+        former: As versions wrote it that did not know of that: `["sha256", …]`, whose pieces may be those of others.
     """
     fields: list[str] = []
     for key in sorted(said):
         by_meaning = not former and key in schemas and isinstance(said[key], dict)
-        value = yield from _field(said[key], by_meaning=by_meaning)
+        value = yield from _field(said[key], by_meaning=by_meaning, former=former)
         fields.append(f"{json.dumps(key)}:{value}")
     return f"{{{','.join(fields)}}}"
 
 
-def _field(value: object, *, by_meaning: bool) -> Generator[None, None, str]:
+def _field(value: object, *, by_meaning: bool, former: bool) -> Generator[None, None, str]:
     yield
     if _is_small(value):
         return meaning(value) if by_meaning else canonical(value)
     ordered = not by_meaning or (yield from _refers_by_place(value))
     digest, size = sha256(), 0
-    for piece in _pieces(value, "data" if ordered else "schema"):
+    for piece in _pieces(value, "data" if ordered else "schema", b"" if former else b"\n"):
         digest.update(piece)
         size += len(piece)
         yield
-    return canonical(["sha256-of-meaning" if by_meaning else "sha256", digest.hexdigest(), size])
+    kind = "sha256" if former else "sha256-of-meaning" if by_meaning else "sha256-of-pieces"
+    return canonical([kind, digest.hexdigest(), size])
 
 
 def _refers_by_place(schema: object) -> Generator[None, None, bool]:
-    waiting: list[Any] = [schema]
+    waiting: list[Iterator[object]] = [iter([schema])]
+    looked = 0
     while waiting:
-        yield
-        some = [waiting.pop() for _ in range(min(len(waiting), _OBJECTS))]
-        if refer_by_place(some):
-            return True
-        children = (cast("dict[str, Any]", each).values() if isinstance(each, dict) else each for each in some)
-        waiting += (part for parts in children for part in parts if isinstance(part, (dict, list)))
+        for part in waiting[-1]:
+            looked += 1
+            if looked % _PARTS == 0:
+                yield
+            if isinstance(part, dict):
+                if refer_by_place([part]):
+                    return True
+                waiting.append(iter(cast("dict[str, object]", part).values()))
+                break
+            if isinstance(part, list):
+                waiting.append(iter(cast("list[object]", part)))
+                break
+        else:
+            waiting.pop()
     return False
 
 
@@ -94,11 +104,11 @@ def _is_small(value: object) -> bool:
     return True
 
 
-def _pieces(value: object, place: Place) -> Iterator[bytes]:
-    """The value in pieces, each of which says how long it is or is JSON: no two values have the same, but those that
-    mean the same where they stand."""
+def _pieces(value: object, place: Place, end: bytes) -> Iterator[bytes]:
+    """The value in pieces, each of which says how long it is, or is JSON with what that has none of behind it: no two
+    values have the same, but those that mean the same where they stand."""
     if _is_small(value):
-        yield canonical(in_order(value, place)).encode()
+        yield canonical(in_order(value, place)).encode() + end
         return
     match value:
         case str():
@@ -108,27 +118,28 @@ def _pieces(value: object, place: Place) -> Iterator[bytes]:
         case dict():
             entries = cast("dict[str, object]", value)
             yield b"o%d:" % len(entries)
+            places = places_of_members(place, entries) if place != "data" else {}
             for key in sorted(entries) if len(entries) <= MOST_VALUES else entries:
-                yield from _pieces(key, "data")
-                yield from _pieces(entries[key], place_of_member(place, key, entries[key]))
+                yield from _pieces(key, "data", end)
+                yield from _pieces(entries[key], places.get(key, "data"), end)
         case list():
             items, below = cast("list[object]", value), place_of_items(place)
             if place in WITHOUT_ORDER and len(items) <= MOST_VALUES:
-                yield from _unordered(items, below)
+                yield from _unordered(items, below, end)
                 return
             yield b"a%d:" % len(items)
             for item in items:
-                yield from _pieces(item, below)
+                yield from _pieces(item, below, end)
         case _:
             yield b"i%x;" % cast("int", value)
 
 
-def _unordered(items: Collection[object], place: Place) -> Iterator[bytes]:
+def _unordered(items: Collection[object], place: Place, end: bytes) -> Iterator[bytes]:
     """The digests of all items, in their own order. Nothing is said while one is made, to give others their turn."""
     digests: list[bytes] = []
     for item in items:
         digest = sha256()
-        for piece in _pieces(item, place):
+        for piece in _pieces(item, place, end):
             digest.update(piece)
             yield b""
         digests.append(digest.digest())

@@ -91,7 +91,8 @@ class DefinitionChange:
     """The server's own name of it."""
     before: str = field(repr=False)
     """What was pinned on first use, or accepted since, as JSON, lists without order sorted. A field of more than 64 Ki
-    characters or 5,000 values is `["sha256", hexadecimal digits, bytes]`, a schema `["sha256-of-meaning", …]`."""
+    characters or 5,000 values is `["sha256-of-pieces", hexadecimal digits, bytes]`, a schema of more is
+    `["sha256-of-meaning", …]`."""
     after: str = field(repr=False)
     """What the server declares now."""
 

@@ -7,7 +7,7 @@ called `required` and the items of `examples` are data, and what is in `prefixIt
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, Literal, TypeAlias, cast
 
 import orjson
@@ -31,7 +31,13 @@ _KEYWORDS_OF: Final[dict[Place, tuple[str, ...]]] = {
 _KEYWORDS: Final[dict[str, Place]] = {
     keyword: place for place, keywords in _KEYWORDS_OF.items() for keyword in keywords
 }
+_BESIDE: Final = frozenset([*_KEYWORDS, *_KEYWORDS_OF["by name"], "examples", "default", "const"])
+"""Keywords with lists or objects that say nothing of the order of others beside them. What is none of these, such as
+`enumNames` or `discriminator`, may name the values or alternatives by their places."""
 _ITEMS: Final[dict[Place, Place]] = {"schemas": "schema", "alternatives": "schema"}
+
+_IN_ORDER: Final[dict[Place, Place]] = {"values": "data", "alternatives": "schemas"}
+"""The same places where the order counts."""
 
 _ROOM: Final = 48
 """Levels of a small schema in which the order of parts is left out of account; deeper parts count as they stand."""
@@ -43,6 +49,8 @@ _MAY_BE_WITHOUT_ORDER: Final = re.compile(
 )
 _REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
 _REFERS_BY_PLACE: Final = re.compile(r'"\$(?:r|dynamicR|recursiveR)ef":"(?:[^"\\]|\\.)*?(?:/\d+[/"]|%)')
+_LONGEST_REFERENCE: Final = 1024
+"""Characters of a reference that is looked at; a longer one may be any."""
 _BY_PLACE: Final = re.compile(r"/\d+(?:/|\Z)|%")
 
 
@@ -70,8 +78,8 @@ def in_order(value: object, place: Place, room: int = _ROOM) -> object:
     if room <= 0 or place == "data":
         return value
     if isinstance(value, dict):
-        members = cast("dict[str, object]", value).items()
-        return {key: in_order(part, place_of_member(place, key, part), room - 1) for key, part in members}
+        places = places_of_members(place, cast("dict[str, object]", value))
+        return {key: in_order(part, places[key], room - 1) for key, part in cast("dict[str, object]", value).items()}
     if not isinstance(value, list):
         return value
     below = room - (_ROOM_OF_A_SET if place in WITHOUT_ORDER else 1)
@@ -79,8 +87,17 @@ def in_order(value: object, place: Place, room: int = _ROOM) -> object:
     return sorted(items, key=canonical) if place in WITHOUT_ORDER and len(items) > 1 else items
 
 
-def place_of_member(place: Place, key: str, part: object) -> Place:
-    """Where a member of an object stands that stands there itself."""
+def places_of_members(place: Place, members: Mapping[str, object]) -> Mapping[str, Place]:
+    """Where the members of an object stand that stands there itself."""
+    places = {key: _place_of_member(place, key, part) for key, part in members.items()}
+    if place in ("schema", "schemas") and any(
+        key not in _BESIDE and isinstance(part, (dict, list)) for key, part in members.items()
+    ):
+        return {key: _IN_ORDER.get(each, each) for key, each in places.items()}
+    return places
+
+
+def _place_of_member(place: Place, key: str, part: object) -> Place:
     match place:
         case "schema" | "schemas":
             return _KEYWORDS.get(key, "data")
@@ -101,4 +118,6 @@ def refer_by_place(values: Iterable[Any]) -> bool:
     """Whether one of these values is a reference to a part by its place in a list, or may be."""
     objects = (cast("dict[str, object]", one) for one in values if isinstance(one, dict))
     references = (one.get(key) for one in objects for key in _REFERENCES)
-    return any(isinstance(each, str) and _BY_PLACE.search(each) for each in references)
+    return any(
+        isinstance(each, str) and (len(each) > _LONGEST_REFERENCE or _BY_PLACE.search(each)) for each in references
+    )

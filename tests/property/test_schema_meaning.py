@@ -184,3 +184,24 @@ def test_large_schemas_too():
     assert said({**other, "required": sorted(properties)[1:]}) != said(schema)
     another = {**properties, "p7": {"anyOf": [ONE, OTHER, {"enum": [7, "y"]}]}}
     assert said({**other, "properties": another}) != said(schema)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"default": [1, 23, "x" * 70_000]}, {"default": [12, 3, "x" * 70_000]}),
+        ({"enum": [1, 23, *range(100_000, 105_001)]}, {"enum": [12, 3, *range(100_000, 105_001)]}),
+        ({"enum": ["a", "b"], "enumNames": ["Delete", "Keep"]}, {"enum": ["b", "a"], "enumNames": ["Delete", "Keep"]}),
+        (
+            {"enum": ["a", "b"], "x-ui": {"labels": ["Delete", "Keep"]}, "$comment": "x" * 70_000},
+            {"enum": ["b", "a"], "x-ui": {"labels": ["Delete", "Keep"]}, "$comment": "x" * 70_000},
+        ),
+        (
+            {"oneOf": [{"title": "a"}, {"title": "b"}], "discriminator": {"mapping": {"x": "#/oneOf/0"}}},
+            {"oneOf": [{"title": "b"}, {"title": "a"}], "discriminator": {"mapping": {"x": "#/oneOf/0"}}},
+        ),
+    ],
+    ids=["numbers side by side", "many of them", "names of values", "names in a long schema", "a reference elsewhere"],
+)
+def test_what_means_something_else_is_told_apart(one, other):
+    assert said(one) != said(other)
