@@ -118,7 +118,7 @@ def _pieces(value: object, place: Place, end: bytes) -> Iterator[bytes]:
         case dict():
             entries = cast("dict[str, object]", value)
             yield b"o%d:" % len(entries)
-            places = places_of_members(place, entries) if place != "data" else {}
+            places: Mapping[str, Place] = places_of_members(place, entries) if place != "data" else {}
             for key in sorted(entries) if len(entries) <= MOST_VALUES else entries:
                 yield from _pieces(key, "data", end)
                 yield from _pieces(entries[key], places.get(key, "data"), end)

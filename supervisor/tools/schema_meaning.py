@@ -89,7 +89,7 @@ def in_order(value: object, place: Place, room: int = _ROOM) -> object:
 
 def places_of_members(place: Place, members: Mapping[str, object]) -> Mapping[str, Place]:
     """Where the members of an object stand that stands there itself."""
-    places = {key: _place_of_member(place, key, part) for key, part in members.items()}
+    places: dict[str, Place] = {key: _place_of_member(place, key, part) for key, part in members.items()}
     if place in ("schema", "schemas") and any(
         key not in _BESIDE and isinstance(part, (dict, list)) for key, part in members.items()
     ):
