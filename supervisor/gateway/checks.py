@@ -54,6 +54,10 @@ def _opens(params: Mapping[str, Any]) -> bool:
 def _is_capability(name: str, value: object) -> bool:
     if name == "roots":
         return value == {} or value in ({"listChanged": True}, {"listChanged": False})
+    if name == "experimental":
+        return isinstance(value, dict) and all(
+            isinstance(each, dict) for each in cast("dict[str, object]", value).values()
+        )
     return name in ("sampling", "elicitation") and _holds_nothing(value)
 
 

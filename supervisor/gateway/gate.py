@@ -57,7 +57,8 @@ class Gate:
                     await self._supervisor.wait_listed(server)
             finally:
                 self._waits.discard(scope)
-        if scope.cancelled_caught and trio.current_time() >= until and server not in self._missed:
+        is_over = scope.cancelled_caught and trio.current_time() >= until
+        if is_over and server in self._supervisor.unlisted and server not in self._missed:
             self._missed.add(server)
             logger.warning(
                 "%s: not connected after %g s: lists go without it, and clients are told when it comes",

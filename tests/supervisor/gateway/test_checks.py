@@ -30,7 +30,9 @@ OPENING = st.fixed_dictionaries(
     {"protocolVersion": st.sampled_from(["2025-11-25", "", 5])},
     optional={
         "clientInfo": INFO | st.just({"name": "a", "version": "1"}),
-        "capabilities": st.dictionaries(st.sampled_from(["roots", "sampling", "elicitation", "tasks"]), OBJECT),
+        "capabilities": st.dictionaries(
+            st.sampled_from(["roots", "sampling", "elicitation", "tasks", "experimental"]), OBJECT
+        ),
         "more": st.just(1),
     },
 )
@@ -64,6 +66,14 @@ def test_what_is_plain_is_valid(asked, version):
                     "version": "2",
                     "websiteUrl": "https://x",
                 },
+            },
+        ),
+        (
+            "initialize",  # of hosts that try something out
+            {
+                "protocolVersion": "2025-11-25",
+                "capabilities": {"experimental": {"x": {"y": [1]}}},
+                "clientInfo": {"name": "a", "version": "1"},
             },
         ),
         (

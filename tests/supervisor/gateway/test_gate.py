@@ -124,6 +124,13 @@ async def test_when_the_gate_runs_out_a_list_has_what_there_is_and_clients_hear_
     assert missed == ["slow: not connected after 10 s: lists go without it, and clients are told when it comes"]
 
 
+async def test_who_came_while_another_was_waited_for_is_not_called_missing(autojump_clock, caplog):
+    async with served([spec(late(20), "slow"), spec(late(4), "fast")]) as (_, front):
+        assert await front.list() == ["fast_look"]
+    missed = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert [text.partition(":")[0] for text in missed] == ["slow"]
+
+
 async def test_the_time_counts_from_the_opening(autojump_clock):
     """A host's own limit counts from the start of the gateway; a client that comes later does not wait again."""
     async with served([spec(late(60))]) as (supervisor, front):
