@@ -87,7 +87,7 @@ async def test_what_its_tools_ask_of_the_host(supervisor, host, spoken, tmp_path
     texts = {tool: answer.full_text for tool, answer in answers.items()}
     if spoken[2] == MODERN:
         assert all(answer.is_error for answer in answers.values())
-        assert all('protocol="handshake"' in text for text in texts.values())
+        assert all('"protocol": "handshake"' in text for text in texts.values())
         assert not host.asked
     else:
         assert texts == {"greet": "hello Ada", "think": "parrot: I heard birds", "where": tmp_path.as_uri()}
