@@ -76,8 +76,8 @@ OWN = {path.stem for path in (ROOT / "tests").rglob("*.py")} | {
 """What scripts import from their own folder."""
 
 
-ELSEWHERE = {"fastmcp"}
-"""What servers import that tests/interop runs in environments of their own."""
+ELSEWHERE = {"agents", "fastmcp", "langchain_mcp_adapters", "pydantic_ai"}
+"""What servers and clients import that tests/interop runs in environments of their own."""
 
 
 @pytest.mark.slow

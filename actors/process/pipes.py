@@ -63,6 +63,8 @@ class Tail:
         self._secrets = sorted(secrets, key=len, reverse=True)
         self._kept = bytearray()
         self._written_at = -math.inf
+        self._ended_at = math.inf
+        """When the pipe ended, as it does with the last process that has it: often long before anybody asks how it died."""
         self._cut = False
         """Whether what is kept is not all that was written."""
         self._hear: Hear | None = None
@@ -84,8 +86,8 @@ class Tail:
 
     @property
     def age(self) -> float:
-        """Seconds since the last of it came; `inf` if nothing ever did."""
-        return trio.current_time() - self._written_at
+        """Seconds from the last of it to the end of the pipe, or to now; `inf` if nothing ever came."""
+        return min(trio.current_time(), self._ended_at) - self._written_at
 
     def _shown(self, data: bytes | bytearray) -> str:
         text = data.decode(errors="replace")
@@ -113,6 +115,7 @@ class Tail:
         """Take all that is written, keeping the last of it."""
         await pump(self._pipe, self._keep)
         if not self.ended.is_set():
+            self._ended_at = trio.current_time()
             self.ended.set()
             if self._line and self._hear is not None:
                 self._tell(b"\n")

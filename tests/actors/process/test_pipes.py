@@ -4,6 +4,7 @@ import os
 
 import pytest
 import trio
+import trio.testing
 
 from mcp_nursery.actors.process.pipes import KEPT, Tail
 
@@ -44,3 +45,19 @@ async def test_what_is_left_of_a_secret_at_the_cut_is_taken_out_too(written, los
 async def test_without_a_cut_the_beginning_stays(written):
     """T9: what looks like the rest of a secret is one only behind a cut."""
     assert await written(SECRET[3:].encode(), SECRET) == SECRET[3:]
+
+
+async def test_its_age_is_counted_to_the_end_of_the_pipe(autojump_clock):
+    """Whoever asks may have been busy: what was said last then still says why."""
+    theirs, ours = (trio.lowlevel.FdStream(fd) for fd in reversed(os.pipe()))
+    tail = Tail(ours, ())
+    async with ours:
+        async with theirs, trio.open_nursery() as nursery:
+            nursery.start_soon(tail.pump)
+            await theirs.send_all(b"sorry")
+            await trio.testing.wait_all_tasks_blocked()
+            await trio.sleep(1)
+            assert tail.age == 1
+            await theirs.aclose()
+        await trio.sleep(10)
+        assert tail.age == 1
