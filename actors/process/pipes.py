@@ -64,7 +64,8 @@ class Tail:
         self._kept = bytearray()
         self._written_at = -math.inf
         self._ended_at = math.inf
-        """When the pipe ended, as it does with the last process that has it: often long before anybody asks how it died."""
+        """When the pipe ended, as it does with the last process that has it: often long before anybody asks how it
+        died."""
         self._cut = False
         """Whether what is kept is not all that was written."""
         self._hear: Hear | None = None

@@ -14,6 +14,26 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     """
     import sys
 
-    from .app import run_command_line
+    if argv is None:
+        argv = sys.argv[1:]
+        if argv[:1] == ["serve"]:
+            _end_at_sigterm()
+    try:
+        from .app import run_command_line
 
-    sys.exit(run_command_line(sys.argv[1:] if argv is None else argv))
+        code = run_command_line(argv)
+    except KeyboardInterrupt:
+        code = 130  # 128 + SIGINT, as at any other time
+    sys.exit(code)
+
+
+def _end_at_sigterm() -> None:
+    """Have SIGTERM end this process normally before and after the time in which the command listens for it: nothing
+    has been started yet, or all has ended."""
+    import os
+    import signal
+
+    def end(_signum: int, _frame: object) -> NoReturn:
+        os._exit(0)
+
+    signal.signal(signal.SIGTERM, end)

@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING
@@ -29,7 +29,7 @@ from .command_server import CommandServer
 from .failures import OK
 from .http_options import HttpServing
 from .output import LogStream, safe_text, warn
-from .runtime import Options, load, log_failures, run_async
+from .runtime import Interrupted, Options, load, log_failures, run_async
 
 if TYPE_CHECKING:
     from .serve_http import HttpFront
@@ -138,8 +138,16 @@ def serve(options: Options, serving: Serving) -> int:
         with suppress(trio.WouldBlock):  # one is about to be seen
             hang_up.send_nowait(None)
 
-    run_async(main, None if front is None else hung_up)
+    _run_to_the_end(main, None if front is None else hung_up)
     return OK
+
+
+def _run_to_the_end(main: Callable[[], Awaitable[None]], hung_up: Callable[[], None] | None) -> None:
+    try:
+        run_async(main, hung_up)
+    except Interrupted as interrupted:
+        if interrupted.signum != signal.SIGTERM:  # that one came before there was anything to drain
+            raise
 
 
 def _front(serving: HttpServing) -> "HttpFront":
