@@ -9,7 +9,9 @@ import os
 import shutil
 import subprocess
 import sys
-from importlib.metadata import version
+import tempfile
+from collections.abc import Callable
+from importlib.metadata import distributions, version
 from pathlib import Path
 
 REQUIREMENTS = {
@@ -34,6 +36,10 @@ def cache_folder() -> Path:
     return Path(given) / "benchmarks" if given else base / "mcp-nursery-benchmarks"
 
 
+REVISION = "revision-"
+"""Begins the environment of a commit of this repository, whose hash follows."""
+
+
 def python_of(environment: str) -> Path:
     """The Python of a contender's environment; `here` is the one that runs the benchmark.
 
@@ -42,18 +48,38 @@ def python_of(environment: str) -> Path:
     """
     if environment == "here":
         return Path(sys.executable)
+    if environment.startswith(REVISION):
+        return _environment(environment, lambda pip: _install_revision(environment.removeprefix(REVISION), pip))
     requirements = REQUIREMENTS[environment]
-    folder = cache_folder() / "-".join([environment, *(r.partition("==")[2] for r in requirements if "==" in r)])
+    name = "-".join([environment, *(r.partition("==")[2] for r in requirements if "==" in r)])
+    return _environment(name, lambda pip: _run([*pip, *requirements]))
+
+
+def _environment(name: str, install: Callable[[list[str]], None]) -> Path:
+    """The Python of the environment of that name, made with `install` unless it is there. Calls take turns."""
+    folder = cache_folder() / name
     folder.parent.mkdir(parents=True, exist_ok=True)
     with folder.with_name(folder.name + ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (folder / ".complete").exists():
             shutil.rmtree(folder, ignore_errors=True)
             _run([sys.executable, "-m", "venv", str(folder)])
-            pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
-            _run([*pip, *requirements])
+            install([str(folder / "bin" / "python"), "-m", "pip", "install", "-q", "--disable-pip-version-check"])
             (folder / ".complete").touch()
     return folder / "bin" / "python"
+
+
+def _install_revision(commit: str, pip: list[str]) -> None:
+    """Install that commit, with dependencies of the versions that are installed here: the code alone is compared."""
+    with tempfile.TemporaryDirectory() as folder:
+        tree, constraints = Path(folder, "tree"), Path(folder, "constraints.txt")
+        tree.mkdir()
+        repository = str(Path(__file__).parent.parent)
+        _run(["git", "-C", repository, "archive", "--format=tar", f"--output={folder}/tree.tar", commit])
+        _run(["tar", "-xf", f"{folder}/tree.tar", "-C", str(tree)])
+        here = {each.name: each.version for each in distributions() if each.name != "mcp-nursery"}
+        constraints.write_text("".join(f"{name}=={version}\n" for name, version in here.items()))
+        _run([*pip, "--constraint", str(constraints), str(tree)])
 
 
 def npm_program(requirement: str) -> list[str]:

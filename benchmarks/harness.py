@@ -288,9 +288,11 @@ def only(*names: str) -> tuple[Contender, ...]:
 Subject = Callable[[argparse.Namespace], Iterator[Table]]
 
 
-def command(subject: Subject, *, rounds: int) -> None:
-    """Run one subject as the command line asks, and print its tables as they come."""
+def command(subject: Subject, *, rounds: int, arguments: Sequence[str] = ()) -> None:
+    """Run one subject as the command line asks, and print its tables as they come. `arguments` name its own."""
     parser = argparse.ArgumentParser(description=sys.modules[subject.__module__].__doc__)
+    for name in arguments:
+        parser.add_argument(name)
     parser.add_argument("--quick", action="store_true", help="fewer rounds and servers")
     parser.add_argument("--json", action="store_true", help="one JSON document instead of tables")
     parser.add_argument("--only", nargs="*", metavar="NAME", help="contenders whose name has one of these in it")

@@ -1,5 +1,6 @@
-"""mcp-nursery: everything under one supervisor."""
+"""mcp-nursery: everything under one supervisor. With `tasks`, each call of a burst is made in a task of its own."""
 
+import sys
 from typing import Any
 
 import trio
@@ -32,7 +33,19 @@ async def main() -> None:
         async def gather() -> list[Any]:
             return await supervisor.gather(calls)
 
-        await worker.serve(job, call, gather, lambda result: result.full_text)
+        async def tasks() -> list[Any]:
+            results: list[Any] = [None] * len(job.plan)
+
+            async def one(number: int) -> None:
+                results[number] = await call(*job.plan[number])
+
+            async with trio.open_nursery() as nursery:
+                for number in range(len(job.plan)):
+                    nursery.start_soon(one, number)
+            return results
+
+        burst = tasks if "tasks" in sys.argv[2:] else gather
+        await worker.serve(job, call, burst, lambda result: result.full_text)
 
 
 if __name__ == "__main__":
