@@ -55,7 +55,9 @@ class Codec(Protocol):
         """The headers of a request, where frames have headers."""
         ...
 
-    def result(self, raw: dict[str, Any], *, small: bool = False) -> Steps[Any]:
+    def result(
+        self, raw: dict[str, Any], *, small: bool = False, on_unchecked: Callable[[], None] | None = None
+    ) -> Steps[Any]:
         """The typed result, validated."""
         ...
 

@@ -91,6 +91,8 @@ class ServerStatistics:
     """Those that failed, by what became of them; the most frequent first."""
     latency: Latency | None
     """None before the first result."""
+    unchecked: int
+    """Results of tools that were not held against their output schemas, as that would have taken too long."""
     restarts: int
     """Starts made by its restart policy."""
     tools: int
@@ -162,6 +164,7 @@ class ServerTally:
     in_flight: int = 0
     done: int = 0
     failed: int = 0
+    unchecked: int = 0
     restarts: int = 0
     listed_at: float | None = None
     """When its tools were listed last, on Trio's clock."""
@@ -199,6 +202,7 @@ class ServerTally:
             calls=self.counts,
             failures=failure_counts([total]),
             latency=latency_of([total]),
+            unchecked=self.unchecked,
             restarts=self.restarts,
             tools=tools,
             last_refresh=None if self.listed_at is None else now - self.listed_at,

@@ -4,7 +4,7 @@ the caller's task.
 A tool knows more of its results than the protocol does: see `tool_call`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
 from mcp.shared.inbound import (
@@ -95,8 +95,12 @@ class PreparedRequest:
         routing = {MCP_METHOD_HEADER: self._method}
         return version | routing | ({MCP_NAME_HEADER: encode_header_value(name)} if name else {})
 
-    def result(self, raw: dict[str, Any], *, small: bool = False) -> Steps[Any]:
+    def result(
+        self, raw: dict[str, Any], *, small: bool = False, on_unchecked: Callable[[], None] | None = None
+    ) -> Steps[Any]:
         """The typed result, validated; `small`: it came in a message that is processed in one go.
+
+        `on_unchecked` is called if it was not held against all that the server declared, which would take too long.
 
         Raises:
             BadResult: It is no result of this protocol version.
@@ -114,18 +118,19 @@ class PreparedRequest:
         if model is None:
             return raw
         result = self._typed(model, raw) if many <= _BLOCKS else (yield from self._typed_in_pieces(model, raw, parts))
-        if self.promises:
-            yield from self.check_promise(result, small=small)
+        if self.promises and not (yield from self.check_promise(result, small=small)) and on_unchecked is not None:
+            on_unchecked()
         return result
 
-    def check_promise(self, result: Any, *, small: bool) -> Steps[None]:
-        """Check a result against what the server declared.
+    def check_promise(self, result: Any, *, small: bool) -> Steps[bool]:
+        """Check a result against what the server declared, and say whether it was.
 
         Raises:
             BadResult: It does not fit.
         """
         del result, small
         yield
+        return True
 
     def _check_kind(self, raw: dict[str, Any], *, small: bool) -> None:
         kind = raw.get("resultType", "complete")
@@ -190,13 +195,15 @@ class RelayedRequest(PreparedRequest):
         """What goes with a request where frames have headers."""
         return super().headers(params) if self._prepared is None else self._prepared.headers(params)
 
-    def result(self, raw: dict[str, Any], *, small: bool = False) -> Steps[tuple[dict[str, Any], str]]:
+    def result(
+        self, raw: dict[str, Any], *, small: bool = False, on_unchecked: Callable[[], None] | None = None
+    ) -> Steps[tuple[dict[str, Any], str]]:
         """The result as it came, and the version of the protocol that it is of.
 
         Raises:
             BadResult: It is nested too deep.
         """
-        del small
+        del small, on_unchecked
         yield
         if nested_too_deep(raw):
             raise BadResult(TOO_DEEP)

@@ -1,18 +1,21 @@
-"""What it may cost to check a value against a JSON Schema, in the worst case. Pure.
+"""What it may cost to compile a JSON Schema, and to check a value against it, in the worst case. Pure.
 
 References multiply: a schema of a few lines can ask for more steps than there are atoms, twice as many for each of its
-definitions, or for each level of the value. So each subschema is looked at once, and what it may cost is counted from
-what it refers to, one level of the value after the other. An unknown cost counts as more than `LIMIT`.
+definitions, or for each level of the value. To compile `unevaluatedProperties` or `unevaluatedItems` can take as many.
+So each subschema is looked at once, and what it may cost is counted from what it refers to, one level of the value
+after the other. An unknown cost counts as more than `LIMIT`.
 """
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, Final, cast
 from urllib.parse import unquote
 
 from attrs import frozen
+
+from ..json_depth import levels_of
 
 Schema = Mapping[str, Any]
 
@@ -20,7 +23,10 @@ LIMIT: Final = 2_000_000
 """Steps beyond which counting stops: 20 ms. A step takes about 10 ns; what takes longer counts as several."""
 
 _EDGES: Final = 5_000
-"""References and subschemas up to which a schema is looked at. To compile as many references takes 40 ms."""
+"""References and subschemas up to which a schema is compiled. As many take 40 ms. What applies to the same value as a
+keyword for all that is left unevaluated is compiled once more for that keyword, and counts once more."""
+MOST_OF_PATTERNS: Final = 4 << 10
+"""Characters of all patterns of a schema up to which it is compiled. Those that take longest take 10 us each."""
 _PATTERN: Final = 50
 """How many of them a pattern counts as."""
 _COMPARED: Final = 12
@@ -33,13 +39,18 @@ _COUNTED: Final = re.compile(r"\{(\d*)(?:,(\d*))?\}")
 _ONE_WAY: Final = re.compile(r"\^[^*+?|]*")
 _ONE_WAY_STEPS: Final = 10
 
-_REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
-_IN_PLACE: Final = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas", "dependencies")
-_INSIDE: Final = (
-    *("items", "prefixItems", "additionalItems", "contains", "unevaluatedItems"),
-    *("additionalProperties", "patternProperties", "propertyNames", "unevaluatedProperties"),
+_REFERENCES: Final = frozenset(["$ref", "$dynamicRef", "$recursiveRef"])
+_IN_PLACE: Final = frozenset(
+    ["allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas", "dependencies"]
 )
-_MAPS: Final = ("properties", "patternProperties", "dependentSchemas", "dependencies")
+_INSIDE: Final = frozenset(
+    [
+        *("items", "prefixItems", "additionalItems", "contains", "unevaluatedItems"),
+        *("additionalProperties", "patternProperties", "propertyNames", "unevaluatedProperties"),
+    ]
+)
+_NAMES: Final = frozenset(["$id", "$anchor", "$dynamicAnchor", "$recursiveAnchor"])
+_MAPS: Final = frozenset(["properties", "patternProperties", "dependentSchemas", "dependencies"])
 """Keywords with schemas under names."""
 
 
@@ -55,6 +66,10 @@ class _Part:
     """Subschemas that each apply to the value of one property: at most one of them applies to a value."""
     inside: list[int]
     """Subschemas that may apply to any value inside."""
+    edges: int
+    """What it counts as where it is compiled, without those that it leads to."""
+    finds_unevaluated: bool
+    """Whether it has a keyword for all that others leave unevaluated."""
 
 
 class SchemaCost:
@@ -72,8 +87,6 @@ class SchemaCost:
         self.over: bool = False
         """Whether what lies deeper costs nothing more."""
         self._parts = _parts(schema, own or steps_for_a_value)
-        self.is_small: Final = bool(self._parts)
-        """Whether it has few enough parts and patterns to be compiled quickly."""
         self._whole = id(schema)
         self._levels = 0
         self._steps: dict[int, int] = {}  # of each part, for one value as many levels down as were counted last
@@ -83,6 +96,22 @@ class SchemaCost:
             self._order = []
         if not self._order:
             self.most = LIMIT + 1
+        self.is_small: Final = bool(self._parts) and self._compiled_again() + self._edges() <= _EDGES
+        """Whether it has few enough parts and patterns to be compiled quickly."""
+
+    def _edges(self) -> int:
+        return sum(part.edges for part in self._parts.values())
+
+    def _compiled_again(self) -> int:
+        """How much is compiled for keywords for what is unevaluated. An unknown count is one too many."""
+        again = [key for key, part in self._parts.items() if part.finds_unevaluated]
+        if again and not self._order:
+            return _EDGES
+        in_place = dict[int, int]()
+        for key in self._order if again else ():
+            part = self._parts[key]
+            in_place[key] = min(part.edges + sum(in_place[each] for each in part.in_place), _EDGES)
+        return sum(in_place[key] for key in again)
 
     def down_to(self, levels: int) -> int:
         """The most for a value at most so many levels down."""
@@ -112,12 +141,22 @@ def _parts(whole: Schema, own: Callable[[Schema], int]) -> dict[int, _Part]:
         schema = waiting.pop()
         if id(schema) in parts:
             continue
-        referred = [_target(whole, schema[key]) for key in _REFERENCES if key in schema]
-        in_place = referred + [each for key in _IN_PLACE for each in _schemas(schema, key)]
-        named = [*_schemas(schema, "properties")]
-        inside = [each for key in _INSIDE for each in _schemas(schema, key)]
-        parts[id(schema)] = _Part(own(schema), [*map(id, in_place)], [*map(id, named)], [*map(id, inside)])
-        edges += len(in_place) + len(named) + len(inside) + _PATTERN * len(_patterns(schema))
+        in_place, named, inside = list[Schema](), list[Schema](), list[Schema]()
+        for key, under in schema.items():
+            if key in _REFERENCES:
+                in_place.append(_target(whole, under))
+            elif key in _IN_PLACE:
+                in_place += _schemas(key, under)
+            elif key in _INSIDE:
+                inside += _schemas(key, under)
+            elif key == "properties":
+                named += _schemas(key, under)
+        own_edges = 1 + len(in_place) + len(named) + len(inside) + _PATTERN * len(_patterns(schema))
+        parts[id(schema)] = _Part(
+            *(own(schema), [*map(id, in_place)], [*map(id, named)], [*map(id, inside)], own_edges),
+            finds_unevaluated=_finds_unevaluated(schema),
+        )
+        edges += own_edges
         waiting += in_place + named + inside
     return parts if edges <= _EDGES else {}
 
@@ -125,9 +164,10 @@ def _parts(whole: Schema, own: Callable[[Schema], int]) -> dict[int, _Part]:
 def _target(whole: Schema, reference: object) -> Schema:
     """The schema that is referred to; where that is not easily found, the whole schema, which contains it."""
     found: Any = whole
-    if isinstance(reference, str) and reference.startswith("#/"):
-        for part in reference[2:].split("/"):
-            key = unquote(part).replace("~1", "/").replace("~0", "~")
+    fragment = reference.partition("#")[2] if isinstance(reference, str) else ""
+    if fragment.startswith("/"):
+        for part in unquote(fragment)[1:].split("/"):
+            key = part.replace("~1", "/").replace("~0", "~")
             try:
                 found = found[int(key) if isinstance(found, list) else key]
             except (LookupError, TypeError, ValueError):
@@ -135,9 +175,8 @@ def _target(whole: Schema, reference: object) -> Schema:
     return cast("Schema", found) if isinstance(found, Mapping) else whole
 
 
-def _schemas(schema: Schema, key: str) -> list[Schema]:
+def _schemas(key: str, under: object) -> list[Schema]:
     """The subschemas under a keyword."""
-    under: object = schema.get(key)
     if isinstance(under, Mapping):
         under = [*cast("Schema", under).values()] if key in _MAPS else [cast("Schema", under)]
     each_one = cast("list[object]", under) if isinstance(under, list) else []
@@ -148,7 +187,11 @@ def steps_for_a_value(schema: Schema) -> int:
     """What the keywords of one subschema may take for one value, however long the texts in it."""
     steps = 1 + len(_patterns(schema)) + _COMPARED * _listed(schema.get("enum"))
     steps += _UNIQUE * ("uniqueItems" in schema)
-    return steps + _UNEVALUATED * ("unevaluatedItems" in schema or "unevaluatedProperties" in schema)
+    return steps + _UNEVALUATED * _finds_unevaluated(schema)
+
+
+def _finds_unevaluated(schema: Schema) -> bool:
+    return "unevaluatedItems" in schema or "unevaluatedProperties" in schema
 
 
 def steps_for_a_character(schema: Schema) -> int:
@@ -164,6 +207,26 @@ def _states(pattern: str) -> int:
     if "){" in pattern:  # they may multiply
         return min(len(pattern) * math.prod(count or 1 for count in counts), LIMIT + 1)
     return len(pattern) + sum(counts)
+
+
+def characters_of_patterns(schema: Schema) -> int:
+    """How many characters all patterns in a schema have together, wherever they stand."""
+    return sum(len(pattern) for each in _objects(schema) for pattern in _patterns(each))
+
+
+def has_inner_names(schema: Schema) -> bool:
+    """Whether a part of it has a name of its own that references may use in place of where it stands: they are not
+    followed here."""
+    inner = [each for each in _objects(schema) if each is not schema]
+    names = _NAMES | (
+        {"id"} if any("draft-04" in str(each.get("$schema")) for each in (schema, *inner)) else set[str]()
+    )
+    return any(isinstance(each.get(name), (str, bool)) for each in inner for name in names)
+
+
+def _objects(schema: Schema) -> Iterator[Schema]:
+    for level in levels_of(schema):
+        yield from (cast("Schema", each) for each in level if isinstance(each, dict))
 
 
 def _patterns(schema: Schema) -> list[str]:

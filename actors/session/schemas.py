@@ -8,7 +8,14 @@ import jsonschema_rs
 from ..errors import folded
 from ..json_depth import characters_of, more_values_than, size_of
 from ..pieces import Steps
-from .schema_cost import LIMIT, SchemaCost, steps_for_a_character
+from .schema_cost import (
+    LIMIT,
+    MOST_OF_PATTERNS,
+    SchemaCost,
+    characters_of_patterns,
+    has_inner_names,
+    steps_for_a_character,
+)
 
 logger: Final = logging.getLogger(__name__)
 
@@ -25,18 +32,20 @@ _MESSAGE: Final = 1000
 
 
 class SchemaViolation(Exception):
-    """The content is not what the schema promises, or the schema cannot be used."""
+    """The content is not what the schema promises."""
+
+
+class UnusableSchema(SchemaViolation):
+    """The schema is none."""
 
 
 class OutputSchema:
-    """An output schema, compiled.
+    """An output schema, compiled at first use.
 
     What might take long to check is taken on trust, as if the tool had declared nothing, and that is logged: the schema
     is its server's own promise. That is so for content that might take more than `LIMIT` steps, for a schema that is
-    too large to compile, and for one with a pattern that is not linear (lookaround, references) or becomes too large.
-
-    Raises:
-        SchemaViolation: It cannot be used.
+    too large to compile or has names in it (`$anchor`, `$id`), and for one with patterns that are too long, not linear
+    (lookaround, references), or none.
     """
 
     content: ClassVar[str] = "structured content"
@@ -48,36 +57,60 @@ class OutputSchema:
 
     def __init__(self, schema: dict[str, Any], *, tool: str) -> None:
         self._tool = tool
-        self._cost = SchemaCost(schema)
-        self._reading = SchemaCost(schema, steps_for_a_character)
-        for cost in (self._cost, self._reading):
-            cost.down_to(8)
-        self._has_patterns = self._reading.most > 0 or not self._reading.over
-        self._is_tame = self._cost.over and self._cost.most <= _TAME and not self._has_patterns
-        compilable = self._cost.is_small and not more_values_than(schema, _VALUES)
-        self._validator = self._compiled(schema) if compilable else None
+        self._schema = schema
+        self._is_prepared = False
+        self._validator: jsonschema_rs.Validator | None = None
 
-    def check(self, content: object, *, small: bool = False) -> Steps[None]:
-        """Check content against it; `small`: it came in a message that is processed in one go.
+    def check(self, content: object, *, small: bool = False) -> Steps[bool]:
+        """Check content against it, and say whether it was; `small`: it came in a message that is processed in one go.
 
         Raises:
+            UnusableSchema: The schema is none.
             SchemaViolation: It does not fit.
         """
+        if not self._is_prepared:
+            yield from self._prepare()
         validator = self._validator
         yield
         if validator is None or not ((small and self._is_tame) or self._is_affordable(content)):
             logger.info(f"{self.said} of the tool %.100r is not checked: its {self.name} is too complex", self._tool)
-            return
+            return False
         yield
         try:
             if validator.is_valid(content):
-                return
+                return True
             if self._cost.most > _DESCRIBABLE:
                 raise SchemaViolation(f"{self.content} does not fit the {self.name}, which is too complex to say how")
             yield
             validator.validate(content)
         except ValueError as error:
             raise self._violation(error) from None
+        raise AssertionError  # it is valid or not
+
+    def _prepare(self) -> Steps[None]:
+        """Compile it, if that takes no time."""
+        schema = self._schema
+        if not more_values_than(schema, _VALUES):
+            yield
+            is_plain = not has_inner_names(schema)
+            yield
+            if is_plain and characters_of_patterns(schema) <= MOST_OF_PATTERNS:
+                yield from self._weigh(schema)
+        self._is_prepared = True
+
+    def _weigh(self, schema: dict[str, Any]) -> Steps[None]:
+        self._cost = SchemaCost(schema)
+        if not self._cost.is_small:
+            return
+        yield
+        self._reading = SchemaCost(schema, steps_for_a_character)
+        for cost in (self._cost, self._reading):
+            yield
+            cost.down_to(8)
+        self._has_patterns = self._reading.most > 0 or not self._reading.over
+        self._is_tame = self._cost.over and self._cost.most <= _TAME and not self._has_patterns
+        yield
+        self._validator = self._compiled(schema)
 
     def _is_affordable(self, content: object) -> bool:
         levels, values = size_of(content)
@@ -86,30 +119,25 @@ class OutputSchema:
         return not self._has_patterns or self._reading.down_to(levels) * characters_of(content) <= LIMIT
 
     def _compiled(self, schema: dict[str, Any]) -> jsonschema_rs.Validator | None:
-        """The compiled schema; None if a linear engine refuses a pattern in it.
+        """The compiled schema; None if the engine, which is linear, refuses a pattern in it.
 
         Raises:
-            SchemaViolation: It is not a valid schema, or refers to another document.
+            UnusableSchema: It is not a valid schema, or refers to another document.
         """
-        linear, any_at_all = jsonschema_rs.RegexOptions(size_limit=_PATTERN_SIZE), jsonschema_rs.FancyRegexOptions()
+        engine = jsonschema_rs.RegexOptions(size_limit=_PATTERN_SIZE)
         try:
-            return _validator(schema, linear)
-        except ValueError:
-            try:
-                _validator(schema, any_at_all)
-            except ValueError as error:
-                raise self._violation(error) from None
-        return None
+            return jsonschema_rs.validator_for(
+                schema, validate_formats=False, retriever=_refuse_retrieval, pattern_options=engine
+            )
+        except ValueError as error:
+            if _is_about_pattern(error):
+                return None
+            raise UnusableSchema(f"the {self.name} cannot be used: {_words(error)}") from None
 
     def _violation(self, error: ValueError) -> SchemaViolation:
-        if isinstance(error, jsonschema_rs.ValidationError):
-            where = "".join(f"/{step}" for step in error.instance_path)[:_MESSAGE]
-            at = f" at {where}" if where else ""
-            return SchemaViolation(
-                folded(f"{self.content} does not fit the {self.name}{at}: {error.message[:_MESSAGE]}")
-            )
-        # Half a surrogate pair, in the schema or in what it is held against.
-        return SchemaViolation(f"the {self.name} cannot be used: {folded(error)}")
+        if not isinstance(error, jsonschema_rs.ValidationError):  # half a surrogate pair
+            return SchemaViolation(f"{self.content} cannot be held against the {self.name}: {_words(error)}")
+        return SchemaViolation(f"{self.content} does not fit the {self.name}{_words(error)}")
 
 
 class InputSchema(OutputSchema):
@@ -120,12 +148,18 @@ class InputSchema(OutputSchema):
     name = "input schema"
 
 
-def _validator(
-    schema: dict[str, Any], engine: jsonschema_rs.RegexOptions | jsonschema_rs.FancyRegexOptions
-) -> jsonschema_rs.Validator:
-    return jsonschema_rs.validator_for(
-        schema, validate_formats=False, retriever=_refuse_retrieval, pattern_options=engine
-    )
+def _words(error: ValueError) -> str:
+    """What an error says, and where."""
+    if not isinstance(error, jsonschema_rs.ValidationError):
+        return folded(error)
+    where = "".join(f"/{step}" for step in error.instance_path)[:_MESSAGE]
+    return folded(f"{' at ' + where if where else ''}: {error.message[:_MESSAGE]}")
+
+
+def _is_about_pattern(error: ValueError) -> bool:
+    if not isinstance(error, jsonschema_rs.ValidationError):
+        return False
+    return isinstance(error.kind, jsonschema_rs.ValidationErrorKind.Format) and error.kind.format == "regex"
 
 
 def _refuse_retrieval(uri: str) -> Any:

@@ -18,14 +18,14 @@ HeaderMap = Mapping[tuple[str, ...], str]
 
 
 class PreparedTool(PreparedRequest):
-    """One tool of one incarnation: the headers of its requests, and its output schema compiled at first use."""
+    """One tool of one incarnation: the headers of its requests, and its output schema."""
 
     def __init__(self, definition: Tool, *, protocol_version: str, stamp: Mapping[str, Any]) -> None:
         super().__init__(CALL_TOOL, protocol_version=protocol_version, stamp=stamp)
         self.name: Final = definition.name
-        self._output_schema = definition.output_schema
-        self.promises: bool = definition.output_schema is not None
-        self._compiled: OutputSchema | None = None
+        promised = definition.output_schema
+        self._output_schema = None if promised is None else OutputSchema(promised, tool=definition.name)
+        self.promises: bool = promised is not None
         self._schema = definition.input_schema
         self._headers: tuple[dict[str, str], HeaderMap] | None = None
 
@@ -38,17 +38,15 @@ class PreparedTool(PreparedRequest):
             return fixed
         return fixed | mcp_param_headers(mirrored, decode(params).get("arguments") or {})
 
-    def check_promise(self, result: CallToolResult, *, small: bool) -> Steps[None]:
+    def check_promise(self, result: CallToolResult, *, small: bool) -> Steps[bool]:
         """Check structured content against the output schema. See `PreparedRequest`."""
         schema = self._output_schema
         if schema is None or result.is_error:
-            return
+            return True
         if "structured_content" not in result.model_fields_set:
             raise BadResult("the tool declares an output schema and returned no structured content")
         try:
-            if self._compiled is None:
-                self._compiled = OutputSchema(schema, tool=self.name)
-            yield from self._compiled.check(result.structured_content, small=small)
+            return (yield from schema.check(result.structured_content, small=small))
         except SchemaViolation as error:
             raise BadResult(str(error)) from None
 

@@ -255,6 +255,10 @@ class ActiveCall(ABC, Generic[F, R]):
         kind = "Cancelled" if error is None else type(error).__name__
         self.servers.usage.fail_call(server, self.tool_name, kind, delivery.value)
 
+    def count_unchecked(self) -> None:
+        """Its result was not held against the output schema."""
+        self.servers.usage.tally(self.server_name).unchecked += 1
+
     def end_attempt(self, ended: object) -> None:
         """The attempt that waited in the present slot is over; with which error."""
         if self.operation is not None:

@@ -186,7 +186,7 @@ def _result(answer: Answered, call: ActiveCall[Any, R]) -> Steps[R]:
     assert slot.incarnation is not None  # has noted both
     small = answer.size <= SMALL
     try:
-        result = yield from slot.codec.result(answer.result, small=small)
+        result = yield from slot.codec.result(answer.result, small=small, on_unchecked=call.count_unchecked)
         given = yield from call.given(result, slot.incarnation, small=small)
     except (BadResult, ValueError) as error:  # an object of this process may return integers too long to be written
         raise _invalid(str(error), call) from None

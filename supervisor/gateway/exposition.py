@@ -38,6 +38,9 @@ class _Servers(Collector):
         failures = CounterMetricFamily(
             "mcp_nursery_server_failures", "Requests that failed.", labels=["server", "error", "delivery"]
         )
+        unchecked = CounterMetricFamily(
+            "mcp_nursery_server_unchecked_results", "Results not held against too complex output schemas.", labels=own
+        )
         latency = GaugeMetricFamily(
             "mcp_nursery_server_latency_seconds", "What answered requests took.", labels=["server", "quantile"]
         )
@@ -45,9 +48,10 @@ class _Servers(Collector):
             in_flight.add_metric([name], server.calls.in_flight)
             done.add_metric([name], server.calls.done)
             restarts.add_metric([name], server.restarts)
+            unchecked.add_metric([name], server.unchecked)
             for failure in server.failures:
                 failures.add_metric([name, failure.error, failure.delivery], failure.count)
             if (took := server.latency) is not None:
                 for quantile, seconds in (("0.5", took.p50), ("0.95", took.p95), ("0.99", took.p99)):
                     latency.add_metric([name, quantile], seconds)
-        yield from (in_flight, done, restarts, failures, latency)
+        yield from (in_flight, done, restarts, failures, unchecked, latency)

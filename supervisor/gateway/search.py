@@ -13,7 +13,7 @@ from attrs import evolve
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import InvalidArguments
 from mcp_nursery.actors.fairness import by_turns
-from mcp_nursery.actors.session.schemas import InputSchema, SchemaViolation
+from mcp_nursery.actors.session.schemas import InputSchema, SchemaViolation, UnusableSchema
 
 from ..calls.host_tools import CALL_TOOL, FIND_TOOLS
 from ..calls.search_tools import CALL_SCHEMA, CALLS, FIND_SCHEMA, NOTHING, chosen, described, finds, wanted
@@ -33,7 +33,7 @@ class Schemas:
     """The schemas of what is called, compiled."""
 
     def __init__(self) -> None:
-        self._compiled: OrderedDict[str, InputSchema | None] = OrderedDict()
+        self._compiled: OrderedDict[str, InputSchema] = OrderedDict()
 
     async def check(self, tool: Tool, arguments: object) -> None:
         """Refuse arguments that a tool does not take. One whose schema cannot be used judges for itself.
@@ -41,21 +41,18 @@ class Schemas:
         Raises:
             InvalidArguments: They do not fit its schema.
         """
-        schema = self._of(tool)
         try:
-            if schema is not None:
-                await by_turns(schema.check({} if arguments is None else arguments))
+            await by_turns(self._of(tool).check({} if arguments is None else arguments))
+        except UnusableSchema:
+            return
         except SchemaViolation as violation:
             problem = f"{violation}; {FIND_TOOLS} shows what {tool.tool} takes"
             raise InvalidArguments(problem, server=tool.server, tool=tool.tool) from None
 
-    def _of(self, tool: Tool) -> InputSchema | None:
+    def _of(self, tool: Tool) -> InputSchema:
         key = tool.definition_hash
         if key not in self._compiled:
-            try:
-                self._compiled[key] = InputSchema(tool.input_schema, tool=tool.tool)
-            except SchemaViolation:
-                self._compiled[key] = None
+            self._compiled[key] = InputSchema(tool.input_schema, tool=tool.tool)
             if len(self._compiled) > COMPILED:
                 self._compiled.popitem(last=False)
         self._compiled.move_to_end(key)

@@ -213,11 +213,11 @@ def test_structured_content_that_fits_passes_and_the_schema_is_compiled_once():
     tool = prepared(SUM)
     for number in (1, 2):
         assert at_once(tool.result(structured({"sum": number}))).structured_content == {"sum": number}
-    compiled = tool._compiled
+    compiled = tool._output_schema._validator
     with pytest.raises(BadResult):
         at_once(tool.result(structured({"sum": "three"})))
     at_once(tool.result(structured({"sum": 3})))
-    assert tool._compiled is compiled
+    assert tool._output_schema._validator is compiled is not None
 
 
 @pytest.mark.parametrize("value", [{}, {"sum": "1"}, {"sum": 1.5}, [], None, "text", {"sum": "x" * 10_000}])
@@ -288,7 +288,6 @@ def test_a_reference_to_the_network_is_never_fetched(keyword, scheme, monkeypatc
         {"$ref": "#/nowhere"},
         {"$ref": "other.json"},
         {"$schema": "http://example.invalid/made-up"},
-        {"pattern": "("},
         {"enum": ["text", "\ud800"]},
     ],
 )

@@ -70,6 +70,17 @@ async def test_the_output_schema(autojump_clock, schema, structured, problem):
                 await supervisor.call_tool("mcp_peer_work")
 
 
+async def test_results_that_are_taken_unchecked_are_counted(autojump_clock):
+    """A pattern of 1 MB took 7 s to compile, in which nobody else had a turn."""
+    result = {**TEXT, "structuredContent": {"n": 5}}
+    peer = Peer(lambda peer, message: peer.answer(message, result))
+    peer.tools[0]["outputSchema"] = {"type": "object", "properties": {"n": {"pattern": "a?" * 500_000}}}
+    async with open_supervisor([ServerSpec("peer", peer)]) as supervisor:
+        for _ in range(2):
+            assert (await supervisor.call_tool("mcp_peer_work")).structured == {"n": 5}
+        assert supervisor.statistics().by_server["peer"].unchecked == 2
+
+
 async def test_what_is_sent(autojump_clock):
     """T15: arguments and `_meta` as given; none where there are none."""
     peer = Peer(lambda peer, message: peer.answer(message, dict(TEXT)))

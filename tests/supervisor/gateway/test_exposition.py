@@ -48,6 +48,7 @@ async def test_what_calls_came_to(autojump_clock):
             ("requests",): 1,
             ("results_total",): 3,
             ("restarts_total",): 0,
+            ("unchecked_results_total",): 0,
             ("failures_total", "unknown", "CallTimeout"): 1,
             ("latency_seconds", "0.5"): pytest.approx(2, rel=0.04),
             ("latency_seconds", "0.95"): pytest.approx(4, rel=0.04),
