@@ -38,7 +38,7 @@ class Liveness:
     interval: float = field(default=30.0, converter=float, validator=_check_seconds)
     """Seconds of silence before a probe."""
     timeout: float = field(default=10.0, converter=float, validator=_check_seconds)
-    """Seconds a probe may stay unanswered; at most 10 on protocol 2026-07-28, where the SDK ends it then."""
+    """Seconds a probe may stay unanswered."""
 
 
 def until_probe(liveness: Liveness, *, now: float, heard_at: float, asked_at: float, slept: float) -> float:

@@ -149,7 +149,7 @@ class Carrier(Protocol):
         ...
 
     async def taken(self) -> None:
-        """Wait until something was sent and the peer has read all of it; returns at once where that is unknown."""
+        """Wait until something was sent and the peer has read all of it, or has had time to where that is unknown."""
         ...
 
     def drop(self, slots: Sequence[ReplySlot], reason: str | None) -> None:

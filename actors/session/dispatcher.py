@@ -1,5 +1,6 @@
 """The SDK's session over an endpoint of ours: each has errors of a kind of its own."""
 
+import math
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
@@ -13,6 +14,9 @@ from mcp.shared.transport_context import TransportContext
 from ..jsonrpc.dispatcher import Endpoint
 from ..jsonrpc.incoming import Inbound
 from ..protocol import JsonRpcError, RequestId
+
+_OPENING: Final = frozenset(["initialize", "server/discover"])
+"""May take as long as whoever opens or probes the connection waits: a start may take longer than the SDK allows."""
 
 _TRANSPORT = TransportContext(kind="wire", can_send_request=True)
 
@@ -90,6 +94,8 @@ class SessionDispatcher:
         Raises:
             RequestFailed: The peer's error, or there is no answer.
         """
+        if method in _OPENING:
+            opts = {**(opts or {}), "timeout": math.inf}
         try:
             return await self._endpoint.send_raw_request(method, params, opts)
         except JsonRpcError as error:

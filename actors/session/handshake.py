@@ -4,6 +4,7 @@ A server that speaks both eras switches to the handshake era when it answers `in
 So `initialize` is sent only if the server has read the probe and not answered it, and then its answer decides.
 """
 
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from importlib.metadata import version
@@ -24,7 +25,7 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_MODERN_VERSION
 from pydantic import ValidationError
 
 from ..enums import ANY_PROTOCOL, Era, Protocol
-from ..jsonrpc.dispatcher import ConnectionClosed, RequestTimedOut
+from ..jsonrpc.dispatcher import ConnectionClosed
 from ..messages import Handshake
 from .dispatcher import cause_of
 
@@ -37,7 +38,8 @@ PATIENCE = 1.0
 """Seconds a server that has read the probe may stay silent before `initialize` is sent as well."""
 
 PRECEDENCE = 10.0
-"""Seconds to wait for an answer to `initialize` although the probe has a good one: the timeout of a probe."""
+"""Seconds to wait for an answer to `initialize` although the probe has a good one; and for one to the probe although
+`initialize` was refused, unless that proves that the server is a modern one."""
 
 BAD_ANSWER = (MCPError, ValueError, RuntimeError)
 """What the session raises for a refusal, for an answer it cannot read (pydantic's `ValidationError` is a `ValueError`;
@@ -127,7 +129,7 @@ def check_protocol(protocol: Protocol, only: Era | None) -> None:
 async def _ask_for(session: ClientSession, protocol: Protocol) -> None:
     """Do the handshake with the one request that can give the wanted version."""
     if protocol in MODERN_PROTOCOL_VERSIONS:
-        await _discover(session, trio.Event(), trio.Event())
+        await _discover(session, trio.Event())
     else:
         await session.initialize()
     if protocol not in ("handshake", session.protocol_version):
@@ -146,11 +148,11 @@ async def _handshake(session: ClientSession) -> None:
 async def _probe(session: ClientSession, taken: Callable[[], Awaitable[None]]) -> bool:
     """Send `server/discover`; if the server reads it and stays silent, send `initialize` too, whose answer then
     decides. Returns whether the answer to the probe proves the era."""
-    mute, answered = trio.Event(), trio.Event()
-    probe, offer = _Attempt(partial(_discover, session, mute, answered)), _Attempt(session.initialize)
+    answered = trio.Event()
+    probe, offer = _Attempt(partial(_discover, session, answered)), _Attempt(session.initialize)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(probe.make)
-        await _answered_or_mute(probe, answered, taken, mute)
+        await _answered_or_mute(probe, answered, taken)
         if not probe.done.is_set():
             nursery.start_soon(offer.make)
             await _settled(probe, offer)
@@ -163,8 +165,8 @@ async def _probe(session: ClientSession, taken: Callable[[], Awaitable[None]]) -
     return answered.is_set()
 
 
-async def _discover(session: ClientSession, mute: trio.Event, answered: trio.Event) -> DiscoverResult:
-    """Send `server/discover`. Wait longer than for a probe unless the server is known to be silent: it may still start.
+async def _discover(session: ClientSession, answered: trio.Event) -> DiscoverResult:
+    """Send `server/discover`, and wait for as long as a start may take.
 
     If a refusal names a shared version, ask again with that one. `answered` is set with the first answer.
     """
@@ -174,15 +176,8 @@ async def _discover(session: ClientSession, mute: trio.Event, answered: trio.Eve
             found = await session.send_discover(version)
             break
         except MCPError as refused:
-            match cause_of(refused):
-                case ConnectionClosed():
-                    raise
-                case RequestTimedOut():
-                    if mute.is_set() or answered.is_set():
-                        raise
-                    continue
-                case _:
-                    pass
+            if isinstance(cause_of(refused), ConnectionClosed):
+                raise
             shared = [each for each in MODERN_PROTOCOL_VERSIONS if each in (_versions_named(refused) or ())]
             if answered.is_set() or not shared:
                 answered.set()
@@ -199,7 +194,6 @@ async def _answered_or_mute(
     probe: "_Attempt[DiscoverResult]",
     answered: trio.Event,
     taken: Callable[[], Awaitable[None]],
-    mute: trio.Event,
 ) -> None:
     """Wait until the probe is over, or the server stays silent for a second after it has read it."""
     async with trio.open_nursery() as nursery:
@@ -214,7 +208,6 @@ async def _answered_or_mute(
             await answered.wait()
         if answered.is_set():
             await probe.done.wait()
-        mute.set()
         nursery.cancel_scope.cancel()
 
 
@@ -231,7 +224,8 @@ async def _settled(probe: "_Attempt[DiscoverResult]", offer: "_Attempt[Initializ
             nursery.start_soon(hold_against, patience)
             await offer.done.wait()
         if offer.result is None:
-            await probe.done.wait()
+            with trio.move_on_after(math.inf if _knows_no_handshake(offer.error) else PRECEDENCE):
+                await probe.done.wait()
         nursery.cancel_scope.cancel()
 
 
@@ -242,7 +236,7 @@ async def _settle_refused(
     if offer.error is not None:
         if not _knows_no_handshake(offer.error):
             raise offer.error
-        await session.discover()  # it was too slow for the first probe, and has read it all the same
+        await session.discover()  # it refused the first probe for another reason, such as a start under way
         return
     assert probe.error is not None
     if _is_modern_only(probe.error):
@@ -250,7 +244,7 @@ async def _settle_refused(
     await _handshake(session)
 
 
-def _knows_no_handshake(refusal: Exception) -> bool:
+def _knows_no_handshake(refusal: Exception | None) -> bool:
     """Whether a refusal of `initialize` itself proves a modern server."""
     return isinstance(refusal, MCPError) and refusal.code in (UNSUPPORTED_PROTOCOL_VERSION, METHOD_NOT_FOUND)
 

@@ -18,6 +18,7 @@ from ...jsonrpc.dispatcher import Refused
 from ...outcomes import Dropped, Loss, Malformed, Outcome, Rejected
 from ...protocol import CONNECTION_CLOSED, INTERNAL_ERROR, MCP_PROTOCOL_VERSION_HEADER, MODERN_PROTOCOL_VERSIONS
 from ...reply import ReplySlot
+from . import limits
 from .client import HttpClient
 from .exchange import SESSION, Exchange
 from .failures import Evidence, Failure, Fault, Phase, Reason, classify, loss_of
@@ -67,6 +68,8 @@ class HttpCarrier:
         """Exchanges that were begun before there was a nursery."""
         self._exchanges: dict[ReplySlot, Exchange] = {}
         """Exchanges that somebody waits for."""
+        self._heard = trio.Event()
+        """The server has begun to answer something."""
 
     # -- out ------------------------------------------------------------------------------------------------------
 
@@ -84,8 +87,10 @@ class HttpCarrier:
             await exchange.done.wait()
 
     async def taken(self) -> None:
-        """See `Carrier`: only its answer shows how much of it a server has read."""
-        await trio.lowlevel.checkpoint()
+        """See `Carrier`: only the head of an answer shows what a server has read, and a busy one is slow with that."""
+        left = trio.current_effective_deadline() - trio.current_time()
+        with trio.move_on_after(min(limits.READ_LIMIT, left / 3)):
+            await self._heard.wait()
 
     def begin(self, exchange: Exchange) -> None:
         """Start an exchange in a task of its own."""
@@ -132,6 +137,7 @@ class HttpCarrier:
 
     def hear(self) -> None:
         """The server sent something."""
+        self._heard.set()
         if self._hub is not None:
             self._hub.hear()
 
@@ -266,9 +272,19 @@ class StreamableCarrier(HttpCarrier):
         if outgoing.headers().get(MCP_PROTOCOL_VERSION_HEADER, self._version) in MODERN_PROTOCOL_VERSIONS:
             return  # which knows no notifications of clients
         if outgoing.method == "notifications/initialized" and self._session is not None:
-            # Now: what a server says there while nobody listens is lost.
-            self.begin(Listening(self, Outgoing(b"", limited=False)))
-        await super().notify(outgoing)
+            await self._begin_listening(outgoing)
+        else:
+            await super().notify(outgoing)
+
+    async def _begin_listening(self, initialized: Outgoing) -> None:
+        """Open the stream for the server's own messages: what it says there while nobody listens is lost."""
+        stream = Listening(self, Outgoing(b"", limited=False))
+        self.begin(stream)
+        latest = trio.current_time() + limits.STREAM_LIMIT
+        await super().notify(initialized)
+        with trio.move_on_at(latest):
+            if not self._is_lost:
+                await stream.settled.wait()
 
     def _exchange(self, outgoing: Outgoing) -> Exchange:
         return RequestExchange(self, outgoing)

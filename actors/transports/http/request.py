@@ -40,6 +40,8 @@ _SOONEST: Final = 0.1
 """Seconds before a resumption at least, whatever the server says."""
 _LATEST: Final = 30.0
 """Seconds until the stream for the server's own messages is opened again, after many failures."""
+_PASSING: Final = (408, 409, 425, 429)
+"""Statuses of the 400s with which a stream is refused for now: by 409 if its server has not seen the last one's end."""
 _LINGER: Final = 0.1
 """Seconds a stream of events may take to end after its answer: only then its connection can be used again."""
 
@@ -120,6 +122,9 @@ class RequestExchange(Exchange, Origin):
         evidence = await super()._receive(response, limit)
         if not self._resuming or evidence is None or evidence.status is None:
             return evidence
+        return self._resumption_refused(evidence)
+
+    def _resumption_refused(self, evidence: Evidence) -> Evidence:
         self.error = None  # none of the request's
         return self.carrier.of_a_resumption(evidence)
 
@@ -235,6 +240,18 @@ class Listening(RequestExchange):
     _elsewhere: httpx2.URL | None = None
     """Where a redirect moved this stream to; POSTs stay where they were."""
 
+    def __init__(self, carrier: SessionConversation, outgoing: Outgoing) -> None:
+        super().__init__(carrier, outgoing)
+        self.settled: Final = trio.Event()
+        """Set once the stream is open, or will not be."""
+
+    async def run(self) -> None:
+        """See `Exchange`."""
+        try:
+            await super().run()
+        finally:
+            self.settled.set()
+
     @property
     def _url(self) -> httpx2.URL:
         return self._elsewhere or super()._url
@@ -250,7 +267,7 @@ class Listening(RequestExchange):
             evidence = await self._once()
             if self._was_open and evidence is not None and evidence.status == HTTPStatus.NOT_FOUND:
                 self.phase = None  # it was offered in this session: the session is what is not found
-            if evidence is None or evidence.unsent or evidence.status is not None:
+            if evidence is None or evidence.unsent or _is_refused(evidence.status):
                 return evidence  # it is not offered, or its server is gone
             tries = 0 if evidence.fault is Fault.ENDED or self._events > events else tries + 1
             await trio.sleep(max(self._retry, min(2.0**tries - 1, _LATEST)))
@@ -259,9 +276,14 @@ class Listening(RequestExchange):
         host = self.carrier.client.address.host
         return Evidence(f"{host} did not answer within {limits.POST_LIMIT:g} s", Fault.MUTE)
 
+    def _resumption_refused(self, evidence: Evidence) -> Evidence:
+        self.settled.set()
+        return evidence  # it is part of no request
+
     async def _take(self, response: httpx2.Response, limit: trio.CancelScope) -> Evidence | None:
         if media_type(response) == EVENTS:
             self._was_open = True
+            self.settled.set()
             return await self._listen(response, limit)
         problem = f"HTTP {response.status_code} with {media_type(response) or 'no content type'} instead of events"
         return Evidence(problem, status=response.status_code)
@@ -278,6 +300,13 @@ class Listening(RequestExchange):
     def respond(self, frame: bytes) -> None:
         """Answer what the server asked unasked."""
         self.carrier.respond_unasked(frame)
+
+
+def _is_refused(status: int | None) -> bool:
+    """Whether this answer to a request for a stream is its server's last word on it."""
+    if status is None or status in _PASSING:
+        return False
+    return status < HTTPStatus.INTERNAL_SERVER_ERROR or status == HTTPStatus.NOT_IMPLEMENTED
 
 
 def _put_out_of_use(response: httpx2.Response) -> None:

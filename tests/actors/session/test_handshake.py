@@ -196,11 +196,32 @@ async def test_an_answer_within_the_second_is_hedged_by_nothing(autojump_clock):
     assert (handshake.era, settled, lab.asked) == (Era.MODERN, 0.75, [PROBE])
 
 
-async def test_a_probe_that_stays_mute_while_initialize_is_refused_is_given_up_after_ten_seconds(autojump_clock):
-    async with session(server_discover=MUTE, initialize=refuses(-32000, message="go away")) as (_, client):
+async def test_a_probe_that_stays_mute_is_given_up_ten_seconds_after_initialize_was_refused(autojump_clock):
+    async with session(server_discover=MUTE, initialize=refuses(-32000, message="go away")) as (lab, client):
         with pytest.raises(MCPError, match="go away"):
             await negotiate(client, None)
-        assert trio.current_time() == 10
+        assert trio.current_time() == 11
+        assert lab.asked == [PROBE, INITIALIZE]
+
+
+@pytest.mark.parametrize("takes", [12, 29])
+@pytest.mark.parametrize("script", [{}, {"initialize": unsupported(MODERN)}], ids=["no such method", "no such version"])
+async def test_a_modern_server_may_take_as_long_for_its_answer_as_a_start_may(takes, script, autojump_clock):
+    """L2: every answer takes that long, so that asking again would not help."""
+    handshake, lab, settled = await opened(server_discover=answers(discovery(), after=takes), **script)
+    assert (handshake.era, settled, lab.asked) == (Era.MODERN, takes, [PROBE, INITIALIZE])
+
+
+async def test_so_may_one_whose_version_is_set(autojump_clock):
+    async with session(server_discover=answers(discovery(), after=25)) as (lab, client):
+        handshake = await negotiate(client, None, protocol=MODERN)
+        assert (handshake.era, trio.current_time(), lab.asked) == (Era.MODERN, 25, [PROBE])
+
+
+async def test_so_may_one_that_is_probed_after_it_refused_initialize(autojump_clock):
+    script = {"server_discover": answers(discovery(), after=25), "initialize": unsupported(MODERN)}
+    handshake, lab, settled = await opened(Era.HANDSHAKE, **script)
+    assert (handshake.era, settled, lab.asked) == (Era.MODERN, 25, [INITIALIZE, PROBE])
 
 
 async def test_a_server_that_is_mute_for_all_holds_until_somebody_gives_up(autojump_clock):
@@ -214,12 +235,10 @@ async def test_a_server_that_is_mute_for_all_holds_until_somebody_gives_up(autoj
 @pytest.mark.parametrize(
     "refusal", [unsupported(MODERN, after=14), refuses(-32601, after=14)], ids=["version", "method"]
 )
-async def test_a_modern_server_that_takes_longer_to_start_than_a_probe_lives_is_probed_again(refusal, autojump_clock):
-    """A first `npx` or `uvx` may take that long. It reads both questions at second 15; the probe was given up at 10."""
-    handshake, _, settled = await opened(
-        server_discover=[answers(discovery(), after=15), GOOD_PROBE], initialize=refusal
-    )
-    assert (handshake.era, settled) == (Era.MODERN, 15)
+async def test_a_modern_server_that_takes_long_to_start_is_waited_for(refusal, autojump_clock):
+    """A first `npx` or `uvx` may take that long. It reads both questions at second 14."""
+    handshake, lab, settled = await opened(server_discover=answers(discovery(), after=15), initialize=refusal)
+    assert (handshake.era, settled, lab.asked) == (Era.MODERN, 15, [PROBE, INITIALIZE])
 
 
 # refusals of initialize

@@ -9,8 +9,9 @@ import trio.testing
 from mcp_nursery.actors.enums import Era
 from mcp_nursery.actors.outcomes import Answered, Rejected
 from mcp_nursery.actors.session import handshake
+from mcp_nursery.actors.transports.http import limits
 
-from .http_peer import HANDSHAKE, INFO, MODERN, call, connector, outcome_of, response, serving, until
+from .http_peer import HANDSHAKE, INFO, MODERN, STREAM, call, connector, outcome_of, response, serving, until
 
 DISCOVERY = {
     "supportedVersions": [MODERN],
@@ -56,7 +57,8 @@ async def raced(*, streamed=False):
 
 @pytest.fixture(autouse=True)
 def hurry(monkeypatch):
-    """A probe is mute after a moment, and `initialize` is not waited for."""
+    """A probe is read and mute after a moment, and `initialize` is not waited for."""
+    monkeypatch.setattr(limits, "READ_LIMIT", 0.05)
     monkeypatch.setattr(handshake, "PATIENCE", 0.05)
     monkeypatch.setattr(handshake, "PRECEDENCE", 0.05)
 
@@ -104,3 +106,73 @@ async def test_a_late_refusal_of_initialize_is_nobodys(status):
         await trio.testing.wait_all_tasks_blocked(0.05)  # it has come
         assert isinstance(await outcome_of(connection, call()), Answered)
         release.set()
+
+
+@asynccontextmanager
+async def opening(on_discover, era=MODERN, **settings):
+    """A handshake under way with a peer that answers the probe in its own way, and an event of its end."""
+    settled = trio.Event()
+
+    async def answer(asked):
+        if asked.message.get("method") != "server/discover":
+            return False
+        await on_discover(asked)
+        return True
+
+    async with serving(era) as peer, trio.open_nursery() as nursery:
+        peer.on_other = answer
+        async with connector(peer).connect() as connection:
+
+            async def settle():
+                with trio.move_on_after(settings.get("limit", 20)):
+                    peer.said = await connection.handshake(None)
+                settled.set()
+
+            nursery.start_soon(settle)
+            yield peer, settled
+            nursery.cancel_scope.cancel()
+
+
+async def test_a_server_that_may_not_have_read_the_probe_is_asked_nothing_else(monkeypatch):
+    """P7: an `initialize` is no request of 2026-07-28, and a busy server of that version would see it beside others."""
+    monkeypatch.setattr(limits, "READ_LIMIT", 20.0)
+    release = trio.Event()
+
+    async def slow(asked):
+        await release.wait()
+        await asked.peer._result(asked, DISCOVERY)
+
+    async with opening(slow) as (peer, settled):
+        await until(lambda: peer.heard("server/discover"))
+        await trio.testing.wait_all_tasks_blocked(10 * handshake.PATIENCE)
+        release.set()
+        with trio.fail_after(20):
+            await settled.wait()
+        assert peer.said.era is Era.MODERN
+        assert [asked.message.get("method") for asked in peer.asked] == ["server/discover"]
+
+
+async def test_a_head_without_an_answer_shows_that_the_probe_was_read(monkeypatch):
+    """P7: such a server of the handshake opens a stream for whatever it is asked."""
+    monkeypatch.setattr(limits, "READ_LIMIT", 20.0)
+
+    async def mute(asked):
+        await asked.send(STREAM)
+        await trio.sleep_forever()
+
+    async with opening(mute, HANDSHAKE) as (peer, settled):
+        with trio.fail_after(10):
+            await settled.wait()
+        assert (peer.said.era, peer.said.era_answered) == (Era.HANDSHAKE, False)
+
+
+async def test_a_short_time_to_start_leaves_some_for_initialize(monkeypatch):
+    """P7: of a mute server nothing shows what it has read, and it must connect within its connect timeout."""
+    monkeypatch.setattr(limits, "READ_LIMIT", 20.0)
+
+    async def mute(_asked):
+        await trio.sleep_forever()
+
+    async with opening(mute, HANDSHAKE, limit=3) as (peer, settled):
+        await settled.wait()
+        assert peer.said.era is Era.HANDSHAKE
