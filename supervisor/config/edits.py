@@ -3,6 +3,7 @@ comments, its indentation and its line ends. Writes nothing."""
 
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
+from itertools import groupby
 from typing import Any, Literal, TypeAlias
 
 from attrs import evolve, frozen
@@ -44,9 +45,9 @@ def changed(text: str, file: str, steps: Sequence[Step]) -> str:
     return new
 
 
-def raw_text(text: str, file: str, path: Path) -> str:
-    """A value of the file as it stands there; empty if that cannot be taken out and put elsewhere."""
-    return toml_edits.raw(text, path) if file.endswith(".toml") else json_edits.raw(text, path)
+def raw_texts(text: str, file: str, way: Path) -> dict[str | int, str]:
+    """The values of an object of the file as they stand there; empty if one cannot be taken out and put elsewhere."""
+    return toml_edits.raw(text, way) if file.endswith(".toml") else json_edits.raw(text, way)
 
 
 def edited(text: str, file: str, server: str, change: Change) -> str:
@@ -92,7 +93,14 @@ def _made(text: str, file: str, document: dict[str, Any], steps: Sequence[Step])
     wanted = deepcopy(document)
     for step in steps:
         _apply(wanted, step)
-        text = edits.apply(text, step.verb, step.path, step.value)
+    for (verb, way), group in groupby(steps, lambda step: (step.verb, step.path[:-1])):
+        some = list(group)
+        values = {step.path[-1]: step.value for step in some}
+        if verb == "append" or len(values) < len(some) or any(isinstance(key, int) for key in values):
+            for step in some:
+                text = edits.apply(text, step.verb, step.path, step.value)
+        else:
+            text = edits.apply_all(text, verb, way, values)
     return text, wanted
 
 

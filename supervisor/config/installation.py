@@ -18,7 +18,7 @@ from mcp_nursery.actors.errors import ConfigError
 from .adoption import Adoption, adopt, asked_for, servers_in
 from .discovery import own_file
 from .document import Written, as_object, parse_document
-from .edits import Step, changed, raw_text, steps_to_enable
+from .edits import Step, changed, raw_texts, steps_to_enable
 from .entry import Entry
 from .hosts import SERVER, is_gateway, projects_with_servers
 from .installed import Place, Record, digest_of, missing_folders, read_record, record_bytes, servers_behind
@@ -242,11 +242,11 @@ def _taken_back(host: _Host, record: Record) -> tuple[str, list[str]]:
     root = host.place.host.root(said)
     steps: list[Step] = []
     lost: list[str] = []
+    texts = raw_texts(original, file, root) if record.moved else {}
     for name in record.moved:
         value = _at(said, (*root, name))
         if name not in host.servers:
-            text = raw_text(original, file, (*root, name))
-            steps.append(Step("set", (*host.root, name), Written(text, value)))
+            steps.append(Step("set", (*host.root, name), Written(texts.get(name, ""), value)))
         elif _value(host, name) != value:
             lost.append(name)
     if host.gateway is not None:

@@ -2,7 +2,8 @@
 
 import json
 import re
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Literal, cast
 
 from attrs import frozen
 
@@ -12,7 +13,6 @@ _decode = json.JSONDecoder().raw_decode
 _BLANK = re.compile(r"[ \t]*+")
 _SPACE = re.compile(r"[ \t\r\n]*+")
 _REST_OF_LINE = re.compile(r"[ \t]*+,?[ \t]*+(?:/\*[^\r\n]*?\*/[ \t]*+)*+(?://[^\r\n]*+)?(?=[\r\n])")
-_LINE_BEFORE = re.compile(r"\r?\n[ \t]*\Z")
 
 
 @frozen
@@ -28,37 +28,69 @@ class _Item:
 
 def apply(text: str, verb: Literal["set", "append", "remove"], path: tuple[str | int, ...], value: object) -> str:
     """The text with the value at the path set or removed, or one appended to the list there."""
+    if verb != "append":
+        return apply_all(text, verb, path[:-1], {path[-1]: value})
     plain = blanked(text)
-    at = _skip(plain, 0)
-    for depth, key in enumerate(path):
-        items = _items(plain, at)
-        found = next((item for item in items if item.key == key), None)
-        if found is None:
-            new: Any = [value] if verb == "append" else value
-            for missing in reversed(path[depth + 1 :]):
-                new = {missing: new}
-            return _insert(text, at, items, f"{_json(key)}: {_json(new)}")
-        if depth == len(path) - 1 and verb == "remove":
-            return _remove(text, items, items.index(found))
-        if depth == len(path) - 1 and verb == "set":
-            return text[: found.value] + _json(value) + text[found.end :]
-        at = found.value
+    at, missing = _found(plain, path)
+    if missing:
+        return _insert(text, at, _items(plain, at), _member(missing, [value]))
     return _insert(text, at, _items(plain, at), _json(value))
 
 
-def raw(text: str, path: tuple[str | int, ...]) -> str:
-    """The value at the path as it stands there."""
+def apply_all(
+    text: str, verb: Literal["set", "remove"], way: tuple[str | int, ...], values: Mapping[str | int, object]
+) -> str:
+    """The text with all these values of one object or list set or removed: in one go, as there may be thousands."""
     plain = blanked(text)
-    at, end = _skip(plain, 0), len(text)
-    for key in path:
-        found = next(item for item in _items(plain, at) if item.key == key)
-        at, end = found.value, found.end
-    return text[at:end]
+    at, missing = _found(plain, way)
+    if missing:
+        return _insert(text, at, _items(plain, at), _member(missing, values))
+    items = _items(plain, at)
+    there = [(place, item) for place, item in enumerate(items) if item.key in values]
+    known = {item.key for _, item in there}
+    new = [_member((key,), value) for key, value in values.items() if key not in known]
+    if verb == "set" and new:
+        text = _insert(text, at, items, *new)
+    bare = blanked(text, commas=False)
+    for place, item in reversed(there):  # what stands before stays where it is
+        if verb == "set":
+            text = text[: item.value] + _json(values[item.key]) + text[item.end :]
+        else:
+            for first, last in _cuts(bare, text, items, place):
+                text, bare = text[:first] + text[last:], bare[:first] + bare[last:]
+    return text
+
+
+def _found(plain: str, path: tuple[str | int, ...]) -> tuple[int, tuple[str | int, ...]]:
+    """Where the value at the path begins, or the last one on the way, and what is missing from there."""
+    at = _skip(plain, 0)
+    for depth, key in enumerate(path):
+        found = next((item for item in _items(plain, at) if item.key == key), None)
+        if found is None:
+            return at, path[depth:]
+        at = found.value
+    return at, ()
+
+
+def _member(path: tuple[str | int, ...], value: object) -> str:
+    """The value as a member of an object, in objects of its own if the path has several keys."""
+    first, *more = path
+    written = _json(value) if not more else f"{{{_member(tuple(more), value)}}}"
+    return f"{_json(first)}: {written}"
+
+
+def raw(text: str, way: tuple[str | int, ...]) -> dict[str | int, str]:
+    """The values of one object as they stand there."""
+    plain = blanked(text)
+    at, _ = _found(plain, way)
+    return {item.key: text[item.value : item.end] for item in reversed(_items(plain, at))}
 
 
 def _json(value: object) -> str:
     if isinstance(value, Written):
         return value.text
+    if isinstance(value, dict):  # in which others may stand as they are written
+        return f"{{{', '.join(_member((key,), each) for key, each in cast('dict[str, object]', value).items())}}}"
     return json.dumps(value, ensure_ascii=False)
 
 
@@ -84,47 +116,55 @@ def _skip(plain: str, at: int) -> int:
     return match.end() if match else at
 
 
-def _insert(text: str, at: int, items: list[_Item], new: str) -> str:
-    """The text with one more item at the end. A comment behind the last one stays with it."""
+def _insert(text: str, at: int, items: list[_Item], *new: str) -> str:
+    """The text with more items at the end. A comment behind the last one stays with it."""
     if not items:
-        return f"{text[: at + 1]}{new}{text[at + 1 :]}"
+        return f"{text[: at + 1]}{', '.join(new)}{text[at + 1 :]}"
     last = items[-1]
-    line = _LINE_BEFORE.search(text, 0, last.start)
+    line = _line_before(text, last.start)
     rest = _REST_OF_LINE.match(text, last.end)
     if line is None or rest is None:
-        return f"{text[: last.end]}, {new}{text[last.end :]}"
-    comma = _comma(text, last.end)
+        return f"{text[: last.end]}, {', '.join(new)}{text[last.end :]}"
+    comma = _comma(blanked(text, commas=False), last.end)
+    break_ = text[line : last.start]
+    more = f",{break_}".join(new)
     if comma is None:
-        return f"{text[: last.end]},{rest[0]}{line[0]}{new}{text[rest.end() :]}"
+        return f"{text[: last.end]},{rest[0]}{break_}{more}{text[rest.end() :]}"
     at = max(comma + 1, rest.end())
-    return f"{text[:at]}{line[0]}{new},{text[at:]}"
+    return f"{text[:at]}{break_}{more},{text[at:]}"
 
 
-def _remove(text: str, items: list[_Item], place: int) -> str:
-    """The text without one item, its comma, and the line if it was its own. Comments around it stay."""
+def _cuts(bare: str, text: str, items: list[_Item], place: int) -> list[tuple[int, int]]:
+    """What to cut out of the text, the last first, for one item: itself, its comma, and the line if it was its own.
+    Comments around it stay. `bare` is the text without comments."""
     start, end = items[place].start, items[place].end
-    comma = _comma(text, end)
+    comma = _comma(bare, end)
     cuts: list[tuple[int, int]] = []
     if comma is None and place:
-        before = _comma(text, items[place - 1].end) or 0
+        before = _comma(bare, items[place - 1].end) or 0
         cuts.append((before, before + 1 if text[before + 1 : start].strip(" \t") else start))
     elif comma is not None and text[end:comma].strip():
         cuts.append((comma, comma + 1))
     elif comma is not None:
         end = comma + 1
-    line = _LINE_BEFORE.search(text, 0, start)
+    line = _line_before(text, start)
     after = _BLANK.match(text, end)
     if line is not None and after is not None and text[after.end()] in "\r\n":
-        start, end = line.start(), after.end()
+        start, end = line, after.end()
     elif after is not None and (comma is not None or line is not None):
         end = after.end()
-    for first, last in sorted([*cuts, (start, end)], reverse=True):
-        text = text[:first] + text[last:]
-    return text
+    return sorted([*cuts, (start, end)], reverse=True)
 
 
-def _comma(text: str, end: int) -> int | None:
+def _line_before(text: str, start: int) -> int | None:
+    """Where the line break is after which nothing comes before this place; None: something does."""
+    at = text.rfind("\n", 0, start)
+    if at < 0 or text[at + 1 : start].strip(" \t"):
+        return None
+    return at - (text[at - 1 : at] == "\r")
+
+
+def _comma(bare: str, end: int) -> int | None:
     """Where the comma behind an item is."""
-    bare = blanked(text, commas=False)
     at = _skip(bare, end)
     return at if bare[at] == "," else None

@@ -7,7 +7,7 @@ below it.
 import json
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal, cast
 
 from attrs import frozen
@@ -35,17 +35,11 @@ class _Statement:
 def apply(text: str, verb: Literal["set", "append", "remove"], path: Path, value: object) -> str:
     """The text with the value at the path set or removed; the same text if its lines do not let that be done. A table
     is set at the end."""
+    if verb == "remove" or not isinstance(value, bool):
+        return apply_all(text, verb, path[:-1], {path[-1]: value})
     lines = _LINES.findall(text)
     statements = list(_statements(lines))
     ending = _ending(text)
-    if verb == "remove":
-        gone = [each for each in statements if each.path[: len(path)] == path]
-        left = _without(lines, gone)
-        if gone and all(each in gone for each in statements if each.path[: len(path) - 1] == path[:-1]):
-            left[gone[0].first] = f"[{'.'.join(map(str, path[:-1]))}]{ending}"  # an empty table has to be said
-        return "".join(left)
-    if not isinstance(value, bool):
-        return _appended(text, path, value)
     said = "true" if value else "false"
     for each in statements:
         if each.path == path and not each.header:
@@ -62,13 +56,41 @@ def apply(text: str, verb: Literal["set", "append", "remove"], path: Path, value
     return "".join(lines)
 
 
-def raw(text: str, path: Path) -> str:
-    """The table at the path as it stands there; empty if it is not under headers of its own."""
-    lines = _LINES.findall(text)
-    found = [each for each in _statements(lines) if each.path[: len(path)] == path]
-    if not all(each.header for each in found[:1]):
+def apply_all(
+    text: str, verb: Literal["set", "append", "remove"], way: Path, values: Mapping[str | int, object]
+) -> str:
+    """The text with all these values of one table removed, or set at the end: in one go, as there may be thousands."""
+    if verb != "remove":
+        for key, value in values.items():
+            text = (
+                apply(text, verb, (*way, key), value)
+                if isinstance(value, bool)
+                else _appended(text, (*way, key), value)
+            )
+        return text
+    lines, depth = _LINES.findall(text), len(way)
+    inside = [each for each in _statements(lines) if each.path[:depth] == way]
+    gone = [each for each in inside if len(each.path) > depth and each.path[depth] in values]
+    left = _without(lines, gone)
+    if gone and len(gone) == len(inside):
+        left[gone[0].first] = f"[{'.'.join(map(str, way))}]{_ending(text)}"  # an empty table has to be said
+    return "".join(left)
+
+
+def raw(text: str, way: Path) -> dict[str | int, str]:
+    """The tables of one table as they stand there; empty if one is not under headers of its own."""
+    lines, depth = _LINES.findall(text), len(way)
+    found: dict[str | int, list[_Statement]] = {}
+    for each in _statements(lines):
+        if each.path[:depth] == way and len(each.path) > depth:
+            found.setdefault(each.path[depth], []).append(each)
+    return {key: _table_text(lines, statements) for key, statements in found.items()}
+
+
+def _table_text(lines: list[str], statements: list[_Statement]) -> str:
+    if not statements[0].header:
         return ""
-    left = _without(lines, found)
+    left = _without(lines, statements)
     return "".join(line for line, kept in zip(lines, left, strict=True) if not kept).rstrip("\r\n")
 
 

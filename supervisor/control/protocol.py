@@ -131,6 +131,8 @@ class Lines:
             if not data:
                 return None
             self._received += data
+        if end > self._limit:
+            raise ControlError(f"a message of more than {self._limit} bytes")
         line = bytes(self._received[:end])
         del self._received[: end + 1]
         return line

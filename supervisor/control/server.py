@@ -1,7 +1,8 @@
 """The host's end of the control socket. Whatever a client does costs a bounded amount, and nobody waits for it.
 
 There are so many clients at a time, and each request takes its place for a while at least; the others wait in the
-system's queue. Those that are told what happens have a part of the places, so that commands always find one.
+system's queue. Those that are told what happens have a part of the places, so that commands always find one, and who
+has asked nothing gives way to others, the longest silent first.
 """
 
 import errno
@@ -10,7 +11,7 @@ import math
 import os
 import sys
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AsyncExitStack, contextmanager, suppress
 from functools import partial
 from importlib.metadata import version
 from typing import Any, Final
@@ -30,13 +31,14 @@ from .sockets import Listener, is_own, listening
 logger: Final = logging.getLogger(__name__)
 
 MOST_CLIENTS: Final = 32
-"""Connections that are served at once. More wait."""
+"""Connections that are served at once. For one more, the one that has asked for nothing for longest gives way; if none
+has asked for nothing, it waits."""
 MOST_STREAMS: Final = 16
 """How many of them may be told what happens. More are refused."""
 MOST_WAITING: Final = 8
 """Requests of one connection that wait for their turn. Who sends more is let go."""
 PAUSE: Final = 0.05
-"""Seconds that each request takes its place at least."""
+"""Seconds that each request takes its place at least, and that a connection may be silent before it gives way."""
 _AT_ONCE: Final = 50
 """Servers, or tools, that are written down in one turn of the loop."""
 _LARGE: Final = 1 << 20
@@ -75,30 +77,63 @@ class ControlServer:
     info: HostInfo
     """What this process is, but for its servers."""
     _streams: int = field(default=0, init=False)
+    _silent: dict["_Client", float] = field(factory=dict["_Client", float], init=False)
+    """Connections on which nothing is asked, and since when; the longest first."""
 
     async def serve(self, listener: Listener) -> None:
         """Serve, until cancelled."""
         sock, places = trio.socket.from_stdlib_socket(listener.socket), trio.Semaphore(MOST_CLIENTS)
         async with trio.open_nursery() as nursery:
             while True:
-                await places.acquire()
                 try:
                     connection, _ = await sock.accept()
                 except OSError as error:
-                    places.release()
                     if error.errno not in _FULL:
                         raise
                     await trio.sleep(1)
                 else:
-                    nursery.start_soon(self._attend, trio.SocketStream(connection), places)
+                    stream = trio.SocketStream(connection)
+                    async with AsyncExitStack() as unserved:
+                        await unserved.enter_async_context(stream)
+                        await self._place(places)
+                        unserved.pop_all()
+                    nursery.start_soon(self._attend, stream, places)
+
+    async def _place(self, places: trio.Semaphore) -> None:
+        """Take a place, if need be of who is silent."""
+        while True:
+            with trio.move_on_after(PAUSE if places.value == 0 and not self._made_way() else math.inf):
+                await places.acquire()
+                return
+
+    def _made_way(self) -> bool:
+        """Whether the longest silent client was let go."""
+        for client, since in self._silent.items():
+            if trio.current_time() >= since + PAUSE:
+                del self._silent[client]
+                client.give_way()
+                return True
+            break
+        return False
+
+    @contextmanager
+    def silent(self, client: "_Client") -> Generator[None, None, None]:
+        """While the block lasts the client asks for nothing."""
+        self._silent[client] = trio.current_time()
+        try:
+            yield
+        finally:
+            self._silent.pop(client, None)
 
     async def _attend(self, stream: trio.SocketStream, places: trio.Semaphore) -> None:
         """One client, from its first request to the end. What crashes here is to end no host."""
         try:
+            client = _Client(self, stream)
             async with stream:
                 if is_own(stream.socket):
-                    await _Client(self, stream).serve()
-            await trio.sleep(PAUSE)
+                    await client.serve()
+            if not client.gave_way:
+                await trio.sleep(PAUSE)
         except (trio.BrokenResourceError, trio.TooSlowError):
             pass  # it has gone, or is as good as gone
         except Exception:
@@ -128,24 +163,31 @@ class _Client:
 
     server: ControlServer
     _stream: trio.SocketStream
+    gave_way: bool = field(default=False, init=False)
+    """Whether it was let go for another one."""
+    _life: trio.CancelScope = field(factory=trio.CancelScope, init=False)
+
+    def give_way(self) -> None:
+        """Let it go."""
+        self.gave_way = True
+        self._life.cancel()
 
     async def serve(self) -> None:
         """Answer requests, one after the other, as long as it is connected."""
         requests, waiting = trio.open_memory_channel[bytes](MOST_WAITING)
-        life = trio.CancelScope()
-        with life:
-            async with run_alongside(partial(self._read, requests, life)):
+        with self._life:
+            async with run_alongside(partial(self._read, requests)):
                 await self._work(waiting)
 
     async def _work(self, waiting: trio.MemoryReceiveChannel[bytes]) -> None:
         going_on = True
         while going_on:
-            with trio.fail_after(PATIENCE):
+            with self.server.silent(self), trio.fail_after(PATIENCE):
                 line = await waiting.receive()
             going_on = await self._answer(line)
             await trio.sleep(PAUSE)
 
-    async def _read(self, requests: trio.MemorySendChannel[bytes], life: trio.CancelScope) -> None:
+    async def _read(self, requests: trio.MemorySendChannel[bytes]) -> None:
         lines = Lines(self._stream, LONGEST_REQUEST)
         try:
             while (line := await lines.next(begin=math.inf)) is not None:
@@ -155,7 +197,7 @@ class _Client:
             return
         except (trio.BrokenResourceError, trio.TooSlowError, trio.WouldBlock):
             pass
-        life.cancel()
+        self._life.cancel()
 
     async def send(self, message: bytes) -> None:
         """Write a line. See `protocol.send`."""

@@ -86,6 +86,8 @@ class RequestParser:
         self._target = b""
         self._headers: list[tuple[bytes, bytes]] = []
         self._unclear = 0
+        self._head = 0
+        """Bytes of the line and the headers that are being read."""
         self.error: HTTPStatus | None = None
         """What is wrong with what comes after all that is there."""
 
@@ -107,8 +109,8 @@ class RequestParser:
             while data:
                 data = self._read(data)
         except httptools.HttpParserError:
-            self.error = HTTPStatus.BAD_REQUEST
-        if self._unclear > HEAD:
+            self.error = self.error or HTTPStatus.BAD_REQUEST
+        if self.error is None and self._unclear > HEAD:
             in_head = self._open is None
             self.error = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE if in_head else HTTPStatus.BAD_REQUEST
 
@@ -148,15 +150,25 @@ class RequestParser:
     def on_message_begin(self) -> None:
         """Its first byte is there."""
         self._unclear = max(self._unclear, 1)
+        self._head = 0
 
     def on_url(self, url: bytes) -> None:
         """A piece of the target."""
+        self._count(len(url))
         self._target += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A header, or after the body a trailer, which says nothing."""
         if self._open is None:
+            self._count(len(name) + len(value) + 4)
             self._headers.append((name.lower(), value))
+
+    def _count(self, size: int) -> None:
+        """A head can come whole with what follows it."""
+        self._head += size
+        if self._head > HEAD:
+            self.error = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
+            raise BadRequest(self.error)
 
     def on_headers_complete(self) -> None:
         """The head is there."""

@@ -20,7 +20,8 @@ _FOREIGN = re.compile(r"[^a-zA-Z0-9._-]")
 
 _TAG_START = re.compile(r"<(?=[\s/]*mcp[\s_-]*tool[\s_-]*output)", re.IGNORECASE | re.ASCII)
 
-_LESS_THAN = "<\uff1c\ufe64\u2039\u3008\u27e8\u2329\u276e\u1438\u02c2\u226e"
+_LESS_THAN = "<\uff1c\ufe64\u2039\u3008\u27e8\u2329\u276c\u276e\u2770\u29fc\u1438\u16b2\u02c2\u226e\U0001d236"
+"""What Unicode calls confusable with it, and every single angle bracket."""
 
 _PIECE = 32
 """Characters that are looked at together."""

@@ -4,6 +4,7 @@ import difflib
 import json
 import re
 import tomllib
+from itertools import permutations
 
 import pytest
 from hypothesis import given
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.supervisor.config.discovery import Origin
 from mcp_nursery.supervisor.config.document import parse_document
-from mcp_nursery.supervisor.config.edits import edited
+from mcp_nursery.supervisor.config.edits import Step, changed, edited
 from mcp_nursery.supervisor.config.loader import read_file
 
 JSONC = """{
@@ -293,3 +294,63 @@ def test_whatever_toml_is_written_around(drawn):
 def is_subsequence(part, whole):
     left = iter(whole)
     return all(each in left for each in part)
+
+
+SEVERAL_JSON = """{
+  // ours
+  "mcpServers": {
+    "a": {"command": "one"}, // the first
+    "b": {"command": "two", "args": ["x,y"]},
+    /* with a comment before */
+    "c": {"command": "three"},
+    "d": {"command": "four"}, "e": {"command": "five"}
+  },
+  "other": [1, 2]
+}
+"""
+SEVERAL_TOML = """# ours
+[mcp_servers.a]
+command = "one" # the first
+
+[mcp_servers.b]
+command = "two"
+[mcp_servers.b.env]
+A = "[x]"
+
+# between
+[mcp_servers.c]
+command = "three"
+[mcp_servers.d]
+command = "four"
+[mcp_servers.e]
+command = "five"
+
+[other]
+x = 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("file", "root", "text"), [("a.json", "mcpServers", SEVERAL_JSON), ("a.toml", "mcp_servers", SEVERAL_TOML)]
+)
+def test_several_at_once_are_edited_as_one_after_the_other(file, root, text):
+    for count in range(1, 6):
+        for names in permutations("abcde", count):
+            steps = [Step("remove", (root, name)) for name in names]
+            one_by_one = text
+            at_once = changed(text, file, steps)
+            for step in sorted(steps, key=lambda step: step.path, reverse=True):
+                one_by_one = changed(one_by_one, file, [step])
+            assert at_once == one_by_one
+
+
+@pytest.mark.parametrize(
+    ("file", "root", "text"), [("a.json", "mcpServers", SEVERAL_JSON), ("a.toml", "mcp_servers", SEVERAL_TOML)]
+)
+def test_several_new_ones_stand_one_under_the_other(file, root, text):
+    new = {name: {"command": name} for name in ("x", "y")}
+    steps = [Step("set", (root, name), value) for name, value in new.items()]
+    one_by_one = text
+    for step in steps:
+        one_by_one = changed(one_by_one, file, [step])
+    assert changed(text, file, steps) == one_by_one

@@ -5,7 +5,7 @@ import math
 import os
 import socket
 import sys
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 import pytest
 import trio
@@ -311,6 +311,16 @@ async def test_a_line_without_end_is_not_waited_for():
         assert await closed(lines)
 
 
+async def test_a_line_that_comes_whole_and_is_too_long_is_refused(autojump_clock):
+    ours, theirs = (trio.SocketStream(each) for each in trio.socket.socketpair())
+    async with ours, theirs:
+        lines = protocol.Lines(ours, 100)
+        await theirs.send_all(b"x" * 100 + b"\n" + b"x" * 101 + b"\n")
+        assert await lines.next() == b"x" * 100
+        with pytest.raises(ControlError, match="more than 100 bytes"):
+            await lines.next()
+
+
 async def test_half_a_line_is_waited_for_ten_seconds(autojump_clock):
     """By either end, however long it waits for one to begin."""
     ours, theirs = (trio.SocketStream(each) for each in trio.socket.socketpair())
@@ -429,6 +439,31 @@ async def test_too_many_clients_wait_for_a_place():
         for _ in range(server.MOST_CLIENTS * 4):
             nursery.start_soon(ask)
     assert done == [()] * server.MOST_CLIENTS * 4
+
+
+@pytest.mark.parametrize("said", [b"", b'{"jsonrpc"'])
+async def test_who_says_nothing_gives_way(autojump_clock, said):
+    """60 of them held up a status for ten seconds."""
+    async with controlled() as (_, client), AsyncExitStack() as silent:
+        for _ in range(60):
+            stream, _lines = await silent.enter_async_context(raw())
+            await stream.send_all(said)
+        began = trio.current_time()
+        assert await client.status() == ()
+        assert trio.current_time() < began + 1
+
+
+async def test_who_waits_for_an_answer_does_not_give_way(autojump_clock, monkeypatch):
+    monkeypatch.setattr(server, "MOST_CLIENTS", 2)
+    async with controlled(spec(ScriptedServer(Life(closes_after=3)))) as (supervisor, client):
+        await supervisor.wait_connected("lab")
+        async with raw() as (stream, lines), raw():
+            await stream.send_all(asked("stop", server="lab"))
+            await trio.sleep(1)
+            for _ in range(3):
+                async with raw():
+                    assert len(await client.status()) == 1
+            assert json.loads(await lines.next())["result"] is None
 
 
 async def test_who_asks_without_end_costs_so_much_at_most(autojump_clock, monkeypatch):

@@ -180,6 +180,9 @@ async def test_a_client_that_goes_in_the_middle_of_its_request(autojump_clock):
         (b"GET / HTTP/1.1\r\n\r\n", b"400"),  # without a host
         (b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\n", b"400"),
         (b"GET / HTTP/1.1\r\nhost: x\r\nx: " + b"y" * HEAD, b"431"),
+        (b"GET / HTTP/1.1\r\nhost: x\r\nx: " + b"y" * HEAD + b"\r\n\r\n", b"431"),
+        (b"GET / HTTP/1.1\r\nhost: x\r\n" + b"x: y\r\n" * (HEAD // 5) + b"\r\n", b"431"),
+        (b"GET /" + b"y" * HEAD + b" HTTP/1.1\r\nhost: x\r\n\r\n", b"431"),
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", b"400"),  # TLS, where there is none
     ],
 )

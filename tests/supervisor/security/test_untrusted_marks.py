@@ -55,7 +55,9 @@ def test_a_body_with_the_tag_cannot_break_out(body):
     assert "&lt;" in inside
 
 
-@pytest.mark.parametrize("less", "<\uff1c\ufe64\u2039\u3008\u27e8\u2329\u276e\u1438\u02c2\u226e")
+@pytest.mark.parametrize(
+    "less", "<\uff1c\ufe64\u2039\u3008\u27e8\u2329\u276c\u276e\u2770\u29fc\u1438\u16b2\u02c2\u226e\U0001d236"
+)
 @pytest.mark.parametrize("slash", "/\u2044\u2215\u29f8\uff0f")
 def test_nothing_like_a_mark_is_left(less, slash):
     """T13: any sign that looks like `<` or `/`, alone in its text."""
@@ -66,7 +68,11 @@ def test_nothing_like_a_mark_is_left(less, slash):
 
 @pytest.mark.parametrize(
     "body",
-    ["if a < mcp: pass", "<b>mcp</b> tool output", "mcp_tool_output is a tag", "<größe>", "", "&lt;/mcp_tool_output>"],
+    [
+        *("if a < mcp: pass", "<b>mcp</b> tool output", "mcp_tool_output is a tag", "<größe>", ""),
+        *("&lt;/mcp_tool_output>", "\\u003c/mcp_tool_output>", "%3C/mcp_tool_output>", "«/mcp_tool_output»"),
+        *("</mcp_tooI_output>", "</mcp_t00l_output>", "</rncp_tool_output>", "[/mcp_tool_output]"),
+    ],
 )
 def test_other_bodies_stay_as_they_are(body):
     """T13: nothing else is changed."""
