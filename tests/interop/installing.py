@@ -48,7 +48,7 @@ def npm_package(requirement, *, least_node=0):
 
     `least_node` is the oldest node that will do, by its first number.
     """
-    node, modules = _npm_installed(requirement, least_node)
+    node, modules = npm_modules(requirement, least_node)
     home = modules / requirement.rpartition("@")[0]
     programs = json.loads((home / "package.json").read_text())["bin"]
     return [str(node), str(home / next(iter(programs.values())))]
@@ -57,15 +57,15 @@ def npm_package(requirement, *, least_node=0):
 def npm_binary(requirement, pattern):
     """The command that runs this npm package, whose program stands in another one for each platform, at a path like
     this pattern."""
-    _, modules = _npm_installed(requirement, 0)
+    _, modules = npm_modules(requirement)
     programs = sorted(modules.glob(pattern))
     if not programs:
         raise CannotInstall(f"{requirement} has no program for this platform")
     return [str(programs[0])]
 
 
-def _npm_installed(requirement, least_node):
-    """Node, and the folder of the packages."""
+def npm_modules(requirement, least_node=0):
+    """Node, and the folder with this npm package and those that it needs."""
     node, npm = _node_and_npm(least_node)
 
     def install(folder):
