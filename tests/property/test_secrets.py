@@ -62,6 +62,7 @@ plain = (
     | st.builds("{}.{}@example.com".format, words.filter(str.isalpha), words.filter(str.isalpha))
     | st.dates().map(str)
     | st.sampled_from(["en_US.UTF-8", "Europe/Berlin", "us-east-1", "gpt-4o-mini", "1.2.3", "192.168.100.200:65535"])
+    | st.sampled_from(["xterm-256color", "llama3.1:8b", "arn:aws:iam::123456789012:role/notes"])
 )
 """What people set variables to, and then read in each text."""
 
