@@ -1,4 +1,4 @@
-"""Watching the files by which servers were given: when one changes, they are read again.
+"""Watching the files by which servers were given, and those that say who may come: when one changes, it is read again.
 
 The files are looked at twice a second, by their metadata. Notifications of the system would be sooner, and would need a
 thread each that a host has to wait for when it ends, a watch on every folder on the way, and this as well where there
@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Final
 
 import trio
-from attrs import define, frozen
+from attrs import define, field, frozen
 
 from mcp_nursery.actors.errors import ConfigError, SupervisorClosed
 
@@ -40,6 +40,44 @@ async def reload_or_log(supervisor: Supervisor, restart: Sequence[str] = ()) -> 
             await supervisor.reload(restart=restart)
     except ConfigError as error:
         logger.warning("not reloaded, everything stays as it is: %s", error)
+
+
+@define(eq=False)
+class FileWatch:
+    """Has a few files read again whenever one of them changes. It is made before they are read the first time.
+
+    Args:
+        paths: Of the files.
+        reload: Reads them again.
+    """
+
+    _paths: Sequence[str]
+    _reload: Callable[[], None]
+    _seen: Mapping[str, Signature] = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._seen = signatures(self._paths)
+
+    async def run(self) -> None:
+        """Watch, until cancelled."""
+        while True:
+            await trio.sleep(INTERVAL)
+            now = await self._look()
+            if now != self._seen:
+                self._seen = await self._settled(now)  # before it is read: what changes from now on is a change still
+                self._reload()
+
+    async def _settled(self, now: Mapping[str, Signature]) -> Mapping[str, Signature]:
+        for _ in range(_MOST_LOOKS):
+            await trio.sleep(SETTLED if all(now.values()) else VANISHED)
+            before, now = now, await self._look()
+            if now == before:
+                break
+        return now
+
+    async def _look(self) -> Mapping[str, Signature]:
+        """In a thread: a network drive may take its time."""
+        return await trio.to_thread.run_sync(signatures, self._paths, abandon_on_cancel=True)
 
 
 @frozen

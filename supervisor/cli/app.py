@@ -843,7 +843,7 @@ def token_remove(
     file: TokensFile,
     as_json: AsJson = False,
 ) -> None:
-    """Take a token out. A gateway that runs lets it in until SIGHUP."""
+    """Take a token out. A gateway that runs lets it in for a second or two more."""
     from .token import remove
 
     _execute(lambda options: remove(options, name, file), _options(None, as_json=as_json))

@@ -84,7 +84,8 @@ def run_async(main: Callable[[], Awaitable[T]], hung_up: Callable[[], None] | No
 
     Args:
         main: What is run.
-        hung_up: Called at SIGHUP instead, as long as the terminal is there that the command was started on.
+        hung_up: Called at SIGHUP instead, as long as the terminal is there that the command was started on; under
+            nohup also when that is gone.
 
     Raises:
         Interrupted: SIGINT, SIGTERM or SIGHUP came.
@@ -100,11 +101,14 @@ async def _interruptible(main: Callable[[], Awaitable[T]], hung_up: Callable[[],
     received: list[int] = []
     scope = trio.CancelScope()
     on_terminal = _has_terminal()
-    with trio.open_signal_receiver(*_ending_signals()) as signals:
+    outlives_it = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN  # nohup asks for that
+    hang_ups = [] if outlives_it and hung_up is None else [signal.SIGHUP]
+    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, *hang_ups) as signals:
 
         async def watch() -> None:
             async for signum in signals:
-                if signum == signal.SIGHUP and hung_up is not None and (_has_terminal() or not on_terminal):
+                is_order = outlives_it or _has_terminal() or not on_terminal
+                if signum == signal.SIGHUP and hung_up is not None and is_order:
                     hung_up()
                 else:
                     received.append(signum)
@@ -123,12 +127,6 @@ def _has_terminal() -> bool:
     except OSError:
         return False
     return True
-
-
-def _ending_signals() -> list[signal.Signals]:
-    # nohup asks to survive the terminal.
-    ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-    return [signal.SIGINT, signal.SIGTERM, *([] if ignored else [signal.SIGHUP])]
 
 
 def load(options: Options) -> Config:

@@ -13,6 +13,7 @@ from attrs import fields
 
 from mcp_nursery.actors.argument_checks import check_setting
 from mcp_nursery.actors.errors import ConfigError
+from mcp_nursery.actors.nurseries import run_alongside
 from mcp_nursery.actors.transports.http import grants
 from mcp_nursery.supervisor.gateway import (
     Gateway,
@@ -26,6 +27,7 @@ from mcp_nursery.supervisor.gateway.access import bearer_of
 from mcp_nursery.supervisor.gateway.served_names import LOOPBACK, host_name, page_origin
 from mcp_nursery.supervisor.gateway.token_file import PREFIX, TokenFile
 from mcp_nursery.supervisor.gateway.web_server import Tls, bound, serve_http
+from mcp_nursery.supervisor.watch import FileWatch
 
 from .command_server import option_of
 from .http_options import HttpServing
@@ -53,6 +55,8 @@ class HttpFront:
     def __init__(self, serving: HttpServing) -> None:
         host, port = _address(serving.address)
         self._limits = _limits(serving.limit)
+        read = (serving.token_file, serving.tls_cert, serving.tls_key)
+        self._watch = FileWatch([str(each) for each in read if each is not None], self.reload)
         self._tokens = None if serving.token_file is None else TokenFile(serving.token_file)
         self._oauth = _oauth(serving)
         self._tls = _tls(serving)
@@ -83,7 +87,8 @@ class HttpFront:
         return None if self._prometheus is None else self._prometheus.provider
 
     def reload(self) -> None:
-        """Read tokens and certificates again. What is wrong with them is logged, and changes nothing."""
+        """Read tokens and certificates again, at SIGHUP and when their files change. What is wrong with them is logged,
+        and changes nothing."""
         for file in (self._tokens, self._tls):
             try:
                 if file is not None:
@@ -119,7 +124,7 @@ class HttpFront:
             )
             return figures if self._prometheus is None else figures + await self._prometheus.text()
 
-        async with open_http(
+        opening = open_http(
             gateway,
             server=server,
             hosts=self._hosts,
@@ -129,7 +134,8 @@ class HttpFront:
             limits=limits,
             meter_provider=self.meter_provider,
             metrics=metrics,
-        ) as application:
+        )
+        async with opening as application, run_alongside(self._watch.run):
             self._application = application
             self._announce()
             await serve_http(

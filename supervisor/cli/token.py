@@ -46,7 +46,7 @@ def remove(options: Options, name: str, file: Path) -> int:
     if options.as_json:
         write_json({"name": name, "removed": True})
     else:
-        write_line(f"{name}: removed; a gateway that runs lets it in until SIGHUP")
+        write_line(f"{name}: removed; a gateway that runs lets it in for a second or two more")
     return OK
 
 

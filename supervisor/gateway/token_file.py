@@ -135,7 +135,7 @@ def add_token(path: Path, name: str, *, allow: Sequence[str] = (), expires: date
 
 
 def remove_token(path: Path, name: str) -> None:
-    """Take a token out of a file. A gateway lets it in until it reads the file again.
+    """Take a token out of a file. A gateway lets it in until it has looked at the file again.
 
     Args:
         path: Of the file.

@@ -17,7 +17,7 @@ from mcp.shared.exceptions import MCPError
 
 from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.supervisor.gateway import Access, Principal
-from mcp_nursery.supervisor.gateway.token_file import TokenFile, add_token
+from mcp_nursery.supervisor.gateway.token_file import TokenFile, add_token, remove_token
 
 from .gateways import PROGRAM, served, served_over_http
 from .harness import LAB, lab
@@ -267,6 +267,32 @@ async def test_at_sighup_tokens_are_read_again_and_a_revoked_one_ends_all_that_i
                 tokens.write_text(tokens.read_text()[tokens.read_text().index("[tokens.bob]") :])
                 carol = add_token(tokens, "carol")
                 process.send_signal(signal.SIGHUP)
+                async for _ in stream.aiter_bytes():
+                    pass  # until it ends
+            ping = {"jsonrpc": "2.0", "id": 2, "method": "ping"}
+            assert (await http.post(url, headers=own | session, json=ping)).status_code == 401
+            assert (await other.call_tool("echo", {"text": "x"})).content[0].text == "x"
+            async with client_with(url, carol) as client:
+                assert (await client.call_tool("echo", {"text": "y"})).content[0].text == "y"
+
+
+async def test_a_token_that_is_taken_out_is_refused_without_a_signal(tmp_path):
+    """Who may come in hangs on no signal, which may be forgotten, or ignored."""
+    tokens = tmp_path / "tokens.toml"
+    ann, bob = (add_token(tokens, name) for name in ("ann", "bob"))
+    with trio.fail_after(60):
+        async with (
+            served_to(tokens) as (_, url),
+            client_with(url, bob) as other,
+            httpx2.AsyncClient(timeout=30) as http,
+        ):
+            own = BOTH | {"authorization": f"Bearer {ann}"}
+            begun = await http.post(url, headers=own, json=INITIALIZE)
+            session = {"mcp-session-id": begun.headers["mcp-session-id"]}
+            async with http.stream("GET", url, headers=own | session) as stream:
+                assert stream.status_code == 200
+                remove_token(tokens, "ann")
+                carol = add_token(tokens, "carol")
                 async for _ in stream.aiter_bytes():
                     pass  # until it ends
             ping = {"jsonrpc": "2.0", "id": 2, "method": "ping"}

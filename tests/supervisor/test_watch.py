@@ -1,6 +1,7 @@
 """Files are read again when they change. In real time: the system's clock is in their metadata."""
 
 import json
+import math
 import os
 from contextlib import asynccontextmanager
 
@@ -263,3 +264,62 @@ async def test_there_must_be_files(file, given):
     with pytest.raises(ConfigError, match="field 'watch': must be True or False"):
         async with open_supervisor(file, watch="yes"):
             pass
+
+
+# a few files, such as the one that says who may come
+
+
+@asynccontextmanager
+async def file_watch(*files):
+    """What was read of each file, whenever one has changed."""
+    send, read = trio.open_memory_channel(math.inf)
+    files_watch = watch.FileWatch(
+        [str(each) for each in files],
+        lambda: send.send_nowait([each.read_text() if each.exists() else None for each in files]),
+    )
+    async with trio.open_nursery() as nursery:
+        with trio.fail_after(30):
+            yield files_watch, read, nursery
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_file_that_changes_is_read_again_when_it_is_whole(tmp_path, monkeypatch):
+    monkeypatch.setattr(watch, "SETTLED", 0.3)
+    one, other = tmp_path / "one", tmp_path / "other"
+    one.write_text("1")
+    other.write_text("2")
+    async with file_watch(one, other) as (files, read, nursery):
+        nursery.start_soon(files.run)
+        one.write_text("half")
+        await trio.sleep(4 * QUICK)
+        one.write_text("whole")
+        assert await read.receive() == ["whole", "2"]
+        other.unlink()
+        other.write_text("3")
+        assert await read.receive() == ["whole", "3"]
+        other.unlink()
+        assert await read.receive() == ["whole", None]
+        with trio.move_on_after(0.5):
+            raise AssertionError(await read.receive())
+
+
+async def test_a_change_before_the_first_look_is_one(tmp_path):
+    one = tmp_path / "one"
+    one.write_text("1")
+    async with file_watch(one) as (files, read, nursery):
+        one.write_text("2")
+        nursery.start_soon(files.run)
+        assert await read.receive() == ["2"]
+
+
+async def test_a_file_behind_a_link_that_is_led_elsewhere_has_changed(tmp_path):
+    """As secrets do that are mounted into a container."""
+    for name in ("first", "second"):
+        (tmp_path / name).write_text(name)
+    link, beside = tmp_path / "link", tmp_path / "beside"
+    link.symlink_to("first")
+    async with file_watch(link) as (files, read, nursery):
+        nursery.start_soon(files.run)
+        beside.symlink_to("second")
+        beside.rename(link)
+        assert await read.receive() == ["second"]

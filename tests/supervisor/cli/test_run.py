@@ -89,6 +89,23 @@ def test_nohup_survives_its_terminal(config):
     assert ran.returncode == 0
 
 
+@pytest.mark.slow
+def test_under_nohup_files_are_read_again_at_sighup_too(config):
+    """C7: nothing was done, and nothing said."""
+
+    def ignore_hangup():
+        os.setsid()
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+    with process("run", "--config", config(lab=LAB), preexec_fn=ignore_hangup) as ran:
+        read_until(ran.stdout, "lab: connected")
+        ran.send_signal(signal.SIGHUP)
+        read_until(ran.stdout, "reloaded: 1 untouched")
+        ran.terminate()
+        ran.communicate(timeout=60)
+    assert ran.returncode == 0
+
+
 def test_in_this_process(cli, config, monkeypatch):
     from mcp_nursery.supervisor.cli import watching
 
