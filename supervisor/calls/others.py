@@ -182,7 +182,17 @@ class PromptGet(OtherCall[PromptResult]):
 
     def former_owner(self) -> str | None:
         """See `ActiveCall`."""
-        return self.servers.catalogue.value.former_owner_of_prompt(self.asked.name)
+        departed = self._departed()
+        return None if departed is None else departed[0]
+
+    @property
+    def name(self) -> str:
+        """See `ActiveCall`."""
+        departed = self._departed() if self.found is None and self.asked.server is None else None
+        return super().name if departed is None else departed[1]
+
+    def _departed(self) -> tuple[str, str] | None:
+        return self.servers.catalogue.value.departed_prompt(self.asked.name)
 
     def unknown(self, down: Sequence[str]) -> NurseryError:
         """`UnknownPrompt`, with near names."""

@@ -64,7 +64,8 @@ class ToolCall(ActiveCall[Tool, ToolResult]):
 
     def former_owner(self) -> str | None:
         """See `ActiveCall`."""
-        return self.servers.catalogue.value.departed_from(self.asked.name)
+        departed = self.servers.catalogue.value.departed(self.asked.name)
+        return None if departed is None else departed[0]
 
     def check_allowed(self) -> None:
         """See `ActiveCall`."""
@@ -101,7 +102,10 @@ class ToolCall(ActiveCall[Tool, ToolResult]):
     @property
     def name(self) -> str:
         """The server's own name of the tool, or how the caller named it."""
-        return self.asked.name if self.found is None else self.found.tool
+        if self.found is not None:
+            return self.found.tool
+        departed = self.servers.catalogue.value.departed(self.asked.name, self.asked.server)
+        return self.asked.name if departed is None else departed[1]
 
     def params(self) -> bytes:
         """Name and arguments."""

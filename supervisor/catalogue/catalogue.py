@@ -44,10 +44,12 @@ class Catalogue:
         place = (part.names if server is None else part.own).get(name)
         return None if place is None else part.tools[place]
 
-    def departed_from(self, name: str, server: str | None = None) -> str | None:
-        """The server that offered this tool until it came to its present state. `name` and `server`: see `find`."""
+    def departed(self, name: str, server: str | None = None) -> tuple[str, str] | None:
+        """The server that offered this tool until it came to its present state, and its own name of it. `name` and
+        `server`: see `find`."""
         key = name if server is None else (server, name)
-        return min((part.server for part in self._about(server) if key in part.departed), default=None)
+        found = ((part.server, part.departed[key]) for part in self._about(server) if key in part.departed)
+        return min(found, default=None)
 
     def held_back(self, name: str, server: str | None = None) -> HeldBack | None:
         """The tool of this name that is not shown until a person accepts how it has changed. See `find`."""
@@ -105,12 +107,12 @@ class Catalogue:
             return None
         return part.offers.prompts[part.offers.own_prompts[name]]
 
-    def former_owner_of_prompt(self, name: str) -> str | None:
-        """A server that offered the prompt of this public name until it came to its present state."""
+    def departed_prompt(self, name: str) -> tuple[str, str] | None:
+        """The server that offered the prompt of this public name until it came to its present state, and its own name
+        of it."""
         hidden = (part for part in self.parts.values() if not part.offers.shown)
-        return min(
-            (part.server for part in hidden if any(each.name == name for each in part.offers.prompts)), default=None
-        )
+        found = ((each.server, each.prompt) for part in hidden for each in part.offers.prompts if each.name == name)
+        return min(found, default=None)
 
     def _about(self, server: str | None) -> Iterable[ServerTools]:
         """The parts that may know of a tool: any of a public name, one server's of its own name."""

@@ -39,8 +39,9 @@ class ServerTools:
     """Empty in the states that show none."""
     held: Mapping[ToolKey, HeldBack] = field(factory=dict[ToolKey, HeldBack])
     """What is not shown until a person accepts how it has changed."""
-    departed: Collection[ToolKey] = frozenset()
-    """What it offered before it came to a state that shows none: a call gets the server's state, not `UnknownTool`."""
+    departed: Mapping[ToolKey, str] = field(factory=dict[ToolKey, str])
+    """What it offered before it came to a state that shows none, by all its names, and its own name of each: a call
+    gets the server's state, not `UnknownTool`."""
     offers: ServerOffers = NO_OFFERS
     """Its resources and prompts."""
     owner: Owner | None = field(default=None, repr=False)
@@ -110,8 +111,9 @@ def dismissed(part: ServerTools) -> ServerTools:
     offers = part.offers if part.offers is NO_OFFERS else evolve(part.offers, shown=False)
     if part.departed:
         return evolve(part, offers=offers)
-    own = ((part.server, name) for name in part.own)
-    departed = frozenset([*part.held, *part.names, *own])
+    departed: dict[ToolKey, str] = {key: held.tool for key, held in part.held.items()}
+    departed.update((name, part.tools[place].tool) for name, place in part.names.items())
+    departed.update(((part.server, name), name) for name in part.own)
     return ServerTools(part.server, departed=departed, offers=offers, named_by=part.named_by)
 
 

@@ -193,7 +193,7 @@ def test_which_states_show_tools(one):
     assert shown == [*own, ("mcp_other_echo", True)]
     for key in (("mcp_lab_echo",), ("echo", "lab")):
         assert (catalogue.find(*key) is not None) is (one in SHOWN)
-        assert catalogue.departed_from(*key) == (None if one in SHOWN else "lab")
+        assert catalogue.departed(*key) == (None if one in SHOWN else ("lab", "echo"))
 
 
 async def test_tools_over_a_life(autojump_clock):

@@ -149,8 +149,8 @@ def test_owners_are_of_connected_servers_only():
 def test_departed_tools_are_remembered(state):
     """G13: so that a call hears of the server's state and not of an unknown tool."""
     catalogue = build(server("a", "one", state=state), server("b", "one"))
-    assert catalogue.departed_from("mcp_a_one") == catalogue.departed_from("one", "a") == "a"
-    assert catalogue.departed_from("mcp_b_one") is None
+    assert catalogue.departed("mcp_a_one") == catalogue.departed("one", "a") == ("a", "one")
+    assert catalogue.departed("mcp_b_one") is None
     assert catalogue.parts["a"].tools == ()
 
 

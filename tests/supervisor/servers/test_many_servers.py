@@ -84,7 +84,7 @@ def test_a_call_that_waits_for_its_server_does_not_look_at_the_others():
     def looked(servers: int) -> int:
         names = [f"s{n}" for n in range(servers)]
         catalogue = Catalogue({name: ServerTools(name) for name in names}, Table())
-        return calls_made(lambda: (catalogue.held_back("echo", "s0"), catalogue.departed_from("echo", "s0")))
+        return calls_made(lambda: (catalogue.held_back("echo", "s0"), catalogue.departed("echo", "s0")))
 
     assert looked(1000) == looked(10)
 

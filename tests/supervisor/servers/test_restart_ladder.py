@@ -28,6 +28,29 @@ def starts_of(*lives: Life, until: float = 1000, **options) -> list[float]:
     return server.starts
 
 
+async def test_an_error_names_a_tool_alike_in_every_state(autojump_clock):
+    """A8: by the server's own name, as it did while it waited, and not as the caller did since it had failed."""
+    server = ScriptedServer(Life(dies_after=1), Life(refuses="down"), prompts={"greet": swallow})
+    async with open_supervisor([spec(server, name="s4", policy=RestartPolicy(delays=(5,)))]) as supervisor:
+        await supervisor.wait_connected("s4")
+        calls = [
+            partial(supervisor.call_tool, "mcp_s4_echo"),
+            partial(supervisor.call_tool, "echo", server="s4"),
+            partial(supervisor.get_prompt, "mcp_s4_greet"),
+            partial(supervisor.get_prompt, "greet", server="s4"),
+        ]
+        for moment, state in ((3, S.WAITING), (10, S.FAILED), (20, S.STOPPED)):
+            await trio.sleep_until(moment)
+            if state is S.STOPPED:
+                await supervisor.stop_server("s4")
+            for call in calls:
+                with pytest.raises(ServerDown) as down:
+                    await call()
+                name = "echo" if call.func == supervisor.call_tool else "greet"
+                assert (down.value.state, down.value.server, down.value.tool) == (state, "s4", name)
+                assert f"mcp_s4_{name}" not in str(down.value)
+
+
 # -- the ladder --------------------------------------------------------------------------------------------------------
 
 
