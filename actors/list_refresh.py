@@ -175,22 +175,25 @@ class ListRefresh:
             HandshakeFailed: The connection was lost.
         """
         before = connection.definitions
-        error = await self._list_tools(connection, anew=anew) if ListKind.TOOLS in kinds else None
+        error, late = None, False
+        if ListKind.TOOLS in kinds:
+            error, late = await self._list_tools(connection, anew=anew)
         others = kinds & OTHERS
         if others:
-            with trio.move_on_after(self._timeout):
+            with trio.move_on_after(self._timeout) as limit:
                 await connection.list_others(others, anew=anew)
+            late = late or limit.cancelled_caught
         failed = error is not None and connection.definitions is before
-        return Refreshed(self._incarnation, None if failed else connection.definitions, error)
+        return Refreshed(self._incarnation, None if failed else connection.definitions, error, timed_out=late)
 
-    async def _list_tools(self, connection: Connection, *, anew: bool) -> str | None:
-        """Why they could not be listed; None if they were."""
+    async def _list_tools(self, connection: Connection, *, anew: bool) -> tuple[str | None, bool]:
+        """Why they could not be listed; None if they were. And whether that is so because their time was over."""
         with trio.move_on_after(self._timeout):
             try:
                 await connection.list_tools(anew=anew)
             except HandshakeFailed as failure:
                 if failure.lost:
                     raise
-                return failure.loss.message
-            return None
-        return f"tools/list got no answer within {self._timeout:g} s"
+                return failure.loss.message, False
+            return None, False
+        return f"tools/list got no answer within {self._timeout:g} s", True

@@ -126,6 +126,8 @@ class Refreshed:
     """All of its lists; None if none was fetched."""
     error: str | None = None
     """Why its tools could not be listed; they stay as they were."""
+    timed_out: bool = False
+    """Whether a list did not come within its time."""
     answers: Collection[object] = ()
     """The requests for it that it answers."""
 

@@ -99,7 +99,8 @@ class Supervisor:
         Args:
             server: Only this server's.
             refresh: Ask servers for their tools again first, also those that have to be started for it. One that fails
-                to answer keeps its old ones.
+                to answer keeps its old ones; so does, at once, one whose circuit breaker is open, or whose last lists
+                did not come.
 
         Raises:
             UnknownServer: No server of that name.

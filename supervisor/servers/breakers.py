@@ -1,8 +1,14 @@
 """The circuit breakers of all servers: asked before a call is sent, told what became of it, and shown in status and
-events. What they make of that is decided in `circuit_breaker`."""
+events. What they make of that is decided in `circuit_breaker`.
 
+Lists have a row of their own, by the same rules: many a server lists at once what it does not do, and the other way
+round, so that neither may close or open the breaker of the other. Nobody waits for a list while one of the two is open.
+"""
+
+import logging
 import math
 from collections.abc import Callable, Mapping
+from typing import Final
 
 import trio
 from attrs import define, field
@@ -12,8 +18,11 @@ from mcp_nursery.actors.reply import ReplySlot
 
 from ..circuit_breaker import BreakerStatus, Circuit, says
 from ..events import BreakerChanged
+from ..security.untrusted_marks import clean_name
 from ..state_machine import Snapshot
 from .observable import Observable
+
+logger: Final = logging.getLogger(__name__)
 
 
 @define(eq=False)
@@ -23,6 +32,8 @@ class CircuitBreakers:
     _snapshots: Mapping[str, Observable[Snapshot]]
     _publish: Callable[[BreakerChanged], None]
     _circuits: dict[str, Circuit] = field(factory=dict[str, Circuit], init=False)
+    _lists: dict[str, Circuit] = field(factory=dict[str, Circuit], init=False)
+    """Of what lists its connection has fetched again, as `_circuits` are of its calls."""
 
     def status(self, server: str) -> BreakerStatus | None:
         """See `ServerStatus.breaker`."""
@@ -67,10 +78,33 @@ class CircuitBreakers:
         answers = says(slot.outcome, sent=sent, waited=waited, heard=slot.heard)
         self._set(server, circuit.settled(call, answers=answers, now=now))
 
+    # -- lists ----------------------------------------------------------------------------------------------------
+
+    def admits_list(self, server: str) -> bool:
+        """Whether somebody may wait for a list of this server to be fetched again."""
+        circuits, now = (self._circuits.get(server), self._lists.get(server)), trio.current_time()
+        return all(circuit is None or circuit.admits(now) for circuit in circuits)
+
+    def settle_list(self, server: str, *, came: bool) -> None:
+        """A list of this server was fetched again, or its time was over. One is fetched at a time, so each is the probe
+        of an open breaker."""
+        breaker = self._snapshots[server].value.spec.breaker
+        before = self._lists.pop(server, None)
+        if came or breaker is None:
+            return
+        before = before or Circuit(breaker)
+        circuit = self._lists[server] = before.settled(before.probe, answers=False, now=trio.current_time())
+        if circuit.state == "open":
+            logger.warning(
+                "%s: %d lists in a row did not come; nobody waits for one for %g s",
+                *(clean_name(server), circuit.failures, breaker.open_for),
+            )
+
     # -- servers --------------------------------------------------------------------------------------------------
 
     def close(self, server: str) -> None:
         """Its connection has come or gone."""
+        self._lists.pop(server, None)
         circuit = self._circuits.get(server)
         if circuit is not None:
             self._set(server, Circuit(circuit.breaker))

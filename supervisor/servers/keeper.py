@@ -328,6 +328,7 @@ class Keeper:
                 clean_name(self._now.spec.name),
                 why,
             )
+        self._registry.breakers.settle_list(self._now.spec.name, came=not report.timed_out)
         self._pending.refreshed(self._now, report.answers)
 
     # -- the definition cache -------------------------------------------------------------------------------------
@@ -440,7 +441,7 @@ class Keeper:
         command.settle(self._now)
 
     async def _refresh_old(self, command: RefreshOld) -> None:
-        actor = self._actor if self._now.state is ServerState.CONNECTED else None
+        actor = self._actor if self._answers_lists() else None
         if actor is not None and actor.refresh_old(command, command.kinds):
             self._pending.for_lists.append(command)
         else:
@@ -504,7 +505,7 @@ class Keeper:
             await self._begin(machine)
 
     async def _refresh(self, command: Refresh) -> None:
-        if self._now.state is ServerState.CONNECTED:
+        if self._answers_lists():
             assert self._actor is not None  # in this state
             self._pending.for_tools.append(command)
             self._actor.refresh(command)
@@ -513,6 +514,10 @@ class Keeper:
             await self._wake(command)
         else:
             command.settle(self._now)
+
+    def _answers_lists(self) -> bool:
+        """Whether it is connected, and a list asked of it can be expected to come."""
+        return self._now.state is ServerState.CONNECTED and self._registry.breakers.admits_list(self._now.spec.name)
 
     async def _stop(self, command: Stop) -> None:
         await self._show(self._machine.stopped())

@@ -6,6 +6,7 @@ from functools import partial
 import pytest
 import trio
 
+from mcp_nursery.actors.enums import ListKind
 from mcp_nursery.actors.errors import (
     BreakerOpen,
     CallTimeout,
@@ -26,6 +27,7 @@ from mcp_nursery.supervisor.testing import Ask, Life, Refusal, ScriptedServer, r
 
 from ..specs import hang, lasting, nothing, status
 from .asking import User, dumped, form
+from .peers import Peer
 
 FAILS = ConnectionLost, CallTimeout
 
@@ -514,3 +516,89 @@ async def test_whoever_borrows_its_server_leaves_it_as_it_is(autojump_clock):
             for supervisor in (lender, borrower):
                 assert type(await call(supervisor, "work")) is BreakerOpen
         assert type(await call(lender, "work")) is BreakerOpen
+
+
+class Lister(Peer):
+    """Answers lists while it is told to, and no call."""
+
+    lists = True
+    asked = 0
+
+    def __init__(self):
+        super().__init__(lambda peer, call: None)
+
+    def take(self, message):
+        if message.get("method") == "tools/list":
+            self.asked += 1
+            if not self.lists:
+                return
+        super().take(message)
+
+
+async def timed_list(supervisor):
+    began = trio.current_time()
+    await supervisor.list_tools("lab", refresh=True)
+    return trio.current_time() - began
+
+
+def lister(server, **options):
+    return ServerSpec("lab", server, connect_timeout=20, **options)
+
+
+async def test_nobody_waits_for_lists_of_a_server_whose_breaker_is_open(autojump_clock):
+    """Each would take its whole time limit; what is known stays. A list that comes does not say that calls would."""
+    server = Lister()
+    async with open_supervisor([lister(server)]) as supervisor:
+        await time_out_peer(supervisor)
+        server.lists = False
+        assert await timed_list(supervisor) == 0
+        assert [tool.tool for tool in supervisor.tools] == ["work"]
+        assert (server.asked, status(supervisor).breaker) == (1, BreakerStatus("open", 3, 300))
+        await trio.sleep(300)
+        assert await timed_list(supervisor) == 20
+        server.lists = True
+        assert await timed_list(supervisor) == 0
+        assert (server.asked, status(supervisor).breaker) == (3, BreakerStatus("open", 3, 0))
+
+
+async def time_out_peer(supervisor):
+    for _ in range(3):
+        assert type(await call(supervisor, "work", timeout=1)) is CallTimeout
+
+
+async def test_nobody_waits_for_the_fourth_list_in_a_row_that_does_not_come(autojump_clock, caplog):
+    """Until one may try again. Calls are not refused for that: a server may do what it cannot list."""
+    server = Lister()
+    async with open_supervisor([lister(server)]) as supervisor:
+        server.lists = False
+        assert [await timed_list(supervisor) for _ in range(5)] == [20, 20, 20, 0, 0]
+        assert (server.asked, status(supervisor).breaker) == (4, None)
+        await trio.sleep(300)
+        assert [await timed_list(supervisor) for _ in range(2)] == [20, 0]
+        await supervisor.refresh_old(ListKind.TOOLS)
+        assert trio.current_time() == 380
+        assert type(await call(supervisor, "work", timeout=1)) is CallTimeout
+        server.lists = True
+        await supervisor.reconnect("lab")
+        assert await timed_list(supervisor) == 0
+        assert server.asked == 7
+    told = [record.getMessage() for record in caplog.records if "in a row" in record.getMessage()]
+    assert told == [f"lab: {row} lists in a row did not come; nobody waits for one for 300 s" for row in (3, 4)]
+
+
+async def test_a_list_that_comes_begins_the_row_anew(autojump_clock):
+    server = Lister()
+    async with open_supervisor([lister(server)]) as supervisor:
+        for comes in (False, False, True, False, False, False):
+            server.lists = comes
+            assert await timed_list(supervisor) == (0 if comes else 20)
+        assert server.asked == 7
+        assert await timed_list(supervisor) == 0
+        assert server.asked == 7
+
+
+async def test_without_a_breaker_every_list_is_waited_for(autojump_clock):
+    server = Lister()
+    async with open_supervisor([lister(server, breaker=None)]) as supervisor:
+        server.lists = False
+        assert [await timed_list(supervisor) for _ in range(4)] == [20, 20, 20, 20]
