@@ -169,6 +169,8 @@ class ServerSpec:
     """For people."""
     source: str | None = field(default=None, kw_only=True, eq=False)
     """Where it was configured: a file's path, or None for code."""
+    host: str | None = field(default=None, kw_only=True, eq=False)
+    """The host whose file that is, such as `Cursor`; None for code, and for files of our own."""
     extra: Mapping[str, Any] = field(factory=dict[str, Any], kw_only=True, eq=False, repr=names_only)
     """Keys of its entry that mean nothing here; for the host."""
     trust_request: TrustRequest | None = field(default=None, kw_only=True)
@@ -200,6 +202,12 @@ class ServerSpec:
         return self.stop_idle_after or math.inf
 
     @property
+    def origin(self) -> str:
+        """Where it was configured, for people: `code`, a file, or a file and whose that is, `Cursor (<file>)`."""
+        file = self.source or "code"
+        return file if self.host is None else f"{self.host} ({file})"
+
+    @property
     def label(self) -> str:
-        """`mcp:<name> via <source>`."""
-        return f"mcp:{self.name} via {self.source or 'code'}"
+        """`mcp:<name> via <origin>`."""
+        return f"mcp:{self.name} via {self.origin}"

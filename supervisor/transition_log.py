@@ -13,11 +13,15 @@ from mcp_nursery.actors.enums import ServerState
 from .events import BreakerChanged, StateChanged
 from .line_limit import LineLimit
 from .security.untrusted_marks import clean_name
+from .state_machine import Snapshot
 
 logger: Final = logging.getLogger(__name__)
 
 MOST_LINES = 20
 """Lines about one server within a minute: a ladder of the default kind takes ten."""
+
+_LONGEST_VERSION: Final = 40
+"""Characters of a server's version that a line has."""
 
 FAILED: Final = "failed"
 """Attribute of a record: whether it says that a server is lost, or was not reached or not trusted, also on the way to a
@@ -36,14 +40,30 @@ class TransitionLog:
 
     _limits: dict[str, LineLimit] = field(factory=dict[str, LineLimit], init=False)
     """Of each server."""
+    _began: dict[str, float] = field(factory=dict[str, float], init=False)
+    """When the last attempt of each server began, on Trio's clock."""
 
-    def note(self, event: StateChanged) -> None:
-        """Write what has happened, if it is more than another step on the way to a connection."""
+    def note(self, event: StateChanged, offer: str = "") -> None:
+        """Write what has happened, if it is more than another step on the way to a connection.
+
+        Args:
+            event: What has.
+            offer: Of a server that is connected now, what it is and has: see `offer_of`.
+        """
         if event.old is event.new:
             return
         lost = event.old is ServerState.CONNECTED and event.new in _LOST
         level = logging.WARNING if lost or event.new is ServerState.FAILED else logging.INFO
-        self._write(level, event, _line(event))
+        line = _line(event)
+        if event.new is ServerState.CONNECTED:
+            line += f": {offer}, in {round(event.at - self._began.get(event.server, event.at), 2):g} s"
+        self._write(level, event, line)
+        self.note_attempt(event)
+
+    def note_attempt(self, event: StateChanged) -> None:
+        """Note when an attempt begins; that of a server that was just configured is no line."""
+        if event.new is ServerState.CONNECTING:
+            self._began[event.server] = event.at
 
     def note_breaker(self, event: BreakerChanged) -> None:
         """Write that the circuit breaker of a server has opened or closed."""
@@ -64,6 +84,14 @@ class TransitionLog:
     def forget(self, server: str) -> None:
         """It is configured no more."""
         self._limits.pop(server, None)
+        self._began.pop(server, None)
+
+
+def offer_of(snapshot: Snapshot, tools: int) -> str:
+    """What a connected server is and has, for the log: its version, if it names one, and how many tools it offers."""
+    info = None if snapshot.introduction is None else snapshot.introduction.server_info
+    version = clean_name(str((info or {}).get("version", ""))[:_LONGEST_VERSION])
+    return f"{f'version {version}, ' if version else ''}{tools} tool{'' if tools == 1 else 's'}"
 
 
 def _line(event: StateChanged) -> str:

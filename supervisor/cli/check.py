@@ -32,7 +32,7 @@ def check(options: Options) -> int:
     if options.as_json:
         write_json({"ok": not problems, "servers": servers, "errors": problems})
     else:
-        _print(servers, problems)
+        _print(servers, [spec.origin for spec in specs], problems)
     return USAGE if problems else OK
 
 
@@ -89,9 +89,11 @@ def _is_trusted(spec: ServerSpec) -> bool:
         store.close()
 
 
-def _print(servers: Sequence[dict[str, Any]], problems: Sequence[str]) -> None:
+def _print(servers: Sequence[dict[str, Any]], origins: Sequence[str], problems: Sequence[str]) -> None:
     headers = ("SERVER", "TRANSPORT", "SOURCE", "ENTRY")
-    rows = [(each["name"], each["transport"], each["source"], _verdict(each)) for each in servers]
+    rows = [
+        (each["name"], each["transport"], origin, _verdict(each)) for each, origin in zip(servers, origins, strict=True)
+    ]
     write_rows(headers, rows)
     for problem in problems:
         warn(problem)

@@ -14,6 +14,7 @@ from mcp_nursery.supervisor.config.hosts import is_gateway
 from mcp_nursery.supervisor.config.loader import File, read_file, read_found, warnings_of
 from mcp_nursery.supervisor.config.variables import texts_of
 from mcp_nursery.supervisor.config.whole_file import replace_file
+from mcp_nursery.supervisor.spec import ServerSpec
 from mcp_nursery.supervisor.transports import UnusableTransport
 
 from .failures import OK
@@ -39,14 +40,14 @@ def import_servers(options: Options, wanted: ImportOptions) -> int:
     if os.path.lexists(target) and not wanted.force:
         raise ConfigError("exists already; --force overwrites it, --to FILE writes elsewhere", file=str(target))
     files, left = _read(wanted)
-    servers: dict[str, tuple[Mapping[str, Any], str]] = {}
+    servers: dict[str, tuple[Mapping[str, Any], ServerSpec]] = {}
     for file in files:
         left += _left_out(file)
         for name, entry in file.entries:
             if not (isinstance(entry.spec.transport, UnusableTransport) or is_gateway(entry.own)):
                 if name in servers:
-                    left.append(f"{servers[name][1]}: server {name!r}: {file.path} overrides it")
-                servers[name] = entry.own, file.path
+                    left.append(f"{servers[name][1].source}: server {name!r}: {file.path} overrides it")
+                servers[name] = entry.own, entry.spec
     if not servers:
         raise ConfigError("there is nothing to import; name the files: mcp-nursery import FILE")
     written = {"mcpServers": {name: entry for name, (entry, _) in servers.items()}}
@@ -56,7 +57,7 @@ def import_servers(options: Options, wanted: ImportOptions) -> int:
     if options.as_json:
         write_json({"file": str(target), "servers": sorted(servers), "left_out": left})
     else:
-        write_line("\n".join(f"mcp:{name} via {source}" for name, (_, source) in servers.items()))
+        write_line("\n".join(spec.label for _, spec in servers.values()))
         write_line(f"written to {target}")
     return OK
 

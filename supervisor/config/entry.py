@@ -250,7 +250,8 @@ def read_entry(
             "enabled": written.get("enabled") is not False and written.get("disabled") is not True,
         }
     unknown = {key: part for key, part in said.own.items() if key not in KEYS}
-    spec = ServerSpec(name if name.strip() else NAMELESS, source=origin.file, extra=unknown, **settings)
+    host = None if dialect is OWN else dialect.name
+    spec = ServerSpec(name if name.strip() else NAMELESS, source=origin.file, host=host, extra=unknown, **settings)
     return Entry(spec, {key: part for key, part in said.own.items() if key in KEYS})
 
 

@@ -42,7 +42,7 @@ from ..security.untrusted_marks import clean_name
 from ..state_machine import Snapshot
 from ..status import ServerStatus, status_of
 from ..tools.tool import Invoke
-from ..transition_log import TransitionLog
+from ..transition_log import TransitionLog, offer_of
 from .breakers import CircuitBreakers
 from .commands import Command
 from .kept_reads import KeptReads
@@ -294,7 +294,7 @@ class ServerRegistry:
     ) -> None:
         """A server's words stand in the events alone, not here."""
         if change is not None:
-            self._log.note(change)
+            self._log.note(change, offer_of(new, len(self.catalogue.value.parts[new.spec.name].tools)))
         if differing is not None:
             tools = ", ".join(clean_name(HIDE_SECRETS.get()(each.tool)) for each in differing.changes[:_NAMED])
             if len(differing.changes) > _NAMED:
@@ -371,6 +371,7 @@ class ServerRegistry:
             event = state_event(None, self.snapshots[name].value, trio.current_time())
             assert event is not None  # of a server that is new
             self.events.publish(event)
+            self._log.note_attempt(event)
 
     def reorder(self, servers: Iterable[str]) -> None:
         """All there are, in the order in which they are configured now."""

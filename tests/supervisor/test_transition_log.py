@@ -12,6 +12,8 @@ from mcp_nursery.supervisor.status import ServerState
 from mcp_nursery.supervisor.testing import Life, ScriptedServer
 from mcp_nursery.supervisor.transition_log import MOST_LINES, TransitionLog
 
+from .specs import nothing
+
 LOG = "mcp_nursery.supervisor.transition_log"
 
 
@@ -31,7 +33,7 @@ async def test_a_server_that_dies_and_gives_up(autojump_clock, caplog):
         await trio.sleep(10)
         await supervisor.stop_server("lab")
     assert told(caplog) == [
-        ("INFO", "lab: connecting -> connected"),
+        ("INFO", "lab: connecting -> connected: version 1, 1 tool, in 0 s"),
         ("WARNING", "lab: connected -> waiting: exited with code 1; start 2 of 2 in 2 s"),
         ("INFO", "lab: waiting -> connecting"),
         ("WARNING", "lab: connecting -> failed: down"),
@@ -46,6 +48,23 @@ def test_the_wait_is_told_in_tenths_of_a_second(caplog):
     )
     TransitionLog().note(lost)
     assert told(caplog) == [("WARNING", "lab: connected -> waiting: gone; start 2 of 4 in 2 s")]
+
+
+async def test_what_came_and_how_long_it_took(autojump_clock, caplog):
+    """Each connect by itself: its version in letters that are safe in a log, its tools as offered, its seconds."""
+    caplog.set_level(logging.INFO, LOG)
+    tools = {"one": nothing, "two": nothing, "three": nothing}
+    server = ScriptedServer(Life(connects_after=1.25, dies_after=2), Life(connects_after=0.5), tools=tools)
+    server.info = {"name": "lab", "version": "2.1\n" + "9" * 100}
+    async with open_supervisor([spec(server, deny=["two"])], state=MemoryStore(), gate=2):
+        del server.tools["three"]
+        server.info = {"name": "lab"}
+        await trio.sleep(5)
+    connects = [line for _, line in told(caplog) if "connected:" in line]
+    assert connects == [
+        f"lab: connecting -> connected: version 2.1_{'9' * 36}, 2 tools, in 1.25 s",
+        "lab: connecting -> connected: 1 tool, in 0.5 s",
+    ]
 
 
 async def test_who_ends_a_server_is_not_warned(autojump_clock, caplog):

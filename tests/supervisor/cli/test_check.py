@@ -130,6 +130,20 @@ def test_a_broken_file(cli, tmp_path, text):
     assert (ran.code, ran.out, ran.err) == (2, "", f"mcp-nursery: {error}\n")
 
 
+def test_whose_file_it_is(cli, config, tmp_path):
+    """K4: a reader is told the host, not the file alone."""
+    (tmp_path / ".cursor").mkdir()
+    own, cursor = config("own.json", lab=LAB), config(".cursor/mcp.json", lab=LAB, more=LAB)
+    ran = cli("check", "--config", own, "--config", cursor)
+    assert ran.code == 0
+    rows = [line.split(maxsplit=2) for line in ran.out.splitlines()[1:]]
+    assert [(name, rest.rsplit(maxsplit=1)[0]) for name, _, rest in rows] == [
+        ("lab", f"Cursor ({cursor})"),
+        ("more", f"Cursor ({cursor})"),
+    ]
+    assert ran.err == f"mcp-nursery: mcp:lab via Cursor ({cursor}) overrides mcp:lab via {own}\n"
+
+
 def test_several_files(cli, config, tmp_path):
     good, other = config("a.json", lab=LAB), config("b.json", lab={"args": []}, more=LAB)
     ran = cli("check", "--config", good, "--config", other, "--json")

@@ -312,7 +312,7 @@ KEYS_OF = {
     "description": {"description"},
 }
 """What a file says for each field of a spec."""
-NOT_SAID = {"name", "source", "extra", "trust_request"}
+NOT_SAID = {"name", "source", "host", "extra", "trust_request"}
 """Fields that follow from where and how an entry stands."""
 
 
@@ -585,7 +585,7 @@ def test_each_nameless_item_is_an_error_of_its_own(tmp_path):
     ]
     errors = [str(spec.transport.error) for spec in config.servers if spec.name != "good"]
     assert errors == [f"{file}: field 'servers': entry {number} needs a name" for file in files for number in (1, 3)]
-    assert config.replaced == (f"mcp:good via {files[1]} overrides mcp:good via {files[0]}",)
+    assert config.replaced == (f"mcp:good via CodeBuddy ({files[1]}) overrides mcp:good via CodeBuddy ({files[0]})",)
 
 
 @pytest.mark.parametrize(

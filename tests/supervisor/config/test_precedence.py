@@ -53,7 +53,9 @@ def test_every_place_of_a_project(tmp_path, home):
     assert servers["all"].source == str(project / ".mcp.json")
     assert not any(spec.trust_hints for spec in config.servers)
     assert len(config.replaced) == len(places) - 1
-    assert config.replaced[-1].startswith(f"mcp:all via {project}/.mcp.json overrides mcp:all via {project}/.vscode/")
+    assert config.replaced[-1].startswith(
+        f"mcp:all via Claude ({project}/.mcp.json) overrides mcp:all via VS Code ({project}/.vscode/"
+    )
 
 
 def test_every_place_of_a_user_on_request(tmp_path, home, user_folders):
@@ -110,7 +112,7 @@ def test_code_goes_before_files(tmp_path):
     code = ServerSpec("a", StdioTransport("x"))
     for config in (load_config(file, specs=[code]), discover_config(tmp_path, specs=[code])):
         assert [(spec.name, spec.source) for spec in config.servers] == [("a", None), ("b", file)]
-        assert config.replaced == (f"mcp:a via code overrides mcp:a via {file}",)
+        assert config.replaced == (f"mcp:a via code overrides mcp:a via Claude ({file})",)
 
 
 def test_servers_that_nobody_wants(tmp_path):
@@ -134,6 +136,7 @@ def test_labels():
     """K4."""
     assert ServerSpec("a", StdioTransport("x")).label == "mcp:a via code"
     assert ServerSpec("a", StdioTransport("x"), source="/f").label == "mcp:a via /f"
+    assert ServerSpec("a", StdioTransport("x"), source="/f", host="Zed").label == "mcp:a via Zed (/f)"
 
 
 def test_what_a_configuration_warns_of_is_logged(tmp_path, caplog):
