@@ -27,10 +27,10 @@ from .auth.vault import vault_of
 from .config.specs import WANTED, ConfigSource, Given, specs_of
 from .docker_gateway import Docker, add_gateway
 from .preload import loaded, own_loaded
-from .restart_policy import RestartPolicy
+from .restart_policy import Lazy, RestartPolicy
 from .security.trust import Trust
 from .servers.settings import SupervisorSettings, WaitFor
-from .spec import ServerSpec
+from .spec import ServerSpec, lazy_or_none
 from .storage.pins import PinMode
 from .storage.sqlite import SqliteStore
 from .storage.store import Store
@@ -98,6 +98,7 @@ async def open_supervisor(
     watch: bool = False,
     control: bool = False,
     docker: Docker | None = None,
+    lazy: Lazy | None = None,
     gate: float = GATE,
     wait_for: WaitFor = "all",
     drain: float = 0.0,
@@ -145,6 +146,8 @@ async def open_supervisor(
             socket in the user's state folder that is this user's alone.
         docker: `"auto"`: Docker's MCP gateway is added as a lazy server `docker` where it is found within 3 seconds,
             and no other server has it or the name. Nothing waits for that. If it cannot run, the log says why.
+        lazy: Which servers are lazy: all, or none, whatever their specs say, also those that are added later; see
+            `ServerSpec.lazy`. Default: those whose specs say so.
         gate: Seconds after which the block is entered, whatever first attempts are still under way. Servers that are
             not connected by then offer what they had when they were listed last, in this run or an earlier one; a call
             of that waits for its server.
@@ -205,6 +208,7 @@ async def open_supervisor(
     check_setting("pins", pins, one_of(PinMode))
     check_setting("control", control, true_or_false)
     check_setting("docker", docker, one_of(Docker, optional=True))
+    check_setting("lazy", lazy, lazy_or_none)
     source = _source_of(config_or_specs, watch=watch)
     specs = specs_of(config_or_specs)
     await own_loaded()
@@ -222,6 +226,7 @@ async def open_supervisor(
         callbacks=callbacks,
         roots=CurrentRoots(callbacks.roots if roots is None else roots),
         pins=pins,
+        lazy=lazy,
         store_worker=StoreWorker(store),
         vault=vault_of(store),
         trust=trust,

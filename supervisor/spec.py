@@ -53,6 +53,11 @@ def _is_lazy(value: object) -> str | None:
     return None if isinstance(value, bool) or value == "cached" else "True, False or 'cached'"
 
 
+def lazy_or_none(value: object) -> str | None:
+    """The values that a setting takes which goes before `ServerSpec.lazy`, if this is none; else None."""
+    return None if value is None or _is_lazy(value) is None else "True, False, 'cached' or None"
+
+
 def _lazy(spec: "ServerSpec") -> Lazy:
     return getattr(spec.transport, "kind", None) == "docker-gateway"
 

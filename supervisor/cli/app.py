@@ -241,6 +241,10 @@ def serve(
         str | None,
         typer.Option(metavar="HOST:PORT", help="Serve over HTTP, at /mcp, and not on standard streams. Port 0: any."),
     ] = None,
+    lazy: Annotated[
+        bool,
+        typer.Option("--lazy", help="Start a server when it is first called; what it had is offered meanwhile."),
+    ] = False,
     search: Annotated[
         bool,
         typer.Option("--search", help="Show two tools, find_tools and call_tool, in place of all definitions."),
@@ -357,6 +361,7 @@ def serve(
             hold=hold,
             gate=gate,
             drain=drain,
+            lazy=lazy,
             search=search,
             mark=mark,
             ask=ask or (),

@@ -55,6 +55,8 @@ class Serving:
     """Seconds that a call waits for its client to come back with answers."""
     gate: float = GATE
     """Seconds that lists wait at most for servers of which nothing is known yet."""
+    lazy: bool = False
+    """Whether a server whose tools are known is started by its first call, whatever its entry says."""
     search: bool = False
     """Whether clients see two tools, which find and call all others."""
     mark: bool = False
@@ -114,6 +116,7 @@ def serve(options: Options, serving: Serving) -> int:
                     approval_rules=serving.rules,
                     template=serving.template,
                     pins=serving.pins,
+                    lazy="cached" if serving.lazy else None,
                     gate=0,  # the gateway has its own
                     meter_provider=None if front is None else front.meter_provider,
                 ) as supervisor,

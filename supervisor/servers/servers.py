@@ -253,7 +253,7 @@ class Servers(ServerView):
             tasks.append(self.settings.store_worker.run)
         for task in tasks:
             self._context.run(self._nursery.start_soon, task)
-        self._add_all(list(specs), {})
+        self._add_all(self.settings.applied(specs), {})
 
     async def add(self, spec: ServerSpec) -> None:
         """Keep one more server.
@@ -264,7 +264,7 @@ class Servers(ServerView):
         """
         publications = await self.registry.prepare_names(lambda servers: servers | {spec.name})
         self.check_open()
-        self._add_all([spec], publications)
+        self._add_all(self.settings.applied([spec]), publications)
 
     async def remove(self, server: str, *, drain: float) -> None:
         """Keep this server no more. It is configured no more at once; returns when all it owned is closed.
@@ -285,7 +285,7 @@ class Servers(ServerView):
         """Keep the servers that `read` gives and no others. See `Supervisor.reload`."""
         self.check_open()
         async with self._reloading:
-            specs = await read()
+            specs = self.settings.applied(await read())
             self.check_open()
             names = frozenset(spec.name for spec in specs)
             publications = await self.registry.prepare_names(lambda _: names)

@@ -3,7 +3,7 @@ environment sets: milliseconds there, seconds everywhere else."""
 
 import math
 import re
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
@@ -17,7 +17,7 @@ from mcp_nursery.actors.start_limiter import UNLIMITED, StartLimiter
 from mcp_nursery.actors.transports.http.tokens import MemoryVault, Tokens, Vault
 
 from ..auth.vault import ServerVault, words_of
-from ..restart_policy import RestartPolicy
+from ..restart_policy import Lazy, RestartPolicy
 from ..security.redaction import Redactor
 from ..security.trust import Trust, TrustGate
 from ..spec import ServerSpec
@@ -105,6 +105,8 @@ class SupervisorSettings:
     """Asked about an entry of a project's file that is not trusted yet."""
     pins: PinMode = "report"
     """What is done with tools that differ from what they were when they were first used."""
+    lazy: Lazy | None = None
+    """Which servers are lazy, whatever their specs say; None: as these say."""
     telemetry: "Telemetry | None" = field(default=None, repr=False)
     """Measures servers and calls; None if nothing is measured."""
     limiters: Mapping[str | None, StartLimiter] = field(factory=_start_limiters, init=False, repr=False)
@@ -115,6 +117,10 @@ class SupervisorSettings:
         repr=False,
     )
     """Where such entries are stopped."""
+
+    def applied(self, specs: Iterable[ServerSpec]) -> list[ServerSpec]:
+        """These, with what goes before what they say."""
+        return [spec if self.lazy is None else evolve(spec, lazy=self.lazy) for spec in specs]
 
 
 @frozen(kw_only=True)

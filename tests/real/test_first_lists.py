@@ -119,3 +119,22 @@ async def test_what_comes_after_the_gate_is_told(late, config, front, version):
         await late[0].let_go()
         await trio.sleep_forever()
     assert nursery.cancel_scope.cancelled_caught
+
+
+@pytest.mark.parametrize("version", [OLD, NEW])
+async def test_with_lazy_a_server_whose_tools_are_known_starts_when_it_is_called(tmp_path, version):
+    """The first gateway has to learn what there is; the next offers that, and has no process until a call comes."""
+    starts, command = tmp_path / "starts", tmp_path / "lab"
+    command.write_text(f'#!/bin/sh\necho start >> "{starts}"\nexec "{sys.executable}" -I -S "{LAB}"\n')
+    command.chmod(stat.S_IRWXU)
+    file = tmp_path / "servers.json"
+    file.write_text(json.dumps({"mcpServers": {"lab": {"command": str(command)}}}))
+    for run in (1, 2):
+        async with client_of("stdio", version, ["--config", str(file), "--lazy"]) as client:
+            await opened(client, version)
+            assert "lab_echo" in await listed(client, version)
+            assert starts.read_text() == "start\n"
+            if run == 2:
+                call = request(version, 3, "tools/call", name="lab_echo", arguments={"text": "t"})
+                assert "result" in answer_in((await client.ask(call))[-1:], 3)
+                assert starts.read_text() == "start\n" * 2

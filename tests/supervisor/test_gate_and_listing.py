@@ -288,6 +288,32 @@ async def test_listing_starts_lazy_servers(autojump_clock):
         assert trio.current_time() == 7
 
 
+async def test_all_servers_are_lazy_where_that_is_said_of_the_supervisor(autojump_clock):
+    """G7: whatever their specs say; also those that come later, by `add_server` or a reload."""
+    servers = {name: ScriptedServer() for name in ("first", "added", "reloaded")}
+    first, added, reloaded = (spec(server, name, lazy=False) for name, server in servers.items())
+    async with open_supervisor([first], lazy=True, gate=5) as supervisor:
+        await supervisor.add_server(added)
+        await supervisor.reload([first, added, reloaded])
+        assert trio.current_time() == 0
+        assert [each.state for each in supervisor.status()] == [S.IDLE] * 3
+        await supervisor.call_tool("echo", server="added")
+        assert {name: server.starts for name, server in servers.items()} == {"first": [], "added": [0], "reloaded": []}
+        await trio.sleep(1)
+        await supervisor.reload([first, added, reloaded])
+        await trio.sleep(298)
+        assert servers["added"].ends == []  # the same spec as before
+        await trio.sleep(2)
+        assert servers["added"].ends == [300]
+
+
+async def test_no_server_is_lazy_where_that_is_said_of_the_supervisor(autojump_clock):
+    server = ScriptedServer()
+    async with open_supervisor([spec(server, lazy=True)], lazy=False) as supervisor:
+        await supervisor.wait_connected("lab")
+        assert server.starts == [0]
+
+
 async def test_a_server_without_tools(autojump_clock):
     """T1: it is connected, and there is nothing to call; a scripted one that is given no tools has none."""
     async with open_supervisor([spec(ScriptedServer(tools={}))], state=MemoryStore()) as supervisor:
