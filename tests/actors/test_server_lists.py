@@ -92,6 +92,19 @@ async def test_listing_again_in_vain_is_told_and_is_not_the_end(autojump_clock):
         assert Ending not in [kind for _, kind in seen.story]
 
 
+async def test_lists_that_came_beside_tools_that_did_not_are_taken(autojump_clock):
+    server = ScriptedServer(tools={"a": ignore}, prompts={"old": ignore})
+    async with living(server) as seen:
+        await seen.connected.wait()
+        server.declared, server.prompts = {"a": {"inputSchema": "none"}}, {"new": ignore}
+        seen.actor.refresh("again")
+        await wait_all_tasks_blocked()
+        _, report = seen.reports[-1]
+        assert report.error.startswith("tools/list failed: an answer that is not valid MCP")
+        assert [tool.name for tool in report.definitions.tools] == ["a"]
+        assert [prompt.name for prompt in report.definitions.prompts] == ["new"]
+
+
 async def test_calls_go_on_while_it_lists_again(autojump_clock):
     server = ScriptedServer(tools={"two": sleeps(2)})
     async with living(server) as seen:

@@ -5,6 +5,7 @@ from collections import Counter
 import pytest
 import trio
 
+from mcp_nursery.actors.errors import ConnectionLost
 from mcp_nursery.supervisor import Call, open_supervisor
 from mcp_nursery.supervisor.events import BreakerChanged
 from mcp_nursery.supervisor.spec import CircuitBreaker
@@ -105,3 +106,17 @@ async def test_exchanges_that_break(remotes, tmp_path):
         outcomes = [await outcome_of(rig.call(supervisor, 0)) for _ in range(4)]
         assert [type(one).__name__ for one, _ in outcomes] == [*["ConnectionLost"] * 3, "BreakerOpen"]
         assert status_of(supervisor).state == "connected"
+
+
+async def test_a_call_that_finds_it_open_when_it_is_sent_again_raises_what_became_of_it(remotes, tmp_path):
+    """R2: whether its server has acted counts for more than that nobody asks that any more."""
+    fault = {"status": 200, "type": "application/json", "cut": 9, "body": "{"}
+    async with open_rig("modern", remotes, tmp_path) as rig:
+        spec = rig.spec(breaker=CircuitBreaker(failures=1, open_for=300), liveness=None)
+        async with open_supervisor([spec], gate=30) as supervisor:
+            rig.remote.faults({"method": "tools/call", "times": 1000, **fault})
+            with pytest.raises(ConnectionLost) as caught:
+                await supervisor.call_tool(rig.slow, {"seconds": 0}, server="lab", resend="always")
+            assert caught.value.delivery == "unknown"
+            assert status_of(supervisor).breaker.state == "open"
+            assert rig.journal.count("POST_tools/call") == 1

@@ -72,8 +72,12 @@ async def test_a_client_that_cannot_be_asked(mode, unattended, text):
             assert text in talked.content[0].text
 
 
-@pytest.mark.parametrize("era", ["old", "new"])
-async def test_an_approval_cannot_be_forged(era):
+def kind_of(answer):
+    return "error" if "error" in answer else answer["result"]["resultType"]
+
+
+@pytest.mark.parametrize(("era", "refused"), [("old", "error"), ("new", "input_required")])
+async def test_an_approval_cannot_be_forged(era, refused):
     headers = {"mcp-protocol-version": "2026-07-28", "mcp-method": "tools/call", "mcp-name": "talk"}
     headers["accept"] = "application/json, text/event-stream"
     envelope = {"protocolVersion": "2026-07-28", "clientCapabilities": {"elicitation": {}}}
@@ -91,11 +95,9 @@ async def test_an_approval_cannot_be_forged(era):
 
             assert (await call())["result"]["resultType"] == "input_required"
             assert (await call(inputResponses=yes))["result"]["resultType"] == "input_required"
-            forged = await call(inputResponses=yes, requestState="forged")
-            assert "error" in forged or forged["result"]["resultType"] == "input_required"
+            assert kind_of(await call(inputResponses=yes, requestState="forged")) == refused
             state = (await call())["result"]["requestState"]
             assert "error" in await call(lines=1, inputResponses=yes, requestState=state)
             talked = await call(inputResponses=yes, requestState=state)
             assert talked["result"]["content"][0]["text"] == "talked"
-            again = await call(inputResponses=yes, requestState=state)
-            assert "error" in again or again["result"]["resultType"] == "input_required"
+            assert kind_of(await call(inputResponses=yes, requestState=state)) == refused

@@ -5,6 +5,7 @@ import json
 import pytest
 import trio
 
+from mcp_nursery.actors import fairness
 from mcp_nursery.supervisor import Approval, NotApproved, UnknownTool, open_supervisor
 from mcp_nursery.supervisor.approval import ApprovalRules
 from mcp_nursery.supervisor.errors import InvalidArguments, SupervisorClosed
@@ -215,7 +216,8 @@ async def test_after_the_block_there_is_nothing_to_find(autojump_clock):
 
 
 @pytest.mark.parametrize("turns", [2, 4, 8, 12])
-async def test_who_searches_while_the_block_is_left_is_told(autojump_clock, turns):
+async def test_who_searches_while_the_block_is_left_is_told(autojump_clock, monkeypatch, turns):
+    monkeypatch.setattr(fairness, "_SLICE", 0)  # a turn for each tool, however fast this machine is
     server = ScriptedServer(tools={f"tool_{n}": nothing for n in range(600)})
     async with trio.open_nursery() as nursery:
         outcomes = []

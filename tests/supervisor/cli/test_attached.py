@@ -161,7 +161,7 @@ def test_several_hosts(cli, config):
         assert cli("stop", "lab", "--host", one.pid).out == "lab: stopped\n"
         stated = [cli("status", "--host", each.pid, "--json").json["servers"][0]["state"] for each in (one, other)]
         assert stated == ["stopped", "connected"]
-        assert f"no host 7 is running; running: {', '.join(sorted(map(str, (one.pid, other.pid))))}"[:20] in (
+        assert f"no host 7 is running; running: {', '.join(sorted(map(str, (one.pid, other.pid))))}" in (
             cli("reload", "--host", "7").err
         )
 

@@ -29,6 +29,8 @@ ANSWERS = {
     "error": f'"error":{{"code":{"9" * 4200},"message":"{BAD}{BAD}","data":{"[" * 900}{"]" * 900}}}',
     "die": "die",
 }
+CODES = {"wrong": 1, "nothing": 1, "too deep": 1, "error": 1, "die": 3}
+"""With which a command ends that gets such an answer; 0 with any other."""
 STEERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e\ud800-\udfff]")
 
 
@@ -72,7 +74,7 @@ def test_looking_at_it(cli, hostile, command, info, flags):
 def test_calling_it(cli, hostile, answer, flags):
     for command in (("call", "mcp_bad_echo"), ("fan-out", "echo")):
         ran = cli(*command, "--yes", "--config", hostile(ANSWERS[answer]), *flags)
-        assert ran.code in (0, 1, 3)
+        assert ran.code == CODES.get(answer, 0)
         check(ran, as_json=bool(flags))
 
 

@@ -433,6 +433,21 @@ async def test_an_error_is_an_answer_of_a_client(autojump_clock):
         assert (kept._requests, kept._asked) == ({}, {})  # of what is over
 
 
+async def test_a_client_is_told_that_a_question_of_a_call_that_is_over_is_taken_back(autojump_clock):
+    async with in_session() as (server, web, session):
+        web.begin(b"", verb="GET", **session)
+        call = web.begin({"id": 2, "method": "tools/call", "params": WORK}, **session)
+        (await server.called("Ann")).ask("Ann")
+        await trio.testing.wait_all_tasks_blocked()
+        asked = next(message for message in web.heard if message.get("method") == "elicitation/create")
+        web.heard.clear()
+        await web.status({"method": "notifications/cancelled", "params": {"requestId": 2}}, **session)
+        await call.ended.wait()
+        await trio.testing.wait_all_tasks_blocked()
+        taken_back = {"requestId": asked["id"], "reason": "the call is over"}
+        assert web.heard == [{"jsonrpc": "2.0", "method": "notifications/cancelled", "params": taken_back}]
+
+
 async def test_a_session_that_listens_is_told_of_changes(autojump_clock):
     async with served() as (server, web):
         web.begin(b"", verb="GET", **await web.opened())

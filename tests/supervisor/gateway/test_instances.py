@@ -7,6 +7,7 @@ import trio
 
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.protocol import JsonRpcError
+from mcp_nursery.supervisor import events
 from mcp_nursery.supervisor.control.protocol import document, value_of
 from mcp_nursery.supervisor.gateway.access import Principal
 from mcp_nursery.supervisor.gateway.instances import LEASE_IDLE, SESSION_IDLE
@@ -166,6 +167,21 @@ async def test_the_instances_end_with_what_they_are_instances_of(how, autojump_c
         else:
             nursery.start_soon(ann.work)
             assert await server.called("Ann") not in (process, server.processes[0])
+
+
+async def test_an_instance_of_a_changed_spec_ends_although_nobody_heard_of_the_change(autojump_clock, monkeypatch):
+    """Events may come faster than they are read: then it is compared what each instance was made of."""
+    server = AskingServer()
+    async with served(server, instances="session") as (supervisor, _, make, nursery):
+        ann = make("Ann")
+        nursery.start_soon(ann.work)
+        process = await server.called("Ann")
+        monkeypatch.setattr(events, "EVENT_BUFFER", 0)  # each is lost, and told as `Lagged`
+        await supervisor.reload([server.spec(instances="session", call_timeout=50)])
+        await trio.sleep(10)
+        assert process.ended.is_set()
+        nursery.start_soon(ann.work)
+        assert await server.called("Ann") not in (process, *server.processes[:1])
 
 
 async def test_an_instance_restarts_like_any_server(autojump_clock):

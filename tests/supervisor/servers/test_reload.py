@@ -341,12 +341,13 @@ async def test_who_waits_for_a_server_that_becomes_lazy_has_it_started(autojump_
             assert trio.current_time() - begun == 3
 
 
-@pytest.mark.parametrize("options", [{"enabled": False}, {"lazy": True}])
-async def test_who_waits_for_an_attempt_that_a_reload_ends_is_told(autojump_clock, options):
+@pytest.mark.parametrize(("options", "state"), [({"enabled": False}, "disabled"), ({"lazy": True}, "idle")])
+async def test_who_waits_for_an_attempt_that_a_reload_ends_is_told(autojump_clock, options, state):
     """L8, L18: a reconnect comes to its outcome, a refresh ends, and nobody is left waiting."""
     mute = ScriptedServer(Life(deaf_after=2), Life(mute=True))
     async with open_supervisor([spec(mute)]) as supervisor:
-        for ask in (partial(supervisor.reconnect, "lab"), partial(supervisor._servers.refresh_lists, ["lab"])):
+        reconnect, refresh = partial(supervisor.reconnect, "lab"), partial(supervisor._servers.refresh_lists, ["lab"])
+        for ask, expected in ((reconnect, state), (refresh, None)):
             await supervisor.reload([spec(mute)])
             outcomes = []
 
@@ -362,7 +363,7 @@ async def test_who_waits_for_an_attempt_that_a_reload_ends_is_told(autojump_cloc
                 begun = trio.current_time()
                 await supervisor.reload([spec(mute, **options)])
             assert trio.current_time() == begun
-            assert outcomes in ([None], ["disabled"], ["idle"])
+            assert outcomes == [expected]
 
 
 # -- all of them begin again --------------------------------------------------------------------------------------
