@@ -74,7 +74,7 @@ _ALL = [
     ),
     Case(
         name="first_line",
-        command=lambda place: [str(python_with("mcp==1.30.0")), str(FIRST_LINE)],
+        command=lambda place: [str(python_with("mcp[ws]==1.30.0")), str(FIRST_LINE)],
         protocol="2025-11-25",
         server="first line",
         tools={"add"},

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.interop
 
 CLIENT = Path(__file__).with_name("foreign_client.py")
 SERVER = Path(__file__).parents[1] / "servers" / "nursery_features.py"
-FASTMCP, FIRST_LINE = "fastmcp==4.1.2", "mcp==1.30.0"
+FASTMCP, FIRST_LINE = "fastmcp==4.1.2", "mcp[ws]==1.30.0"
 INSPECTOR = "@modelcontextprotocol/inspector@2.12.0"
 
 SAID = {

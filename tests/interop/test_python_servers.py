@@ -16,7 +16,7 @@ from .listening import listening
 pytestmark = pytest.mark.interop
 
 SCRIPT = Path(__file__).parents[1] / "servers" / "nursery_features.py"
-FASTMCP, FIRST_LINE = "fastmcp==4.1.2", "mcp==1.30.0"
+FASTMCP, FIRST_LINE = "fastmcp==4.1.2", "mcp[ws]==1.30.0"
 MODERN, HANDSHAKE = "2026-07-28", "2025-11-25"
 NAME = "features"
 

@@ -44,11 +44,12 @@ def everything(mode):
 
 
 def proxied(port):
-    proxy = installing.python_with("mcp-proxy==0.13.0").parent / "mcp-proxy"
+    proxy = installing.python_with(PROXY).parent / "mcp-proxy"
     behind = installing.python_with("mcp-server-time==2026.10.19").parent / "mcp-server-time"
     return [str(proxy), "--port", str(port), "--host", "127.0.0.1", str(behind), "--", "--local-timezone", "UTC"], {}
 
 
+PROXY = "mcp-proxy==0.13.0"
 TIME = {"source_timezone": "UTC", "time": "12:30", "target_timezone": "Asia/Tokyo"}
 ECHO = ("mcp-servers/everything", "echo", {"message": "ünïcode ✓"}, "Echo: ünïcode ✓")
 CONVERTED = ("mcp-time", "convert_time", TIME, "T21:30:00+09:00")
