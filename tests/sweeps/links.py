@@ -21,6 +21,7 @@ class Link(ABC):
         self.taken = 0
         """Bytes that `take` and `take_through` gave so far."""
         self.closed = False
+        self._sending = trio.Lock()
 
     async def reads(self, count: int) -> None:
         """Have so many bytes here, and read no more than these.
@@ -41,8 +42,17 @@ class Link(ABC):
             await self._some(65536)
         return self._cut(place + len(mark))
 
+    async def send(self, data: bytes) -> None:
+        """Write it, after what others are writing.
+
+        Raises:
+            Ended: The client has ended first.
+        """
+        async with self._sending:
+            await self.write(data)
+
     @abstractmethod
-    async def send(self, data: bytes) -> None: ...
+    async def write(self, data: bytes) -> None: ...
 
     @abstractmethod
     def close(self) -> None:
@@ -84,7 +94,7 @@ class SocketLink(Link):
     async def receive(self, most: int) -> bytes:
         return await self._socket.recv(most)
 
-    async def send(self, data: bytes) -> None:
+    async def write(self, data: bytes) -> None:
         if self.closed:
             raise Ended
         try:
@@ -115,7 +125,7 @@ class PipeLink(Link):
     async def receive(self, most: int) -> bytes:
         return await self._stdin.receive_some(most)
 
-    async def send(self, data: bytes) -> None:
+    async def write(self, data: bytes) -> None:
         try:
             await self._stdout.send_all(data)
         except (trio.BrokenResourceError, trio.ClosedResourceError):

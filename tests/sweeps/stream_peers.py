@@ -144,5 +144,8 @@ class WebSocketPeer(TcpPeer):
 
 def frame(data: bytes, kind: int = TEXT, first: int = 128) -> bytes:
     """Of a server: without a mask."""
-    size = bytes([len(data)]) if len(data) < 126 else struct.pack(">BH", 126, len(data))
+    if len(data) < 126:
+        size = bytes([len(data)])
+    else:
+        size = struct.pack(">BH", 126, len(data)) if len(data) < 1 << 16 else struct.pack(">BQ", 127, len(data))
     return bytes([first | kind]) + size + data
