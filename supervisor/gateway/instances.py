@@ -120,9 +120,13 @@ class Instances:
 
     # -- requests -------------------------------------------------------------------------------------------------
 
-    def note_question(self, server: str) -> None:
-        """A server has asked, and did not say for which call."""
+    def note_question(self, server: str, *, of_somebody: bool) -> None:
+        """A server has asked, and did not say for which call. Nobody knows the user of that call unless it was one `of
+        somebody`: his next one counts as another's, and is to find an instance that has been started."""
         self._asking.add(server)
+        spec = self._supervisor.spec(server)
+        if not of_somebody and spec.instances == "shared" and not self._more.get(server) and self._may_begin(server):
+            self._begin(spec, None, LEASE_IDLE).changed()
 
     async def call(
         self, server: str, incoming: Incoming, principal: Hashable, make: Callable[[Supervisor], Awaitable[T]]
@@ -195,9 +199,13 @@ class Instances:
         if serving:
             return serving[0]
         has_room = len(there) < spec.max_instances and len(_taken_by(principal, there)) < _share(spec)
-        if has_room and trio.current_time() >= self._again_at.get(name, 0):
+        if has_room and self._may_begin(name):
             return self._begin(spec, None, LEASE_IDLE)
         return first
+
+    def _may_begin(self, server: str) -> bool:
+        """Whether another could perhaps be started for a lease."""
+        return trio.current_time() >= self._again_at.get(server, 0)
 
     def _first_of(self, server: str) -> Instance:
         first = self._first.get(server)

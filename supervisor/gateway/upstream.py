@@ -135,7 +135,7 @@ class Upstream:
                 params,
                 meta=meta,
                 principal=principal,
-                on_unclear=partial(self._instances.note_question, server),
+                on_unclear=partial(self._instances.note_question, server, of_somebody=incoming.principal is not None),
                 **hears,
             )
 

@@ -309,6 +309,53 @@ async def test_a_server_that_asks_is_leased_from_its_first_question_on(autojump_
         assert server.alive == 1
 
 
+async def test_the_next_call_of_a_client_that_nobody_knows_finds_an_instance_that_was_started(autojump_clock):
+    """It counts as another's. The official suite waits 500 ms for it while the first is held for answers."""
+    server = AskingServer()
+    async with served(server) as (supervisor, _, make, nursery):
+        clients = [make(name, session=False) for name in ("a", "b", "c")]
+        nursery.start_soon(clients[0].work)
+        first = await server.called("a")
+        assert server.alive == 1  # it has not asked yet
+        first.ask("a")
+        await clients[0].asked.wait()
+        await trio.sleep(1)
+        (ready,) = [process for process in server.processes if process is not first]
+        nursery.start_soon(clients[1].work)
+        assert await server.called("b") is ready
+        ready.ask("b")
+        await clients[1].asked.wait()
+        await trio.sleep(1)
+        assert server.alive == 2  # and no third
+        ready.answer("b")
+        await trio.sleep(LEASE_IDLE + 10)
+        assert (server.alive, len(status(supervisor).instances)) == (1, 0)
+
+
+@pytest.mark.parametrize("known", [{"principal": Principal("Ann"), "session": False}, {}], ids=["user", "session"])
+async def test_a_client_that_is_known_needs_none_in_advance(known, autojump_clock):
+    server = AskingServer()
+    async with served(server) as (_, _, make, nursery):
+        ann = make("Ann", **known)
+        nursery.start_soon(ann.work)
+        (await server.called("Ann")).ask("Ann")
+        await ann.asked.wait()
+        await trio.sleep(1)
+        assert len(server.processes) == 1
+
+
+@pytest.mark.parametrize("options", [{"instances": "single"}, {"max_instances": 1}], ids=["single", "one more"])
+async def test_in_advance_there_are_no_more_than_there_may_be(options, autojump_clock):
+    server = AskingServer()
+    async with served(server, **options) as (_, _, make, nursery):
+        clients = [make(name, session=False) for name in ("a", "b", "c")]
+        for client in clients:
+            nursery.start_soon(client.work)
+            (await server.called(client.name)).ask(client.name)
+            await trio.sleep(1)
+        assert server.alive == (1 if options == {"instances": "single"} else 2)
+
+
 async def test_a_single_client_needs_no_other_instance(autojump_clock):
     server = AskingServer()
     async with served(server) as (_, _, make, nursery):
