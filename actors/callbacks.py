@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from attrs import define, field, frozen
 
+from .account import Account
 from .argument_checks import choice, function_or_none, mapping_or_none, one_of
 from .enums import Protocol
 from .limits import USUAL, Limits
@@ -165,6 +166,8 @@ class Host:
     """Takes its log messages if the host has no callback for them."""
     overhear: "Overhear | None" = field(default=None, repr=False)
     """Hears what it says that is about no request; None: nobody does."""
+    account: Account = field(factory=Account, repr=False)
+    """Where what waits for it, or of what it says, is charged."""
 
 
 NO_CALLBACKS = Callbacks()

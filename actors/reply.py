@@ -8,7 +8,10 @@ from typing import Any, Final, Protocol
 import trio
 from attrs import define, field, frozen
 
+from .account import PROGRESS as PROGRESS_KEPT
+from .account import Account
 from .enums import Delivery
+from .limits import MOST_KEPT
 from .mailbox import Mailbox, logger
 from .outcomes import Answered, Expired, Loss, Malformed, Outcome, Rejected
 from .pieces import Steps
@@ -22,7 +25,10 @@ NoticeCallback = Callable[[str, Mapping[str, Any]], Awaitable[None]]
 PROGRESS: Final = "notifications/progress"
 
 _PROGRESS_BACKLOG = 1024
-"""Progress reports that may wait for a slow callback; beyond that the oldest are dropped."""
+"""Progress reports that may wait for a slow callback; beyond that, or where they take too many bytes, the oldest are
+dropped."""
+_SAID: Final = 256
+"""Bytes that one takes besides what is said in it."""
 
 
 class IdleLimit:
@@ -118,8 +124,10 @@ class ReplySlot:
     """What reads the result. Written by `begin` and `follow`."""
     owner: Mailbox[Any] | None = field(default=None, init=False)
     """The owner's mailbox for abandoned slots. Written by `route`."""
-    _said: deque[tuple[Any, ...]] | None = field(default=None, init=False)
-    """What the server has said of it, as its caller is told: arguments of `wait`'s callback."""
+    _said: deque[tuple[int, tuple[Any, ...]]] | None = field(default=None, init=False)
+    """What the server has said of it, as its caller is told: what it keeps, and the arguments of `wait`'s callback."""
+    _account: Account | None = field(default=None, init=False)
+    """Where that is charged. Written by `begin`."""
     _task: trio.lowlevel.Task | None = field(default=None, init=False)
 
     def route(self, incarnation: int, owner: Mailbox[Any]) -> None:
@@ -130,9 +138,9 @@ class ReplySlot:
         """Wait for what the same incarnation says next, after its answer in the earlier slot."""
         self.incarnation, self.codec = earlier.incarnation, earlier.codec
 
-    def begin(self, request_id: int | str, codec: Codec | None) -> None:
-        """The request has this id, and this codec if it is a caller's."""
-        self.request_id, self.codec = request_id, codec
+    def begin(self, request_id: int | str, codec: Codec | None, account: Account | None = None) -> None:
+        """The request has this id, and this codec if it is a caller's; what is said of it is charged to the account."""
+        self.request_id, self.codec, self._account = request_id, codec, account
 
     def mark_sent(self) -> None:
         """The frame's write begins: from now on the server may have acted."""
@@ -178,24 +186,38 @@ class ReplySlot:
             said = {"progress": progress, "total": total, "message": message}
             self.note(PROGRESS, {key: value for key, value in said.items() if value is not None})
         elif self.wants_progress:
-            self._tell(progress, total, message)
+            self._tell(len(message or ""), progress, total, message)
             self._restart()
 
-    def note(self, method: str, params: Mapping[str, Any]) -> None:
-        """Queue a notification about a relayed request, ahead of any later outcome."""
+    def note(self, method: str, params: Mapping[str, Any], size: int = 0) -> None:
+        """Queue a notification about a relayed request that keeps so many bytes, ahead of any later outcome."""
         if self.relay is not None:
-            self._tell(method, params)
+            self._tell(size, method, params)
             if method == PROGRESS:
                 self._restart()
 
-    def _tell(self, *said: Any) -> None:
+    def _tell(self, size: int, *said: Any) -> None:
         if self.decided:
             return
         if self._said is None:
-            self._said = deque(maxlen=_PROGRESS_BACKLOG)
-        self._said.append(said)
+            self._said = deque()
         self.heard = True
+        if len(self._said) == _PROGRESS_BACKLOG:
+            self._take_said()
+        size += _SAID
+        while self._account is not None and not self._account.take(PROGRESS_KEPT, size, MOST_KEPT):
+            if not self._said:
+                return
+            self._take_said()
+        self._said.append((size, said))
         self._wake()
+
+    def _take_said(self) -> tuple[Any, ...]:
+        assert self._said  # who asks for it has looked
+        size, said = self._said.popleft()
+        if self._account is not None:
+            self._account.give_back(PROGRESS_KEPT, size)
+        return said
 
     def _restart(self) -> None:
         if self._idle is not None and not self.decided:
@@ -211,7 +233,7 @@ class ReplySlot:
         try:
             while True:
                 while self._said:
-                    said = self._said.popleft()
+                    said = self._take_said()
                     if on_said is not None:
                         await _report(on_said, *said)
                 if self.outcome is not None:
@@ -224,6 +246,8 @@ class ReplySlot:
             raise
         finally:
             self.abandon()
+            while self._said:
+                self._take_said()
 
     def abandon(self) -> None:
         """Nobody waits any more: withdraw the call, or have the server told that it is cancelled. Never waits."""

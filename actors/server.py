@@ -196,6 +196,7 @@ class ServerActor:
         finally:
             if self._reason is None:  # cancelled: nobody waits for a reason
                 self._refuse_all()
+            self._host.account.close()
         self._report(Ended(self.incarnation))
 
     async def _live(self) -> None:

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Final
 
 from attrs import define, field, frozen
 
+from mcp_nursery.actors.account import Account
+
 if TYPE_CHECKING:
     from mcp_nursery.actors.mailbox import MailboxStatistics
 
@@ -99,6 +101,8 @@ class ServerStatistics:
     """Tools with a public name."""
     last_refresh: float | None
     """Seconds since it listed its tools last; None if it never did."""
+    kept: Mapping[str, int]
+    """Bytes that wait for it, or of what it has said, by kind: `answers`, `notices`, `progress`, `questions`."""
     by_tool: Mapping[str, ToolStatistics]
     """Tools that were called, by the server's own names: the first thousand. Empty if they were not asked for."""
 
@@ -161,6 +165,8 @@ class Tally:
 class ServerTally:
     """What became of the calls of one server, and of the server."""
 
+    account: Account = field(factory=Account)
+    """Of what waits for it."""
     in_flight: int = 0
     done: int = 0
     failed: int = 0
@@ -206,6 +212,7 @@ class ServerTally:
             restarts=self.restarts,
             tools=tools,
             last_refresh=None if self.listed_at is None else now - self.listed_at,
+            kept=self.account.kept,
             by_tool={name: tally.statistics() for name, tally in sorted(self.tools.items())} if by_tool else {},
         )
 

@@ -13,6 +13,8 @@ from mcp_nursery.actors.process.pipes import MOST_LINES, Tail
 
 __all__ = ["StderrLines"]
 
+MOST_CHARACTERS: Final = 1 << 20
+"""Characters of the lines that a reader may fall behind: one alone may have 64 Ki."""
 LONGEST_LINE: Final = 4000
 """Characters of a line that are shown."""
 
@@ -20,11 +22,13 @@ LONGEST_LINE: Final = 4000
 @final
 class StderrLines(trio.abc.ReceiveChannel[str]):
     """What a server's process writes to standard error, line by line, without secrets: see `Supervisor.stderr`, which
-    makes it. A reader that falls 1,000 lines behind reads how many it has missed."""
+    makes it. A reader that falls 1,000 lines or a million characters behind reads how many lines it has missed."""
 
     def __init__(self, redact: Callable[[str], str]) -> None:
         self._redact = redact
         self._lines: deque[str] = deque()
+        self._size = 0
+        """Their characters."""
         self._missed = 0
         self._readers = trio.lowlevel.ParkingLot()
         self._finished = False
@@ -33,11 +37,17 @@ class StderrLines(trio.abc.ReceiveChannel[str]):
     def add(self, lines: Sequence[str], missed: int = 0) -> None:
         """They were written, and so many before them are missing."""
         self._lines.extend(lines)
+        self._size += sum(map(len, lines))
         self._missed += missed
-        while len(self._lines) > MOST_LINES:
-            self._lines.popleft()
+        while len(self._lines) > MOST_LINES or self._size > MOST_CHARACTERS:
+            self._take()
             self._missed += 1
         self._readers.unpark_all()
+
+    def _take(self) -> str:
+        line = self._lines.popleft()
+        self._size -= len(line)
+        return line
 
     def finish(self) -> None:
         """Nothing more comes."""
@@ -58,7 +68,7 @@ class StderrLines(trio.abc.ReceiveChannel[str]):
             missed, self._missed = self._missed, 0
             return f"[{missed} lines were missed]"
         if self._lines:
-            return self._redact(self._lines.popleft())[:LONGEST_LINE]
+            return self._redact(self._take())[:LONGEST_LINE]
         raise trio.EndOfChannel if self._finished else trio.WouldBlock
 
     async def receive(self) -> str:

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import trio
 from attrs import frozen
 
+from ..account import Account
 from ..enums import Era
 from ..outcomes import Loss, Outcome
 from ..reply import ReplySlot
@@ -96,6 +97,8 @@ class Hub(Protocol):
 
     lost: trio.Event
     """Set once the connection is gone."""
+    account: Account
+    """Where what waits for the peer is charged."""
 
     @property
     def in_flight(self) -> int:

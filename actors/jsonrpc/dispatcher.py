@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import trio
 from attrs import frozen
 
+from ..account import Account
 from ..fairness import Pace, by_turns
 from ..limits import USUAL, Limits
 from ..messages import LISTED
@@ -68,20 +69,21 @@ class Endpoint(Requests):
     Calls come by `post` and are answered in their slots; everything else is the session's, which runs this.
     The log calls the peer by the name of its `server`. `offer` is the version of the protocol that
     `initialize` offers, in place of the session's own; `overhear` is told of notifications about no request;
-    `capabilities` are what those are told as that the session has.
+    `capabilities` are what those are told as that the session has; what waits is charged to the `account`.
     """
 
     def __init__(
         self,
         carrier: Carrier,
         limits: Limits = USUAL,
+        account: Account | None = None,
         *,
         server: str = "a server",
         offer: str | None = None,
         overhear: Callable[[str, Mapping[str, Any], Hashable], None] | None = None,
         capabilities: Mapping[str, Any] | None = None,
     ) -> None:
-        super().__init__(carrier)
+        super().__init__(carrier, account or Account())
         self._offer = offer
         self._capabilities = capabilities or {}
         self._overhear = overhear
@@ -103,7 +105,7 @@ class Endpoint(Requests):
         self._pace = Pace()
         self._notices: Notices | None = None
         """Made for the first one: many servers never send any."""
-        self._requests = PeerRequests(self, limits.kept)
+        self._requests = PeerRequests(self, self.account, limits.kept)
         self._session: _Session | None = None
         """The session that runs it; None before."""
 
@@ -331,7 +333,7 @@ class Endpoint(Requests):
         if session.intercepts(method, params):
             return
         if self._notices is None:
-            self._notices = Notices(most=self._limits.kept)
+            self._notices = Notices(most=self._limits.kept, account=self.account)
             session.nursery.start_soon(self._deliver, self._notices, session.on_notify)
         self._notices.put(method, params, size)
 

@@ -11,8 +11,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import trio
-from attrs import frozen
+from attrs import evolve, frozen
 
+from ..account import NOTICES, QUESTIONS, Account, weight
 from ..json_depth import more_values_than
 from ..pieces import SMALL
 from ..protocol import (
@@ -132,13 +133,13 @@ class Notices:
     Args:
         limit: Notifications that may wait.
         most: Bytes that may wait; beyond that updates of resources are dropped too, which may name any number of URIs.
+        account: Where they are charged; None: nowhere else.
     """
 
-    def __init__(self, limit: int = _LIMIT, most: float = math.inf) -> None:
+    def __init__(self, limit: int = _LIMIT, most: float = math.inf, account: Account | None = None) -> None:
         self._limit = limit
         self._most = most
-        self._size = 0
-        """Bytes that wait."""
+        self._account = account or Account()
         self._queue: deque[tuple[str, Params, int]] = deque()
         self._changes: set[tuple[str, str]] = set()
         self._ready = trio.Event()
@@ -147,18 +148,19 @@ class Notices:
     def put(self, method: str, params: Params, size: int = 0) -> None:
         """Queue a notification that came with so many bytes. Never waits, never refuses a list_changed."""
         change = change_of(method, params)
-        if _is_too_much(params, size) or self._size + size > self._most:
+        if len(self._queue) >= self._limit and (change is None or change in self._changes):
+            self.dropped += 1
+            return
+        too_much = _is_too_much(params, size)
+        size = 0 if too_much else weight(params, size)
+        if too_much or not self._account.take(NOTICES, size, self._most):
             params, size = None, 0
             if change is None or method == _UPDATED:
                 self.dropped += 1
                 return
-        if len(self._queue) >= self._limit and (change is None or change in self._changes):
-            self.dropped += 1
-            return
         if change is not None:
             self._changes.add(change)
         self._queue.append((method, params, size))
-        self._size += size
         self._ready.set()
 
     async def get(self) -> tuple[str, Params]:
@@ -167,7 +169,7 @@ class Notices:
             self._ready = trio.Event()
             await self._ready.wait()
         method, params, size = self._queue.popleft()
-        self._size -= size
+        self._account.give_back(NOTICES, size)
         change = change_of(method, params)
         if change is not None:
             self._changes.discard(change)
@@ -205,17 +207,17 @@ class PeerRequest:
     origin: Origin
     """Where it came from, and where its answer goes."""
     size: int = 0
-    """At most the bytes of the message that brought it."""
+    """At most the bytes of the message that brought it; once it is begun, what it keeps."""
 
 
 class PeerRequests:
     """The requests that are being served, by id."""
 
-    def __init__(self, back: BackChannel, most: float = math.inf) -> None:
+    def __init__(self, back: BackChannel, account: Account, most: float = math.inf) -> None:
         self._back = back
+        self._account = account
         self._most = most
         """Bytes of those that are served at once."""
-        self._bytes = 0
         self._serving: dict[RequestId, Inbound] = {}
         self._begun = trio.Event()
         """Set when the latest request is begun."""
@@ -229,11 +231,14 @@ class PeerRequests:
     def begin(self, nursery: trio.Nursery, on_request: OnRequest, asked: PeerRequest) -> None:
         """Serve a request in the nursery. They begin in the order in which they came."""
         problem = self._problem(asked)
+        if problem is None:
+            asked = evolve(asked, size=weight(asked.params, asked.size))
+            if not self._account.take(QUESTIONS, asked.size, self._most):
+                problem = f"more than {self._most} bytes of requests at once"
         if problem is not None:
             asked.origin.respond(codec.error(asked.id, INTERNAL_ERROR, problem))
             return
         self._tasks += 1
-        self._bytes += asked.size
         inbound = Inbound(self._back, asked.id, asked.params)
         self._serving[coerce_request_id(asked.id)] = inbound  # before its task runs: its cancel may be in this batch
         before, self._begun = self._begun, trio.Event()
@@ -250,8 +255,6 @@ class PeerRequests:
             return f"a request with more than {MOST_ASKED} JSON values, the most it may have"
         if self._tasks == MOST_SERVED:
             return "too many requests at once"
-        if self._bytes + asked.size > self._most:
-            return f"more than {self._most} bytes of requests at once"
         return None
 
     def cancel(self, params: Mapping[str, Any] | None) -> None:
@@ -279,7 +282,7 @@ class PeerRequests:
             await inbound.serve(answer)
         finally:
             self._tasks -= 1
-            self._bytes -= asked.size
+            self._account.give_back(QUESTIONS, asked.size)
             if self._serving.get(key := coerce_request_id(asked.id)) is inbound:
                 del self._serving[key]
 

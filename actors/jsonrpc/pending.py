@@ -8,6 +8,7 @@ from typing import Any, Final, cast
 import trio
 from attrs import evolve, frozen
 
+from ..account import Account, weight
 from ..messages import CALL_TOOL
 from ..outcomes import Answered, Busy, Loss, Outcome, Rejected, Unsendable
 from ..pieces import SMALL
@@ -32,7 +33,8 @@ class CallTable:
     server sent ahead would be taken for that request's answer if it named its id.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, account: Account | None = None) -> None:
+        self._account = account or Account()
         self._waiting: dict[RequestId, ReplySlot] = {}
         self._last_id = 0
         # Many at once: to draw each of them takes half a microsecond.
@@ -55,7 +57,7 @@ class CallTable:
         key = coerce_request_id(request_id)
         if key in self._waiting:
             raise ValueError(f"request id {request_id!r} is already in flight")
-        slot.begin(request_id, codec)
+        slot.begin(request_id, codec, self._account)
         self._waiting[key] = slot
         return request_id
 
@@ -80,7 +82,7 @@ class CallTable:
             return
         if slot.relay is not None:
             if size <= SMALL:  # a thousand may wait for a slow callback
-                slot.note(PROGRESS, params)
+                slot.note(PROGRESS, params, weight(params, size))
         else:
             text = message[:_MESSAGE] if isinstance(message, str) else None
             slot.report(progress, _number(params.get("total")), text)
@@ -109,7 +111,9 @@ class Post:
 class Requests:
     """The requests of one connection that wait for an answer, and among them the calls, which alone are counted."""
 
-    def __init__(self, carrier: Carrier) -> None:
+    def __init__(self, carrier: Carrier, account: Account) -> None:
+        self.account: Account = account
+        """Of what waits for the peer, or of what it says."""
         self.lost: trio.Event = trio.Event()
         """Set once the connection is gone and every waiting slot is decided."""
         self.loss: Loss = CLOSED
@@ -117,7 +121,7 @@ class Requests:
         self.is_mute: bool = False
         """Whether the peer says nothing more."""
         self._carrier = carrier
-        self._table = CallTable()
+        self._table = CallTable(account)
         self._calls: set[ReplySlot] = set()
         self._relays = Relays()
         """Those of the calls that are made for somebody else."""

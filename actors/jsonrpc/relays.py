@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 from attrs import define, field
 
+from ..account import weight
 from ..pieces import SMALL
 from ..protocol import INTERNAL_ERROR, JsonRpcError, RequestId, as_request_id, coerce_request_id
 from ..reply import Relay, ReplySlot
@@ -94,7 +95,7 @@ class Relays:
             slot = next(reversed(self._waiting))
         if slot is None or size > SMALL:
             return False
-        slot.note(method, params or {})
+        slot.note(method, params or {}, weight(params, size))
         return True
 
     @property

@@ -5,6 +5,7 @@ from typing import Final
 
 import trio
 
+from ..account import ANSWERS, Account
 from ..reply import ReplySlot
 from .stream import FrameStream
 
@@ -38,6 +39,12 @@ class Outbox:
         self._waits = False
         """Whether what is queued now has to wait."""
         self._roomless = trio.lowlevel.ParkingLot()
+        self._account = Account()
+
+    def charge_to(self, account: Account) -> None:
+        """Charge what the peer is owed to this account from now on."""
+        account.charge(ANSWERS, self.owed_bytes)
+        self._account = account
 
     @property
     def is_blocked(self) -> bool:
@@ -54,7 +61,7 @@ class Outbox:
             frame = _fitted(frame)
         if slot is None:
             self.owed += 1
-            self.owed_bytes += len(frame) + _OVERHEAD
+            self._owe(len(frame) + _OVERHEAD)
         self._queue[object() if slot is None else slot] = frame
         self.size += len(frame)
         return True
@@ -90,7 +97,8 @@ class Outbox:
             if isinstance(key, ReplySlot):
                 key.mark_sent()
         self._queue.clear()
-        self.size = self.owed = self.owed_bytes = 0
+        self._owe(-self.owed_bytes)
+        self.size = self.owed = 0
         self._waits = False
 
     def _left(self, key: object, frame: bytes) -> None:
@@ -99,7 +107,12 @@ class Outbox:
             key.mark_sent()
         else:
             self.owed -= 1
-            self.owed_bytes -= len(frame) + _OVERHEAD
+            self._owe(-len(frame) - _OVERHEAD)
+
+    def _owe(self, count: int) -> None:
+        if count:
+            self.owed_bytes += count
+            self._account.charge(ANSWERS, count)
 
     def _break(self) -> None:
         """Nothing is written any more: what is queued was not sent, and the reader will see the end."""

@@ -78,6 +78,7 @@ class StreamCarrier(SharedOrigin):
     async def run(self, hub: Hub, nursery: trio.Nursery) -> Loss:
         """See `Carrier`."""
         self._hub, self._nursery = hub, nursery
+        self.outbox.charge_to(hub.account)
         self.send([])  # what was queued before
         while await self._take_in(hub):
             pass  # nothing of a message, which may be large, is kept here until the next one comes

@@ -40,6 +40,7 @@ async def open_connection(
         endpoint = Endpoint(
             carrier,
             host.limits,
+            host.account,
             server=host.server,
             offer=offer,
             overhear=host.overhear,

@@ -41,6 +41,11 @@ class _Servers(Collector):
         unchecked = CounterMetricFamily(
             "mcp_nursery_server_unchecked_results", "Results not held against too complex output schemas.", labels=own
         )
+        kept = GaugeMetricFamily(
+            "mcp_nursery_server_kept_bytes",
+            "Bytes that wait for it, or of what it has said.",
+            labels=["server", "kind"],
+        )
         latency = GaugeMetricFamily(
             "mcp_nursery_server_latency_seconds", "What answered requests took.", labels=["server", "quantile"]
         )
@@ -49,9 +54,11 @@ class _Servers(Collector):
             done.add_metric([name], server.calls.done)
             restarts.add_metric([name], server.restarts)
             unchecked.add_metric([name], server.unchecked)
+            for kind, count in server.kept.items():
+                kept.add_metric([name, kind], count)
             for failure in server.failures:
                 failures.add_metric([name, failure.error, failure.delivery], failure.count)
             if (took := server.latency) is not None:
                 for quantile, seconds in (("0.5", took.p50), ("0.95", took.p95), ("0.99", took.p99)):
                     latency.add_metric([name, quantile], seconds)
-        yield from (in_flight, done, restarts, failures, unchecked, latency)
+        yield from (in_flight, done, restarts, failures, unchecked, kept, latency)

@@ -13,6 +13,7 @@ from typing import Any, Final
 import trio
 from attrs import Factory, define, evolve, field
 
+from mcp_nursery.actors.account import Account
 from mcp_nursery.actors.callbacks import Host
 from mcp_nursery.actors.enums import Era, ExitKind, ServerState
 from mcp_nursery.actors.errors import ConfigError, NurseryError, one_line
@@ -265,7 +266,8 @@ class Keeper:
     def _host(self) -> Host:
         spec = self._now.spec
         overhear = partial(self._registry.notices.publish, spec.name)
-        return Host(spec.name, self._settings.offered, spec.limits, spec.protocol, self._log, overhear)
+        account = Account(whole=self._registry.account(spec.name))
+        return Host(spec.name, self._settings.offered, spec.limits, spec.protocol, self._log, overhear, account)
 
     async def _show(self, machine: StateMachine) -> None:
         """Take what follows an event, once what everybody will see of it is prepared."""

@@ -13,6 +13,7 @@ from typing import Any, Final, Protocol
 import trio
 from attrs import frozen
 
+from mcp_nursery.actors.account import Account
 from mcp_nursery.actors.fairness import by_turns
 from mcp_nursery.actors.pieces import Steps, at_once
 from mcp_nursery.actors.router import RouterActor
@@ -193,6 +194,10 @@ class ServerRegistry:
             for status in self.status()
             for event in standing_events(self.snapshots[status.name].value, status, now)
         ]
+
+    def account(self, server: str) -> Account:
+        """What waits for it, or of what it has said."""
+        return self._usage.tally(server).account
 
     def reads_of(self, server: str) -> KeptReads:
         """What was read of its resources since it was connected, or said that something changed."""

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import trio
 from attrs import define, field
 
+from mcp_nursery.actors.account import KEPT_FOR_SERVERS, Account
 from mcp_nursery.actors.enums import ServerState
 
 from ..state_machine import Snapshot
@@ -20,6 +21,8 @@ class Usage:
 
     _on_unused: Callable[[str], None]
     """Called with the name of a removed server when its last user has gone."""
+    _account: Account = field(factory=lambda: Account(KEPT_FOR_SERVERS), init=False)
+    """Of what waits for all servers."""
     _configured: set[str] = field(factory=set[str], init=False)
     _tallies: dict[str, ServerTally] = field(factory=dict[str, ServerTally], init=False)
     _users: Counter[str] = field(factory=Counter[str], init=False)
@@ -30,7 +33,7 @@ class Usage:
     def watch(self, server: str, limit: float) -> None:
         """It is configured. Note from now on when it was last used, if it has a limit of idleness."""
         self._configured.add(server)
-        self._tallies.setdefault(server, ServerTally())
+        self._begin(server)
         if limit == math.inf:
             self._used_at.pop(server, None)
         else:
@@ -54,9 +57,13 @@ class Usage:
 
     def begin_call(self, server: str) -> None:
         """A call of this server begins."""
-        if server not in self._tallies:
-            self._tallies[server] = ServerTally()
-        self._tallies[server].in_flight += 1
+        self._begin(server).in_flight += 1
+
+    def _begin(self, server: str) -> ServerTally:
+        tally = self._tallies.get(server)
+        if tally is None:
+            tally = self._tallies[server] = ServerTally(Account(whole=self._account))
+        return tally
 
     def finish_call(self, server: str, tool: str | None, seconds: float) -> None:
         """A call of this server was answered with a result, after so many seconds; `tool`: if it was one of a tool."""

@@ -22,10 +22,12 @@ from hypothesis import strategies as st
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcp_nursery.actors import reply
+from mcp_nursery.actors.account import Account
 from mcp_nursery.actors.enums import Delivery
+from mcp_nursery.actors.limits import MOST_KEPT
 from mcp_nursery.actors.mailbox import Mailbox, MailboxStatistics
 from mcp_nursery.actors.outcomes import Answered, Busy, Loss, Malformed, Outcome, Rejected, Unlisted, Unrouted
-from mcp_nursery.actors.reply import ReplySlot
+from mcp_nursery.actors.reply import Relay, ReplySlot
 
 from ..scheduler import AtStep
 
@@ -611,3 +613,41 @@ def test_nobody_writes_the_fields_of_a_slot_but_its_methods():
         if ast.unparse(node.value).endswith("slot")
     ]
     assert written == []
+
+
+async def test_what_is_said_to_a_slow_caller_keeps_so_many_bytes():
+    """A thousand notifications of 60 KiB for each call waited for a client of the gateway that did not read. The
+    oldest go, of this call alone."""
+    account, slow, other = Account(), ReplySlot(relay=Relay("ann")), ReplySlot(relay=Relay("ann"))
+    for slot in (slow, other):
+        slot.begin(1, None, account)
+    other.note("other", {}, 1000)
+    for number in range(1000):
+        slow.note("said", {"number": number}, 60 << 10)
+    fits = (MOST_KEPT - 1256) // ((60 << 10) + 256)
+    assert account.of("progress") <= MOST_KEPT
+    heard = []
+
+    async def hear(method, params):
+        heard.append((method, params.get("number")))
+
+    for slot in (slow, other):
+        slot.resolve(ANSWER)
+        assert await slot.wait(hear) is ANSWER
+    assert heard == [*(("said", number) for number in range(1000 - fits, 1000)), ("other", None)]
+    assert account.total == 0
+
+
+async def test_what_nobody_hears_any_more_is_not_kept():
+    account, slot = Account(), ReplySlot(relay=Relay("ann"))
+    slot.begin(1, None, account)
+
+    async def hear(method, params):
+        await trio.sleep_forever()
+
+    for _ in range(3):
+        slot.note("said", {}, 1000)
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await slot.wait(hear)
+    assert account.total == 0

@@ -10,6 +10,7 @@ import pytest
 import trio
 import trio.testing
 
+from mcp_nursery.actors.account import Account
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import ConfigError, ConnectionLost, NurseryError, SupervisorClosed
 from mcp_nursery.actors.nurseries import open_bare_nursery, run_alongside
@@ -300,6 +301,9 @@ async def test_a_publisher_that_raises_ends_the_keeper(autojump_clock):
 
         def trace(self, server):
             return nullcontext()
+
+        def account(self, server):
+            return Account()
 
     one = spec(server, connect_timeout=0)
     settings = SupervisorSettings(RestartPolicy(), "{tool}", (), 5, {}, StoreWorker(MemoryStore()))

@@ -6,7 +6,7 @@ import pytest
 import trio
 
 from mcp_nursery.actors.process.pipes import KEPT, Tail
-from mcp_nursery.supervisor.stderr import LONGEST_LINE, MOST_LINES, StderrLogs
+from mcp_nursery.supervisor.stderr import LONGEST_LINE, MOST_LINES, StderrLines, StderrLogs
 
 
 class Process:
@@ -126,3 +126,13 @@ async def test_a_flood_of_empty_lines_costs_no_more_than_can_be_read_of_it():
         (0, 1, "and half a line"),
     ]
     await process.end()
+
+
+def test_a_reader_may_fall_behind_by_so_many_characters():
+    """A thousand lines of 64 KiB each waited for one."""
+    lines = StderrLines(lambda text: text)
+    lines.add([f"{number:05}".ljust(64 << 10) for number in range(100)])
+    assert lines.receive_nowait() == "[84 lines were missed]"
+    assert lines.receive_nowait()[:5] == "00084"
+    lines.add(["x" * (64 << 10)])
+    assert lines.receive_nowait()[:5] == "00085"

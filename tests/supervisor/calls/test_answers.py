@@ -1,9 +1,11 @@
 """What a server may answer, and what a caller makes of it."""
 
 import pytest
+import trio
 
 from mcp_nursery.actors.errors import InvalidArguments, InvalidResult, ServerError
 from mcp_nursery.supervisor import ServerSpec, open_supervisor
+from mcp_nursery.supervisor.callbacks import Callbacks
 from mcp_nursery.supervisor.testing import Refusal, ScriptedServer
 
 from ..specs import spec
@@ -135,3 +137,29 @@ async def test_a_secret_that_is_cut_apart_does_not_get_through(autojump_clock):
         with pytest.raises(ServerError) as caught:
             await supervisor.call_tool("mcp_lab_t")
     assert "ghp_" not in caught.value.message
+
+
+async def test_what_waits_is_in_the_figures_by_its_kind(autojump_clock):
+    """By what it keeps: 20 kB of empty lists keep 30 times as much as they take on the wire."""
+    lists = [[]] * 6_000
+
+    async def think(message):
+        await trio.sleep_forever()
+
+    def ask(peer, message):
+        for number in range(3):
+            params = {"messages": [], "maxTokens": 1, "metadata": {"lists": lists}}
+            peer.send(id=f"q{number}", method="sampling/createMessage", params=params)
+
+    peer = Peer(ask)
+    async with (
+        open_supervisor([ServerSpec("peer", peer)], callbacks=Callbacks(sample=think)) as supervisor,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(supervisor.call_tool, "mcp_peer_work")
+        await trio.sleep(1)
+        kept = supervisor.statistics().by_server["peer"].kept
+        assert kept.keys() == {"questions"}
+        assert 3 * 64 * 6_000 < kept["questions"] < 4 * 64 * 6_000
+        nursery.cancel_scope.cancel()
+    assert supervisor.statistics().by_server["peer"].kept == {}

@@ -1,0 +1,99 @@
+"""The account of what is kept for whoever is slow: for one party, and with all others for the whole. Pure.
+
+Whatever waits for a server or a client is charged to it, by its kind and by what it really keeps. Where there is no
+room there is one way of saying no for each kind: its sender is not read, waits for room, or is told so;
+of what may be lost, the oldest goes.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Final
+
+from .json_depth import size_of
+
+KEPT_FOR_SERVERS: Final = 512 << 20
+"""Bytes that wait, for all servers of a supervisor together."""
+
+ANSWERS: Final = "answers"
+"""What a server or a client was answered or told, and has not read."""
+NEWS: Final = "news"
+"""What a client is to be told that it has not asked for, and has not read."""
+NOTICES: Final = "notices"
+"""Notifications of a server that nobody has taken."""
+PROGRESS: Final = "progress"
+"""What a server says of calls, and their callers have not taken."""
+QUESTIONS: Final = "questions"
+"""Requests of a server, or of a client on standard streams, that are not answered; and what a client over HTTP was
+asked, and has not read."""
+REQUESTS: Final = "requests"
+"""Requests of clients over HTTP that are not answered."""
+
+VALUE: Final = 64
+"""Bytes that a JSON value keeps once it is parsed, besides its text: an empty list, say."""
+_LIGHT: Final = 1 << 10
+"""Bytes of a message whose values are not counted: the number of such messages is bounded, too."""
+
+
+def weight(parsed: object, size: int) -> int:
+    """Bytes that a JSON value keeps which came in a message of so many."""
+    return size if size <= _LIGHT else size + VALUE * size_of(parsed)[1]
+
+
+class Account:
+    """What is kept for one party, or for all.
+
+    Args:
+        most: Bytes that may be kept, of all kinds.
+        whole: The account that everything counts in as well.
+    """
+
+    def __init__(self, most: float = math.inf, whole: "Account | None" = None) -> None:
+        self._most = most
+        self._whole = whole
+        self._kept: dict[str, int] = {}
+        self.total: int = 0
+        """Bytes that are kept, of all kinds."""
+
+    @property
+    def kept(self) -> Mapping[str, int]:
+        """Bytes by kind; a kind of which nothing is kept is not there."""
+        return dict(self._kept)
+
+    def of(self, *kinds: str) -> int:
+        """Bytes of these kinds."""
+        return sum(self._kept.get(kind, 0) for kind in kinds)
+
+    def fits(self, count: int) -> bool:
+        """Whether there is room for so many bytes, here and in the whole. One party's first always fits into its own:
+        how large it may be is bounded elsewhere."""
+        own = not self.total or self.total + count <= self._most
+        return own and (self._whole is None or self._whole.fits(count))
+
+    def take(self, kind: str, count: int, most: float = math.inf) -> bool:
+        """Charge so many bytes, of which this party may have `most` of this kind; False if there is no room."""
+        has_room = self.of(kind) + count <= most and self.fits(count)
+        if has_room:
+            self.charge(kind, count)
+        return has_room
+
+    def charge(self, kind: str, count: int) -> None:
+        """Charge so many bytes, whether there is room or not; a negative number gives them back."""
+        left = self._kept.get(kind, 0) + count
+        if left:
+            self._kept[kind] = left
+        else:
+            self._kept.pop(kind, None)
+        self.total += count
+        if self._whole is not None:
+            self._whole.charge(kind, count)
+
+    def give_back(self, kind: str, count: int) -> None:
+        """So many bytes are kept no more."""
+        self.charge(kind, -count)
+
+    def close(self) -> None:
+        """The party is gone: what is given back later counts for nobody."""
+        if self._whole is not None:
+            for kind, count in self._kept.items():
+                self._whole.give_back(kind, count)
+            self._whole = None
