@@ -57,9 +57,23 @@ _BY_PLACE: Final = re.compile(r"/\d+(?:/|\Z)|%")
 def canonical(value: object) -> str:
     """A JSON value as a text; the order of the members of objects does not count."""
     try:
-        return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
+        text = orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
+        if "null" not in text or not _has_infinity(value):
+            return text
     except TypeError:  # half a surrogate pair, an integer beyond 64 bits, or nested deeper than orjson goes
-        return json.dumps(value, sort_keys=True, separators=(",", ":"))
+        pass
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+def _has_infinity(value: object) -> bool:
+    """Whether there is a number in it that orjson writes as nothing: one such as 1e999 is read as infinite."""
+    try:
+        json.dumps(value, allow_nan=False)
+    except ValueError:
+        return True
+    except TypeError:  # what Python alone has, of a server in this process
+        pass
+    return False
 
 
 def meaning(schema: object) -> str:

@@ -200,8 +200,14 @@ def test_large_schemas_too():
             {"oneOf": [{"title": "a"}, {"title": "b"}], "discriminator": {"mapping": {"x": "#/oneOf/0"}}},
             {"oneOf": [{"title": "b"}, {"title": "a"}], "discriminator": {"mapping": {"x": "#/oneOf/0"}}},
         ),
+        ({"maximum": json.loads("1e999")}, {"maximum": None}),
+        ({"enum": [json.loads("1e999"), 1], "maximum": 1}, {"enum": [None, 1], "maximum": 1}),
+        ({"maximum": json.loads("1e999")}, {"maximum": json.loads("-1e999")}),
     ],
-    ids=["numbers side by side", "many of them", "names of values", "names in a long schema", "a reference elsewhere"],
+    ids=[
+        *("numbers side by side", "many of them", "names of values", "names in a long schema", "a reference elsewhere"),
+        *("beyond all numbers, and nothing", "of several values", "beyond at the other end"),
+    ],
 )
 def test_what_means_something_else_is_told_apart(one, other):
     assert said(one) != said(other)
