@@ -24,6 +24,7 @@ from mcp_nursery.actors.reply import PROGRESS
 
 from .access import EVERYTHING, Access
 from .eras import Json
+from .known_lists import KnownList
 
 Tell = Callable[[str, Mapping[str, Any] | None], Awaitable[None]]
 """Sends a notification: `(method, params)`."""
@@ -150,6 +151,8 @@ class Session:
     info: Mapping[str, Any] | None = None
     level: str | None = None
     """The least severe log messages that it wants; None for all."""
+    lists: dict[str, KnownList] = field(factory=dict[str, KnownList])
+    """What it knows of lists, by the notifications that tell of their changes."""
     subscribed: dict[str, trio.CancelScope] = field(factory=dict[str, trio.CancelScope])
     """The resources that it wants news of, by URI."""
     since: float = math.inf
@@ -168,6 +171,10 @@ class Session:
         finally:
             if not lock.locked() and self._turns.get(uri) is lock:
                 del self._turns[uri]
+
+    def known_list(self, change: str) -> KnownList:
+        """What it knows of the list of whose changes this notification tells."""
+        return self.lists.setdefault(change, KnownList(self.since))
 
     def introduce(self, params: Json) -> None:
         """Note who the client is, by the parameters of `initialize`."""

@@ -163,8 +163,16 @@ class Gateway:
                 return await self.news.listen(incoming, view)
             case "logging/setLevel" | "resources/subscribe" | "resources/unsubscribe":
                 return await self._for_session(incoming, view)
-            case _:
-                return await self._hand_on(incoming, view)
+            case method:
+                answer = self._listed if method in LISTED else self._hand_on
+                return await answer(incoming, view)
+
+    async def _listed(self, incoming: Incoming, view: View) -> Json:
+        with self.news.listed(incoming) as listing:
+            await self._gate.wait(partial(view.lists, incoming.method))
+            self._check_goes_on()
+            listing.read()
+            return await self._hand_on(incoming, view)
 
     async def _for_session(self, incoming: Incoming, view: View) -> Json:
         """What a session keeps."""
@@ -181,9 +189,6 @@ class Gateway:
         return {}
 
     async def _hand_on(self, incoming: Incoming, view: View) -> Json:
-        if incoming.method in LISTED:
-            await self._gate.wait(partial(view.lists, incoming.method))
-            self._check_goes_on()
         try:
             place = await view.place(incoming)
             if place is None:

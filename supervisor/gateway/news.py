@@ -1,7 +1,7 @@
 """What clients are told that they have not asked for: lists that change, resources they subscribe to, and notices."""
 
-from collections.abc import Callable, Hashable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Generator, Hashable, Mapping
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Final
 
@@ -19,6 +19,7 @@ from .catalogues import View
 from .downstream import LOG, Incoming, Listener, Said, Session, is_severe, last_news
 from .eras import Json
 from .instances import Instances, ListChanged, owner_of
+from .known_lists import Listing
 
 SUBSCRIPTION: Final = "io.modelcontextprotocol/subscriptionId"
 BURST: Final = 0.05
@@ -34,6 +35,8 @@ _CHANGES: Final = {
     PromptsChanged: ("notifications/prompts/list_changed", "promptsListChanged"),
     ResourcesChanged: ("notifications/resources/list_changed", "resourcesListChanged"),
 }
+_TOLD_OF: Final = {"tools/list": _TOOLS_CHANGED, "prompts/list": "notifications/prompts/list_changed"}
+"""What tells of a change of these lists, and of no other."""
 _UPDATED: Final = "notifications/resources/updated"
 _THERE: Final = {ServerState.CONNECTED, ServerState.IDLE, ServerState.DISABLED, ServerState.BLOCKED}
 """States of servers whose resources are known, or that have none to come."""
@@ -265,6 +268,21 @@ class News:
         self._changed.setdefault(change, {}).setdefault(owner, {})[server] = at
         self._news.set()
 
+    @contextmanager
+    def listed(self, incoming: Incoming) -> Generator[Listing, None, None]:
+        """A client asks for a list: a session is not told meanwhile of what will be in it."""
+        session, change = incoming.session, _TOLD_OF.get(incoming.method)
+        if session is None or change is None or "cursor" in incoming.params:
+            yield Listing()
+            return
+        known = session.known_list(change)
+        try:
+            with known.listed() as listing:
+                yield listing
+        finally:
+            if known.is_owed():
+                session.tell(Said(change))
+
     async def _tell_changes(self) -> None:
         while True:
             await self._news.wait()
@@ -274,7 +292,8 @@ class News:
                 changes = self._to_tell(method, by_owner)
                 said = Said(method)
                 for session in self._sessions:
-                    if any(last_news(session, changes.get(each, {})) > session.since for each in (None, session)):
+                    at = max(last_news(session, changes.get(each, {})) for each in (None, session))
+                    if session.known_list(method).is_news(at):
                         session.tell(said)
                 for listener in self._listeners:
                     owners = (None, listener.owner) if wanted in listener.wanted else ()

@@ -47,9 +47,17 @@ class Front:
     def __init__(self, gateway, nursery):
         self.gateway, self.nursery = gateway, nursery
 
-    async def list(self, method="tools/list", *, modern=True, server=None, access=EVERYTHING):
-        """What the entries of a list are called."""
-        session = None if modern else Session(print, self.nursery, server)
+    def session(self):
+        """A client of all servers, and what it is told of from now on."""
+        heard = []
+        session = Session(lambda said: heard.append(said.method), self.nursery)
+        self.gateway.news.enter(session)
+        return session, heard
+
+    async def list(self, method="tools/list", *, modern=True, server=None, access=EVERYTHING, of=None):
+        """What the entries of a list are called. `of`: a session that asks for it."""
+        session = of or (None if modern else Session(print, self.nursery, server))
+        modern = session is None
         incoming = Incoming(1, method, {}, dict(ENVELOPE) if modern else {}, print, "ann", session=session)
         result = as_read(await self.gateway.answer(incoming, self.gateway.view(server, access), NEW if modern else OLD))
         return [entry["name"] for entry in result[LISTS[method]]]
@@ -270,3 +278,48 @@ async def test_a_server_that_has_failed_for_good_is_not_listed(autojump_clock, l
         assert await front.list() == []
         with pytest.raises(JsonRpcError, match=r"failed \(gone\); correct its command or settings"):
             await front.list(server="lab")
+
+
+async def test_what_is_in_the_list_that_a_session_gets_is_no_news(autojump_clock):
+    """Neither while it waits nor after: hosts that are told list once more."""
+    async with served([spec(late(3), "a"), spec(late(5), "b"), spec(late(20), "c")]) as (_, front):
+        session, heard = front.session()
+        async with trio.open_nursery() as nursery:
+            for method in LISTS:
+                nursery.start_soon(partial(front.list, method, of=session))
+        assert trio.current_time() == 10
+        await trio.sleep(1)
+        assert set(heard) == {"notifications/resources/list_changed"}  # resources and templates are two lists
+        heard.clear()
+        await trio.sleep(10)
+        assert sorted(heard) == [f"notifications/{kind}/list_changed" for kind in ("prompts", "resources", "tools")]
+
+
+async def test_a_list_that_failed_leaves_its_client_to_be_told(autojump_clock):
+    """It waited for what has come, and does not have it."""
+    async with served([spec(late(3), "a"), spec(late(5), "b")]) as (_, front):
+        session, heard = front.session()
+        with trio.move_on_after(4):
+            await front.list(of=session)
+        assert heard.count(CHANGED) == 1
+        await front.list(of=session)
+        await trio.sleep(1)
+        assert heard.count(CHANGED) == 2  # of b, which came in the moment of the list
+
+
+async def test_what_changes_while_a_list_is_under_way_is_told_when_it_ends(autojump_clock):
+    async with served([spec(late(0), "a"), spec(late(7), "b")], gate=2) as (supervisor, front):
+        await trio.sleep(1)
+        session, heard = front.session()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(partial(front.list, of=session))
+            nursery.start_soon(partial(front.list, of=session))
+            await trio.sleep(0.5)
+            await supervisor.remove_server("a")
+            await trio.sleep(0.4)
+            assert CHANGED not in heard
+        assert trio.current_time() == 2
+        await trio.sleep(4)
+        assert CHANGED not in heard
+        await trio.sleep(2)
+        assert heard.count(CHANGED) == 1
