@@ -61,7 +61,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on
 Trust = Annotated[bool, typer.Option("--trust", help="Trust the project's files for this run, without being asked.")]
 NoProject = Annotated[bool, typer.Option("--no-project", help="Do not look for files of the project.")]
 Verbose = Annotated[bool, typer.Option("--verbose", help="Print the log on standard error.")]
-TokensFile = Annotated[Path, typer.Option("--file", metavar="FILE", help="The file of their digests.")]
+TokensFile = Annotated[Path, typer.Option("--file", "--token-file", metavar="FILE", help="The file of their digests.")]
 Timeout = Annotated[
     float | None,
     typer.Option("--timeout", min=0, metavar="S", help="Seconds to wait for the answer.", show_default=False),

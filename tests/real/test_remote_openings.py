@@ -67,7 +67,7 @@ async def tcp(handler, context=None):
 @pytest.mark.parametrize(
     ("url", "told"),
     [
-        ("http://127.0.0.1:{closed}/mcp?key=5ecret", "cannot connect to 127.0.0.1:{closed}: "),
+        ("http://127.0.0.1:{closed}/mcp?key=5ecret", "cannot connect to 127.0.0.1:{closed}: Connection refused"),
         ("http://user:5ecret@nobody.invalid/mcp", "nobody.invalid cannot be resolved: "),
         ("https://127.0.0.1:{open}/mcp", "TLS with 127.0.0.1:{open} failed: "),
     ],

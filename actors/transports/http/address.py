@@ -1,5 +1,6 @@
 """The address of an HTTP server, without secrets in logs; and what a failure to reach it means."""
 
+import os
 import socket
 import ssl
 from collections.abc import Iterator
@@ -80,6 +81,8 @@ def evidence_of(error: httpx2.RequestError, address: Address) -> Evidence:
                 return Evidence(f"TLS with {host} failed: {cause.reason or 'no reason given'}", Fault.UNREACHED)
             case socket.gaierror():
                 return Evidence(f"{host} cannot be resolved: {cause.strerror}", Fault.UNREACHED)
+            case OSError(errno=int(number)) if number and not isinstance(cause, ssl.SSLError):
+                return Evidence(*_described(error, host, os.strerror(number)))  # Trio says the address, too
             case OSError(strerror=str(words)) if words:
                 return Evidence(*_described(error, host, words))
             case _:

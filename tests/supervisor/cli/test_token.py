@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 def test_there_and_back(cli, tmp_path):
     file = tmp_path / "tokens.toml"
     cli("token", "add", "ann", "--file", file, "--allow", "a/*", "--allow", "b/c", "--days", "1")
-    cli("token", "add", "bob", "--file", file)
+    cli("token", "add", "bob", "--token-file", file)  # as `serve` calls it
     cli("token", "add", "old", "--file", file, "--days", "0")
     ann, bob, old = cli("token", "list", "--file", file, "--json").json["tokens"]
     assert datetime.fromisoformat(ann.pop("expires")) > datetime.now(UTC)
