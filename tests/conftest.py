@@ -8,6 +8,7 @@ import gc
 import itertools
 import logging
 import os
+import random
 import signal
 
 import pytest
@@ -65,8 +66,19 @@ def log_levels():
         logger.setLevel(level)
 
 
+def pytest_addoption(parser):
+    parser.addoption(
+        "--shuffle", type=int, metavar="SEED", help="run the tests for every save in an order of this seed"
+    )
+
+
+def pytest_report_header(config):
+    seed = config.getoption("--shuffle")
+    return None if seed is None else f"in the order of --shuffle={seed}"
+
+
 @pytest.hookimpl(tryfirst=True)  # before -m looks at the markers
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(config, items):
     """Put each test in its lane. Servers that nobody here wrote have as long as the network takes to install them."""
     for item in items:
         if item.get_closest_marker("interop"):
@@ -76,6 +88,22 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.slow)
             if not CI:
                 item.add_marker(pytest.mark.skip(reason="runs where CI=true"))
+    if (seed := config.getoption("--shuffle")) is not None:
+        _shuffle(items, random.Random(seed))
+
+
+def _shuffle(items, dice):
+    """Shuffle the tests for every save: file by file, as some files share a fixture, and within each file."""
+    quick = [place for place, item in enumerate(items) if not item.get_closest_marker("slow")]
+    files = {}
+    for place in quick:
+        files.setdefault(items[place].path, []).append(items[place])
+    order = list(files.values())
+    dice.shuffle(order)
+    for tests in order:
+        dice.shuffle(tests)
+    for place, item in zip(quick, itertools.chain.from_iterable(order), strict=True):
+        items[place] = item
 
 
 @pytest.hookimpl(wrapper=True)

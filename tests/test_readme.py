@@ -171,12 +171,12 @@ async def test_the_mounted_gateway_serves_and_ends(tmp_path: Path, mode: Literal
     with service("howto/mounting.md", tmp_path) as address, trio.fail_after(60):
         for path, echo in [("mcp", "lab_echo"), ("mcp/lab", "echo")]:
             async with (
-                httpx2.AsyncClient(headers=token) as http,
+                httpx2.AsyncClient(timeout=60, headers=token) as http,
                 Client(streamable_http_client(f"{address}/tools/{path}", http_client=http), mode=mode) as client,
             ):
                 result = await client.call_tool(echo, {"text": "hello"})
                 assert [block.text for block in result.content if isinstance(block, TextContent)] == ["hello"]
-        async with httpx2.AsyncClient() as http:
+        async with httpx2.AsyncClient(timeout=60) as http:
             for path in ("servers", "tools/mcp"):
                 refused = await http.post(f"{address}/{path}", json={})
                 assert refused.status_code == 401

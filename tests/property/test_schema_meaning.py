@@ -101,6 +101,7 @@ def changed(schema, way, change):
     return other
 
 
+@pytest.mark.slow
 @given(schema=schemas, seed=st.integers(0, 1000))
 def test_an_order_without_meaning_is_no_change(schema, seed):
     other = shuffled(schema, random.Random(seed))
@@ -117,6 +118,7 @@ def test_another_value_anywhere_is_a_change(schema, pick, other):
     assert said(changed(schema, way, lambda _: other)) != said(schema)
 
 
+@pytest.mark.slow
 @given(schema=schemas, pick=st.randoms(use_true_random=False))
 def test_a_member_more_or_less_is_a_change(schema, pick):
     objects = [way for way in places(schema) if isinstance(at(schema, way), dict)]

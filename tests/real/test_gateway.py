@@ -87,7 +87,7 @@ async def test_all_servers_are_one_and_each_is_itself(tmp_path):
             assert (await everything.call_tool("first_echo", {"text": "y"})).content[0].text == "y"
             with pytest.raises(MCPError, match="no tool named 'third_echo'"):
                 await everything.call_tool("third_echo", {})
-            async with httpx2.AsyncClient() as http:
+            async with httpx2.AsyncClient(timeout=60) as http:
                 assert (await http.post(f"{url}/third", json={})).status_code == 404
                 figures = (await http.get(url.replace("/mcp", "/metrics"))).text
                 assert 'mcp_nursery_server_connected{server="first"} 1.0' in figures.splitlines()
@@ -110,7 +110,7 @@ async def test_sigterm_lets_a_call_end_and_is_no_failure(tmp_path):
     journal, results = Journal(tmp_path / "journal"), []
     lab = [sys.executable, "-I", "-S", str(LAB), f"journal={journal.path}"]
     with trio.fail_after(60):
-        async with served_over_http("--", *lab) as (process, url), httpx2.AsyncClient() as http:
+        async with served_over_http("--", *lab) as (process, url), httpx2.AsyncClient(timeout=60) as http:
 
             async def call():
                 results.append(await http.post(url, headers=headers_of("commit"), json=call_of("commit", takes=1)))
@@ -152,7 +152,7 @@ async def test_a_page_of_another_site_reaches_nothing():
     with trio.fail_after(60):
         async with (
             served_over_http("--", sys.executable, "-I", "-S", str(LAB)) as (_, url),
-            httpx2.AsyncClient() as http,
+            httpx2.AsyncClient(timeout=60) as http,
         ):
 
             async def status(**headers):

@@ -59,7 +59,7 @@ def config_of(tmp_path, *names):
 @asynccontextmanager
 async def client_with(url, token, mode="legacy"):
     async with (
-        httpx2.AsyncClient(headers={"authorization": f"Bearer {token}"}) as http,
+        httpx2.AsyncClient(timeout=60, headers={"authorization": f"Bearer {token}"}) as http,
         Client(streamable_http_client(url, http_client=http), mode=mode) as client,
     ):
         yield client
@@ -143,7 +143,7 @@ async def test_nobody_comes_in_without_a_valid_token(tmp_path):
         {"authorization": f"Bearer {over}"},
     ]
     with trio.fail_after(60):
-        async with served_to(tokens) as (_, url), httpx2.AsyncClient() as http:
+        async with served_to(tokens) as (_, url), httpx2.AsyncClient(timeout=60) as http:
             for headers in given:
                 said = await http.post(url, headers=BOTH | headers, json=INITIALIZE)
                 assert said.status_code == 401
@@ -160,7 +160,7 @@ async def test_a_session_belongs_to_its_token(tmp_path):
     tokens = tmp_path / "tokens.toml"
     ann, bob = ({"authorization": f"Bearer {add_token(tokens, name)}"} for name in ("ann", "bob"))
     with trio.fail_after(60):
-        async with served_to(tokens) as (_, url), httpx2.AsyncClient() as http:
+        async with served_to(tokens) as (_, url), httpx2.AsyncClient(timeout=60) as http:
             begun = await http.post(url, headers=BOTH | ann, json=INITIALIZE)
             session = {"mcp-session-id": begun.headers["mcp-session-id"]}
             ping = {"jsonrpc": "2.0", "id": 2, "method": "ping"}
@@ -189,7 +189,7 @@ async def test_a_token_uses_what_it_may_and_knows_of_nothing_else(tmp_path, mode
                 assert [tool.name for tool in (await client.list_tools()).tools] == ["echo"]
                 with pytest.raises(MCPError, match="Unknown tool: crash"):
                     await client.call_tool("crash", {})
-            async with httpx2.AsyncClient(headers=BOTH | {"authorization": f"Bearer {part}"}) as http:
+            async with httpx2.AsyncClient(timeout=60, headers=BOTH | {"authorization": f"Bearer {part}"}) as http:
                 for server in ("third", "nowhere"):
                     said = await http.post(f"{url}/{server}", json=INITIALIZE)
                     assert (said.status_code, said.text) == (404, f"no server named '{server}'")
@@ -232,7 +232,7 @@ async def test_a_token_is_told_to_nobody(tmp_path, mode):
     try:
         with trio.fail_after(60):
             options = ["--verbose", "--metrics", "--token-file", str(tokens), "--config", str(config)]
-            async with served_over_http(*options) as (process, url), httpx2.AsyncClient() as http:
+            async with served_over_http(*options) as (process, url), httpx2.AsyncClient(timeout=60) as http:
                 async with client_with(url, token, mode) as client:
                     await all_there(client, {"far_look"})
                     await client.call_tool("far_look", {})
@@ -358,7 +358,7 @@ async def test_hosts_and_origins(tmp_path):
         ("evil.example", None): 421,
     }
     with trio.fail_after(60):
-        async with served_over_http(*names, "--", *LAB_COMMAND) as (_, url), httpx2.AsyncClient() as http:
+        async with served_over_http(*names, "--", *LAB_COMMAND) as (_, url), httpx2.AsyncClient(timeout=60) as http:
             for (host, origin), status in wanted.items():
                 headers = BOTH | {"host": host} | ({} if origin is None else {"origin": origin})
                 assert (await http.post(url, headers=headers, json=INITIALIZE)).status_code == status, (host, origin)
@@ -372,7 +372,7 @@ async def test_figures_are_for_those_who_may_use_everything(tmp_path):
         async with (
             served_over_http("--metrics", "--token-file", str(tokens), "--", *LAB_COMMAND) as (_, url),
             client_with(url, full) as client,
-            httpx2.AsyncClient() as http,
+            httpx2.AsyncClient(timeout=60) as http,
         ):
             await client.call_tool("echo", {"text": "x"})
             place = url.replace("/mcp", "/metrics")

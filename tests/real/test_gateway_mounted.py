@@ -83,7 +83,7 @@ async def mounted(how, **options):
 @asynccontextmanager
 async def client_of(place, user):
     async with (
-        httpx2.AsyncClient(headers={"x-user": user}) as http,
+        httpx2.AsyncClient(timeout=60, headers={"x-user": user}) as http,
         Client(streamable_http_client(f"{place}/tools/mcp", http_client=http), mode="legacy") as client,
     ):
         yield client
@@ -92,7 +92,7 @@ async def client_of(place, user):
 @pytest.mark.parametrize("how", MOUNTS)
 async def test_it_serves_under_a_path_the_users_that_its_host_knows(how):
     with trio.fail_after(60):
-        async with mounted(how, authenticate=by_header) as (place, application), httpx2.AsyncClient() as http:
+        async with mounted(how, authenticate=by_header) as (place, application), httpx2.AsyncClient(timeout=60) as http:
             assert (await http.get(f"{place}/hello")).text == "hello"
             assert (await http.get(f"{place}/tools/healthz")).text == "ok"
             refused = await http.post(f"{place}/tools/mcp", headers=BOTH | {"x-user": "eve"}, json=INITIALIZE)

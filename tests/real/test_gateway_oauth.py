@@ -51,7 +51,7 @@ async def test_a_client_finds_the_issuer_and_comes_in_with_its_token(issuing, tm
     own = add_token(tokens, "program")
     options = ["--oauth-issuer", issuing.url, "--public-url", URL, "--scope", "mcp", "--token-file", str(tokens)]
     with trio.fail_after(60):
-        async with served_over_http(*options, *LAB_COMMAND) as (_, url), httpx2.AsyncClient() as http:
+        async with served_over_http(*options, *LAB_COMMAND) as (_, url), httpx2.AsyncClient(timeout=60) as http:
             refused = await http.post(url, headers=BOTH, json=INITIALIZE)
             place = f"{URL}/.well-known/oauth-protected-resource/mcp"
             assert refused.status_code == 401

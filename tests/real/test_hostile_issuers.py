@@ -349,7 +349,7 @@ async def test_nothing_of_what_the_browser_brings_is_on_the_page(far):
     async def denied(request):
         state = httpx2.URL(request.url).params["state"]
         said = "error=access_denied&error_description=%3Cscript%3Ealert(1)%3C/script%3E"
-        async with httpx2.AsyncClient() as browser:
+        async with httpx2.AsyncClient(timeout=60) as browser:
             page = await browser.get(f"{request.redirect_uri}?{said}&state={state}")
             pages.append(page)
 
@@ -402,6 +402,7 @@ async def test_a_host_outlives_a_login_that_goes_wrong(far):
             assert status_of(supervisor, "far").state is ServerState.NEEDS_AUTH
 
 
+@pytest.mark.slow
 async def test_hosts_do_not_wake_each_other_for_ever(far, monkeypatch):
     """A server refuses whatever is granted: what one host has renewed is no news for the other."""
     monkeypatch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.null.Keyring")

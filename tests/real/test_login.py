@@ -127,9 +127,9 @@ def test_who_comes_back_with_another_state_changes_nothing(config, far):
         url = re.search(r"https?://\S+", said)[0]
         back = httpx2.URL(agree(url))
         for wrong in ("?code=x&state=forged", "?code=x", "?error=access_denied", "/more?code=x"):
-            answer = httpx2.get(str(back.copy_with(query=None)) + wrong)
+            answer = httpx2.get(str(back.copy_with(query=None)) + wrong, timeout=60)
             assert answer.status_code in (400, 404)
-        assert httpx2.get(str(back)).status_code == 200
+        assert httpx2.get(str(back), timeout=60).status_code == 200
         assert started.wait(60) == 0
 
 
@@ -140,7 +140,7 @@ def test_who_does_not_agree_is_told_so(config, far):
             said += started.stderr.readline()
         url = httpx2.URL(re.search(r"https?://\S+", said)[0])
         back = f"{url.params['redirect_uri']}?error=access_denied&state={url.params['state']}"
-        assert "was not authorised" in httpx2.get(back).text
+        assert "was not authorised" in httpx2.get(back, timeout=60).text
         _, err = started.communicate(timeout=60)
     assert (started.returncode, "far: not authorised: it was not authorised: access_denied" in err) == (3, True)
     assert "Traceback" not in err
@@ -168,7 +168,7 @@ def test_a_browser_that_stays_open_holds_nobody_up(config, far, tmp_path):
         said = ""
         while "authorize?" not in said:
             said += started.stderr.readline()
-        assert httpx2.get(agree(re.search(r"https?://\S+", said)[0])).status_code == 200
+        assert httpx2.get(agree(re.search(r"https?://\S+", said)[0]), timeout=60).status_code == 200
         assert started.wait(30) == 0
 
 

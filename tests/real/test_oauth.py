@@ -294,7 +294,7 @@ async def test_no_token_is_said_anywhere(far, user_folders, caplog):
             await log_in_to(far)
         shown += [failed.value, supervisor.tools, far.spec()]
     state = (user_folders / "state" / "mcp-nursery" / "state-6.sqlite3").read_bytes().decode("latin1")
-    said = httpx2.get(f"{far.origin}/said").json()
+    said = httpx2.get(f"{far.origin}/said", timeout=60).json()
     assert len(said) >= 6
     everything = "".join([caplog.text, state, *(f"{each!r}{each}" for each in shown)])
     assert [secret for secret in said if secret in everything] == []

@@ -58,6 +58,7 @@ async def test_changing_one_server_of_three_touches_no_other(tmp_path):
 SERVERS, RATE = 10, 200
 
 
+@pytest.mark.slow
 @timely
 async def test_a_reload_under_load_holds_up_nobody_else(tmp_path):
     """L18, Q12: 200 calls a second to ten servers, one of which is changed and takes two seconds to end: none of those

@@ -98,6 +98,7 @@ async def test_written_with_the_same_size_and_time(file):
         assert (await watched.told()).removed == ("a",)
 
 
+@pytest.mark.slow
 async def test_removed_and_written_again(file, monkeypatch):
     """In a moment, nothing is lost on the way; for longer, it is told of once."""
     monkeypatch.setattr(watch, "VANISHED", 0.5)
@@ -114,6 +115,7 @@ async def test_removed_and_written_again(file, monkeypatch):
         assert (await watched.told()).removed == ("a",)
 
 
+@pytest.mark.slow
 async def test_a_broken_file_changes_nothing_and_says_so_once(file, caplog):
     """Q12: until it changes again."""
     async with watching(file) as watched:

@@ -151,6 +151,7 @@ def test_json_values_come_back_as_they_were(value):
     assert parsed(codec.encode(value)) == value
 
 
+@pytest.mark.slow
 @given(json_values)
 def test_a_frame_is_one_line(value):
     """Newlines end a frame on stdio."""

@@ -304,6 +304,7 @@ def test_judging_says_nothing_in_the_log(caplog):
     assert caplog.records == []
 
 
+@pytest.mark.slow
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.text(), lambda s: st.lists(s) | st.dictionaries(st.text(), s)

@@ -229,6 +229,23 @@ async def test_every_pending_call_hears_of_the_loss_at_once(autojump_clock):
     assert Counter(ended) == {(5, "unknown"): 3, (5, "not_sent"): 7}
 
 
+async def test_who_tries_again_at_once_holds_up_nobody(autojump_clock):
+    async with open_supervisor([spec(ScriptedServer())]) as supervisor, trio.open_nursery() as nursery:
+        await supervisor.stop_server("lab")
+        turns = []
+
+        async def other():
+            while True:
+                turns.append(None)
+                await trio.lowlevel.checkpoint()
+
+        nursery.start_soon(other)
+        for _ in range(10):
+            assert isinstance(await outcome_of(partial(supervisor.call_tool, "echo", server="lab")), ServerDown)
+        assert len(turns) >= 9  # of two that are ready either may come first
+        nursery.cancel_scope.cancel()
+
+
 async def test_a_reply_of_an_old_incarnation_answers_nobody(autojump_clock):
     """L9: calls and replies of one incarnation never cross into the next."""
 

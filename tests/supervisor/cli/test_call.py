@@ -114,7 +114,11 @@ def test_the_tool_says_it_failed(cli, lab):
         (["mcp_broken_echo", "--yes"], (3, "ServerDown", "broken", "mcp_broken_echo")),
         (["echo", "--server", "missing", "--yes"], (3, "ServerDown", "missing", "echo")),
         (["mcp_lab_crash", "--yes"], (3, "ConnectionLost", "lab", "crash")),
-        (["mcp_lab_slow", "--args", '{"seconds": 1}', "--timeout", "0.2", "--yes"], (3, "CallTimeout", "lab", "slow")),
+        pytest.param(
+            ["mcp_lab_slow", "--args", '{"seconds": 1}', "--timeout", "0.2", "--yes"],
+            (3, "CallTimeout", "lab", "slow"),
+            marks=pytest.mark.slow,  # its end waits for the tool
+        ),
         (["mcp_lab_echo", "--args", '{"text": "x"}'], (4, "NotApproved", "lab", "echo")),
         (["mcp_lab_echo", "--args", "{", "--yes"], (2, "InvalidArguments", None, None)),
     ],

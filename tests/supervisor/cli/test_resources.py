@@ -65,6 +65,7 @@ def test_not_one_server_works(cli, config, command):
     assert "/nonexistent/command" in ran.out
 
 
+@pytest.mark.slow
 def test_a_text(cli, library):
     """Between marks, as a model may see it; of any server that has it, or of the one that is named."""
     ran = cli("read", "note://today", "--config", library)
@@ -126,6 +127,7 @@ def test_prompts(cli, library):
     }
 
 
+@pytest.mark.slow
 def test_a_prompt(cli, library):
     given = ["--args", '{"topic": "milk"}', "--config", library]
     ran = cli("prompt", "mcp_library_summarise", *given)

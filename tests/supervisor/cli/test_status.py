@@ -62,6 +62,7 @@ def test_nobody_is_waited_for_longer(within):
     assert (ended, states) == (within, {"a": "connected", "b": "connecting"})
 
 
+@pytest.mark.slow
 def test_who_does_not_come_is_still_connecting(cli, config):
     file = config(hanging=HANGING, lazy={**LAB, "lazy": True})
     ran = cli("status", "--timeout", "0.2", "--config", file)
@@ -73,6 +74,7 @@ def test_who_does_not_come_is_still_connecting(cli, config):
     assert (hanging["state"], hanging["error"]) == ("connecting", None)
 
 
+@pytest.mark.slow
 def test_a_terminal_shows_how_many_stand_where(tty, config):
     """While somebody is waited for, and at the end."""
     ran = tty("status", "--timeout", "0.5", "--config", config(hanging=HANGING, lab={**LAB, "lazy": True}))

@@ -391,6 +391,7 @@ async def test_who_asks_and_does_not_listen_is_let_go():
                 pass
 
 
+@pytest.mark.slow
 async def test_who_reads_nothing_holds_up_nobody(monkeypatch):
     """An endless stream to a client that takes none of it: the others are served, and it is let go."""
     monkeypatch.setattr(protocol, "PATIENCE", 1.0)

@@ -34,6 +34,7 @@ def written(tmp_path, content):
         (f'[tokens."a\\nb"]\nsha256 = "{DIGEST}"\n', "the name must be letters"),
         (f"[tokens.a]\nsha256 = '{DIGEST}0'\n", "'tokens.a.sha256': must be 64 hexadecimal digits"),
         (f"[tokens.a]\nsha256 = '{DIGEST}'\nallow = 'a/*'\n", "'tokens.a.allow': must be a list of globs"),
+        (f"[tokens.a]\nsha256 = '{DIGEST}'\nexpire = 1\n", "'tokens.a.expire': unknown; it has allow, expires, sha256"),
         ("tokens = 1", "'tokens': must be a table"),
         ("[tokens]\na = 1", "'tokens.a': must be a table"),
         ("# \udce4", "is not UTF-8"),
@@ -44,6 +45,23 @@ def test_whatever_stands_in_it_the_only_error_is_one_of_configuration(tmp_path, 
     with pytest.raises(ConfigError) as caught:
         TokenFile(written(tmp_path, content))
     assert problem in str(caught.value)
+
+
+def test_a_token_is_its_own_client_s_and_any_other_is_nobody_s(tmp_path):
+    path = tmp_path / "tokens.toml"
+    tokens = {name: add_token(path, name) for name in ("ann", "bob")}
+    file = TokenFile(path)
+    assert {name: file.find(token).name for name, token in tokens.items()} == {"ann": "ann", "bob": "bob"}
+    for other in ("", tokens["ann"][:-1], tokens["ann"] + "x", tokens["ann"].upper(), DIGEST):
+        assert file.find(other) is None
+
+
+@pytest.mark.parametrize("mode", [0o620, 0o602, 0o666])
+def test_what_others_can_write_lets_nobody_in(tmp_path, mode):
+    path = written(tmp_path, "")
+    path.chmod(mode)
+    with pytest.raises(ConfigError, match="others can write it, and so give themselves tokens: chmod 600"):
+        TokenFile(path)
 
 
 def test_nobody_waits_for_a_pipe(tmp_path):
