@@ -95,11 +95,7 @@ def check_values(frame: bytes, most: int) -> Steps[None]:
     Raises:
         Refused: It has more JSON values.
     """
-    marks = 0
-    for at in range(0, len(frame), _GLANCE):
-        marks += _marks(frame[at : at + _GLANCE])
-        yield
-    if marks <= most:
+    if (yield from values_in(frame)) <= most:
         return
     marks = 0
     for piece in outside(frame):  # some of them stand in texts
@@ -107,6 +103,15 @@ def check_values(frame: bytes, most: int) -> Steps[None]:
         if marks > most:
             raise Refused(f"{_size(frame)} with more than {most} JSON values, the most a message may have")
         yield
+
+
+def values_in(frame: bytes) -> Steps[int]:
+    """How many JSON values and names it has at most."""
+    marks = 0
+    for at in range(0, len(frame), _GLANCE):
+        marks += _marks(frame[at : at + _GLANCE])
+        yield
+    return marks
 
 
 def _marks(piece: bytes) -> int:

@@ -120,7 +120,7 @@ class HttpFront:
         async def metrics() -> bytes:
             supervisor = gateway.supervisor
             figures = await trio.to_thread.run_sync(
-                _exposition, supervisor.status(), supervisor.statistics(by_tool=False)
+                _exposition, supervisor.status(), supervisor.statistics(by_tool=False), application.kept
             )
             return figures if self._prometheus is None else figures + await self._prometheus.text()
 
@@ -156,10 +156,12 @@ class HttpFront:
         sys.stderr.flush()
 
 
-def _exposition(statuses: "Sequence[ServerStatus]", statistics: "SupervisorStatistics") -> bytes:
+def _exposition(
+    statuses: "Sequence[ServerStatus]", statistics: "SupervisorStatistics", kept: "Mapping[str, int]"
+) -> bytes:
     from mcp_nursery.supervisor.gateway.exposition import exposition  # takes 0.1 s: in a thread, and if somebody asks
 
-    return exposition(statuses, statistics)
+    return exposition(statuses, statistics, kept)
 
 
 def _needed(name: str, option: str) -> Any:

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import trio
 
+from mcp_nursery.actors.account import ANSWERS
 from mcp_nursery.actors.jsonrpc import codec
 from mcp_nursery.actors.jsonrpc.carrier import Hub
 from mcp_nursery.actors.jsonrpc.large_messages import members
@@ -29,9 +30,9 @@ from .client_lines import (
     refusal,
 )
 
-ANSWERS: Final = 512 << 20
+MOST_ANSWERS: Final = 512 << 20
 """Bytes of answers that may wait for a client to read. One that comes then is replaced by an error."""
-_UNREAD: Final = f"the answer is lost: {size_text(ANSWERS)} of answers wait to be read"
+_UNREAD: Final = f"the answer is lost: {size_text(MOST_ANSWERS)} of answers wait to be read"
 LAST_ANSWERS: Final = 60.0
 """Seconds that requests may take which are under way when the client has closed its end, as a shell's pipe does, and
 still reads what it is sent."""
@@ -163,8 +164,6 @@ class ClientCarrier(StreamCarrier):
         super().__init__(streams)
         self._turn = trio.StrictFIFOLock()
         """Held by the first who waits for the client to read."""
-        self._answers = 0
-        """Bytes of answers that wait for it."""
         self.takes_batches: bool = False
         """Whether the client may write several messages as one."""
 
@@ -206,13 +205,15 @@ class ClientCarrier(StreamCarrier):
     async def answer(self, frame: bytes) -> None:
         """See `Origin`."""
         if not self.has_room:
-            if self._answers + len(frame) > ANSWERS:
+            assert self._hub is not None  # which has read what is answered
+            account = self._hub.account
+            if account.of(ANSWERS) - self.outbox.owed_bytes + len(frame) > MOST_ANSWERS:
                 frame = codec.error(as_request_id(members(frame).get("id")), INTERNAL_ERROR, _UNREAD)
-            self._answers += len(frame)
+            account.charge(ANSWERS, len(frame))
             try:
                 await self.room()
             finally:
-                self._answers -= len(frame)
+                account.give_back(ANSWERS, len(frame))
         self.respond(frame)
 
     async def heeded(self) -> None:

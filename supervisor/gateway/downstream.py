@@ -10,6 +10,7 @@ from typing import Any, Final
 import trio
 from attrs import define, field
 
+from mcp_nursery.actors.account import NEWS, Account
 from mcp_nursery.actors.jsonrpc import codec
 from mcp_nursery.actors.jsonrpc.incoming import change_of
 from mcp_nursery.actors.jsonrpc.relays import ASKED
@@ -55,19 +56,41 @@ class Said:
 
     method: str
     params: Mapping[str, Any] | None = None
+    _holders: int = field(default=0, init=False)
 
     @cached_property
     def frame(self) -> bytes:
         """As it is sent."""
         return codec.notification(self.method, self.params)
 
+    def hold(self, account: Account, *, in_any_case: bool = False) -> bool:
+        """Keep it for one more who is to hear it: it is there once for all of them. False if there is no room."""
+        if not self._holders:
+            if in_any_case:
+                account.charge(NEWS, len(self.frame))
+            elif not account.take(NEWS, len(self.frame)):
+                return False
+        self._holders += 1
+        return True
+
+    def release(self, account: Account) -> None:
+        """One of them has heard it, or hears it no more."""
+        self._holders -= 1
+        if not self._holders:
+            account.give_back(NEWS, len(self.frame))
+
 
 class Backlog:
     """What a client is still to be told. Changes are never lost, and each waits once, however often it comes. Of the
-    rest, log messages are lost when there is no room, and others take the place of the oldest."""
+    rest, log messages are lost when there is no room, and others take the place of the oldest.
 
-    def __init__(self) -> None:
-        self._waiting: dict[object, bytes] = {}
+    Args:
+        account: Where it is charged, once for all clients that are to be told the same.
+    """
+
+    def __init__(self, account: Account | None = None) -> None:
+        self._account = account or Account()
+        self._waiting: dict[object, Said] = {}
         """By what has changed; others by keys of their own."""
         self._others = deque[object]()
         """The keys of these others."""
@@ -82,14 +105,19 @@ class Backlog:
             return
         change = change_of(said.method, said.params)
         if change is None:
-            if not self._has_room(said):
+            if not (self._has_room(said) and said.hold(self._account)):
                 return
             self._others.append(key := object())
-            self._waiting[key] = said.frame
+            self._waiting[key] = said
             self._size += len(said.frame)
         else:
-            self._waiting.setdefault(change, said.frame)
+            self._keep_change(change, said)
         self._ready.set()
+
+    def _keep_change(self, change: object, said: Said) -> None:
+        if change not in self._waiting:
+            said.hold(self._account, in_any_case=True)
+            self._waiting[change] = said
 
     def _has_room(self, said: Said) -> bool:
         """Whether there is room for one that can be lost, which is made for all but log messages."""
@@ -98,7 +126,9 @@ class Backlog:
         while self._others and (len(self._others) == BACKLOG or self._size + len(said.frame) > BACKLOG_BYTES):
             if said.method == LOG:
                 return False
-            self._size -= len(self._waiting.pop(self._others.popleft()))
+            oldest = self._waiting.pop(self._others.popleft())
+            self._size -= len(oldest.frame)
+            oldest.release(self._account)
         return True
 
     async def send(self, by: Callable[[bytes], Awaitable[None]]) -> None:
@@ -110,22 +140,26 @@ class Backlog:
             await self._ready.wait()
 
     async def _send_next(self, by: Callable[[bytes], Awaitable[None]]) -> None:
-        key, frame = next(iter(self._waiting.items()))
+        key, said = next(iter(self._waiting.items()))
         del self._waiting[key]
         is_change = not (self._others and self._others[0] is key)
         if not is_change:
             self._others.popleft()
-            self._size -= len(frame)
+            self._size -= len(said.frame)
         try:
-            await by(frame)
+            await by(said.frame)
         except BaseException:
-            if is_change:
-                self._waiting.setdefault(key, frame)  # for who listens next
+            if is_change and not self._ended:
+                self._keep_change(key, said)  # for who listens next
             raise
+        finally:
+            said.release(self._account)
 
     def end(self) -> None:
         """The client has gone: nothing is kept for it, as its session may be remembered for long."""
         self._ended = True
+        for said in self._waiting.values():
+            said.release(self._account)
         self._waiting.clear()
         self._others.clear()
         self._ready.set()

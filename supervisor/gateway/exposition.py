@@ -1,7 +1,7 @@
 """Figures of servers as Prometheus reads them. They are made of what is counted anyway, when somebody asks: calls cost
 nothing more, and those that OpenTelemetry is told of a quarter more."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from attrs import frozen
 from prometheus_client import CollectorRegistry, generate_latest
@@ -13,10 +13,13 @@ from mcp_nursery.actors.enums import ServerState
 from ..status import ServerStatus, SupervisorStatistics
 
 
-def exposition(statuses: Sequence[ServerStatus], statistics: SupervisorStatistics) -> bytes:
-    """These figures in the text format of Prometheus."""
+def exposition(
+    statuses: Sequence[ServerStatus], statistics: SupervisorStatistics, kept: Mapping[str, int] | None = None
+) -> bytes:
+    """These figures in the text format of Prometheus; `kept`: bytes that wait for clients, by kind."""
     registry = CollectorRegistry()
     registry.register(_Servers(statuses, statistics))
+    registry.register(_Clients(kept or {}))
     return generate_latest(registry)
 
 
@@ -62,3 +65,15 @@ class _Servers(Collector):
                 for quantile, seconds in (("0.5", took.p50), ("0.95", took.p95), ("0.99", took.p99)):
                     latency.add_metric([name, quantile], seconds)
         yield from (in_flight, done, restarts, failures, unchecked, kept, latency)
+
+
+@frozen(eq=False)
+class _Clients(Collector):
+    kept: Mapping[str, int]
+
+    def collect(self) -> Iterator[Metric]:
+        """What `Collector` asks for."""
+        kept = GaugeMetricFamily("mcp_nursery_gateway_kept_bytes", "Bytes that wait for clients.", labels=["kind"])
+        for kind, count in self.kept.items():
+            kept.add_metric([kind], count)
+        yield kept

@@ -1,6 +1,6 @@
 """The gateway over streamable HTTP: an ASGI application for Trio. Who comes, and whether he is let in."""
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, MutableMapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, MutableMapping
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,7 @@ from mcp_nursery.actors.nurseries import open_bare_nursery
 
 from .access import EVERYTHING, Authenticate, Principal, Refused, path_of
 from .attendance import Attendance
+from .bytes_under_way import BytesUnderWay
 from .figures import Figures
 from .gateway import Gateway
 from .http_limits import Admission, HttpLimits
@@ -62,9 +63,16 @@ class HttpApplication:
         self._oauth = oauth
         self._metrics = metrics
         self._figures = Figures(meter_provider)
-        self._sessions = HttpSessions(gateway, nursery, limits, self._figures)
+        self._kept = BytesUnderWay(limits.kept, limits.kept_of_client)
+        self._sessions = HttpSessions(gateway, nursery, limits, self._figures, self._kept.account)
         self._admission = Admission(limits, self._figures)
-        self._messages = HttpMessages(gateway, self._sessions, limits, Attendance(nursery))
+        self._messages = HttpMessages(gateway, self._sessions, limits, Attendance(nursery), self._kept)
+
+    @property
+    def kept(self) -> Mapping[str, int]:
+        """Bytes that wait for its clients, or of what they have asked for, by kind: `answers`, `news`, `questions`,
+        `requests`."""
+        return self._kept.account.kept
 
     def end_clients(self, of: Callable[[Principal | None], bool]) -> None:
         """End the sessions of these clients, and all that is done or kept for them. They may come again.

@@ -6,12 +6,15 @@ its request back, in either era: nobody is left who could hear the answer.
 """
 
 import math
+from collections.abc import Mapping
 from functools import partial
 from http import HTTPStatus
 from typing import Any, Final
 
 import trio
+from attrs import frozen
 
+from mcp_nursery.actors.account import NEWS, QUESTIONS, VALUE
 from mcp_nursery.actors.fairness import by_turns
 from mcp_nursery.actors.jsonrpc import codec, large_messages
 from mcp_nursery.actors.limits import MOST_VALUES
@@ -21,6 +24,7 @@ from mcp_nursery.actors.protocol import (
     HEADER_MISMATCH,
     INTERNAL_ERROR,
     INVALID_REQUEST,
+    LISTEN_STREAM_METHODS,
     MCP_PROTOCOL_VERSION_HEADER,
     PARSE_ERROR,
     REQUEST_TIMEOUT,
@@ -52,14 +56,17 @@ class HttpMessages:
         sessions: Of clients of the handshake era.
         limits: What a request may cost.
         attendance: Attends to clients that wait.
+        kept: What is kept for them.
     """
 
-    def __init__(self, gateway: Gateway, sessions: HttpSessions, limits: HttpLimits, attendance: Attendance) -> None:
+    def __init__(
+        self, gateway: Gateway, sessions: HttpSessions, limits: HttpLimits, attendance: Attendance, kept: BytesUnderWay
+    ) -> None:
         self._gateway = gateway
         self._attendance = attendance
         self._sessions = sessions
         self._limits = limits
-        self._kept = BytesUnderWay(limits.kept, limits.kept_of_client)
+        self._kept = kept
 
     async def serve(self, request: UnderWay) -> None:
         """Serve one request to its end.
@@ -102,7 +109,7 @@ class HttpMessages:
             await http.response.end(HTTPStatus.REQUEST_TIMEOUT, "the request took too long")
         else:
             why = f"no answer within {self._limits.request_seconds:g} s: the gateway has cancelled this request"
-            await self._fail(http, incoming, JsonRpcError(REQUEST_TIMEOUT, why))
+            await self._hand_over(request, self._failure(http, incoming, JsonRpcError(REQUEST_TIMEOUT, why)))
 
     # -- what is no request ---------------------------------------------------------------------------------------
 
@@ -169,10 +176,12 @@ class HttpMessages:
             await (self._in_session if in_session else self._alone)(request, message)
 
     async def _message(self, request: UnderWay) -> Json | None:
-        """The message of a request; None if it was refused, or its client has gone. The bytes are not kept."""
+        """The message of a request; None if it was refused, or its client has gone. The bytes are not kept, and what
+        was parsed counts for what it keeps."""
         http, body = request.http, await self._body(request)
         if body is None:
             return None
+        self._keep(request, len(body) + VALUE * await by_turns(large_messages.values_in(body)))
         try:
             messages = list(await by_turns(large_messages.read(body, most=MOST_VALUES)))
         except ValueError as error:
@@ -210,9 +219,10 @@ class HttpMessages:
         """
         if count <= SMALL:
             return
-        more = count - request.kept
-        if not self._kept.take(request.client, more):
-            status = HTTPStatus.TOO_MANY_REQUESTS if self._kept.fits_all(more) else HTTPStatus.SERVICE_UNAVAILABLE
+        self._kept.give_back(request.client, request.kept)
+        request.kept = 0
+        if not self._kept.take(request.client, count):
+            status = HTTPStatus.TOO_MANY_REQUESTS if self._kept.fits_all(count) else HTTPStatus.SERVICE_UNAVAILABLE
             raise Refused(status, "too many bytes are under way: read the answers first", RETRY_AFTER)
         request.kept = count
 
@@ -251,8 +261,8 @@ class HttpMessages:
     async def _ask_in_session(self, request: UnderWay, session: HttpSession, message: Json) -> None:
         http, client = request.http, session.client
         assert client is not None  # it lives
-        incoming = Incoming(*described(message), http.response.notify, principal=client, session=client)
-        incoming.ask = partial(session.ask, http.response)
+        incoming = Incoming(*described(message), partial(self._tell, request), principal=client, session=client)
+        incoming.ask = partial(session.ask, partial(self._put_question, request))
         incoming.capabilities, incoming.info = client.capabilities, client.info
         request.session_ended, request.incoming = session.ended, incoming
         if incoming.method == "initialize":
@@ -288,7 +298,7 @@ class HttpMessages:
             frame = codec.error(request_id, rejection.code, rejection.message, rejection.data)
             await http.response.answer(frame, ERROR_CODE_HTTP_STATUS.get(rejection.code, HTTPStatus.BAD_REQUEST))
             return
-        incoming = Incoming(request_id, method, params, meta, http.response.notify, principal=request.client)
+        incoming = Incoming(request_id, method, params, meta, partial(self._tell, request), principal=request.client)
         incoming.describe(rejection.client_capabilities, rejection.client_info)
         request.incoming = incoming
         if method == LISTEN:
@@ -310,22 +320,41 @@ class HttpMessages:
                 result = await self._gateway.answer(incoming, request.view, version)
                 if session is not None and incoming.method == "initialize":
                     self._welcome(session, incoming, result)
-                frame = codec.result(incoming.id, result)
+                answer = _Answer(codec.result(incoming.id, result))
                 del result  # what waits for a client is kept once
-            except Exception as error:
-                await self._fail(http, incoming, error)
-            else:
-                await self._hand_over(request, frame)
+            except Exception as error:  # which may be large, and is not kept either
+                answer = self._failure(http, incoming, error)
+            await self._hand_over(request, answer)
         finally:
             await self._attendance.end(waiting)
 
-    async def _hand_over(self, request: UnderWay, frame: bytes) -> None:
+    async def _hand_over(self, request: UnderWay, answer: "_Answer") -> None:
         """Answer, if there is room for what waits until its client reads; otherwise the answer is lost."""
+        frame, status = answer.frame, answer.status
         with self._kept.unread(request.client, len(frame)) as has_room:
-            if not has_room:
+            if not has_room:  # it is large: a server has answered
                 assert request.incoming is not None  # it was answered
-                frame = codec.error(request.incoming.id, INTERNAL_ERROR, _UNREAD, {"delivery": "answered"})
-            await request.http.response.answer(frame)
+                frame = codec.error(request.incoming.id, answer.code, _UNREAD, {"delivery": "answered"})
+            await request.http.response.answer(frame, status)
+
+    async def _tell(self, request: UnderWay, method: str, params: Mapping[str, Any] | None) -> None:
+        """Say something of a request on its stream. What is no news that was subscribed to is lost if there is no room
+        for it until its client reads."""
+        frame = codec.notification(method, params)
+        with self._kept.unread(request.client, len(frame), NEWS) as has_room:
+            if has_room or method in LISTEN_STREAM_METHODS:
+                await request.http.response.event(frame)
+
+    async def _put_question(self, request: UnderWay, frame: bytes) -> None:
+        """Ask something on the stream of a request.
+
+        Raises:
+            JsonRpcError: There is no room for it until its client reads.
+        """
+        with self._kept.unread(request.client, len(frame), QUESTIONS) as has_room:
+            if not has_room:
+                raise JsonRpcError(INTERNAL_ERROR, "too much waits to be read by the client of this call")
+            await request.http.response.event(frame)
 
     def _welcome(self, session: HttpSession, incoming: Incoming, result: Json) -> None:
         """The client of a session has introduced itself."""
@@ -334,13 +363,21 @@ class HttpMessages:
         session.version = result["protocolVersion"]
         self._sessions.welcome(session)
 
-    async def _fail(self, http: HttpRequest, incoming: Incoming, error: Exception) -> None:
+    def _failure(self, http: HttpRequest, incoming: Incoming, error: Exception) -> "_Answer":
         code, frame = failure_frame(incoming, error)
         status = ERROR_CODE_HTTP_STATUS.get(code, HTTPStatus.OK) if incoming.modern else HTTPStatus.OK
         if isinstance(error, Ending):
             status = HTTPStatus.SERVICE_UNAVAILABLE
             http.response.headers |= RETRY_AFTER
-        await http.response.answer(frame, status)
+        return _Answer(frame, status, code)
+
+
+@frozen
+class _Answer:
+    frame: bytes
+    status: int = HTTPStatus.OK
+    code: int = INTERNAL_ERROR
+    """Of an error, also of one that takes its place."""
 
 
 def _rejection(http: HttpRequest, view: View, message: Json) -> Any:

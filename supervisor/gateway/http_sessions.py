@@ -1,13 +1,14 @@
 """The sessions of clients of the handshake era over HTTP: what outlasts one request of theirs."""
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 from typing import Any
 
 import trio
 from attrs import define, field
 
+from mcp_nursery.actors.account import Account
 from mcp_nursery.actors.jsonrpc import codec
 from mcp_nursery.actors.jsonrpc.pending import outcome_of
 from mcp_nursery.actors.outcomes import Rejected
@@ -48,7 +49,8 @@ class HttpSession:
     ended: trio.Event = field(factory=trio.Event)
     _requests: dict[trio.CancelScope, str | int] = field(factory=dict[trio.CancelScope, str | int])
     _in_use: int = 0
-    _backlog: Backlog = field(factory=Backlog)
+    backlog: Backlog = field(factory=Backlog)
+    """What its client is still to be told."""
     _asked: dict[str, _Asked] = field(factory=dict[str, _Asked])
 
     def enter(self) -> None:
@@ -82,21 +84,23 @@ class HttpSession:
 
     def tell(self, said: Said) -> None:
         """Leave a notification for whoever listens. Never waits."""
-        self._backlog.put(said)
+        self.backlog.put(said)
 
     async def stream(self, response: Response) -> None:
         """Send what is said unasked, for as long as there is a session."""
-        await self._backlog.send(response.event)
+        await self.backlog.send(response.event)
 
     def end(self) -> None:
         """It has ended, and so have its client's requests."""
         self.ended.set()
-        self._backlog.end()
+        self.backlog.end()
         for scope in self._requests:
             scope.cancel()
 
-    async def ask(self, response: Response, method: str, params: Mapping[str, Any] | None) -> Json:
-        """Ask its client on the stream of one of its requests.
+    async def ask(
+        self, send: Callable[[bytes], Awaitable[None]], method: str, params: Mapping[str, Any] | None
+    ) -> Json:
+        """Ask its client, by what sends on the stream of one of its requests.
 
         Raises:
             JsonRpcError: What the client answers instead.
@@ -104,7 +108,7 @@ class HttpSession:
         request_id = f"ask-{secrets.token_hex(8)}"
         asked = self._asked[request_id] = _Asked()
         try:
-            await response.event(codec.request(request_id, method, params))
+            await send(codec.request(request_id, method, params))
             await asked.answered.wait()
         except trio.Cancelled:
             self.tell(Said("notifications/cancelled", {"requestId": request_id, "reason": "the call is over"}))
@@ -133,13 +137,17 @@ class HttpSessions:
         nursery: Where sessions live.
         limits: How many there may be, and for how long.
         figures: Told of how many there are.
+        account: Where what waits for them is charged.
     """
 
-    def __init__(self, gateway: Gateway, nursery: trio.Nursery, limits: HttpLimits, figures: Figures) -> None:
+    def __init__(
+        self, gateway: Gateway, nursery: trio.Nursery, limits: HttpLimits, figures: Figures, account: Account
+    ) -> None:
         self._gateway = gateway
         self._figures = figures
         self._nursery = nursery
         self._limits = limits
+        self._account = account
         self._open: dict[str, HttpSession] = {}
 
     def get(self, session_id: str, owner: Principal | None, server: str | None) -> HttpSession | None:
@@ -159,6 +167,7 @@ class HttpSessions:
         if owner is not None and own >= limits.sessions_of_client:
             raise Refused(HTTPStatus.TOO_MANY_REQUESTS, f"too many sessions of yours: {own} are open", RETRY_AFTER)
         session = HttpSession(secrets.token_urlsafe(24), owner, view.server, trio.CancelScope(), limits.idle)
+        session.backlog = Backlog(self._account)
         session.enter()
         self._open[session.id] = session
         await self._nursery.start(self._live, session, view)

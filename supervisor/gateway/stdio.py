@@ -95,7 +95,7 @@ class _Client:
         """Of its session."""
         self._modern = False
         """Whether it has opened with the era without sessions."""
-        self._backlog = Backlog()
+        self._backlog = Backlog(self.endpoint.account)
         """What its session is still to be told."""
         self._opening = trio.StrictFIFOLock()
         """Held by `initialize`: what was written behind it waits for it, in order."""

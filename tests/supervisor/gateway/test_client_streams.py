@@ -71,7 +71,7 @@ async def test_a_request_that_is_taken_back_while_its_answer_waits_is_not_answer
 
 
 async def test_of_answers_that_nobody_reads_so_many_are_kept(autojump_clock, monkeypatch):
-    monkeypatch.setattr(client_streams, "ANSWERS", 12 << 20)
+    monkeypatch.setattr(client_streams, "MOST_ANSWERS", 12 << 20)
     client = Peer(room=0)
     async with answering(client):
         client.say(*(request(number, "ask", {"text": "x"}) for number in range(6)))

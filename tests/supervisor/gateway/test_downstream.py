@@ -5,6 +5,7 @@ import trio
 import trio.testing
 from mcp_types import LOG_LEVEL_META_KEY
 
+from mcp_nursery.actors.account import Account
 from mcp_nursery.supervisor.gateway.access import Access
 from mcp_nursery.supervisor.gateway.downstream import (
     BACKLOG_BYTES,
@@ -138,6 +139,44 @@ async def test_what_is_too_large_to_wait_takes_nobodys_place():
     with trio.move_on_after(0.1):
         await backlog.send(send)
     assert sent == [small.frame]
+
+
+async def test_what_many_are_told_is_kept_once():
+    account = Account(1000)
+    backlogs, sent = [Backlog(account) for _ in range(3)], []
+
+    async def send(frame):
+        await trio.lowlevel.checkpoint()
+        sent.append(frame)
+
+    log, change = Said(LOG, {"level": "info", "data": "x" * 600}), Said("notifications/tools/list_changed")
+    for backlog in backlogs:
+        backlog.put(log)
+        backlog.put(Said(LOG, {"level": "info", "data": "y" * 600}))  # there is no room for it
+        backlog.put(change)
+        backlog.put(change)
+    assert account.kept == {"news": len(log.frame) + len(change.frame)}
+    for backlog in backlogs[:2]:
+        with trio.move_on_after(0.1):
+            await backlog.send(send)
+    assert sent == [log.frame, change.frame] * 2
+    assert account.kept == {"news": len(log.frame) + len(change.frame)}
+    backlogs[2].end()
+    assert account.total == 0
+
+
+async def test_a_change_that_was_not_sent_is_kept():
+    account = Account()
+    backlog = Backlog(account)
+    change = Said("notifications/tools/list_changed")
+    backlog.put(change)
+
+    async def fail(frame):
+        raise trio.BrokenResourceError
+
+    with pytest.raises(trio.BrokenResourceError):
+        await backlog.send(fail)
+    assert account.kept == {"news": len(change.frame)}
 
 
 def test_nothing_waits_for_a_client_that_has_gone():

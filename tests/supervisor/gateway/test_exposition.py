@@ -54,6 +54,9 @@ async def test_what_calls_came_to(autojump_clock):
             ("latency_seconds", "0.95"): pytest.approx(4, rel=0.04),
             ("latency_seconds", "0.99"): pytest.approx(4, rel=0.04),
         }
+        text = exposition([], supervisor.statistics(), {"answers": 5, "news": 7}).decode()
+        assert 'mcp_nursery_gateway_kept_bytes{kind="answers"} 5.0' in text
+        assert 'mcp_nursery_gateway_kept_bytes{kind="news"} 7.0' in text
         server.crash()
         await trio.testing.wait_all_tasks_blocked()
         assert figures_of(supervisor)["connected",] == 0

@@ -13,7 +13,7 @@ from mcp_nursery.actors.limits import MOST_VALUES
 from mcp_nursery.supervisor import open_supervisor
 from mcp_nursery.supervisor.gateway import HttpLimits, gateway_callbacks, open_gateway, open_http
 from mcp_nursery.supervisor.gateway.access import Principal
-from mcp_nursery.supervisor.testing import ScriptedServer
+from mcp_nursery.supervisor.testing import Refusal, ScriptedServer
 
 from ..specs import spec
 from .asking import CAN, ENVELOPE, NEW, OLD, AskingServer
@@ -88,6 +88,11 @@ async def sleep(arguments):
     return "rested"
 
 
+async def refuse(arguments):
+    await trio.lowlevel.checkpoint()
+    raise Refusal(-32000, "no", {"why": "x" * 40_000})
+
+
 async def fails():
     await trio.lowlevel.checkpoint()
     raise OSError
@@ -97,7 +102,7 @@ async def fails():
 async def served(*, authenticate=by_name, **limits):
     """A server with tools, and who speaks to the gateway in front of it."""
     marked = {"inputSchema": {"type": "object", "properties": {"a": {"type": "string", "x-mcp-header": "A"}}}}
-    server = ScriptedServer(tools={"echo": echo, "sleep": sleep}, declared={"echo": marked})
+    server = ScriptedServer(tools={"echo": echo, "sleep": sleep, "refuse": refuse}, declared={"echo": marked})
     async with (
         open_supervisor([spec(server)], gate=10, callbacks=gateway_callbacks()) as supervisor,
         open_gateway(supervisor) as gateway,
@@ -272,6 +277,40 @@ async def test_requests_are_kept_within_a_bound(autojump_clock):
         assert await web.status(large, authorization="Bearer Dan", **headers) == 200
 
 
+async def test_requests_count_for_what_they_keep_when_they_are_parsed(autojump_clock):
+    """Empty lists keep twenty times what they take on the wire: 128 requests of 4 MiB would have kept 2 GiB."""
+    async with served(kept_of_client=600_000) as (_, web):
+        lists = SLEEP | {"params": {"name": "sleep", "arguments": {"a": [[]] * 3_000}, "_meta": ENVELOPE}}
+        headers = modern(SLEEP, mcp_name="sleep", authorization="Bearer Ann")
+        call = web.begin(lists, **headers)
+        await trio.sleep(1)
+        assert 390_000 < web.application.kept["requests"] < 600_000
+        assert await web.status(lists, **headers) == 429
+        await call.ended.wait()
+        assert (call.status, web.application.kept) == (200, {})
+
+
+async def test_errors_that_nobody_reads_are_kept_within_a_bound(autojump_clock):
+    """Their data may be as large as any result."""
+    async with served(kept_of_client=60_000) as (_, web):
+        params = {"name": "refuse", "arguments": {}, "_meta": ENVELOPE}
+        headers = modern(SLEEP, mcp_name="refuse", authorization="Bearer Ann")
+        calls = []
+        for number in (1, 2):
+            calls.append(web.begin({"id": number, "method": "tools/call", "params": params}, **headers))
+            calls[-1].may_read = trio.Event()
+            await trio.sleep(1)
+        assert 40_000 < web.application.kept["answers"] < 50_000
+        for call in calls:
+            call.may_read.set()
+            await call.ended.wait()
+        whole, lost = (call.last["error"] for call in calls)
+        assert (whole["code"], whole["message"], len(whole["data"]["why"])) == (-32000, "no", 40_000)
+        assert lost["message"] == "the answer is lost: too much waits to be read"
+        assert (lost["code"], lost["data"]) == (-32000, {"delivery": "answered"})
+        assert web.application.kept == {}
+
+
 async def test_a_session_that_nobody_uses_ends(autojump_clock):
     """A request under way uses it, whichever others have ended meanwhile."""
     async with served(idle=60) as (_, web):
@@ -408,10 +447,13 @@ WORK = {"name": "work", "arguments": {"who": "Ann"}, "_meta": {"progressToken": 
 
 
 @asynccontextmanager
-async def in_session():
+async def in_session(**limits):
     """A server that asks, a web in front of it, and the headers of a session."""
     server = AskingServer()
-    async with serving(server) as (_, gateway, _, nursery), open_http(gateway) as application:
+    async with (
+        serving(server) as (_, gateway, _, nursery),
+        open_http(gateway, limits=HttpLimits(**limits)) as application,
+    ):
         web = Web(application, nursery)
         yield server, web, await web.opened()
 
@@ -431,6 +473,36 @@ async def test_an_error_is_an_answer_of_a_client(autojump_clock):
         await call.ended.wait()
         [kept] = web.application._sessions._open.values()
         assert (kept._requests, kept._asked) == ({}, {})  # of what is over
+
+
+async def test_questions_and_progress_that_nobody_reads_are_kept_within_a_bound(autojump_clock):
+    """A server that asks a client that does not read is told so, and progress is lost."""
+    async with in_session(kept=75_000) as (server, web, session):
+        calls = []
+        for number, letter in enumerate("ab", 2):
+            who = letter * 20_000
+            work = WORK | {"arguments": {"who": who}}
+            calls.append(web.begin({"id": number, "method": "tools/call", "params": work}, **session))
+            calls[-1].may_read = trio.Event()
+            process = await server.called(who)
+            process.ask(who)
+            await trio.sleep(1)
+        assert web.application.kept.keys() == {"requests", "questions"}
+        assert 20_000 < web.application.kept["questions"] < 30_000
+        assert "too much waits to be read" in process.answers[who][0]["error"]["message"]
+        process.progress(who)
+        process.answer(who)
+        await trio.sleep(1)
+        calls[1].may_read.set()
+        await calls[1].ended.wait()
+        heard = [message for message in web.heard if message.get("id") == 3 or "method" in message]
+        assert [message.get("error", {}).get("message") for message in heard] == [
+            "the answer is lost: too much waits to be read"
+        ]
+        calls[0].may_read.set()
+        await trio.sleep(1)
+        assert web.heard[-1]["method"] == "elicitation/create"
+        assert web.application.kept.keys() == {"requests"}
 
 
 async def test_a_client_is_told_that_a_question_of_a_call_that_is_over_is_taken_back(autojump_clock):

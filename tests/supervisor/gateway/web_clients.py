@@ -36,6 +36,9 @@ class Exchange:
         """Whether the response has come to its end."""
         self.reads = 0
         """How often somebody has listened to its client."""
+        self.may_read = trio.Event()
+        """Whether its client reads what it is sent."""
+        self.may_read.set()
         self._body = [body]
         self._hear = hear
 
@@ -55,6 +58,7 @@ class Exchange:
 
     async def _send(self, message):
         await trio.lowlevel.checkpoint()
+        await self.may_read.wait()
         if message["type"] == "http.response.start":
             self.status, self.headers = message["status"], dict(message["headers"])
             self.session = self.headers.get(b"mcp-session-id", b"").decode() or None
