@@ -68,6 +68,12 @@ class HttpCarrier:
         """Exchanges that were begun before there was a nursery."""
         self._exchanges: dict[ReplySlot, Exchange] = {}
         """Exchanges that somebody waits for."""
+        self._under_way: int = 0
+        """Requests that have a connection, or want one, but for streams that last."""
+        self._idle_from: float = 0.0
+        """When the last of them ended."""
+        self._closes_idle: bool = False
+        """Whether a task waits to close idle connections."""
         self._heard = trio.Event()
         """The server has begun to answer something."""
 
@@ -98,6 +104,7 @@ class HttpCarrier:
             return
         if exchange.slot is not None:
             self._exchanges[exchange.slot] = exchange
+        self._under_way += not exchange.lasts
         if self._nursery is None:
             self._early.append(exchange)
         else:
@@ -107,6 +114,25 @@ class HttpCarrier:
         """An exchange is over."""
         if exchange.slot is not None:
             self._exchanges.pop(exchange.slot, None)
+        if not exchange.lasts:
+            self._count_ended()
+
+    def _count_ended(self) -> None:
+        """A request is over. One task at a time waits for when the connections have been idle for long enough."""
+        self._under_way -= 1
+        self._idle_from = trio.current_time()
+        if not (self._under_way or self._closes_idle or self._nursery is None):
+            self._closes_idle = True
+            self._nursery.start_soon(self._close_idle)
+
+    async def _close_idle(self) -> None:
+        latest = 0.0
+        while not self._under_way and self._idle_from > latest:  # others were made meanwhile, and are over
+            latest = self._idle_from
+            await trio.sleep_until(latest + limits.IDLE_LIMIT)
+        self._closes_idle = False
+        if not self._under_way:
+            await self.client.close_idle()
 
     def drop(self, slots: Sequence[ReplySlot], reason: str | None) -> None:
         """Close the exchanges of requests, and notify the server where closing does not cancel them."""
@@ -324,11 +350,14 @@ class StreamableCarrier(HttpCarrier):
         headers = {**self.headers(Outgoing(b"")), SESSION: session}
         if self._is_modern:  # it was opened by the handshake all the same
             del headers[MCP_PROTOCOL_VERSION_HEADER]
+        self._under_way += 1
         try:
             response = await self.client.send("DELETE", self.moved or self.url, headers)
             await response.aclose()
         except Exception as error:
             logger.debug("the session could not be ended: %s", type(error).__name__)
+        finally:
+            self._under_way -= 1
 
 
 def _is_session(session: str) -> bool:

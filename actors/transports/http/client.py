@@ -1,19 +1,25 @@
 """Requests to one server, with address, headers and authorisation. Redirects are reported; the sender follows them."""
 
-from collections.abc import AsyncGenerator, AsyncIterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
+from http.cookiejar import CookieJar
 from importlib.metadata import version
+from typing import Final
 
 import httpx2
 import trio
 from attrs import frozen
 
 from ..tls import context_for
+from . import limits
 from .address import Address
 from .auth import Layers
 from .responses import check_head
 
 _USER_AGENT = f"mcp-nursery/{version('mcp-nursery')}"
+_MOST_KEPT: Final = 20
+"""Connections on which nothing is under way that are kept for the next requests, until they are closed by time."""
 _BECOME_GET = (302, 303)
 """Redirects that make a GET of a POST. 301 does so by old custom alone: a POST goes along it as along 308."""
 
@@ -29,17 +35,52 @@ class Redirection:
 
 
 class HttpClient:
-    """Sends requests to one origin, and never along a redirect by itself."""
+    """Sends requests to one origin, and never along a redirect by itself.
 
-    def __init__(self, client: httpx2.AsyncClient, address: Address) -> None:
-        self._client = client
+    Args:
+        make: Makes what has the connections, with so many kept on which nothing is under way. The library closes those
+            that have been idle for too long at the next request only: they are closed here, all at once, while the
+            streams that last have connections of their own.
+        address: Where the server is.
+    """
+
+    def __init__(self, make: Callable[[int], httpx2.AsyncClient], address: Address) -> None:
+        self._make = make
+        self._client = make(_MOST_KEPT)
+        self._lasting: httpx2.AsyncClient | None = None
+        """Has the streams that last."""
         self.address = address
         """Where the server is."""
 
+    async def close_idle(self) -> None:
+        """Close all connections but those of streams that last. No other request may be under way."""
+        idle, self._client = self._client, self._make(_MOST_KEPT)
+        await _close(idle)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await _close(self._client)
+        if self._lasting is not None:
+            await _close(self._lasting)
+
+    def _of(self, *, lasting: bool) -> httpx2.AsyncClient:
+        if not lasting:
+            return self._client
+        if self._lasting is None:
+            self._lasting = self._make(0)
+        return self._lasting
+
     async def send(
-        self, method: str, url: httpx2.URL, headers: Mapping[str, str], body: AsyncIterable[bytes] | None = None
+        self,
+        method: str,
+        url: httpx2.URL,
+        headers: Mapping[str, str],
+        body: AsyncIterable[bytes] | None = None,
+        *,
+        lasting: bool = False,
     ) -> httpx2.Response:
-        """Send a request and return the head of its answer, which the caller closes.
+        """Send a request and return the head of its answer, which the caller closes. `lasting`: the answer is a stream
+        that is held open.
 
         Raises:
             httpx2.RequestError: There is no answer.
@@ -48,9 +89,10 @@ class HttpClient:
         """
         encoded = httpx2.Headers(dict(headers), encoding="utf-8")  # ids of events may be of any letters
         extensions = {"trace": check_head}
-        request = self._client.build_request(method, url, headers=encoded, content=body, extensions=extensions)
+        client = self._of(lasting=lasting)
+        request = client.build_request(method, url, headers=encoded, content=body, extensions=extensions)
         request.url = self.address.complete(request.url)  # not shown in logs; `build_request` would undo it
-        return await self._client.send(request, stream=True, follow_redirects=False)
+        return await client.send(request, stream=True, follow_redirects=False)
 
     def redirection(self, response: httpx2.Response) -> Redirection | None:
         """The redirect in an answer, to be followed within the origin and with the same method; None if it is none."""
@@ -81,15 +123,25 @@ def origin_of(url: httpx2.URL) -> str:
 @asynccontextmanager
 async def open_client(address: Address, headers: Mapping[str, str]) -> AsyncGenerator[HttpClient, None]:
     """A client for the block; leaving it closes the connections."""
-    client = httpx2.AsyncClient(
+    make = partial(
+        httpx2.AsyncClient,
         auth=Layers(address, headers),
+        cookies=CookieJar(),  # the same for all: by one, a balancer may find the session again
         headers={"user-agent": _USER_AGENT},
         timeout=None,
-        limits=httpx2.Limits(max_connections=None, max_keepalive_connections=20),
         verify=await context_for(address.url),
     )
+    client = HttpClient(lambda kept: make(limits=_limits(kept)), address)
     try:
-        yield HttpClient(client, address)
+        yield client
     finally:
-        with trio.CancelScope(shield=True):  # takes no time
-            await client.aclose()
+        await client.close()
+
+
+def _limits(kept: int) -> httpx2.Limits:
+    return httpx2.Limits(max_connections=None, max_keepalive_connections=kept, keepalive_expiry=limits.IDLE_LIMIT)
+
+
+async def _close(client: httpx2.AsyncClient) -> None:
+    with trio.CancelScope(shield=True):  # takes no time
+        await client.aclose()

@@ -91,6 +91,8 @@ class Exchange:
 
     phase: Phase | None = None
     """The phase that it counts as; None: the phase of the conversation."""
+    lasts: bool = False
+    """Whether it is a stream that is held open."""
 
     def __init__(
         self, carrier: Conversation, outgoing: Outgoing, failed: Callable[[Evidence], None] | None = None
@@ -217,7 +219,7 @@ class Exchange:
 
     async def _request(self) -> httpx2.Response:
         headers = {**self.headers, "content-length": str(len(self.outgoing.frame))}
-        return await self.carrier.client.send("POST", self._url, headers, _Anew(self._body))
+        return await self.carrier.client.send("POST", self._url, headers, _Anew(self._body), lasting=self.lasts)
 
     async def _body(self) -> AsyncIterator[bytes]:
         """The frame: the client asks for it when the head has been written, and it leaves then, and not before."""

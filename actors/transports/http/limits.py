@@ -15,6 +15,9 @@ open it with the first thing that they say."""
 REFUSAL_LIMIT = 64 << 10
 """Bytes read of an error page."""
 
+IDLE_LIMIT = 5.0
+"""Seconds until a connection is closed on which nothing is under way."""
+
 HEADERS = 1000
 """Headers of an answer: 30,000 fit into the largest head that is read, and every layer copies each of them."""
 

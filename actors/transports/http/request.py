@@ -82,6 +82,7 @@ class RequestExchange(Exchange, Origin):
 
     def __init__(self, carrier: SessionConversation, outgoing: Outgoing) -> None:
         super().__init__(carrier, outgoing)
+        self.lasts = self.lasts or outgoing.method == "subscriptions/listen"
         self.session_id: str | None = None
         """What the answer to `initialize` brought; it counts once that answer does."""
         self._resuming = False
@@ -116,7 +117,7 @@ class RequestExchange(Exchange, Origin):
         headers = {**self.headers, "accept": EVENTS}
         if self._last_id:
             headers[_LAST_ID] = self._last_id.strip()  # no header ends with a space
-        return await self.carrier.client.send("GET", self._url, headers)
+        return await self.carrier.client.send("GET", self._url, headers, lasting=self.lasts)
 
     async def _receive(self, response: httpx2.Response, limit: trio.CancelScope) -> Evidence | None:
         evidence = await super()._receive(response, limit)
@@ -236,6 +237,7 @@ class Listening(RequestExchange):
     """The stream for the server's own messages, held open for as long as the server offers it."""
 
     phase: Phase | None = Phase.STREAM
+    lasts = True
     _was_open = False
     _elsewhere: httpx2.URL | None = None
     """Where a redirect moved this stream to; POSTs stay where they were."""

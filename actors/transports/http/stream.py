@@ -81,13 +81,13 @@ class SseCarrier(HttpCarrier, SharedOrigin):
     async def _open(self) -> httpx2.Response:
         url, headers = self.client.address.url, {"accept": EVENTS, "cache-control": "no-store"}
         for _ in range(limits.REDIRECTS):
-            response = await self.client.send("GET", url, headers)
+            response = await self.client.send("GET", url, headers, lasting=True)
             moved = self.client.redirection(response)
             if moved is None or moved.target is None:
                 return response
             await response.aclose()
             url = moved.target
-        return await self.client.send("GET", url, headers)
+        return await self.client.send("GET", url, headers, lasting=True)
 
     def _unfit(self, response: httpx2.Response) -> Evidence | None:
         """Why it is no stream of events."""

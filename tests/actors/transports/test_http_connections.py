@@ -6,14 +6,17 @@ from functools import partial
 import httpx2
 import pytest
 import trio
+import trio.testing
 
 from mcp_nursery.actors.enums import Delivery
 from mcp_nursery.actors.outcomes import Answered, Dropped, Malformed, Rejected
+from mcp_nursery.actors.transports.http import limits
 
 from .http_peer import (
     HANDSHAKE,
     MODERN,
     STREAM,
+    anyhow,
     call,
     chunk,
     connected,
@@ -263,3 +266,99 @@ async def test_a_stream_that_its_session_had_and_that_is_not_found_any_more(was_
                     assert "404" in (await connection.lost()).message
             else:
                 assert isinstance(await outcome_of(connection, call()), Answered)
+
+
+async def busy(peer, connection, count=3):
+    """As many calls at once, each on a connection of its own, and all answered."""
+    released, waiting, turn = trio.Event(), [], trio.Lock()
+
+    async def hold(asked):
+        waiting.append(asked)
+        await released.wait()
+        async with turn:
+            await peer.answer(asked)
+
+    peer.on_call = hold
+    calls = [call() for _ in range(count)]
+    connection.submit(calls)
+    await until(lambda: len(waiting) == count)
+    released.set()
+    for each in calls:
+        assert isinstance(await each.slot.wait(), Answered)
+    peer.on_call = peer.answer
+
+
+@pytest.mark.slow
+@anyhow
+async def test_connections_on_which_nothing_is_under_way_are_closed_by_time(wire, monkeypatch):
+    """They stayed open until the next request, twenty for each server; only the stream of an SSE server stays."""
+    monkeypatch.setattr(limits, "IDLE_LIMIT", 0.3)
+    async with connected(**wire) as (peer, connection):
+        for _ in range(2):
+            await busy(peer, connection)
+            open_then = len(peer.streams)
+            assert open_then >= 3  # they are there for the next ones
+            await until(lambda: len(peer.streams) == int(peer.sse))
+        made = peer.connections
+        assert isinstance(await outcome_of(connection, call()), Answered)
+        assert isinstance(await outcome_of(connection, call()), Answered)
+        assert peer.connections == made + 1  # which was used again
+
+
+@anyhow
+async def test_a_call_that_takes_longer_than_an_idle_connection_lasts_is_not_disturbed(wire, monkeypatch):
+    monkeypatch.setattr(limits, "IDLE_LIMIT", 0.1)
+    async with connected(**wire) as (peer, connection):
+        await busy(peer, connection)
+
+        async def late(asked):
+            await trio.testing.wait_all_tasks_blocked(0.3)
+            await peer.answer(asked)
+
+        peer.on_call = late
+        assert isinstance(await outcome_of(connection, call()), Answered)
+        await until(lambda: len(peer.streams) == int(peer.sse))
+
+
+async def test_the_stream_for_what_is_said_unasked_outlasts_idle_connections(monkeypatch):
+    monkeypatch.setattr(limits, "IDLE_LIMIT", 0.1)
+    async with serving(HANDSHAKE) as peer:
+        streams = []
+
+        async def stream(asked):
+            if asked.method != b"GET":
+                return False
+            await asked.send(STREAM)
+            streams.append(asked)
+            return True
+
+        peer.on_other = stream
+        async with connector(peer).connect() as connection:
+            await connection.handshake(None)
+            await connection.list_tools()
+            await until(lambda: peer.streams == {streams[0].stream})
+            told = []
+            await connection.watch_lists(told.append)
+            await streams[0].send(event({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}))
+            await until(lambda: told)
+            assert len(streams) == 1
+
+
+async def test_what_a_balancer_asks_to_be_told_again_goes_with_all_requests(monkeypatch):
+    """A session lives on one machine behind it, which it finds by a cookie: for the stream, and after a pause too."""
+    monkeypatch.setattr(limits, "IDLE_LIMIT", 0.1)
+    async with serving(HANDSHAKE) as peer:
+        result, cookie = peer._result, b"set-cookie: machine=7; Path=/\r\n"
+
+        async def stick(asked, said, more=b""):
+            await result(asked, said, more + (cookie if more else b""))
+
+        peer._result = stick
+        async with connector(peer).connect() as connection:
+            await connection.handshake(None)
+            await connection.list_tools()
+            await until(lambda: not peer.streams)
+            assert isinstance(await outcome_of(connection, call()), Answered)
+        (began,) = [at for at, asked in enumerate(peer.asked) if asked.message.get("method") == "initialize"]
+        told = {asked.method: asked.header(b"cookie") for asked in peer.asked[began + 1 :]}
+        assert told == {b"POST": b"machine=7", b"GET": b"machine=7", b"DELETE": b"machine=7"}
