@@ -249,6 +249,11 @@ def _java(arguments: Sequence[str], folder: str) -> str | None:
     return _path(jar, folder) if jar else None
 
 
+def _cmd(arguments: Sequence[str], folder: str) -> str | None:
+    """Of what Windows' shell runs, as hosts there have it started."""
+    return _name(arguments[1:], folder) if [word.lower() for word in arguments[:1]] == ["/c"] else None
+
+
 _SDKS: Mapping[str | None, _Launcher] = dict.fromkeys(("mcp", "fastmcp"), _sdk)
 _LAUNCHERS: Mapping[str, _Launcher] = {
     **dict.fromkeys(("npx", "bunx", "pnpx"), _npx),
@@ -266,5 +271,6 @@ _LAUNCHERS: Mapping[str, _Launcher] = {
     "deno": _deno,
     **dict.fromkeys(("docker", "podman", "nerdctl"), _docker),
     "java": _java,
+    "cmd": _cmd,
     "env": _env,
 }

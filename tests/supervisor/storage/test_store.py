@@ -491,8 +491,12 @@ store.close()
 
 
 @pytest.mark.slow
-def test_several_processes_at_once(file):
-    """All of it is one file; nobody loses anything, also while it is being made."""
+@pytest.mark.parametrize("begins_with", ["nothing", "the first format"])
+def test_several_processes_at_once(file, begins_with):
+    """All of it is one file; nobody loses anything, also while it is being made, of an earlier one too."""
+    if begins_with == "the first format":
+        former(file)
+        before = file.read_bytes()
     writers = [
         subprocess.Popen([sys.executable, "-c", WRITER, file, str(number)], stderr=subprocess.PIPE, text=True)
         for number in range(6)
@@ -501,6 +505,9 @@ def test_several_processes_at_once(file):
     assert [writer.returncode for writer in writers] == [0] * 6
     store = SqliteStore(file)
     assert all(store.agreed(f"{number} {turn}") for number in range(6) for turn in range(20))
+    if begins_with == "the first format":
+        assert store.agreed("digest")
+        assert file.read_bytes() == before
     store.close()
 
 
