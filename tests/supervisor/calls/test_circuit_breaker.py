@@ -17,7 +17,9 @@ from mcp_nursery.actors.errors import (
     ServerDown,
     ServerError,
 )
+from mcp_nursery.actors.mailbox import Mailbox
 from mcp_nursery.actors.outcomes import Answered, Busy, Dropped, Expired, Loss, Malformed, Rejected, Unlisted, Unrouted
+from mcp_nursery.actors.reply import ReplySlot
 from mcp_nursery.supervisor import Call, RestartPolicy, ServerSpec, open_supervisor
 from mcp_nursery.supervisor.approval import ApprovalRules
 from mcp_nursery.supervisor.callbacks import Callbacks
@@ -475,6 +477,19 @@ async def test_what_becomes_of_calls_of_an_earlier_connection_does_not_count(aut
                 server.crash()
             await supervisor.wait_connected("lab")
         assert status(supervisor).breaker is None
+
+
+async def test_a_request_to_an_earlier_connection_says_nothing_of_this_one(autojump_clock):
+    async with open_supervisor([spec(lab())]) as supervisor:
+        await supervisor.reconnect("lab")
+        for incarnation in (1, 2):
+            for _ in range(3):
+                slot = ReplySlot()
+                slot.route(incarnation, Mailbox(1))
+                slot.mark_sent()
+                slot.expire()
+                supervisor._servers.breakers.settle(object(), "lab", slot)
+            assert (status(supervisor).breaker is None) == (incarnation == 1)
 
 
 async def test_switched_off(autojump_clock):

@@ -327,6 +327,17 @@ async def test_unknown_names(autojump_clock):
             await supervisor.call_tool("echo", server="lap")
 
 
+async def test_what_can_be_a_tool_of_one_server_alone_is_down_with_it(autojump_clock):
+    """G2: nobody knows its tools yet; but a name that begins with another server's is that server's."""
+    down = ScriptedServer(Life(refuses="no such host"))
+    async with open_supervisor([spec(down, "far"), spec(ScriptedServer(), "near")], gate=1) as supervisor:
+        with pytest.raises(ServerDown) as caught:
+            await supervisor.call_tool("mcp_far_look")
+        assert (caught.value.server, caught.value.state) == ("far", S.WAITING)
+        with pytest.raises(UnknownTool):
+            await supervisor.call_tool("mcp_near_look")
+
+
 def test_calls_while_their_tool_goes_away():
     """G13: whenever the tool goes, a call has an outcome: the answer, the server's refusal, or `UnknownTool`."""
     for steps in range(30):

@@ -176,6 +176,13 @@ CASES = [
 ]
 
 
+async def test_what_is_denied_was_never_agreed_to(autojump_clock):
+    async with open_supervisor([spec(scripted("work"))]) as supervisor:
+        tool = supervisor.tool("mcp_lab_work")
+        for remembered in (False, True):
+            assert ApprovalRules(denied=["lab/*"]).decide(tool, remembered=remembered) is Approval.DENY
+
+
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("says", list(Approval))
 async def test_who_decides(autojump_clock, case, says):
