@@ -35,8 +35,8 @@ def lines(*messages):
     return b"".join(json.dumps(message).encode() + b"\n" for message in messages)
 
 
-def serving(journal):
-    return [PROGRAM, "serve", "--", sys.executable, "-I", "-S", str(LAB), f"journal={journal.path}"]
+def serving(journal, *options):
+    return [PROGRAM, "serve", *options, "--", sys.executable, "-I", "-S", str(LAB), f"journal={journal.path}"]
 
 
 def answers(output):
@@ -93,17 +93,16 @@ def test_large_answers_are_written_whole_to_a_slow_reader(journal):
 @pytest.mark.parametrize("how", ["the reader goes", "SIGTERM"])
 def test_it_ends_at_once_if_nobody_waits_for_what_is_under_way(journal, how):
     written = lines(request(1, "initialize", **HELLO), call(2, "sleep", seconds=600))
-    with subprocess.Popen(serving(journal), stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    command = serving(journal, "--drain", "600")
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         process.stdin.write(written)
         process.stdin.close()
         assert b'"id":1' in process.stdout.readline()
-        began = time.monotonic()
         if how == "SIGTERM":
             process.send_signal(signal.SIGTERM)
         else:
             process.stdout.close()
-        assert process.wait(30) == 0
-        assert time.monotonic() - began < 5
+        assert process.wait(60) == 0
     assert not is_alive(process.pid)
 
 

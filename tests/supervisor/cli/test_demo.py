@@ -14,7 +14,6 @@ from .harness import process
 
 @pytest.mark.slow
 def test_it_ends_by_itself_and_leaves_no_process():
-    began = time.monotonic()
     ran = process("demo", start_new_session=True)
     seen = set()
     while ran.poll() is None:
@@ -25,7 +24,6 @@ def test_it_ends_by_itself_and_leaves_no_process():
         time.sleep(0.02)
     out, err = ran.communicate(timeout=60)
     assert (ran.returncode, err) == (0, "")
-    assert time.monotonic() - began < 15
     assert "\x1b" not in out
     for words in (
         "mcp_local_add",
