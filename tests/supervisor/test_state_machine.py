@@ -211,3 +211,12 @@ def test_another_configuration_counts_incarnations_on():
 def test_an_event_that_the_table_does_not_have_is_refused():
     with pytest.raises(IllegalTransition, match=r"^stopped -> idle$"):
         machine().stopped().idle(now=1)
+
+
+def test_only_what_is_still_to_come_is_hastened():
+    spec = ServerSpec("x", StdioTransport("x"))
+    connecting = StateMachine.configured(spec, RestartPolicy(delays=(2,)), 0).incarnated()
+    waiting = connecting.ended(ExitReason(ExitKind.CONNECT_FAILED, Loss("no"), at=1), str)
+    hastened = waiting.hastened(2.5)
+    assert (waiting.due, hastened.due, hastened.snapshot.due_at) == (3, 2.5, 2.5)
+    assert [waiting.hastened(3), waiting.hastened(4), connecting.hastened(0)] == [None] * 3
