@@ -162,12 +162,12 @@ class One(View):
         return Place(self.server, incoming.params)
 
     def _lists_what_is_known(self, incoming: Incoming) -> bool:
-        """Whether a list is answered without the server: it is not there now, and what is known of it stays true until
-        clients are told otherwise."""
+        """Whether a list is answered without the server: it is not there now, or does not answer calls, and what is
+        known of it stays true until clients are told otherwise."""
         if incoming.method not in LISTED or "cursor" in incoming.params:
             return False
         status = status_of(self.supervisor, self.server)
-        if status is None or status.state not in _AWAY:
+        if status is None or (status.state not in _AWAY and status.breaker is None):
             return False
         if status.state is ServerState.CONNECTING or any(map(self._own, self.supervisor.tools)):
             return True

@@ -3,12 +3,13 @@
 import pytest
 import trio
 
+from mcp_nursery.actors.errors import CallTimeout
 from mcp_nursery.supervisor import open_supervisor
 from mcp_nursery.supervisor.gateway import gateway_callbacks, open_gateway
 from mcp_nursery.supervisor.gateway.downstream import Incoming
 from mcp_nursery.supervisor.testing import Life, ScriptedServer
 
-from ..specs import spec
+from ..specs import hang, spec, status
 
 
 async def says(arguments):
@@ -44,3 +45,23 @@ async def test_a_server_that_hangs_holds_up_nobody_elses_resources_and_prompts(a
         incoming = Incoming(1, method, params, {}, unheard, principal="ann")
         assert await gateway.view(None).place(incoming) is not None
         assert trio.current_time() == began
+
+
+async def test_the_list_of_a_server_whose_breaker_is_open_is_what_is_known(autojump_clock):
+    """Its client would be refused a list, for calls that timed out; and an answer would have calls made again."""
+    lab = ScriptedServer(tools={"hang": hang})
+    async with (
+        open_supervisor([spec(lab)], callbacks=gateway_callbacks()) as supervisor,
+        open_gateway(supervisor) as gateway,
+    ):
+        for _ in range(3):
+            with pytest.raises(CallTimeout):
+                await supervisor.call_tool("hang", server="lab", timeout=1)
+        began, asked = trio.current_time(), len(lab.listings)
+        incoming = Incoming(1, "tools/list", {}, {}, unheard, principal="ann")
+        result = await gateway.answer(incoming, gateway.view("lab"), "2025-11-25")
+        assert [tool["name"] for tool in result["tools"]] == ["hang"]
+        assert (trio.current_time(), len(lab.listings)) == (began, asked)
+        breaker = status(supervisor).breaker
+        assert breaker is not None
+        assert breaker.state == "open"
