@@ -44,7 +44,6 @@ class Party:
         name: str,
         main: Callable[..., Any],
         *given: Any,
-        keep: Sequence[int] = (),
         drop: Sequence[int],
         nice: int = 0,
     ) -> None:
@@ -53,8 +52,6 @@ class Party:
         self._process = _FORK.Process(target=_run, args=(main, theirs, given, drop, nice), daemon=True)
         self._process.start()
         theirs.close()
-        for fd in keep:
-            os.close(fd)
 
     @property
     def pid(self) -> int:
@@ -154,27 +151,22 @@ def play(assault: Assault, plants: AbstractSet[str] = frozenset()) -> Report:
         for kind in ("STATE", "CONFIG"):
             os.environ[f"XDG_{kind}_HOME"] = str(folder / kind.lower())
         os.environ["PYTHON_KEYRING_BACKEND"] = "keyring.backends.null.Keyring"
-        pairs = [(os.pipe(), os.pipe()) for _ in range(2)]
+        pairs = [(os.pipe(), os.pipe()) for _ in range(3)]
         theirs = [(there[0], back[1]) for there, back in pairs]
         ours = [(there[1], back[0]) for there, back in pairs]
-        flat = [[fd for pair in side for fd in pair] for side in (theirs, ours)]
+        of_host, of_attackers, of_honest = (
+            [fd for pair in pairs for fd in pair] for pairs in (theirs, ours[:2], ours[2:])
+        )
         watch, parties = Watch(), []
         try:
-            parties.append(Party("the host", host, assault.seed, theirs, folder, plants, drop=flat[1]))
-            parties.append(Party("honest clients", use, drop=[*flat[0], *flat[1]]))
-            parties.append(
-                Party(
-                    "the attackers",
-                    attack,
-                    assault,
-                    ours,
-                    folder,
-                    plants,
-                    keep=[*flat[0], *flat[1]],
-                    drop=flat[0],
-                    nice=10,
-                )
-            )
+            rest = (folder, plants)
+            parties = [
+                Party("the host", host, assault.seed, theirs, *rest, drop=[*of_attackers, *of_honest]),
+                Party("honest clients", use, ours[2], drop=[*of_host, *of_attackers]),
+                Party("the attackers", attack, assault, ours[:2], *rest, drop=[*of_host, *of_honest], nice=10),
+            ]
+            for fd in (*of_host, *of_attackers, *of_honest):
+                os.close(fd)
             return _direct(assault, folder, watch, parties)
         except Broken as error:
             return Report({}, {}, [], [], Counter(), watch.memory, watch.files, 1, False, 0.0, [str(error)])

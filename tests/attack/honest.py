@@ -2,13 +2,14 @@
 
 import itertools
 import json
-from contextlib import AsyncExitStack
+from collections import Counter
+from contextlib import AsyncExitStack, closing
 from typing import Any
 
 import httpx2
 import trio
 
-from ..real.raw_clients import NEW, OLD, HttpClient, answer_in, opened, request
+from ..real.raw_clients import NEW, OLD, HttpClient, StdioClient, answer_in, opened, request
 from .channel import Channel
 from .figures import Calls, Outcome
 from .host import CALL_TIMEOUT
@@ -20,8 +21,8 @@ LASTING = 30.0
 class Client:
     """One that calls again and again."""
 
-    def __init__(self, http: httpx2.AsyncClient, url: str, version: str) -> None:
-        self.raw, self._version = HttpClient(http, url, version), version
+    def __init__(self, raw: HttpClient | StdioClient, version: str) -> None:
+        self.raw, self._version = raw, version
         self._numbers = itertools.count(2)
         self.calls = Calls()
         self.lost: list[str] = []
@@ -70,7 +71,7 @@ def _delivery(said: Any) -> str:
     return "not_sent" if "\nstage: send\n" in text or "\nstage: connect\n" in text else "unknown"
 
 
-async def use(channel: Channel) -> None:
+async def use(pipe: tuple[int, int], channel: Channel) -> None:
     """Call while everything else goes on."""
     at = await channel.hear()
     async with AsyncExitStack() as stack, trio.open_nursery() as nursery:
@@ -78,13 +79,17 @@ async def use(channel: Channel) -> None:
         async def client(port: int, version: str, **headers: str) -> Client:
             made = httpx2.AsyncClient(timeout=LASTING, headers=headers)
             http = await stack.enter_async_context(made)
-            found = Client(http, f"http://127.0.0.1:{port}/mcp", version)
-            await opened(found.raw, version)
-            return found
+            url = f"http://127.0.0.1:{port}/mcp"
+            return Client(await opened(HttpClient(http, url, version), version), version)
+
+        writing, reading = (stack.enter_context(closing(trio.lowlevel.FdStream(fd))) for fd in pipe)
+        streams = StdioClient(writing, reading)
+        nursery.start_soon(streams.run)
 
         neighbours = {
             "the gateway, new": await client(at["port"], NEW),
             "the gateway, old": await client(at["port"], OLD),
+            "the gateway on standard streams": Client(await opened(streams, OLD), OLD),
             "the guarded gateway": await client(at["guarded"], NEW, authorization=f"Bearer {at['token']}"),
         }
         victims = [await client(at["port"], version) for version in (NEW, OLD)]
@@ -103,11 +108,13 @@ async def use(channel: Channel) -> None:
         waits = {name: (quiet[name], each.calls.cut()) for name, each in neighbours.items()}
         nursery.cancel_scope.cancel()
     await channel.ask("calm")
+    answers = Counter(message["id"] for message in map(json.loads, streams.heard) if "method" not in message)
+    twice = [f"{count} answers to request {number}" for number, count in answers.items() if count > 1]
     everybody = [*neighbours.values(), *victims]
     await channel.tell(
         {
             "waits": waits,
-            "lost": [f"{name}: {words}" for name, each in neighbours.items() for words in each.lost],
+            "lost": [*twice, *(f"{name}: {words}" for name, each in neighbours.items() for words in each.lost)],
             "outcomes": [outcome for each in everybody for outcome in each.outcomes],
         }
     )
