@@ -1,6 +1,7 @@
 """The process under attack: a supervisor of hostile servers and of a quiet one, and a gateway with every front."""
 
 import os
+from collections import Counter
 from collections.abc import Set as AbstractSet
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
@@ -8,6 +9,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import psutil
 import trio
 
 from mcp_nursery.supervisor import (
@@ -180,7 +182,9 @@ class Host:
                 await trio.sleep(0.02)
         busy = {each.name: each.calls.in_flight for each in self._servers() if each.calls.in_flight}
         sick += [f"calls in flight: {busy}"] if busy else []
-        return sick + ([f"open files: {open_files()}, and {files} before"] if open_files() > files + SPARE else [])
+        if open_files() > files + SPARE:
+            sick.append(f"open files: {open_files()}, and {files} before; {_connections()}")
+        return sick
 
     def _servers(self) -> list[Any]:
         return [status for status in self._supervisor.status() if status.name != "calm"]
@@ -225,6 +229,16 @@ class Host:
     async def _plant_files(self) -> None:
         self._kept.extend(os.open(os.devnull, os.O_RDONLY) for _ in range(100))
         await trio.sleep_forever()
+
+
+def _connections() -> str:
+    """How many there are of each kind, the most first."""
+    found = psutil.Process().net_connections("tcp")
+    by_port = Counter[str]()
+    for each in found:
+        for port in (each.laddr.port, each.raddr.port if each.raddr else 0):
+            by_port[f"{each.status} {port}"] += 1
+    return ", ".join(f"{count} {kind}" for kind, count in by_port.most_common(4))
 
 
 def open_files() -> int:
