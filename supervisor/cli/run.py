@@ -9,6 +9,7 @@ from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.actors.nurseries import run_alongside
 from mcp_nursery.supervisor import Supervisor, open_supervisor
 from mcp_nursery.supervisor.config import Config
+from mcp_nursery.supervisor.preload import freeze_loaded
 from mcp_nursery.supervisor.watch import reload_or_log
 
 from .failures import OK
@@ -20,6 +21,7 @@ from .watching import OwnHost, watch
 def run(options: Options) -> int:
     """Keep the servers running and show how they do. `q` and Ctrl-C are its normal end; at SIGHUP files are read
     again."""
+    freeze_loaded()
     config = load(options)
     hang_up, hang_ups = trio.open_memory_channel[None](1)
 

@@ -21,6 +21,7 @@ from mcp_nursery.supervisor.gateway import Unattended, gateway_callbacks, open_g
 from mcp_nursery.supervisor.gateway.client_streams import ClientStreams, open_client_streams
 from mcp_nursery.supervisor.gateway.gate import GATE
 from mcp_nursery.supervisor.gateway.held import HOLD
+from mcp_nursery.supervisor.preload import freeze_loaded
 from mcp_nursery.supervisor.storage.pins import PinMode
 from mcp_nursery.supervisor.tools.filters import matches
 from mcp_nursery.supervisor.watch import reload_or_log
@@ -87,6 +88,7 @@ def serve(options: Options, serving: Serving) -> int:
         check_setting(f"--{option}", getattr(serving, option), seconds_or_none)
     check_setting("--unattended", serving.unattended, one_of(Unattended))
     check_setting("--pins", serving.pins, one_of(PinMode))
+    freeze_loaded()
     given = _given(options, serving)
     _check_globs(serving, [given.name] if isinstance(given, ServerSpec) else [spec.name for spec in given.servers])
     if not options.verbose:

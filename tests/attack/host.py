@@ -2,12 +2,14 @@
 
 import os
 from collections import Counter
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
+from urllib.parse import urlsplit
 
 import psutil
 import trio
@@ -136,8 +138,8 @@ def _said(outcome: Any) -> str:
 class Host:
     """What is attacked, and who uses it."""
 
-    def __init__(self, supervisor: Supervisor, seed: int, plants: AbstractSet[str]) -> None:
-        self._supervisor, self._plants = supervisor, plants
+    def __init__(self, supervisor: Supervisor, seed: int, ports: Mapping[int, str], plants: AbstractSet[str]) -> None:
+        self._supervisor, self._ports, self._plants = supervisor, ports, plants
         self._neighbour, self._callers = Neighbour(supervisor), Callers(supervisor, seed)
         self._hostile = [status.name for status in supervisor.status() if status.name not in ("calm", "load")]
         self._kept: list[Any] = []
@@ -183,7 +185,7 @@ class Host:
         busy = {each.name: each.calls.in_flight for each in self._servers() if each.calls.in_flight}
         sick += [f"calls in flight: {busy}"] if busy else []
         if open_files() > files + SPARE:
-            sick.append(f"open files: {open_files()}, and {files} before; {_connections()}")
+            sick.append(f"open files: {open_files()}, and {files} before; {_connections(self._ports)}")
         return sick
 
     def _servers(self) -> list[Any]:
@@ -231,14 +233,12 @@ class Host:
         await trio.sleep_forever()
 
 
-def _connections() -> str:
-    """How many there are of each kind, the most first."""
+def _connections(ports: Mapping[int, str]) -> str:
+    """How many there are to or from each of these."""
     found = psutil.Process().net_connections("tcp")
-    by_port = Counter[str]()
-    for each in found:
-        for port in (each.laddr.port, each.raddr.port if each.raddr else 0):
-            by_port[f"{each.status} {port}"] += 1
-    return ", ".join(f"{count} {kind}" for kind, count in by_port.most_common(4))
+    ends = [(each.status, end.port) for each in found for end in (each.laddr, each.raddr) if end]
+    kinds = Counter(f"{status.lower()} {ports[port]}" for status, port in ends if port in ports)
+    return ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
 
 
 def open_files() -> int:
@@ -283,5 +283,7 @@ async def host(
             await supervisor.wait_connected(spec.name)
         ports = await stack.enter_async_context(_fronts(stack, gateway, said["issuer"], pipes))
         await channel.ask({"port": ports[0], "guarded": ports[1], "pid": os.getpid()})
-        report = await Host(supervisor, seed, plants).endure(channel)
+        named = {ports[0]: "the gateway", ports[1]: "the guarded gateway"}
+        named |= {urlsplit(place["url"]).port: name for name, place in said["places"].items() if "url" in place}
+        report = await Host(supervisor, seed, named, plants).endure(channel)
         await channel.tell(report)

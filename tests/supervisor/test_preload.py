@@ -1,9 +1,12 @@
 """No loop stands still for `import mcp`."""
 
+import json
 import subprocess
 import sys
 
 import pytest
+
+from ..real.harness import LAB
 
 WATCHED = """
 import sys, trio
@@ -90,3 +93,29 @@ print(len(went_on))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert (done.stdout, done.stderr) == ("30\n", "")
+
+
+PROGRAM = """
+import atexit, gc, sys
+from mcp_nursery.supervisor.cli import main
+
+atexit.register(lambda: print("frozen", gc.get_freeze_count() > len(gc.get_objects()), file=sys.stderr))
+main()
+"""
+ABOUT = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
+ASKED = [
+    {"id": 1, "method": "initialize", "params": ABOUT},
+    {"method": "notifications/initialized"},
+    {"id": 2, "method": "tools/call", "params": {"name": "echo", "arguments": {"text": "heard"}}},
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lazy", [[], ["--lazy"]], ids=["eager", "lazy"])
+def test_what_serve_has_loaded_is_in_no_collection_of_garbage(lazy):
+    """Q38: one that looks at all of it stops the loop for longer than a turn may take, whoever brought it about."""
+    command = [sys.executable, "-c", PROGRAM, "serve", *lazy, "--", sys.executable, "-I", "-S", str(LAB)]
+    frames = "".join(json.dumps({"jsonrpc": "2.0", **message}) + "\n" for message in ASKED)
+    run = subprocess.run(command, input=frames, capture_output=True, text=True, timeout=120, check=True)
+    assert '"text":"heard"' in run.stdout.replace(" ", "")
+    assert run.stderr == "frozen True\n"
