@@ -20,7 +20,7 @@ from mcp_nursery.actors.enums import Delivery
 from mcp_nursery.actors.mailbox import Mailbox
 from mcp_nursery.actors.messages import Owner, Request
 from mcp_nursery.actors.outcomes import Answered, Busy, Outcome, Unrouted
-from mcp_nursery.actors.reply import ReplySlot
+from mcp_nursery.actors.reply import Relay, ReplySlot
 from mcp_nursery.actors.router import RouterActor
 
 from ..scheduler import AtStep
@@ -118,6 +118,14 @@ async def test_a_call_for_what_nobody_has_comes_back_unrouted(server: str, tool:
     assert call.slot.delivery is Delivery.NOT_SENT
     assert call.slot.owner is None
     assert held(owner) == []
+
+
+async def test_of_what_is_made_for_a_client_the_server_says_itself_whether_it_has_it():
+    owner = make_owner()
+    slot = ReplySlot(relay=Relay("ann"))
+    call = tool_request(server="time", tool="then", arguments=None, meta={}, slot=slot)
+    await route(router_for({"time": owner}), call)
+    assert held(owner) == [call]
 
 
 async def test_without_any_route_all_comes_back_unrouted():

@@ -220,7 +220,7 @@ async def test_the_tools_of_a_search_are_there_at_once(autojump_clock):
         assert trio.current_time() == 3
 
 
-async def test_a_gateway_that_ends_holds_no_list_back(autojump_clock):
+async def test_a_gateway_that_ends_holds_no_list_back(autojump_clock, caplog):
     async with served([spec(late(8))]) as (_, front), trio.open_nursery() as nursery:
 
         async def refused():
@@ -231,6 +231,7 @@ async def test_a_gateway_that_ends_holds_no_list_back(autojump_clock):
         await trio.testing.wait_all_tasks_blocked()
         await front.gateway.drain(5)
         assert trio.current_time() == 0
+    assert not caplog.records, "nobody was missing when the time was over"
 
 
 @pytest.mark.parametrize("modern", [True, False])

@@ -76,6 +76,8 @@ LIKE_KEYS = [
     "arn:aws:sqs:us-east-1:123456789012:Xk29fQz71LmPw8Rt",
     "256colorX9",
     "ed25519ab12cd",
+    "123456789012345",
+    "wqzxkvjtpb",
 ]
 
 

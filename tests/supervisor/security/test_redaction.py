@@ -250,6 +250,7 @@ PEM = "-----BEGIN THING-----\nfirst line of the thing\n  second line of the thin
         ("a/b+c=/==", "a/b%2Bc%3D/%3D%3D"),
         ("a/b+c=/==", "a%2fb%2bc%3d%2f%3d%3d"),
         ("half \udcff a character", "half%20%ED%B3%BF%20a%20character"),
+        ("open sesame/now", "open+sesame%2Fnow"),
         ("Opensesame-1", "opensesame-1"),
         ("Open>sesame?", "T3Blbj5zZXNhbWU/"),
         ("Open>sesame?", "T3Blbj5zZXNhbWU_"),

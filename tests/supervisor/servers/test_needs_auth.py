@@ -7,9 +7,10 @@ import trio
 from attrs import frozen
 
 from mcp_nursery.actors.enums import ServerState
-from mcp_nursery.actors.errors import ConnectionLost, ServerDown
+from mcp_nursery.actors.errors import AuthorizationFailed, ConnectionLost, ServerDown
 from mcp_nursery.supervisor import ServerSpec, open_supervisor
 from mcp_nursery.supervisor.events import StateChanged
+from mcp_nursery.supervisor.servers import settings
 from mcp_nursery.supervisor.state_machine import LEFT_BY_NOBODY
 from mcp_nursery.supervisor.testing import Life, ScriptedServer
 
@@ -129,6 +130,29 @@ async def test_many_reconnects_share_one_refusal(autojump_clock):
             nursery.start_soon(ask)
         await trio.sleep(1000)
         assert server.starts == [0, 5, 905]
+
+
+async def test_a_person_is_asked_once_and_again_when_somebody_wants_a_fresh_start(autojump_clock, monkeypatch):
+    """A browser that opens every quarter of an hour is a nuisance."""
+    asked = []
+
+    def refused(spec, _settings):
+        async def log_in():
+            asked.append(trio.current_time())
+            await trio.lowlevel.checkpoint()
+            raise AuthorizationFailed(spec.name, "refused")
+
+        return log_in
+
+    monkeypatch.setattr(settings, "_login", refused)
+    server = ScriptedServer(REFUSED)
+    async with open_supervisor([spec(server)]) as supervisor:
+        await trio.sleep(2000)
+        assert (server.starts, asked) == ([0, 900, 1800], [0])
+        with pytest.raises(ServerDown):
+            await supervisor.reconnect("lab")
+        await trio.sleep(1)
+        assert asked == [0, 2000]
 
 
 @pytest.mark.parametrize("how", ["stop_server", "remove_server"])

@@ -6,6 +6,7 @@ from functools import partial
 import pytest
 import trio
 import trio.testing
+from attrs import frozen
 
 from mcp_nursery.actors.errors import ConfigError, ServerDown
 from mcp_nursery.supervisor import RestartPolicy, ServerSpec, open_supervisor
@@ -336,3 +337,25 @@ async def test_a_clean_exit_with_a_call_pending_is_none(autojump_clock):
         await swallow(partial(supervisor.call_tool, "mcp_lab_hang"))
         await trio.testing.wait_all_tasks_blocked()
         assert (trio.current_time(), status(supervisor).state) == (10, S.WAITING)
+
+
+@frozen
+class Local:
+    """A transport that shares the places for first starts with those of commands."""
+
+    server: ScriptedServer
+    kind = "stdio"
+
+    def connector(self, *, close_grace):
+        return self.server.transport.connector(close_grace=close_grace)
+
+
+async def test_a_restart_waits_for_no_place(autojump_clock):
+    """L15: many first starts, none of which answers, delay no server that was connected."""
+    server = ScriptedServer(Life(dies_after=1), Life())
+    async with open_supervisor([ServerSpec("lab", Local(server))]) as supervisor:
+        await trio.sleep_until(2.5)
+        for number in range(30):
+            await supervisor.add_server(ServerSpec(f"mute-{number}", Local(ScriptedServer(Life(mute=True)))))
+        await trio.sleep_until(3.5)
+        assert server.starts == [0, 3]
