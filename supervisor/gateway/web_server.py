@@ -96,6 +96,8 @@ class Tls:
             context.load_cert_chain(certificate, key, password)
         except (OSError, ValueError):  # ValueError: no key has a password that long
             problem = "no certificate with a key that fits and this password opens"
+            if key is None and b"PRIVATE KEY" not in certificate.read_bytes():
+                problem = "its key is not in it: name that with --tls-key"
             raise ConfigError(problem, file=str(certificate), field="--tls-cert") from None
         return context
 

@@ -122,6 +122,8 @@ def test_a_certificate_that_cannot_be_used_is_refused(tmp_path):
         web_server.Tls(tmp_path / "nowhere.pem", key, None)
     with pytest.raises(ConfigError, match=r"nowhere.pem: field '--tls-key': cannot be read: No such file"):
         web_server.Tls(certificate, tmp_path / "nowhere.pem", None)
+    with pytest.raises(ConfigError, match="field '--tls-cert': its key is not in it: name that with --tls-key"):
+        web_server.Tls(certificate, None, None)
     os.mkfifo(tmp_path / "pipe.pem")
     with pytest.raises(ConfigError, match=r"pipe.pem: field '--tls-key': cannot be read: not a regular file"):
         web_server.Tls(certificate, tmp_path / "pipe.pem", None)
