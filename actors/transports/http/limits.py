@@ -4,7 +4,7 @@ POST_LIMIT = 60.0
 """Seconds until a POST is answered, and between parts of an answer that is no event stream. A call's own limit
 replaces it."""
 
-READ_LIMIT = 10.0
+READ_LIMIT = 5.0
 """Seconds until a server that answers nothing counts as one that has read what it was sent; a third of the time that
 is left, if that is less."""
 

@@ -176,3 +176,23 @@ async def test_a_short_time_to_start_leaves_some_for_initialize(monkeypatch):
     async with opening(mute, HANDSHAKE, limit=3) as (peer, settled):
         await settled.wait()
         assert peer.said.era is Era.HANDSHAKE
+
+
+@pytest.mark.parametrize(("method", "era"), [("server/discover", MODERN), ("initialize", HANDSHAKE)])
+async def test_what_opens_a_conversation_may_take_longer_than_another_post(method, era, monkeypatch):
+    """L2: whoever starts the server has a limit of his own, and may have raised it."""
+    monkeypatch.setattr(limits, "READ_LIMIT", 20.0)
+    monkeypatch.setattr(limits, "POST_LIMIT", 0.3)
+
+    async def slow(asked):
+        if asked.message.get("method") == method:
+            await trio.testing.wait_all_tasks_blocked(0.6)
+        return False
+
+    async with serving(era) as peer:
+        peer.on_other = slow
+        async with connector(peer).connect() as connection:
+            with trio.fail_after(20):
+                said = await connection.handshake(None)
+        assert said.era is (Era.MODERN if era == MODERN else Era.HANDSHAKE)
+        assert len(peer.heard(method)) == 1
