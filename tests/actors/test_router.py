@@ -308,6 +308,20 @@ async def test_calls_that_wait_when_the_router_ends_come_back_unrouted():
     assert held(owner) == []
 
 
+async def test_what_is_left_of_a_bulk_when_the_router_ends_comes_back_unrouted():
+    owner, calls = make_owner(capacity=math.inf), [make_call() for _ in range(300)]
+    router = router_for({"time": owner})
+    async with running(router) as nursery:
+        await router.submit(calls)
+        while not owner.mailbox.statistics().waiting:
+            await trio.lowlevel.checkpoint()
+        nursery.cancel_scope.cancel()
+    handed_on = held(owner)
+    assert handed_on == calls[: len(handed_on)]
+    assert len(handed_on) < len(calls)
+    assert all(isinstance(call.slot.outcome, Unrouted) for call in calls[len(handed_on) :])
+
+
 async def test_a_waiting_caller_is_woken_when_the_router_ends():
     router, call, outcomes = RouterActor(), make_call(), []
     await router.submit([call])

@@ -62,6 +62,15 @@ async def test_requests_to_list_again_that_wait_are_one(autojump_clock):
         assert 1 <= relisted <= 2
 
 
+async def test_each_request_to_list_again_is_answered_once(autojump_clock):
+    async with living(ScriptedServer()) as seen:
+        await seen.connected.wait()
+        for name in ("first", "second"):
+            seen.actor.refresh(name)
+            await wait_all_tasks_blocked()
+        assert [one.answers for _, one in seen.reports if isinstance(one, Refreshed)] == [("first",), ("second",)]
+
+
 async def test_a_request_to_list_again_before_it_is_connected_is_kept(autojump_clock):
     async with living(ScriptedServer(Life(connects_after=5))) as seen:
         seen.actor.refresh("again")

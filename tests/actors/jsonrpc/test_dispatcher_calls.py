@@ -93,6 +93,15 @@ async def test_a_batch_of_answers_in_one_frame_answers_all():
     assert [slot.outcome for slot in slots] == [Answered({}), Answered({})]
 
 
+async def test_what_is_wrong_in_a_batch_hides_no_answer_behind_it():
+    peer, slot = Peer(), ReplySlot()
+    async with running(peer) as endpoint:
+        endpoint.post([post(slot)])
+        peer.say([{"jsonrpc": "2.0", "method": 5}, result(1)])
+        await wait_all_tasks_blocked()
+        assert (slot.outcome, endpoint.noise) == (Answered({}), 1)
+
+
 # giving up
 
 

@@ -175,15 +175,16 @@ async def test_a_timeout_counts_from_the_call_though_the_peer_is_deaf(autojump_c
         assert peer.frames == []  # withdrawn: the peer never saw it, and hears of no cancel
 
 
-async def test_what_must_not_be_cancelled_is_given_up_in_silence(autojump_clock):
+@pytest.mark.parametrize(("method", "options"), [("initialize", {}), ("m", {"cancel_on_abandon": False})])
+async def test_what_must_not_be_cancelled_is_given_up_in_silence(autojump_clock, method, options):
     peer = Peer(room=1)
     async with running(peer) as endpoint:
         for _ in range(2):
             with pytest.raises(RequestTimedOut):
-                await endpoint.send_raw_request("initialize", None, {"timeout": 1, "cancel_on_abandon": False})
+                await endpoint.send_raw_request(method, None, {"timeout": 1, **options})
         peer.take()
         await trio.sleep(1)
-        assert [message["method"] for message in peer.heard] == ["initialize"]
+        assert [message["method"] for message in peer.heard] == [method]
 
 
 async def test_an_answer_in_time_is_not_timed_out(autojump_clock):

@@ -149,6 +149,13 @@ def test_progress_goes_to_the_call_it_names(kind):
     assert other.reports == []
 
 
+def test_a_long_message_of_progress_is_cut():
+    """A thousand of them may wait for a slow callback."""
+    table, slot = CallTable(), Listener()
+    table.report({"progressToken": table.open(slot), "progress": 1, "message": "x" * 100_000})
+    assert slot.reports == [(1.0, None, "x" * 10_000)]
+
+
 @pytest.mark.parametrize(
     "params",
     [
