@@ -42,6 +42,7 @@ from .search import Schemas, Search
 from .upstream import Upstream
 
 LISTEN: Final = "subscriptions/listen"
+_OPENINGS: Final = frozenset(["initialize", "server/discover"])
 
 
 class Gateway:
@@ -123,7 +124,7 @@ class Gateway:
             await check_request(incoming, protocol_version)
             return await self._answer(incoming, view)
         except NurseryError as error:
-            raise told(error) from None
+            raise told(error, begun=incoming.method not in _OPENINGS) from None
         finally:
             self._under_way -= incoming.method != LISTEN
             self._settled.set()

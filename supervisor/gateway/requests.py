@@ -61,9 +61,14 @@ def failure_frame(incoming: Incoming, error: Exception) -> tuple[int, bytes]:
     return INTERNAL_ERROR, codec.error(incoming.id, INTERNAL_ERROR, "Internal error")
 
 
-def told(error: NurseryError) -> JsonRpcError:
+def told(error: NurseryError, *, begun: bool = True) -> JsonRpcError:
     """An error of the supervisor as a client is told of it: with what the user of a client can do, who has no program
-    that could do anything."""
+    that could do anything.
+
+    Args:
+        error: What went wrong.
+        begun: Whether the client may have tools that it could call.
+    """
     match error:
         case ServerError():
             said = error.raw or error
@@ -74,7 +79,7 @@ def told(error: NurseryError) -> JsonRpcError:
             return JsonRpcError(REQUEST_TIMEOUT, error.fact, {"delivery": error.delivery.value})
         case ServerDown():
             data = {"state": error.state.value, "retryIn": error.retry_in, "delivery": error.delivery.value}
-            words = "; ".join(filter(None, (error.fact, _way_out(error))))
+            words = "; ".join(filter(None, (error.fact, _way_out(error, begun=begun))))
             return JsonRpcError(INTERNAL_ERROR, words, data)
         case CallError():
             retry = {"retryIn": error.retry_in} if isinstance(error, InstancesTaken) else {}
@@ -83,10 +88,11 @@ def told(error: NurseryError) -> JsonRpcError:
             return JsonRpcError(INTERNAL_ERROR, error.fact)
 
 
-def _way_out(error: ServerDown) -> str:
-    if error.revived_by_calls:
+def _way_out(error: ServerDown, *, begun: bool) -> str:
+    if error.revived_by_calls and begun:
         return "the next call of one of its tools starts it again"
-    return "" if error.retry_in is not None else _WAYS_OUT.get(error.state, "").format(error.server)
+    comes_back = error.retry_in is not None and not error.revived_by_calls
+    return "" if comes_back else _WAYS_OUT.get(error.state, "").format(error.server)
 
 
 _WAYS_OUT: Final = {

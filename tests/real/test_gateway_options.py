@@ -88,4 +88,7 @@ async def test_a_command_that_does_not_exist():
     assert done.stderr.decode() in page
     error = json.loads(done.stdout)["error"]["message"]
     assert error.startswith("notes: the server is failed, restarts in ")
-    assert error.endswith("(command 'notes' was not found on PATH); the next call of one of its tools starts it again")
+    assert error.endswith(
+        "(command 'notes' was not found on PATH); correct its command or settings where it is configured, "
+        "then start it again from there"
+    )

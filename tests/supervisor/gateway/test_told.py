@@ -65,6 +65,15 @@ def test_a_client_s_user_is_told_what_he_can_do(facts, said):
     assert "reconnect" not in error_content(ServerDown(server="notes", **facts))
 
 
+def test_who_cannot_begin_is_not_told_to_call():
+    """There is no tool that he could call."""
+    error = ServerDown(server="notes", state=ServerState.FAILED, revived_by_calls=True, retry_in=300)
+    assert requests.told(error, begun=False).message == (
+        "notes: the server is failed, restarts in 300.0 s; correct its command or settings where it is configured, "
+        "then start it again from there"
+    )
+
+
 def test_a_client_s_user_is_told_nothing_of_the_library():
     errors = [
         BreakerOpen(server="s", tool="t", failures=3, retry_in=2),
