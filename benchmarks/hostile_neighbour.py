@@ -1,4 +1,5 @@
-"""What one hostile server costs everybody else: the longest turn of the loop, a neighbour's calls, deadlines.
+"""What one hostile server costs everybody else: the longest turn of the loop, a neighbour's calls, deadlines, memory;
+and what hostile clients cost a gateway, and its other clients.
 
 Each attack has a process of its own, in which one supervisor keeps the attacker and a quiet neighbour. CPU of a turn is
 the fairer figure on a machine that does other things as well.
@@ -22,6 +23,8 @@ from typing import Any
 import orjson
 import trio
 from harness import ECHO, Table, command, verdict
+from hostile_clients import clients
+from mcp_types import CreateMessageResult
 
 from mcp_nursery.supervisor import (
     NurseryError,
@@ -31,15 +34,19 @@ from mcp_nursery.supervisor import (
     WebSocketTransport,
     open_supervisor,
 )
+from mcp_nursery.supervisor.callbacks import Callbacks
 
 PEERS = Path(__file__).parent / "peers"
 sys.path.insert(0, str(PEERS))
 
 from fragments_server import FLOODS  # noqa: E402 - beside this file, and no package
-from hostile_server import ATTACKS  # noqa: E402
+from hostile_server import ATTACKS, LONG_LIST, SCHEMAS, UNREAD  # noqa: E402
+from hostile_server import FLOODS as LASTING  # noqa: E402
 
 BOUND = 0.05
 """Seconds that a turn of the loop may take for messages up to 8 MiB, and a deadline be late."""
+MOST_MEMORY = 250 << 20
+"""Bytes by which a host may grow."""
 TIMEOUT = 2.0
 QUIET, LEAST = 1.0, 0.5
 """Seconds of calls to the neighbour before the attack, and at least beside it."""
@@ -103,9 +110,9 @@ class Neighbour:
 async def attacker(attack: str, size: int) -> AsyncGenerator[ServerSpec, None]:
     if attack not in FLOODS:
         tools = "9999" if attack.startswith("list_changed") else "1"
-        yield ServerSpec(
-            "bad", StdioTransport(sys.executable, ["-I", "-S", str(PEERS / "hostile_server.py"), str(size), tools])
-        )
+        given = [str(size), tools, *([attack] if attack in SCHEMAS else [])]
+        peer = StdioTransport(sys.executable, ["-I", "-S", str(PEERS / "hostile_server.py"), *given])
+        yield ServerSpec("bad", peer)
         return
     async with trio.open_nursery() as nursery:
         peer = [sys.executable, str(PEERS / "fragments_server.py")]
@@ -119,7 +126,11 @@ async def attacker(attack: str, size: int) -> AsyncGenerator[ServerSpec, None]:
 async def one(attack: str, size: int, state: str) -> dict[str, Any]:
     turns = Turns()
     calm = ServerSpec("calm", StdioTransport(ECHO[0], ECHO[1:]))
-    async with attacker(attack, size) as bad, open_supervisor([calm, bad], gate=20, state=state) as supervisor:
+    callbacks = Callbacks(sample=think)
+    async with (
+        attacker(attack, size) as bad,
+        open_supervisor([calm, bad], gate=20, state=state, callbacks=callbacks) as supervisor,
+    ):
         await supervisor.list_tools()
         await supervisor.call_tool("attack", {"attack": "none"}, server="bad", timeout=10)
         if attack.endswith(FROZEN):
@@ -138,7 +149,7 @@ async def one(attack: str, size: int, state: str) -> dict[str, Any]:
             began = trio.current_time()
             said = await outcome(supervisor, attack)
             took = trio.current_time() - began
-            await trio.sleep(max(LEAST, (8 if attack.startswith("list_changed") else 0) - took))
+            await trio.sleep(max(LEAST, lasts(attack) - took))
             trio.lowlevel.remove_instrument(turns)
             beside = neighbour.p99()
             nursery.cancel_scope.cancel()
@@ -157,8 +168,19 @@ async def one(attack: str, size: int, state: str) -> dict[str, Any]:
     }
 
 
+async def think(_: object) -> CreateMessageResult:
+    """A user who takes his time."""
+    await trio.sleep_forever()
+    raise AssertionError
+
+
+def lasts(attack: str) -> float:
+    """Seconds that are looked at, whenever its call is answered."""
+    return 8 if attack.startswith("list_changed") else 6 if attack in (*UNREAD, *LASTING, LONG_LIST) else 0
+
+
 async def outcome(supervisor: Supervisor, attack: str) -> str:
-    tool = "pattern" if attack.startswith("a pattern") else "attack"
+    tool = "pattern" if attack in SCHEMAS else "attack"
     try:
         result = await supervisor.call_tool(tool, {"attack": attack}, server="bad", timeout=TIMEOUT)
     except NurseryError as error:
@@ -187,7 +209,9 @@ def subject(options: argparse.Namespace) -> Iterator[Table]:
     attacks = [*ATTACKS, f"list_changed without end{FROZEN}", *FLOODS]
     if options.only:
         attacks = [attack for attack in attacks if any(part.lower() in attack.lower() for part in options.only)]
-    yield table(8 << 10, attacks[::4] if options.quick else attacks, BOUND)
+    if attacks:
+        yield table(8 << 10, attacks[::4] if options.quick else attacks, BOUND)
+    yield from clients(options)
     if large := [attack for attack in LARGE if attack in attacks and not options.quick]:
         yield table(BEYOND, large, max(BOUND, 3 * statistics.median(text_alone(BEYOND) for _ in range(5))))
 
@@ -205,6 +229,7 @@ def table(size: int, attacks: list[str], bound: float) -> Table:
             "p99 over quiet",
             unit=" ms",
         ),
+        verdict(max(each["memory"] for each in fine) / (1 << 20), MOST_MEMORY >> 20, "memory", unit=" MiB"),
     ]
     header = [
         "",

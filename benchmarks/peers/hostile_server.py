@@ -1,16 +1,22 @@
 """A hostile stdio peer of the standard library only: its tool does to its host what the argument says.
 
-hostile_server.py [KIBIBYTES [TOOLS]]
+hostile_server.py [KIBIBYTES [TOOLS [SCHEMA]]]
 """
 
 import json
 import os
+import select
 import sys
+import time
+from collections.abc import Iterator
+from itertools import islice
 
 GIVEN = sys.argv[1:] if __name__ == "__main__" else []
 SIZE = (int(GIVEN[0]) if GIVEN else 8192) << 10
 """Bytes of what it says at once."""
 TOOLS = int(GIVEN[1]) if len(GIVEN) > 1 else 1
+PROMISED = GIVEN[2] if len(GIVEN) > 2 else ""
+"""The output schema of its second tool."""
 VALUES = 240_000
 """Structure below the budget of a message."""
 
@@ -18,7 +24,18 @@ ANSWER = b'{"jsonrpc":"2.0","id":%d,"result":%s}\n'
 TEXT = b'{"content":[{"type":"text","text":"%s"}]}'
 STRUCTURED = b'{"content":[],"structuredContent":{"a":%s}}'
 ERROR = b'{"jsonrpc":"2.0","id":%d,"error":{"code":1,"message":"%s","data":%s}}\n'
-SCHEMA = {"type": "object", "properties": {"a": {"type": "string", "pattern": "(?=a)(a|aa)+$"}}}
+LINEAR = "a pattern that is not linear"
+DOUBLING = {f"d{at}": {"allOf": [{"$ref": f"#/$defs/d{at + 1}"}, {"$ref": f"#/$defs/d{at + 1}"}]} for at in range(13)}
+SCHEMAS = {
+    LINEAR: {"properties": {"a": {"type": "string", "pattern": "(?=a)(a|aa)+$"}}},
+    "a pattern of 1 MB": {"properties": {"a": {"pattern": "a?" * 500_000}}},
+    "90 patterns of 4 kB": {"properties": {str(at): {"pattern": str(at) + "a?" * 2_000} for at in range(90)}},
+    "what is unevaluated of references that double": {
+        "$defs": {**DOUBLING, "d13": {}},
+        "$ref": "#/$defs/d0",
+        "unevaluatedProperties": False,
+    },
+}
 
 
 def texts(piece: bytes) -> bytes:
@@ -50,7 +67,7 @@ RESULTS = {
     "long integers": lambda: STRUCTURED % listed(b"9" * 30, min(VALUES, SIZE // 31)),
     "long integers below the budget": lambda: STRUCTURED % listed(b"9" * 30, VALUES // 2),
     "9,999 blocks": lambda: b'{"content":%s}' % listed(b'{"type":"resource_link","name":"n","uri":"a:b"}', 9999),
-    "a pattern that is not linear": lambda: STRUCTURED % (b'"%s"' % (b"a" * 160_000)),
+    **{schema: lambda: STRUCTURED % (b'"%s"' % (b"a" * 160_000)) for schema in SCHEMAS},
 }
 ERRORS = {
     "an error with a million {}": lambda: (b"no", listed(b"{}", 1_000_000)),
@@ -76,7 +93,31 @@ NOTICES = {
     ),
 }
 CHANGED = b'{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}\n'
-ATTACKS = [*RESULTS, *ERRORS, *NOTICES, "list_changed without end", "an answer of no id", "silence"]
+ASKED = b'{"jsonrpc":"2.0","id":%d,"method":"%s","params":%s}\n'
+UNREAD = {
+    "400,000 pings, answers unread": lambda: (ASKED % (at, b"ping", b"{}") for at in range(400_000)),
+    "400,000 questions, answers unread": lambda: (
+        ASKED % (at, b"elicitation/create", b'{"message":"?"}') for at in range(400_000)
+    ),
+    "pings with ids of 5 kB, answers unread": lambda: (
+        b'{"jsonrpc":"2.0","id":"%d%s","method":"ping"}\n' % (at, b"x" * 5_000) for at in range(40_000)
+    ),
+}
+"""It asks, and reads 4 KiB every 20 ms."""
+FLOODS = {
+    "a million lines of []": lambda: (b"[]\n" * 1_000 for _ in range(1_000)),
+    "1,000 questions of 60 KB of empty lists": lambda: (
+        ASKED
+        % (at, b"sampling/createMessage", b'{"maxTokens":1,"messages":[],"metadata":{"a":%s}}' % listed(b"[]", 20_000))
+        for at in range(1_000)
+    ),
+    "10,000 notifications of 60 KB of empty lists": lambda: (NOTICE % listed(b"[]", 20_000) for _ in range(10_000)),
+}
+LONG_LIST = "a list of 100,000"
+ATTACKS = [
+    *(*RESULTS, *ERRORS, *NOTICES, *UNREAD, *FLOODS, LONG_LIST),
+    *("list_changed without end", "an answer of no id", "silence"),
+]
 
 
 def texts_of(piece: bytes) -> bytes:
@@ -96,6 +137,11 @@ def call(number: int, attack: str) -> None:
         say(ERROR % (number, *ERRORS[attack]()))
     elif attack in NOTICES:
         say(NOTICES[attack]() * 3 + fine)
+    elif attack in UNREAD or attack in FLOODS:
+        say(fine)
+        flood(attack)
+    elif attack == LONG_LIST:
+        say(fine + CHANGED)
     elif attack == "list_changed without end":
         say(fine)
         for _ in range(200):
@@ -106,9 +152,42 @@ def call(number: int, attack: str) -> None:
         say(fine)
 
 
+def flood(attack: str) -> None:
+    if attack in UNREAD:
+        os.set_blocking(1, False)  # it is read as slowly as it likes
+        ask_and_hardly_read(UNREAD[attack]())
+    for piece in FLOODS[attack]():
+        say(piece)
+
+
+def ask_and_hardly_read(questions: Iterator[bytes]) -> None:
+    waiting, due = b"", 0.0
+    until = time.monotonic() + 6
+    while time.monotonic() < until:
+        if not waiting:
+            waiting = b"".join(islice(questions, 1_000))
+        try:
+            waiting = waiting[os.write(1, waiting) :] if waiting else b""
+        except BlockingIOError:
+            time.sleep(0.001)
+        if time.monotonic() >= due:
+            os.read(0, 4096) if select.select([0], [], [], 0)[0] else b""
+            due = time.monotonic() + 0.02
+    os._exit(0)  # with the rest of what it was answered unread
+
+
+def page_of(cursor: str) -> bytes:
+    """1,000 of 100,000 tools, and where the next are."""
+    at = int(cursor or 0)
+    some = [{"name": f"t{number}", "inputSchema": {"type": "object"}} for number in range(at, at + 1_000)]
+    more = {"nextCursor": str(at + 1_000)} if at + 1_000 < 100_000 else {}
+    return json.dumps({"tools": some, **more}).encode()
+
+
 def tools() -> bytes:
     first = {"name": "attack", "inputSchema": {"type": "object"}}
-    pattern = {"name": "pattern", "inputSchema": {"type": "object"}, "outputSchema": SCHEMA}
+    promised = {"type": "object", **SCHEMAS[PROMISED or LINEAR]}
+    pattern = {"name": "pattern", "inputSchema": {"type": "object"}, "outputSchema": promised}
     more = [
         {"name": f"tool_{at}", "description": "d" * 200, "inputSchema": {"type": "object", "properties": {"a": {}}}}
         for at in range(TOOLS - 1)
@@ -117,7 +196,7 @@ def tools() -> bytes:
 
 
 def serve() -> None:
-    listing, page = tools(), 0
+    listing, page, is_long = tools(), 0, False
     for line in sys.stdin.buffer:
         message = json.loads(line)
         number, method = message.get("id"), message.get("method")
@@ -131,9 +210,14 @@ def serve() -> None:
             say(ANSWER % (number, json.dumps(said).encode()))
         elif method == "tools/list":
             page += 1
+            if is_long:
+                say(ANSWER % (number, page_of(message.get("params", {}).get("cursor", ""))))
+                continue
             say(ANSWER % (number, listing.replace(b"dddd", b"d%03d" % (page % 1000))))  # never the same
         elif method == "tools/call":
-            call(number, message["params"]["arguments"]["attack"])
+            attack = message["params"]["arguments"]["attack"]
+            is_long = attack == LONG_LIST
+            call(number, attack)
         elif number is not None and method is not None:
             say(b'{"jsonrpc":"2.0","id":%d,"error":{"code":-32601,"message":"no"}}\n' % number)
 
