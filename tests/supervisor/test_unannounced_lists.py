@@ -183,6 +183,16 @@ async def test_a_server_that_hangs_holds_a_list_up_for_five_seconds(autojump_clo
         assert fetched(server) == [0, 2]
 
 
+async def test_a_list_that_hung_is_asked_for_again_when_the_time_for_it_is_over(autojump_clock):
+    """Not sooner: a server that takes long to list would never come to an end."""
+    server = quiet(silent_after=1)
+    async with opened(server) as supervisor:
+        for at in (2, 10, 31, 33):
+            await trio.sleep_until(at)
+            await supervisor.list_tools()
+        assert fetched(server) == [0, 2, 33]
+
+
 async def test_what_cannot_be_fetched_stays_as_it_was(autojump_clock):
     server = quiet()
     async with opened(server) as supervisor:
