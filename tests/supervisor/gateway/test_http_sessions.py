@@ -108,3 +108,21 @@ async def test_a_log_message_is_written_once_for_all_who_hear_it(autojump_clock)
         await trio.sleep(1)
     assert json.loads(told[0].frame)["params"]["data"] == "x"
     assert [one.frame is told[0].frame for one in told] == [True, True]
+
+
+async def test_the_first_answer_to_a_question_counts(autojump_clock):
+    asking, asked, results = session(), [], []
+
+    async def send(frame):
+        await trio.lowlevel.checkpoint()
+        asked.append(json.loads(frame))
+
+    async def ask():
+        results.append(await asking.ask(send, "elicitation/create", {}))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ask)
+        await trio.testing.wait_all_tasks_blocked()
+        for number in (1, 2):
+            asking.answered({"id": asked[0]["id"], "result": {"n": number}})
+    assert results == [{"n": 1}]

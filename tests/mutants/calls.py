@@ -1,0 +1,118 @@
+"""A call on its way: its slot, its attempts, the circuit breaker before them, and who decides whether it is made."""
+
+from .mutant import mutants_of
+
+CALLS = (
+    *mutants_of(
+        "actors/reply.py",
+        "actors/test_mailbox.py actors/jsonrpc/test_send_queue.py supervisor/calls/test_resending.py "
+        "supervisor/calls/test_circuit_breaker.py supervisor/calls/test_call_times.py",
+        {
+            "if self.waits_since is not None:": "if self.waits_since is None:",
+            "if isinstance(self.outcome, (Answered, Rejected, Malformed)):": "if isinstance(self.outcome, Answered):",
+            "return Delivery.UNKNOWN if self.may_have_acted else Delivery.NOT_SENT": "return Delivery.UNKNOWN",
+            "return self.sent and not (isinstance(self.outcome, Loss) and self.outcome.refused)": "return self.sent",
+            "if not self.decided:": "if True:",
+            "if self.outcome is None:": "if not self.decided:",
+            "self.decided = self.abandoned = True": "self.abandoned = True",
+            "self._said.append((size, said))": "self._said.appendleft((size, said))",
+            "if len(self._said) == _PROGRESS_BACKLOG:": "if False:",
+            "self.heard = True": "pass",
+            "if self._idle is not None and not self.decided:": "if False:",
+            "task, self._task = self._task, None": "task = self._task",
+        },
+    ),
+    *mutants_of(
+        "supervisor/calls/attempts.py",
+        "supervisor/calls/test_resending.py supervisor/calls/test_fan_out_endings.py supervisor/calls/test_call_times.py "
+        "supervisor/servers/test_reconnecting_calls.py supervisor/calls/test_fan_out_limits.py supervisor/calls/test_fan_out.py "
+        "real/test_circuit_breaker.py::"
+        "test_a_call_that_finds_it_open_when_it_is_sent_again_raises_what_became_of_it "
+        "real/test_restarts.py::test_whoever_got_a_loss_sees_it_everywhere real/test_redirects.py",
+        {
+            "raise error from None  # as in `_ready`": "raise",
+            "error = await self._failed(ended, final=error is not None)": "error = await self._failed(ended, final=False)",
+            'if resend == "never" or (isinstance(outcome, Dropped) and not outcome.again):': 'if resend == "never":',
+            "if self._call.delivery is Delivery.NOT_SENT:": "if True:",
+            'return resend == "always" or self._call.repeatable': 'return resend == "always"',
+            "patient = error is not None and error.delivery is Delivery.UNKNOWN": "patient = error is not None",
+            "await self._target.noticed(incarnation)": "pass",
+            "if attentive or asked.timeout == 0 or servers.closed:": (
+                "if attentive or servers.closed:",
+                "Its time is over before the server's actor has a turn.",
+            ),
+            "if isinstance(call.slot.outcome, Answered):": "if not isinstance(call.slot.outcome, Answered):",
+            "await trio.lowlevel.cancel_shielded_checkpoint()": "pass",
+        },
+    ),
+    *mutants_of(
+        "supervisor/calls/call.py",
+        "supervisor/calls/test_resending.py supervisor/calls/test_call_times.py supervisor/calls/test_input_rounds.py",
+        {
+            "if self.slot.sent and self.slot.may_have_acted:": "if self.slot.sent:",
+            "return Delivery.UNKNOWN if self._acted_before and delivery is Delivery.NOT_SENT else delivery": "return delivery",
+            "self._acted_before = self._acted_before or before.sent": "self._acted_before = False",
+            "with trio.move_on_at(self._started + self.timeout) as scope:": "with trio.move_on_after(self.timeout) as scope:",
+        },
+    ),
+    *mutants_of(
+        "supervisor/calls/target.py",
+        "supervisor/servers/test_reconnecting_calls.py supervisor/calls/test_resending.py supervisor/servers/test_revive.py "
+        "supervisor/calls/test_slow_starts.py supervisor/test_unannounced_lists.py",
+        {
+            "self._lost_incarnation, self._took_part = incarnation or 0, False": "self._lost_incarnation = incarnation or 0",
+            "return True if connected and snapshot.incarnation != self._lost_incarnation else None": (
+                "return True if connected else None",
+                "A call that the router has refused is given to it again, turn by turn, until the keeper knows of the end.",
+            ),
+            "if snapshot.state not in waits or snapshot.abandoned:": "if snapshot.state not in waits:",
+            "self._servers.want(snapshot.spec.name)": "pass",
+            "if self._started is None:": "if True:",
+            'if self._asked.when_down == "fail":': "if False:",
+            "self._unsure = [] if self._listed_again else self._may_have_it_now(owner)": "self._unsure = []",
+            "return owners[0] if len(owners) == 1 and owners[0] in blank else None": "return None",
+        },
+    ),
+    *mutants_of(
+        "supervisor/circuit_breaker.py",
+        "supervisor/calls/test_circuit_breaker.py property/test_circuit_breaker.py",
+        {
+            "since = self.probe_at if self.probe is None else self.probes_since + self.breaker.open_for": "since = self.probe_at",
+            "return since is None or since <= now": "return since is None or since < now",
+            "return evolve(self, probe=None) if probed else self": "return self",
+            "if self.probe_at is not None and not probed:": "if False:",
+            "opens = failures >= self.breaker.failures": "opens = failures > self.breaker.failures",
+            "return outcome.status is None or outcome.status < _SERVER_ERROR": "return True",
+            "return None if heard or waited < PATIENCE else False": "return None if waited < PATIENCE else False",
+            "return BreakerStatus(self.state, self.failures, max(0.0, self.probe_at - now))": "return BreakerStatus(self.state, self.failures, self.probe_at - now)",
+        },
+    ),
+    *mutants_of(
+        "supervisor/servers/breakers.py",
+        "supervisor/calls/test_circuit_breaker.py",
+        {
+            "if observable is None or owner is None or slot.incarnation not in (None, owner.incarnation):": "if observable is None or owner is None:",
+            "now, sent = trio.current_time(), slot.sent or circuit.probe is call  # a probe that it does not read has failed": "now, sent = trio.current_time(), slot.sent",
+            "waited = math.inf if slot.waits_since is None else now - slot.waits_since": "waited = math.inf",
+            "self._set(server, Circuit(circuit.breaker))": "pass",
+            "if circuit.state != before.state:": "if False:",
+        },
+    ),
+    *mutants_of(
+        "supervisor/tools/approval.py",
+        "supervisor/test_host_view.py supervisor/tools/test_tools.py supervisor/test_toolset.py property/test_host_view.py",
+        {
+            "if _fits(tool, self.denied):": "if _fits(tool, self.denied) and not remembered:",
+            "if _fits(tool, self.always_ask):": "if False:",
+            'return any(matches(own if "/" in glob else tool.name, (glob,)) for glob in globs)': "return any(matches(tool.name, (glob,)) for glob in globs)",
+        },
+    ),
+    *mutants_of(
+        "supervisor/calls/resource_tools.py",
+        "supervisor/resources/test_resource_tools.py",
+        {
+            "if not (catalogue.resources or catalogue.resource_templates):": "if not catalogue.resources:",
+            "requires_approval=name == READ,": "requires_approval=False,",
+        },
+    ),
+)
