@@ -5,13 +5,14 @@ import json
 import os
 import socket
 import struct
+from collections.abc import Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import trio
 
 from ..real.raw_clients import NEW, OLD, request
-from ..real.token_issuer import TokenIssuer
+from ..real.token_issuer import TokenIssuer, part
 from . import words
 
 AUDIENCE = "https://gateway.example/mcp"
@@ -255,15 +256,7 @@ class Crowd:
 
     async def do_tokens(self, count: int, what: str) -> None:
         """Of which none lets anybody in."""
-        made = {
-            "none": lambda: "",
-            "junk": lambda: base64.b64encode(os.urandom(200)).decode(),
-            "long": lambda: "a" * 12_000,
-            "unsigned": lambda: self._issuer.token(AUDIENCE, key="", algorithm="none"),
-            "unknown key": lambda: self._issuer.token(AUDIENCE, kid=os.urandom(4).hex(), key=self._issuer.keys["rsa"]),
-            "another's": lambda: self._issuer.token("https://elsewhere.example/mcp"),
-            "old": lambda: self._issuer.token(AUDIENCE, exp=1),
-        }[what]
+        made = self.tokens()[what]
 
         async def one(number: int) -> None:
             async with self._connected(self._guarded) as stream:
@@ -272,6 +265,20 @@ class Crowd:
                 assert b" 200 " not in got[:20], f"let in by a token: {what}"
 
         await self._many(count, one)
+
+    def tokens(self) -> dict[str, Callable[[], str]]:
+        """By what is wrong with them, what makes one."""
+        return {
+            "none": lambda: "",
+            "junk": lambda: base64.b64encode(os.urandom(200)).decode(),
+            "long": lambda: "a" * 12_000,
+            "unsigned": lambda: (
+                f"{part({'alg': 'none', 'typ': 'at+jwt'})}.{self._issuer.token(AUDIENCE).split('.')[1]}."
+            ),
+            "unknown key": lambda: self._issuer.token(AUDIENCE, kid=os.urandom(4).hex(), key=self._issuer.keys["rsa"]),
+            "another's": lambda: self._issuer.token("https://elsewhere.example/mcp"),
+            "old": lambda: self._issuer.token(AUDIENCE, exp=1),
+        }
 
 
 class Pipe:

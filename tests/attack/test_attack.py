@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from ..real.token_issuer import TokenIssuer
 from .__main__ import PLANTS
 from .clients import Crowd, Pipe
 from .grammar import GRAMMAR, drawn, parsed
@@ -41,6 +42,13 @@ def test_every_role_is_somebodys():
     assert {*ACTORS, "process"} == {*GRAMMAR}
     assert callable(Processes.move)
     assert all(hasattr(Hostile, f"_{how.replace(' ', '_')}") for how in GRAMMAR["server"]["trick"]["how"])
+
+
+def test_every_token_of_the_grammar_can_be_made():
+    with TokenIssuer() as issuer:
+        made = Crowd(0, 0, issuer).tokens()
+        assert [*made] == [*GRAMMAR["client"]["tokens"]["what"]]
+        assert all(isinstance(make(), str) for make in made.values())
 
 
 @pytest.mark.parametrize("seed", range(50))
