@@ -11,12 +11,10 @@ from .outcomes import Loss
 
 if TYPE_CHECKING:
     from mcp_types import (
-        Implementation,
         InputRequest,
         Prompt,
         Resource,
         ResourceTemplate,
-        ServerCapabilities,
         Tool,
     )
 
@@ -55,8 +53,10 @@ class Handshake:
 
     era: Era
     protocol_version: str
-    server_info: "Implementation | None"
-    capabilities: "ServerCapabilities | None"
+    server_info: dict[str, Any] | None
+    """JSON, as far as the protocol knows it."""
+    capabilities: dict[str, Any] | None
+    """The same."""
     instructions: str | None
     era_answered: bool = True
     """Whether the server's answer to the probe proves its era: False if it was silent for long, or was not probed."""

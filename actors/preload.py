@@ -1,5 +1,5 @@
-"""What a first connection needs, loaded in a thread: the SDK takes longer than everything else together, and no loop is
-to stand still for it. A server that is a process has been started before that, and starts meanwhile.
+"""What connections need, loaded in a thread: the SDK takes longer than everything else together, and no loop is to
+stand still for it. A connection to a process needs it only for what is not plain: see `session.session`.
 """
 
 import sys
@@ -12,9 +12,17 @@ from typing import Final
 
 import trio
 
-_NEEDED: Final = (
+_OWN: Final = (
     "mcp_nursery.actors.session.connection",
     "mcp_nursery.actors.jsonrpc.stream_carrier",
+)
+"""What speaks with a process."""
+_TYPES: Final = "mcp_nursery.actors.session.results"
+"""What makes of an answer what its caller gets: a third of the SDK."""
+_NEEDED: Final = (
+    "mcp_nursery.actors.session.sdk",
+    "mcp_nursery.actors.session.models",
+    _TYPES,
     "mcp_nursery.actors.transports.docker_gateway",
     "mcp_nursery.actors.transports.in_process",
     "mcp_nursery.actors.transports.sse",
@@ -33,6 +41,45 @@ any order: requests of one client would overtake each other."""
 
 
 @cache
+def _load_own() -> None:
+    for name in _OWN:
+        import_module(name)
+
+
+def load_own() -> None:
+    """Load what speaks with a process, once."""
+    with LOADING:
+        _load_own()
+
+
+async def own_loaded() -> None:
+    """Have that loaded."""
+    if not _load_own.cache_info().currsize:
+        await aside(load_own)
+
+
+@cache
+def _load_types() -> None:
+    import_module(_TYPES)
+
+
+def load_types() -> None:
+    """Load the types of results, once a process."""
+    with LOADING:
+        _load_types()
+
+
+def has_types() -> bool:
+    """Whether the types of results are loaded."""
+    return bool(_load_types.cache_info().currsize)
+
+
+async def types_loaded() -> None:
+    """Have the types of results loaded. Those who wait go on in the order in which they came."""
+    await in_turn(has_types, load_types)
+
+
+@cache
 def _load() -> None:
     for name in _NEEDED:
         import_module(name)
@@ -43,6 +90,8 @@ def _load() -> None:
 def load() -> None:
     """Load it now, once a process."""
     with LOADING:
+        _load_own()
+        _load_types()
         _load()
 
 

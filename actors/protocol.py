@@ -37,6 +37,8 @@ SERVER_INFO_META_KEY: Final = "io.modelcontextprotocol/serverInfo"
 LOG_LEVEL_META_KEY: Final = "io.modelcontextprotocol/logLevel"
 
 MCP_PROTOCOL_VERSION_HEADER: Final = "mcp-protocol-version"
+MCP_METHOD_HEADER: Final = "mcp-method"
+MCP_NAME_HEADER: Final = "mcp-name"
 
 HANDSHAKE_PROTOCOL_VERSIONS: Final[tuple[str, ...]] = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 """Versions that begin with `initialize`, oldest first."""

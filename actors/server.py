@@ -392,4 +392,4 @@ class ServerActor:
 
 
 def _has_tools(handshake: Handshake) -> bool:
-    return handshake.capabilities is not None and handshake.capabilities.tools is not None
+    return "tools" in (handshake.capabilities or {})

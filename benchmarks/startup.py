@@ -55,6 +55,7 @@ HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"na
 JSON = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
 COMMAND_ALONE, COLD = "the command alone", "serve -- COMMAND, cold"
 WARM, WARM_HTTP = "serve --config, warm", "serve --http, warm"
+STATUS, CALL, IMPORT_TYPES = "status", "call", "import mcp_types"
 
 
 def message(method: str, params: dict[str, Any], request_id: int) -> bytes:
@@ -65,17 +66,25 @@ def first_list(program: list[str], samples: Samples) -> None:
     """To the answer of a first `tools/list` on standard streams."""
     wall, cpu = time.perf_counter(), children_cpu()
     with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        for request_id, (method, params) in enumerate([("initialize", HELLO), ("tools/list", {})]):
-            process.stdin.write(message(method, params, request_id) + b"\n")
-            process.stdin.flush()
-            while json.loads(answer := process.stdout.readline()).get("id") != request_id:
-                pass
+        answer = exchange(process)
         samples.wall.append(time.perf_counter() - wall)
         assert len(json.loads(answer)["result"]["tools"]) == 20
+        assert process.stdin is not None
         process.stdin.close()
     samples.cpu.append(children_cpu() - cpu)
+
+
+def exchange(process: subprocess.Popen[bytes]) -> bytes:
+    """The answer of a first `tools/list`."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    answer = b""
+    for request_id, (method, params) in enumerate([("initialize", HELLO), ("tools/list", {})]):
+        process.stdin.write(message(method, params, request_id) + b"\n")
+        process.stdin.flush()
+        while json.loads(answer := process.stdout.readline()).get("id") != request_id:
+            pass
+    return answer
 
 
 def first_list_over_http(program: list[str], samples: Samples) -> None:
@@ -130,12 +139,13 @@ def first_answers(options: argparse.Namespace, folder: Path) -> Table:
     alone, given = [sys.executable, str(server)], ["--config", str(config)]
     cases = {
         IMPORT_MCP: (run, COMMANDS[IMPORT_MCP]),
+        IMPORT_TYPES: (run, [sys.executable, "-c", IMPORT_TYPES]),
         COMMAND_ALONE: (first_list, alone),
         COLD: (first_list, [PROGRAM, "serve", "--", *alone]),
         WARM: (first_list, [PROGRAM, "serve", *given]),
         WARM_HTTP: (first_list_over_http, [PROGRAM, "serve", *given, "--http", "127.0.0.1:0"]),
-        "status": (run, [PROGRAM, "status", *given]),
-        "call": (run, [PROGRAM, "call", "mcp_one_tool_1", "--yes", *given]),
+        STATUS: (run, [PROGRAM, "status", *given]),
+        CALL: (run, [PROGRAM, "call", "mcp_one_tool_1", "--yes", *given]),
     }
     samples = {name: Samples() for name in cases}
     for measured, program in cases.values():
@@ -151,9 +161,39 @@ def first_answers(options: argparse.Namespace, folder: Path) -> Table:
         table.notes.append(
             verdict(figures[name]["wall_p25"] / basis, 0.5, f"wall p25 of `{name}` against `{IMPORT_MCP}`")
         )
-    more = (figures[COLD]["wall_p25"] - figures[COMMAND_ALONE]["wall_p25"]) / basis
-    table.notes.append(verdict(more, 0.3, f"wall p25 that `{COLD}` adds, against `{IMPORT_MCP}`"))
+    for name, target, without in (
+        (COLD, 0.3, [COMMAND_ALONE]),
+        (STATUS, 0.5, [COMMAND_ALONE]),
+        (CALL, 0.5, [COMMAND_ALONE, IMPORT_TYPES]),
+    ):
+        more = (figures[name]["wall_p25"] - sum(figures[each]["wall_p25"] for each in without)) / basis
+        known = " and ".join(f"`{each}`" for each in without)
+        table.notes.append(verdict(more, target, f"wall p25 that `{name}` adds to {known}, against `{IMPORT_MCP}`"))
     return table
+
+
+IMPORTED = re.compile(r"^import time:\s+(\d+) \|\s+\d+ \|\s+(\w+)", re.MULTILINE)
+
+
+def imports(folder: Path) -> Table:
+    """What is imported until the first answers of a cold start, by package, as the interpreter counts it."""
+    program = [sys.executable, "-X", "importtime", PROGRAM, "serve", "--", sys.executable, str(folder / "server.py")]
+    written = folder / "imports"
+    with written.open("w") as log:
+        process = subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log)
+    with process:
+        exchange(process)
+        log_of_both = written.read_text()
+        assert process.stdin is not None
+        process.stdin.close()
+    times: dict[str, list[int]] = {}
+    for took, name in IMPORTED.findall(log_of_both):
+        times.setdefault(name, []).append(int(took))
+    longest = sorted(times.items(), key=lambda each: sum(each[1]), reverse=True)
+    rows = [[name, str(len(each)), f"{sum(each) / 1e3:.1f}"] for name, each in longest[:20]]
+    rows.append(["all", str(sum(map(len, times.values()))), f"{sum(map(sum, times.values())) / 1e3:.1f}"])
+    title = f"What `{COLD}` imports until its first answers (one run, counted by the interpreter)"
+    return Table(title, ["package", "modules", "ms"], rows, {}, [])
 
 
 def subject(options: argparse.Namespace) -> Iterator[Table]:
@@ -162,6 +202,7 @@ def subject(options: argparse.Namespace) -> Iterator[Table]:
         os.environ |= {"PYTHONPYCACHEPREFIX": f"{name}/compiled", "XDG_STATE_HOME": f"{name}/state"}
         yield whole_commands(options)
         yield first_answers(options, Path(name))
+        yield imports(Path(name))
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from mcp_nursery.actors.roots import roots_or_none
 from .auth.vault import vault_of
 from .config.specs import WANTED, ConfigSource, Given, specs_of
 from .docker_gateway import Docker, add_gateway
-from .preload import loaded, own_loaded
+from .preload import AHEAD, loaded, own_loaded
 from .restart_policy import Lazy, RestartPolicy
 from .security.trust import Trust
 from .servers.settings import SupervisorSettings, WaitFor
@@ -304,7 +304,7 @@ async def _running(
             await nursery.start(serve_control, supervisor)
         try:
             servers.start(specs)
-            if not all(spec.lazy for spec in servers.specs()):
+            if AHEAD.get() and not all(spec.lazy for spec in servers.specs()):
                 nursery.start_soon(loaded)  # beside their processes, which take as long to start
             if watch:
                 from .watch import ConfigWatch
@@ -312,7 +312,7 @@ async def _running(
                 nursery.start_soon(ConfigWatch(supervisor, source, servers.specs).run)
             if docker is not None:
                 nursery.start_soon(add_gateway, servers, source)
-            if gate:
+            if gate and AHEAD.get():
                 await loaded()
             with trio.move_on_after(gate):
                 await servers.pass_gate(wait_for)

@@ -5,6 +5,7 @@ What every text is searched with is compiled at the same time.
 
 import gc
 import threading
+from contextvars import ContextVar
 from functools import cache
 from importlib import import_module
 from typing import Final
@@ -22,8 +23,13 @@ _FREEZES: Final = threading.Event()
 """Whether what is loaded is frozen."""
 
 
+AHEAD: Final = ContextVar("AHEAD", default=True)
+"""Whether the SDK is loaded before something needs it: what hands on messages as they came may never need it."""
+
+
 @cache
 def _load_own() -> None:
+    of_connections.load_own()
     with of_connections.LOADING:
         for name in _OWN:
             import_module(name)

@@ -1,14 +1,11 @@
 """What a server said of itself when it was connected. Pure."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from attrs import field, frozen
 
 from mcp_nursery.actors.messages import Handshake
-
-if TYPE_CHECKING:
-    from pydantic import BaseModel
 
 
 @frozen
@@ -49,8 +46,8 @@ def introduction_of(handshake: Handshake, redact: Callable[[str], str]) -> Intro
     )
 
 
-def _shown(said: "BaseModel | None", redact: Callable[[str], str]) -> dict[str, Any] | None:
-    return None if said is None else _each_text(said.model_dump(by_alias=True, mode="json", exclude_none=True), redact)
+def _shown(said: dict[str, Any] | None, redact: Callable[[str], str]) -> dict[str, Any] | None:
+    return None if said is None else _each_text(said, redact)
 
 
 def _copied(value: Any) -> Any:

@@ -6,6 +6,7 @@ only while all calls that it may be working on are one principal's: also those t
 them. Rather than ask the wrong user, the server is refused.
 """
 
+import sys
 from collections.abc import Callable, Hashable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -172,10 +173,11 @@ class Handler:
         except JsonRpcError:
             raise
         except Exception as raised:
-            from mcp.shared.exceptions import MCPError  # loaded long since: a session runs the endpoint
+            if "mcp.shared.exceptions" in sys.modules:  # or nothing of it was raised
+                from mcp.shared.exceptions import MCPError
 
-            if isinstance(raised, MCPError):
-                raise JsonRpcError(raised.code, raised.message, raised.data) from raised
+                if isinstance(raised, MCPError):
+                    raise JsonRpcError(raised.code, raised.message, raised.data) from raised
             raise
         finally:
             self._asks.discard(self)

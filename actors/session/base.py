@@ -1,12 +1,15 @@
 """How an actor talks MCP, on whatever carries its frames. The only place that imports `mcp.client`."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
+
+from ..enums import ListKind
+from ..protocol import JsonRpcError
 
 if TYPE_CHECKING:
     from mcp_types import InputRequiredResult, Tool
 
-    from ..enums import Era, ListKind
+    from ..enums import Era
     from ..messages import Definitions, Handshake, Question, Request, Round
     from ..outcomes import Loss, Outcome
     from ..reply import ReplySlot
@@ -138,6 +141,31 @@ class Connection(Protocol):
         ...
 
 
+ACKNOWLEDGED_WITHIN: Final = 10.0
+"""Seconds a server may take to acknowledge a subscription."""
+
+Kinds = Collection[ListKind]
+
+CHANGED: Final[Mapping[str, Kinds]] = {
+    "notifications/tools/list_changed": frozenset([ListKind.TOOLS]),
+    "notifications/resources/list_changed": frozenset([ListKind.RESOURCES, ListKind.TEMPLATES]),
+    "notifications/prompts/list_changed": frozenset([ListKind.PROMPTS]),
+}
+"""Which lists a notification is about."""
+
+
+class News(Protocol):
+    """Takes what a server says has changed."""
+
+    def lists_changed(self, kinds: Kinds) -> None:
+        """The server says that these lists have changed."""
+        ...
+
+    def resource_updated(self, uri: str) -> None:
+        """The server says that this resource has changed, or one that is part of it."""
+        ...
+
+
 class HandshakeFailed(Exception):
     """The connection was opened, and the handshake failed."""
 
@@ -152,6 +180,20 @@ class HandshakeFailed(Exception):
         self.lost = lost
         """The connection is gone, and `lost()` says so already."""
         super().__init__(loss.message)
+
+
+class NotValid(ValueError):
+    """An answer that is not valid MCP."""
+
+    def __init__(self, described: str, problem: str) -> None:
+        self.problem = problem
+        """What is wrong with it first, in a few words."""
+        super().__init__(described)
+
+
+BAD_ANSWER: Final = (JsonRpcError, ValueError, RuntimeError)
+"""What a session raises for a refusal, for an answer it cannot read (`NotValid` is a `ValueError`; too deep nesting is
+another, or a `RecursionError`), and for a version it does not share."""
 
 
 class BadResult(Exception):

@@ -1,15 +1,11 @@
-"""A connection on a wire of our own: calls go straight to the endpoint, the rest through the SDK's session over it."""
+"""A connection on a wire of our own: calls go straight to the endpoint, the rest through a session over it."""
 
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from attrs import evolve
-from mcp.client import ClientSession
-from mcp_types import Tool
-from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
-from pydantic import ValidationError
 
 from ..callbacks import NO_HOST, Host
 from ..enums import Era, ListKind, Protocol
@@ -19,15 +15,18 @@ from ..jsonrpc.dispatcher import Endpoint
 from ..jsonrpc.pending import Post
 from ..messages import CALL_TOOL, Definitions, Handshake, Question, Request, Round
 from ..outcomes import Loss, Outcome, Unlisted
+from ..protocol import HANDSHAKE_PROTOCOL_VERSIONS
 from ..reply import Codec, ReplySlot
-from .base import Connection, HandshakeFailed
+from .base import BAD_ANSWER, Connection, HandshakeFailed, NotValid
 from .changes import Changes, Updated
-from .dispatcher import SessionDispatcher, cause_of
-from .handshake import BAD_ANSWER, CLIENT_INFO, WrongProtocol, check_protocol, negotiate, probe
-from .host_requests import announce_roots, answer, open_callbacks, round_params
+from .handshake import WrongProtocol, check_protocol, negotiate
 from .lists import Lists
-from .requests import PreparedRequest, RelayedRequest
+from .requests import PreparedRequest, RelayedRequest, round_params
+from .session import Session, open_session
 from .tool_call import PreparedTools
+
+if TYPE_CHECKING:
+    from mcp_types import Tool
 
 
 @asynccontextmanager
@@ -35,23 +34,20 @@ async def open_connection(
     carrier: Carrier, host: Host = NO_HOST, stderr_tail: Callable[[], str] = str
 ) -> AsyncGenerator[Connection, None]:
     """Speak MCP over a carrier until the block is left. The server may ask what `host` offers."""
-    async with open_callbacks(host) as callbacks:
-        offer = host.protocol if host.protocol in HANDSHAKE_PROTOCOL_VERSIONS else None
-        endpoint = Endpoint(
-            carrier,
-            host.limits,
-            host.account,
-            server=host.server,
-            offer=offer,
-            overhear=host.overhear,
-            capabilities=host.callbacks.capabilities,
-        )
-        changes = Changes(host.server)
-        dispatcher = SessionDispatcher(endpoint)
-        entering = ClientSession(dispatcher=dispatcher, client_info=CLIENT_INFO, message_handler=changes, **callbacks)
-        async with entering as session:  # which runs the endpoint until it is left
-            lists = Lists(session, endpoint, most=host.limits.kept, server=host.server)
-            yield WiredConnection(carrier, endpoint, session, changes, lists, host=host, stderr_tail=stderr_tail)
+    offer = host.protocol if host.protocol in HANDSHAKE_PROTOCOL_VERSIONS else None
+    endpoint = Endpoint(
+        carrier,
+        host.limits,
+        host.account,
+        server=host.server,
+        offer=offer,
+        overhear=host.overhear,
+        capabilities=host.callbacks.capabilities,
+    )
+    changes = Changes(host.server)
+    async with open_session(endpoint, host, changes) as session:
+        lists = Lists(session, endpoint, most=host.limits.kept, server=host.server)
+        yield WiredConnection(carrier, endpoint, session, changes, lists, host=host, stderr_tail=stderr_tail)
 
 
 class WiredConnection:
@@ -61,7 +57,7 @@ class WiredConnection:
         self,
         carrier: Carrier,
         endpoint: Endpoint,
-        session: ClientSession,
+        session: Session,
         changes: Changes,
         lists: Lists,
         *,
@@ -116,11 +112,10 @@ class WiredConnection:
             what = "the handshake" if protocol == "auto" else f"the handshake (protocol {protocol})"
             raise self._failed(what, error, probing=era is None and protocol == "auto") from error
         self._era = handshake.era
-        has_log = handshake.capabilities is not None and handshake.capabilities.logging is not None
-        self._endpoint.logs = has_log or self._wants_logs
+        self._endpoint.logs = self._wants_logs or "logging" in (handshake.capabilities or {})
         return evolve(handshake, hello=self._endpoint.hello)
 
-    async def list_tools(self, *, anew: bool = True) -> tuple[Tool, ...]:
+    async def list_tools(self, *, anew: bool = True) -> "tuple[Tool, ...]":
         """Every page of `tools/list`. See `Connection`."""
         self._changes.listed([ListKind.TOOLS])
         before = self.definitions.tools
@@ -183,7 +178,10 @@ class WiredConnection:
 
     async def answer(self, question: Question) -> Outcome:
         """Have the host answer a question. See `Connection`."""
-        return await answer(self._session, question, self._server)
+        sdk = await self._session.sdk()
+        from .host_requests import answer
+
+        return await answer(sdk, question, self._server)
 
     def send_round(self, again: Round) -> None:
         """Start one more round of a call. See `Connection`."""
@@ -219,8 +217,8 @@ class WiredConnection:
 
     async def announce_roots(self) -> None:
         """Tell the server that the roots changed. See `Connection`."""
-        if self._offers_roots:
-            await announce_roots(self._session)
+        if self._offers_roots and not self._session.is_modern:  # servers of the modern era ask anew
+            await self._session.notify("notifications/roots/list_changed")
 
     def want(self, uris: frozenset[str]) -> None:
         """Subscribe to these resources. See `Connection`."""
@@ -233,7 +231,7 @@ class WiredConnection:
     async def probe(self) -> None:
         """Ping, or discover where there is no ping. See `Connection`."""
         try:
-            await probe(self._session)
+            await self._session.probe()
         except BAD_ANSWER as error:
             raise self._failed("the probe", error) from error
 
@@ -248,7 +246,7 @@ class WiredConnection:
 
     def _failed(self, what: str, error: Exception, *, probing: bool = False) -> HandshakeFailed:
         if not self._endpoint.lost.is_set():
-            loss = self._carrier.explain(cause_of(error), f"{what} failed: {_described(error)}")
+            loss = self._carrier.explain(error, f"{what} failed: {_described(error)}")
             return HandshakeFailed(loss, era=self._era)
         loss = self._endpoint.loss
         refused = probing and self._carrier.dies_of_a_probe and not loss.unheard
@@ -269,6 +267,6 @@ class _Prepared(TypedDict):
 
 
 def _described(error: Exception) -> str:
-    if isinstance(error, ValidationError):
-        return f"an answer that is not valid MCP: {error.errors()[0]['msg']}"
+    if isinstance(error, NotValid):
+        return f"an answer that is not valid MCP: {error.problem}"
     return folded(error)

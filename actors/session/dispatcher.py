@@ -1,6 +1,5 @@
 """The SDK's session over an endpoint of ours: each has errors of a kind of its own."""
 
-import math
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
@@ -12,11 +11,10 @@ from mcp.shared.jsonrpc_dispatcher import handler_exception_to_error_data
 from mcp.shared.transport_context import TransportContext
 
 from ..jsonrpc.dispatcher import Endpoint
-from ..jsonrpc.incoming import Inbound
+from ..jsonrpc.incoming import Inbound, Intercept, Params
+from ..jsonrpc.incoming import OnNotify as OnTold
+from ..jsonrpc.incoming import OnRequest as OnInbound
 from ..protocol import JsonRpcError, RequestId
-
-_OPENING: Final = frozenset(["initialize", "server/discover"])
-"""May take as long as whoever opens or probes the connection waits: a start may take longer than the SDK allows."""
 
 _TRANSPORT = TransportContext(kind="wire", can_send_request=True)
 
@@ -94,8 +92,6 @@ class SessionDispatcher:
         Raises:
             RequestFailed: The peer's error, or there is no answer.
         """
-        if method in _OPENING:
-            opts = {**(opts or {}), "timeout": math.inf}
         try:
             return await self._endpoint.send_raw_request(method, params, opts)
         except JsonRpcError as error:
@@ -115,16 +111,52 @@ class SessionDispatcher:
     ) -> None:
         """See `Endpoint`."""
 
-        async def asked(context: Inbound, method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
-            try:
-                return await on_request(SessionContext(context), method, params)
-            except Exception as raised:
-                said = handler_exception_to_error_data(raised)
-                if said is None:
-                    raise
-                raise JsonRpcError(said.code, said.message, said.data) from raised
-
-        async def told(context: Inbound, method: str, params: Mapping[str, Any] | None) -> None:
-            await on_notify(SessionContext(context), method, params)
-
+        asked, told = _answering(on_request), _telling(on_notify)
         await self._endpoint.run(asked, told, on_notify_intercept, task_status=task_status)
+
+
+class SideDispatcher(SessionDispatcher):
+    """The same for a session beside the one that runs the endpoint, which hands on what it does not take itself."""
+
+    asked: OnInbound
+    told: OnTold
+    intercept: Intercept
+
+    async def run(
+        self,
+        on_request: OnRequest,
+        on_notify: OnNotify,
+        on_notify_intercept: OnNotifyIntercept | None = None,
+        *,
+        task_status: Any = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Take what is handed on, until cancelled."""
+        self.asked, self.told = _answering(on_request), _telling(on_notify)
+        self.intercept = on_notify_intercept or _take_none
+        task_status.started()
+        await trio.sleep_forever()
+
+
+def _take_none(method: str, params: Params) -> bool:
+    del method, params
+    return False
+
+
+def _answering(on_request: OnRequest) -> OnInbound:
+    async def asked(context: Inbound, method: str, params: Params) -> dict[str, Any]:
+        try:
+            return await on_request(SessionContext(context), method, params)
+        except Exception as raised:
+            said = handler_exception_to_error_data(raised)
+            if said is None:
+                raise
+            raise JsonRpcError(said.code, said.message, said.data) from raised
+
+    return asked
+
+
+def _telling(on_notify: OnNotify) -> OnTold:
+    async def told(context: Inbound, method: str, params: Params) -> None:
+        await on_notify(SessionContext(context), method, params)
+
+    return told

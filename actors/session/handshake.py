@@ -7,32 +7,25 @@ So `initialize` is sent only if the server has read the probe and not answered i
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from importlib.metadata import version
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 import trio
-from mcp.client import ClientSession
-from mcp.shared.exceptions import MCPError
-from mcp_types import (
-    METHOD_NOT_FOUND,
-    UNSUPPORTED_PROTOCOL_VERSION,
-    DiscoverResult,
-    Implementation,
-    InitializeResult,
-    UnsupportedProtocolVersionErrorData,
-)
-from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_MODERN_VERSION, MODERN_PROTOCOL_VERSIONS
-from pydantic import ValidationError
 
 from ..enums import ANY_PROTOCOL, Era, Protocol
 from ..jsonrpc.dispatcher import ConnectionClosed
 from ..messages import Handshake
-from .dispatcher import cause_of
+from ..protocol import (
+    HANDSHAKE_PROTOCOL_VERSIONS,
+    METHOD_NOT_FOUND,
+    MODERN_PROTOCOL_VERSIONS,
+    UNSUPPORTED_PROTOCOL_VERSION,
+    JsonRpcError,
+)
+from .base import BAD_ANSWER
+from .session import INITIALIZE, Session
 
 T = TypeVar("T")
-
-CLIENT_INFO = Implementation(name="mcp-nursery", version=version("mcp-nursery"))
-"""How servers are told who connects."""
+Hello = dict[str, Any]
 
 PATIENCE = 1.0
 """Seconds a server that has read the probe may stay silent before `initialize` is sent as well."""
@@ -41,17 +34,13 @@ PRECEDENCE = 10.0
 """Seconds to wait for an answer to `initialize` although the probe has a good one; and for one to the probe although
 `initialize` was refused, unless that proves that the server is a modern one."""
 
-BAD_ANSWER = (MCPError, ValueError, RuntimeError)
-"""What the session raises for a refusal, for an answer it cannot read (pydantic's `ValidationError` is a `ValueError`;
-too deep nesting is another, or a `RecursionError`), and for a version it does not share."""
-
 
 async def _at_once() -> None:
     await trio.lowlevel.checkpoint()
 
 
 async def negotiate(
-    session: ClientSession,
+    session: Session,
     remembered: Era | None,
     taken: Callable[[], Awaitable[None]] = _at_once,
     *,
@@ -68,8 +57,8 @@ async def negotiate(
 
     Raises:
         WrongProtocol: The server answers another version than the one that is wanted.
-        MCPError: Refused, or the connection ended.
-        pydantic.ValidationError: An answer is not valid.
+        JsonRpcError: Refused, or the connection ended.
+        NotValid: An answer is none.
         RuntimeError: No protocol version in common.
     """
     answered = False
@@ -82,33 +71,18 @@ async def negotiate(
     return facts(session, era_answered=answered)
 
 
-def facts(session: ClientSession, *, era_answered: bool) -> Handshake:
+def facts(session: Session, *, era_answered: bool) -> Handshake:
     """What the server said of itself, once the session has adopted an answer."""
     protocol_version = session.protocol_version
     assert protocol_version is not None  # set by whichever attempt succeeded
     return Handshake(
-        era=Era.MODERN if protocol_version in MODERN_PROTOCOL_VERSIONS else Era.HANDSHAKE,
+        era=Era.MODERN if session.is_modern else Era.HANDSHAKE,
         protocol_version=protocol_version,
         server_info=session.server_info,
         capabilities=session.server_capabilities,
         instructions=session.instructions,
-        era_answered=era_answered or session.discover_result is not None,
+        era_answered=era_answered or session.is_modern,
     )
-
-
-async def probe(session: ClientSession) -> None:
-    """Send what every server answers at once: `ping` on older eras, `server/discover` on the modern one.
-
-    Raises:
-        MCPError: Refused, or no answer.
-        pydantic.ValidationError: An answer is not valid.
-    """
-    version = session.protocol_version
-    assert version is not None  # the handshake came first
-    if version in MODERN_PROTOCOL_VERSIONS:
-        await session.send_discover(version)
-    else:
-        await session.send_ping()
 
 
 class WrongProtocol(Exception):
@@ -126,7 +100,7 @@ def check_protocol(protocol: Protocol, only: Era | None) -> None:
         raise WrongProtocol(f"its protocol is set to {protocol!r}, and over its transport servers speak the {only} era")
 
 
-async def _ask_for(session: ClientSession, protocol: Protocol) -> None:
+async def _ask_for(session: Session, protocol: Protocol) -> None:
     """Do the handshake with the one request that can give the wanted version."""
     if protocol in MODERN_PROTOCOL_VERSIONS:
         await _discover(session, trio.Event())
@@ -136,16 +110,16 @@ async def _ask_for(session: ClientSession, protocol: Protocol) -> None:
         raise WrongProtocol(f"its protocol is set to {protocol!r}, and it answers {session.protocol_version!r}")
 
 
-async def _handshake(session: ClientSession) -> None:
+async def _handshake(session: Session) -> None:
     try:
         await session.initialize()
-    except MCPError as refused:
+    except JsonRpcError as refused:
         if not _knows_no_handshake(refused):
             raise
-        await session.discover()
+        await _discover_once(session)
 
 
-async def _probe(session: ClientSession, taken: Callable[[], Awaitable[None]]) -> bool:
+async def _probe(session: Session, taken: Callable[[], Awaitable[None]]) -> bool:
     """Send `server/discover`; if the server reads it and stays silent, send `initialize` too, whose answer then
     decides. Returns whether the answer to the probe proves the era."""
     answered = trio.Event()
@@ -158,25 +132,25 @@ async def _probe(session: ClientSession, taken: Callable[[], Awaitable[None]]) -
             await _settled(probe, offer)
         nursery.cancel_scope.cancel()
     if offer.result is not None:
-        session.adopt(offer.result)  # whichever of two answers the session heard last
+        await session.adopt(INITIALIZE, offer.result)  # whichever of two answers the session heard last
         return answered.is_set() and probe.result is None  # one that speaks both was slow to say so
     if probe.result is None:
         await _settle_refused(session, probe, offer)
     return answered.is_set()
 
 
-async def _discover(session: ClientSession, answered: trio.Event) -> DiscoverResult:
+async def _discover(session: Session, answered: trio.Event) -> Hello:
     """Send `server/discover`, and wait for as long as a start may take.
 
     If a refusal names a shared version, ask again with that one. `answered` is set with the first answer.
     """
-    version = LATEST_MODERN_VERSION
+    version = MODERN_PROTOCOL_VERSIONS[-1]
     while True:
         try:
             found = await session.send_discover(version)
             break
-        except MCPError as refused:
-            if isinstance(cause_of(refused), ConnectionClosed):
+        except JsonRpcError as refused:
+            if isinstance(refused, ConnectionClosed):
                 raise
             shared = [each for each in MODERN_PROTOCOL_VERSIONS if each in (_versions_named(refused) or ())]
             if answered.is_set() or not shared:
@@ -185,13 +159,23 @@ async def _discover(session: ClientSession, answered: trio.Event) -> DiscoverRes
             answered.set()
             version = shared[-1]
     answered.set()
-    result = DiscoverResult.model_validate(found)
-    session.adopt(result)
-    return result
+    return await session.adopt_discovered(found)
+
+
+async def _discover_once(session: Session) -> None:
+    """Send `server/discover` to a server that has shown to be modern: once more if it names a version that we share."""
+    try:
+        found = await session.send_discover(MODERN_PROTOCOL_VERSIONS[-1])
+    except JsonRpcError as refused:
+        shared = [each for each in MODERN_PROTOCOL_VERSIONS if each in (_versions_named(refused) or ())]
+        if not shared:
+            raise
+        found = await session.send_discover(shared[-1])
+    await session.adopt_discovered(found)
 
 
 async def _answered_or_mute(
-    probe: "_Attempt[DiscoverResult]",
+    probe: "_Attempt[Hello]",
     answered: trio.Event,
     taken: Callable[[], Awaitable[None]],
 ) -> None:
@@ -211,7 +195,7 @@ async def _answered_or_mute(
         nursery.cancel_scope.cancel()
 
 
-async def _settled(probe: "_Attempt[DiscoverResult]", offer: "_Attempt[InitializeResult]") -> None:
+async def _settled(probe: "_Attempt[Hello]", offer: "_Attempt[Hello]") -> None:
     """Wait until `initialize` has a good answer, or waiting for one cannot help."""
     async with trio.open_nursery() as nursery:
 
@@ -229,14 +213,12 @@ async def _settled(probe: "_Attempt[DiscoverResult]", offer: "_Attempt[Initializ
         nursery.cancel_scope.cancel()
 
 
-async def _settle_refused(
-    session: ClientSession, probe: "_Attempt[DiscoverResult]", offer: "_Attempt[InitializeResult]"
-) -> None:
+async def _settle_refused(session: Session, probe: "_Attempt[Hello]", offer: "_Attempt[Hello]") -> None:
     """Continue after no request got a good answer."""
     if offer.error is not None:
         if not _knows_no_handshake(offer.error):
             raise offer.error
-        await session.discover()  # it refused the first probe for another reason, such as a start under way
+        await _discover_once(session)  # it refused the first probe for another reason, such as a start under way
         return
     assert probe.error is not None
     if _is_modern_only(probe.error):
@@ -246,7 +228,7 @@ async def _settle_refused(
 
 def _knows_no_handshake(refusal: Exception | None) -> bool:
     """Whether a refusal of `initialize` itself proves a modern server."""
-    return isinstance(refusal, MCPError) and refusal.code in (UNSUPPORTED_PROTOCOL_VERSION, METHOD_NOT_FOUND)
+    return isinstance(refusal, JsonRpcError) and refusal.code in (UNSUPPORTED_PROTOCOL_VERSION, METHOD_NOT_FOUND)
 
 
 def _is_modern_only(refusal: Exception) -> bool:
@@ -257,12 +239,15 @@ def _is_modern_only(refusal: Exception) -> bool:
 
 def _versions_named(refusal: Exception) -> Sequence[str] | None:
     """The versions that the error of an unsupported version names; None if it is another error, or cannot be read."""
-    if not isinstance(refusal, MCPError) or refusal.code != UNSUPPORTED_PROTOCOL_VERSION:
+    if not isinstance(refusal, JsonRpcError) or refusal.code != UNSUPPORTED_PROTOCOL_VERSION:
         return None
-    try:
-        return UnsupportedProtocolVersionErrorData.model_validate(refusal.data).supported
-    except ValidationError:
+    said: object = refusal.data
+    data = cast("Hello", said) if isinstance(said, dict) else {}
+    named: object = data.get("supported")
+    if not isinstance(named, list) or not isinstance(data.get("requested"), str):
         return None
+    versions = cast("list[object]", named)
+    return [each for each in versions if isinstance(each, str)] if all(isinstance(e, str) for e in versions) else None
 
 
 class _Attempt(Generic[T]):

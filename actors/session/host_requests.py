@@ -30,16 +30,14 @@ from mcp_types import (
     LoggingLevel,
     LoggingMessageNotificationParams,
     Root,
-    RootsListChangedNotification,
     SamplingCapability,
     SamplingToolsCapability,
 )
-from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from pydantic import BaseModel, FileUrl
 
 from ..callbacks import Host, Log, Roots, ServerMessage
-from ..jsonrpc.codec import decode, encode
-from ..messages import Question, Round
+from ..jsonrpc.codec import encode
+from ..messages import Question
 from ..nurseries import run_alongside
 from ..outcomes import Answered, Rejected
 from ..roots import root_uris
@@ -106,12 +104,6 @@ async def _list_roots(roots: Roots, message: ServerMessage[None]) -> ListRootsRe
     if isinstance(folders, ErrorData):
         return folders
     return ListRootsResult(roots=[Root(uri=FileUrl(uri)) for uri in root_uris(folders)])
-
-
-async def announce_roots(session: ClientSession) -> None:
-    """Tell the server that the roots changed, if its protocol has that notification: in the newest servers ask anew."""
-    if session.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS:
-        await session.send_notification(RootsListChangedNotification())
 
 
 @frozen
@@ -203,13 +195,3 @@ async def _said_by(offered: SessionCallbacks, context: CallContext, request: Inp
             return await context.session.dispatch_input_request(context, request)
         case _:
             return ErrorData(code=INVALID_REQUEST, message="this caller answers no such question")
-
-
-def round_params(again: Round) -> bytes:
-    """The parameters of a call for one more round."""
-    params: dict[str, Any] = decode(again.call.params)
-    if again.responses is not None:
-        params["inputResponses"] = again.responses
-    if again.state is not None:
-        params["requestState"] = again.state
-    return encode(params)

@@ -3,33 +3,12 @@
 import logging
 import marshal
 import math
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, Final, cast
 
 import trio
 from attrs import define, evolve, field, frozen
-from mcp.client import ClientSession
-from mcp.shared.exceptions import MCPError
-from mcp.shared.inbound import find_invalid_x_mcp_header
-from mcp_types import (
-    INTERNAL_ERROR,
-    METHOD_NOT_FOUND,
-    CacheableResult,
-    ListPromptsResult,
-    ListResourcesResult,
-    ListResourceTemplatesResult,
-    ListToolsResult,
-    PaginatedRequestParams,
-    PaginatedResult,
-    PromptsCapability,
-    ResourcesCapability,
-    ServerCapabilities,
-    Tool,
-    ToolsCapability,
-)
-from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from pydantic import BaseModel
 
 from ..enums import ListKind
 from ..errors import folded, one_line
@@ -37,11 +16,15 @@ from ..fairness import by_turns
 from ..json_depth import TOO_DEEP, nested_too_deep
 from ..jsonrpc.dispatcher import NO_PAGE, Endpoint, Page
 from ..limits import size_text
-from ..messages import LISTED, NOTHING_DECLARED, Definitions
+from ..messages import NOTHING_DECLARED, Definitions
 from ..pieces import Steps
+from ..preload import is_loaded, loaded
+from ..protocol import INTERNAL_ERROR, METHOD_NOT_FOUND, JsonRpcError
 from ..secrets import HIDE_SECRETS
-from .handshake import BAD_ANSWER
-from .unknown_fields import more_of, whole
+from .base import BAD_ANSWER
+from .plain import is_plain_entry
+from .recalled import Recalled
+from .session import Session, capability_of, offered
 
 logger: Final = logging.getLogger(__name__)
 
@@ -72,7 +55,7 @@ _FRESH_AT_MOST = 86_400.0
 """Seconds that a list is fresh, whatever its server says: the MCP SDK's limit too."""
 
 
-class TooLarge(MCPError):
+class TooLarge(JsonRpcError):
     """The server lists more than it may make its host keep."""
 
 
@@ -88,46 +71,15 @@ class _Listing:
     """The field that identifies an entry."""
     longest: int
     """The most characters of that field."""
-    page: type[PaginatedResult]
-    ask: Callable[[ClientSession, PaginatedRequestParams | None], Awaitable[PaginatedResult]]
-
-    def entries(self, some: Sequence[object]) -> list[Any]:
-        """These entries, validated.
-
-        Raises:
-            pydantic.ValidationError: An entry is not valid.
-        """
-        key = LISTED[self.method]
-        page = self.page.model_validate({key: some}, by_name=False)
-        entries: list[Any] = getattr(page, "resource_templates" if self.field == "templates" else key)
-        return [whole(entry, raw) for entry, raw in zip(entries, some, strict=True)]
 
 
 _LISTINGS: Final[Mapping[ListKind, _Listing]] = {
-    ListKind.TOOLS: _Listing(
-        *("tools/list", "tool", "tools", "name"),
-        _NAME_LIMIT,
-        ListToolsResult,
-        lambda session, params: session.list_tools(params=params),
-    ),
-    ListKind.RESOURCES: _Listing(
-        *("resources/list", "resource", "resources", "uri"),
-        _URI_LIMIT,
-        ListResourcesResult,
-        lambda session, params: session.list_resources(params=params),
-    ),
+    ListKind.TOOLS: _Listing("tools/list", "tool", "tools", "name", _NAME_LIMIT),
+    ListKind.RESOURCES: _Listing("resources/list", "resource", "resources", "uri", _URI_LIMIT),
     ListKind.TEMPLATES: _Listing(
-        *("resources/templates/list", "resource template", "templates", "uri_template"),
-        _URI_LIMIT,
-        ListResourceTemplatesResult,
-        lambda session, params: session.list_resource_templates(params=params),
+        "resources/templates/list", "resource template", "templates", "uri_template", _URI_LIMIT
     ),
-    ListKind.PROMPTS: _Listing(
-        *("prompts/list", "prompt", "prompts", "name"),
-        _NAME_LIMIT,
-        ListPromptsResult,
-        lambda session, params: session.list_prompts(params=params),
-    ),
+    ListKind.PROMPTS: _Listing("prompts/list", "prompt", "prompts", "name", _NAME_LIMIT),
 }
 
 
@@ -141,7 +93,7 @@ class Lists:
         server: Its name, for the log.
     """
 
-    def __init__(self, session: ClientSession, endpoint: Endpoint, *, most: int, server: str) -> None:
+    def __init__(self, session: Session, endpoint: Endpoint, *, most: int, server: str) -> None:
         self.definitions: Definitions = NOTHING_DECLARED
         """All of its lists."""
         self._session = session
@@ -175,8 +127,8 @@ class Lists:
         was stays the same object, by which others tell that.
 
         Raises:
-            MCPError: A page was refused, the lists are too large, or the connection ended.
-            pydantic.ValidationError: A page is not valid.
+            JsonRpcError: A page was refused, the lists are too large, or the connection ended.
+            NotValid: A page is none.
         """
         before, self._sizes[kind] = self._sizes[kind], 0
         self._begun[kind] = trio.current_time()
@@ -205,14 +157,14 @@ class Lists:
         if fresh_for is not None:
             self._old_from[kind] = now + fresh_for
         else:
-            self._old_from[kind] = math.inf if _announced(self._session.server_capabilities, kind) else now
+            said = capability_of(self._session.server_capabilities, kind) or {}
+            self._old_from[kind] = math.inf if said.get("listChanged") else now
 
     async def try_fetch(self, kinds: Collection[ListKind], *, anew: bool = True) -> None:
         """Fetch several lists at once, if the server offers them. Failures are logged, once for each kind."""
-        offered = _offered(self._session.server_capabilities, kinds)
-        if offered:
+        if some := offered(self._session.server_capabilities, kinds):
             async with trio.open_nursery() as nursery:
-                for kind in offered:
+                for kind in some:
                     nursery.start_soon(self._try_fetch, kind, anew)
 
     async def _try_fetch(self, kind: ListKind, anew: bool) -> None:  # noqa: FBT001
@@ -221,7 +173,7 @@ class Lists:
         except BAD_ANSWER as error:
             if self._endpoint.lost.is_set():
                 return
-            if isinstance(error, MCPError) and error.code == METHOD_NOT_FOUND:
+            if isinstance(error, JsonRpcError) and error.code == METHOD_NOT_FOUND:
                 self._digests.pop(kind, None)
                 nothing: dict[str, Any] = {_LISTINGS[kind].field: ()}
                 self.definitions = evolve(self.definitions, **nothing)
@@ -234,37 +186,33 @@ class Lists:
         """All entries, in the server's order, and for how many seconds they are fresh, if it says so. A name that comes
         twice counts once; a cursor that comes twice ends the list. Entries that cannot be used or shown are left out.
         """
-        sieve = _Sieve(_LISTINGS[kind], modern=self._session.protocol_version in MODERN_PROTOCOL_VERSIONS)
+        sieve = _Sieve(_LISTINGS[kind], modern=self._session.is_modern)
         cursors: set[str] = set()
         cursor: str | None = None
         fresh_for: float | None = None
         for _ in range(_PAGE_LIMIT):
-            params = None if cursor is None else PaginatedRequestParams(cursor=cursor)
-            page, cursor, ttl = await self._page(_LISTINGS[kind], params)
+            page, cursor, ttl = await self._page(_LISTINGS[kind].method, cursor)
             if ttl is not None:
                 fresh_for = min(ttl, _FRESH_AT_MOST if fresh_for is None else fresh_for)
             self._count(kind, page.size)
+            if not is_loaded() and await by_turns(sieve.needs_models(page.entries)):
+                await loaded()
             await by_turns(sieve.take(page.entries))
             if cursor is None or cursor in cursors or len(sieve.kept) >= _MOST_LISTED:
                 break
             cursors.add(cursor)
         return sieve, fresh_for
 
-    async def _page(
-        self, listing: _Listing, params: PaginatedRequestParams | None
-    ) -> tuple[Page, str | None, float | None]:
-        """One page that the session asks for, where the next one is, and the seconds that it may be kept, if it is
-        said."""
+    async def _page(self, method: str, cursor: str | None) -> tuple[Page, str | None, float | None]:
+        """One page, where the next one is, and the seconds that it may be kept, if it is said."""
         pages = self._endpoint.pages
-        pages[listing.method] = NO_PAGE
+        pages[method] = NO_PAGE
         try:
-            answer = await listing.ask(self._session, params)
-            ttl = None
-            if isinstance(answer, CacheableResult) and "ttl_ms" in answer.model_fields_set:
-                ttl = answer.ttl_ms / 1000
-            return pages[listing.method], answer.next_cursor, ttl
+            said = await self._session.list_page(method, cursor)
+            ttl = said.get("ttlMs")
+            return pages[method], said.get("nextCursor"), None if ttl is None else ttl / 1000
         finally:
-            del pages[listing.method]
+            del pages[method]
 
     def _count(self, kind: ListKind, size: int) -> None:
         self._sizes[kind] += size
@@ -276,45 +224,30 @@ class Lists:
             raise TooLarge(INTERNAL_ERROR, problem)
 
 
-def definition_of(kind: str, said: Mapping[str, Any]) -> BaseModel:
-    """The definition that was written so, of this field of `Definitions`.
-
-    Raises:
-        pydantic.ValidationError: It is none.
-    """
-    (listing,) = (each for each in _LISTINGS.values() if each.field == kind)
-    (entry,) = listing.entries([said])
-    return cast("BaseModel", entry)
+_HEADER: Final = b"x-mcp-header"
 
 
-def _offered(capabilities: ServerCapabilities | None, kinds: Collection[ListKind]) -> Sequence[ListKind]:
-    """Those that the server advertises."""
-    return [kind for kind in kinds if _capability(capabilities, kind) is not None]
+def _bytes_of(raw: Any) -> bytes:
+    return marshal.dumps(raw, 0)  # of any JSON, half characters and great depths included
 
 
-def _announced(capabilities: ServerCapabilities | None, kind: ListKind) -> bool:
-    """Whether the server says that it tells of changes."""
-    capability = _capability(capabilities, kind)
-    return capability is not None and bool(capability.list_changed)
-
-
-def _capability(
-    capabilities: ServerCapabilities | None, kind: ListKind
-) -> ToolsCapability | ResourcesCapability | PromptsCapability | None:
-    if capabilities is None:
+def _header_problem(entry: Any, written: bytes) -> str | None:
+    """Why a tool whose annotations repeat arguments in headers must not be called; None if it may be."""
+    if _HEADER not in written:
         return None
-    match kind:
-        case ListKind.TOOLS:
-            return capabilities.tools
-        case ListKind.PROMPTS:
-            return capabilities.prompts
-        case _:
-            return capabilities.resources
+    from mcp.shared.inbound import find_invalid_x_mcp_header
 
-
-def _header_problem(entry: Any) -> str | None:
-    wrong = isinstance(entry, Tool) and find_invalid_x_mcp_header(entry.input_schema) is not None
+    wrong = find_invalid_x_mcp_header(entry.input_schema) is not None
     return "the x-mcp-header annotations of its arguments are not valid" if wrong else None
+
+
+def _open_parts(entry: Any) -> object:
+    """All of a definition that may be nested as deeply as its server likes."""
+    if isinstance(entry, Recalled):
+        return entry.said
+    from .unknown_fields import more_of
+
+    return [[getattr(entry, "input_schema", None), getattr(entry, "output_schema", None), entry.meta, more_of(entry)]]
 
 
 @define(eq=False)
@@ -331,29 +264,49 @@ class _Sieve:
     _hash: Any = field(factory=blake2b, init=False)
 
     @property
+    def _has_headers(self) -> bool:
+        return self._modern and self._listing.field == "tools"
+
+    @property
     def digest(self) -> bytes:
         """Of all that was taken."""
         digest: bytes = self._hash.digest()
         return digest
 
+    def needs_models(self, page: Sequence[object]) -> Steps[bool]:
+        """Whether the SDK has to look at an entry of this page."""
+        for raw in page:
+            yield
+            if not is_plain_entry(self._listing.field, raw) or (self._has_headers and _HEADER in _bytes_of(raw)):
+                return True
+        return False
+
     def take(self, page: Sequence[object]) -> Steps[None]:
         """Add the entries of one page.
 
         Raises:
-            pydantic.ValidationError: An entry is not valid.
+            NotValid: An entry is none.
         """
         for at in range(0, len(page), _AT_ONCE):
-            some = page[at : at + _AT_ONCE]
-            self._hash.update(marshal.dumps(list(some), 0))  # of any JSON, half characters and great depths included
-            for entry in self._listing.entries(some):
+            for raw in page[at : at + _AT_ONCE]:
+                written = _bytes_of(raw)
+                self._hash.update(written)
+                entry = self._entry(raw)
                 name: str = getattr(entry, self._listing.name)
-                problem = self._problem(name, entry) or (_header_problem(entry) if self._modern else None)
+                problem = self._problem(name, entry) or (_header_problem(entry, written) if self._has_headers else None)
                 if problem is None:
                     self.kept[name] = entry
                 else:
                     first, count = self._reasons.get(problem, (name, 0))
                     self._reasons[problem] = (first, count + 1)
                 yield
+
+    def _entry(self, raw: object) -> Any:
+        if is_plain_entry(self._listing.field, raw):
+            return Recalled(self._listing.field, cast("Mapping[str, Any]", raw))
+        from .models import definition_of
+
+        return definition_of(self._listing.field, raw)
 
     def _problem(self, name: str, entry: Any) -> str | None:
         """Why an entry is left out; None if it is not."""
@@ -368,8 +321,7 @@ class _Sieve:
             name.encode()
         except UnicodeEncodeError:
             return f"its {what} is not Unicode text"
-        schemas = (entry.input_schema, entry.output_schema) if isinstance(entry, Tool) else ()
-        return TOO_DEEP if nested_too_deep([[*schemas, entry.meta, more_of(entry)]]) else None
+        return TOO_DEEP if nested_too_deep(_open_parts(entry)) else None
 
     def log(self) -> None:
         """Log what was left out."""

@@ -1,10 +1,11 @@
-"""Definitions that a server gave some time ago, offered until it gives them again: JSON, from which the SDK's types are
-made when somebody wants more of one than a list of them takes. A host that lists at its start waits for no import.
+"""Definitions as JSON, from which the SDK's types are made when somebody wants more of one than a list of them takes:
+those that a server gave some time ago, offered until it gives them again, and those that it has just given, if they
+are plainly valid. A host that lists at its start waits for no import.
 """
 
 from collections.abc import Iterable, Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar, cast
 
 from ..json_depth import nested_too_deep
 from ..messages import Definitions
@@ -12,6 +13,8 @@ from ..pieces import Steps
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
+
+D = TypeVar("D")
 
 _NEEDED: Final[Mapping[str, Mapping[str, type]]] = {
     "tools": {"name": str, "inputSchema": dict},
@@ -29,18 +32,19 @@ _OTHERS: Final[Mapping[str, type]] = {
     "_meta": dict,
 }
 _READ: Final[Mapping[str, str]] = {
-    "name": "name",
     "uri": "uri",
     "uri_template": "uriTemplate",
     "title": "title",
     "description": "description",
     "input_schema": "inputSchema",
     "output_schema": "outputSchema",
+    "mime_type": "mimeType",
+    "size": "size",
     "meta": "_meta",
 }
 """Attributes that are as they stand in the JSON."""
-_AS_CACHED: Final = {"by_alias": True, "mode": "json", "exclude_unset": True}
-"""How what is cached was written."""
+_AS_SAID: Final = {"by_alias": True, "exclude_unset": True}
+"""How a definition is written as it was given."""
 
 
 class Recalled:
@@ -50,11 +54,14 @@ class Recalled:
         self._kind = kind
         self.said: Final = said
         """As JSON."""
+        self.name: str = said["name"]  # looked at for all tools of a server at once
         self._made: BaseModel | None = None
 
     def __getattr__(self, name: str) -> Any:
         if name in _READ:
             return self.said.get(_READ[name])
+        if name == "annotations" and self.said.get(name) is None:
+            return None
         return getattr(self.made(), name)
 
     def __eq__(self, other: object) -> bool:
@@ -66,7 +73,13 @@ class Recalled:
 
     def model_dump(self, **options: Any) -> dict[str, Any]:
         """As the SDK's type would."""
-        return dict(self.said) if options == _AS_CACHED else self.made().model_dump(**options)
+        return dict(self.said) if options == {**_AS_SAID, "mode": "json"} else self.made().model_dump(**options)
+
+    def model_dump_json(self, **options: Any) -> str:
+        """As the SDK's type would."""
+        from ..jsonrpc.codec import encode
+
+        return encode(self.said).decode() if options == _AS_SAID else self.made().model_dump_json(**options)
 
     def made(self) -> "BaseModel":
         """The SDK's type of it.
@@ -76,9 +89,22 @@ class Recalled:
         """
         if self._made is None:
             # By name: nothing that is pure may import what brings in the SDK, and this is pure until somebody asks.
-            lists = import_module("mcp_nursery.actors.session.lists")
-            self._made = cast("BaseModel", lists.definition_of(self._kind, self.said))
+            models = import_module("mcp_nursery.actors.session.models")
+            self._made = cast("BaseModel", models.definition_of(self._kind, self.said))
         return self._made
+
+
+def as_sdk_type(definition: D) -> D:
+    """The SDK's type of a definition."""
+    return cast("D", definition.made()) if isinstance(definition, Recalled) else definition
+
+
+def annotations_of(definition: "BaseModel | Recalled") -> Mapping[str, Any]:
+    """The hints in a definition, as JSON; empty if there are none."""
+    if isinstance(definition, Recalled):
+        return definition.said.get("annotations") or {}
+    said: BaseModel | None = getattr(definition, "annotations", None)
+    return {} if said is None else said.model_dump(by_alias=True)
 
 
 def recalling_steps(listed: Iterable[tuple[str, object]]) -> Steps[Definitions]:

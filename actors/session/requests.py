@@ -5,36 +5,28 @@ A tool knows more of its results than the protocol does: see `tool_call`.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeVar
-
-from mcp.shared.inbound import (
-    MCP_METHOD_HEADER,
-    MCP_NAME_HEADER,
-    MCP_PROTOCOL_VERSION_HEADER,
-    NAME_BEARING_METHODS,
-    encode_header_value,
-)
-from mcp_types import (
-    LOG_LEVEL_META_KEY,
-    PROTOCOL_VERSION_META_KEY,
-    CallToolResult,
-    CompleteResult,
-    GetPromptResult,
-    InputRequiredResult,
-    ReadResourceResult,
-)
-from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from pydantic import BaseModel, ValidationError
+from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import folded
 from ..json_depth import TOO_DEEP, more_values_than, nested_too_deep
 from ..jsonrpc.codec import decode, encode
 from ..jsonrpc.incoming import MOST_ASKED
-from ..messages import CALL_TOOL
+from ..messages import CALL_TOOL, Round
 from ..pieces import Steps
+from ..protocol import (
+    LOG_LEVEL_META_KEY,
+    MCP_METHOD_HEADER,
+    MCP_NAME_HEADER,
+    MCP_PROTOCOL_VERSION_HEADER,
+    MODERN_PROTOCOL_VERSIONS,
+    NAME_BEARING_METHODS,
+    PROTOCOL_VERSION_META_KEY,
+)
 from .base import BadResult, InputWanted
 
-R = TypeVar("R", bound=BaseModel)
+if TYPE_CHECKING:
+    from mcp_types import InputRequiredResult
+    from pydantic import BaseModel
 
 MOST_BLOCKS: Final = 10_000
 """Parts of a result: content blocks, contents of a resource, messages of a prompt. To validate one takes a hundredth
@@ -43,13 +35,13 @@ _BLOCKS: Final = 250
 """Parts that are validated in a row."""
 _ARRAY: Final = frozenset([list])
 
-_RESULTS: Final[Mapping[str, tuple[type[BaseModel], str]]] = {
-    CALL_TOOL: (CallToolResult, "content"),
-    "resources/read": (ReadResourceResult, "contents"),
-    "prompts/get": (GetPromptResult, "messages"),
-    "completion/complete": (CompleteResult, ""),
+_PARTS: Final[Mapping[str, str]] = {
+    CALL_TOOL: "content",
+    "resources/read": "contents",
+    "prompts/get": "messages",
+    "completion/complete": "",
 }
-"""By method: the type of its result, and where that has its parts. The result of any other stays as it came."""
+"""By method whose results have a type: where those have their parts. The result of any other stays as it came."""
 
 
 class PreparedRequest:
@@ -62,8 +54,7 @@ class PreparedRequest:
         self._encoded_stamp = encode(stamp) if stamp else b""
         self._version = protocol_version
         self._head = b',"method":' + encode(method) + b',"params":'
-        known: tuple[type[BaseModel] | None, str] = _RESULTS.get(method, (None, ""))
-        self._model, self._parts = known
+        self._parts = _PARTS.get(method, "")
         self.promises: bool = False
         """Whether results are checked against more than the protocol: see `check_promise`."""
 
@@ -93,7 +84,11 @@ class PreparedRequest:
         if not self._modern:
             return version
         routing = {MCP_METHOD_HEADER: self._method}
-        return version | routing | ({MCP_NAME_HEADER: encode_header_value(name)} if name else {})
+        if not name:
+            return version | routing
+        from mcp.shared.inbound import encode_header_value  # loaded with the transports whose frames have headers
+
+        return version | routing | {MCP_NAME_HEADER: encode_header_value(name)}
 
     def result(
         self, raw: dict[str, Any], *, small: bool = False, on_unchecked: Callable[[], None] | None = None
@@ -106,7 +101,7 @@ class PreparedRequest:
             BadResult: It is no result of this protocol version.
             InputWanted: It is a request for input.
         """
-        key, model = self._parts, self._model
+        key = self._parts
         parts = raw.get(key, ())
         if nested_too_deep(raw):
             raise BadResult(TOO_DEEP)
@@ -115,9 +110,9 @@ class PreparedRequest:
             raise BadResult(f"more than {MOST_BLOCKS} {'content blocks' if key == 'content' else key}")
         yield
         self._check_kind(raw, small=small)
-        if model is None:
+        if self._method not in _PARTS:
             return raw
-        result = self._typed(model, raw) if many <= _BLOCKS else (yield from self._typed_in_pieces(model, raw, parts))
+        result = self._typed(raw) if many <= _BLOCKS else (yield from self._typed_in_pieces(raw, parts))
         if self.promises and not (yield from self.check_promise(result, small=small)) and on_unchecked is not None:
             on_unchecked()
         return result
@@ -143,23 +138,25 @@ class PreparedRequest:
         elif kind != "complete":
             raise BadResult(f"unknown resultType {kind!r:.40}")
 
-    def _typed_in_pieces(self, model: type[R], raw: dict[str, Any], parts: list[Any]) -> Steps[R]:
+    def _typed_in_pieces(self, raw: dict[str, Any], parts: list[Any]) -> "Steps[BaseModel]":
         """The result as a type of the SDK, some parts validated at a time.
 
         Raises:
             BadResult: It is no result.
         """
         key = self._parts
-        whole = self._typed(model, {**raw, key: []})
+        whole = self._typed({**raw, key: []})
         for at in range(0, len(parts), _BLOCKS):
             yield
-            some = self._typed(model, {key: parts[at : at + _BLOCKS]}, first=at)
+            some = self._typed({key: parts[at : at + _BLOCKS]}, first=at)
             getattr(whole, key).extend(getattr(some, key))
         return whole
 
-    def _typed(self, model: type[R], raw: dict[str, Any], first: int = 0) -> R:
+    def _typed(self, raw: dict[str, Any], first: int = 0) -> "BaseModel":
+        from .results import ValidationError, typed_result  # loaded by whoever waits for it
+
         try:
-            return model.model_validate(raw, by_name=False)
+            return typed_result(self._method, raw)
         except ValidationError as error:
             problem = error.errors()[0]
             where = ".".join(str(part + first if isinstance(part, int) else part) for part in problem["loc"])
@@ -210,8 +207,20 @@ class RelayedRequest(PreparedRequest):
         return raw, self._version
 
 
-def _question(raw: dict[str, Any]) -> InputRequiredResult:
+def round_params(again: Round) -> bytes:
+    """The parameters of a call for one more round."""
+    params: dict[str, Any] = decode(again.call.params)
+    if again.responses is not None:
+        params["inputResponses"] = again.responses
+    if again.state is not None:
+        params["requestState"] = again.state
+    return encode(params)
+
+
+def _question(raw: dict[str, Any]) -> "InputRequiredResult":
+    from .results import ValidationError, typed_question
+
     try:
-        return InputRequiredResult.model_validate(raw, by_name=False)
+        return typed_question(raw)
     except ValidationError as error:
         raise BadResult(f"not a request for input: {folded(error.errors()[0]['msg'])}") from None

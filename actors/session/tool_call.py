@@ -1,10 +1,7 @@
 """`tools/call` beside the session: what a tool's definition adds to its requests, and promises of its results."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
-
-from mcp.shared.inbound import mcp_param_headers, x_mcp_header_map
-from mcp_types import CallToolResult, Tool
+from typing import TYPE_CHECKING, Any, Final
 
 from ..jsonrpc.codec import decode
 from ..messages import CALL_TOOL
@@ -13,6 +10,9 @@ from .base import BadResult
 from .requests import PreparedRequest
 from .schemas import OutputSchema, SchemaViolation
 
+if TYPE_CHECKING:
+    from mcp_types import CallToolResult, Tool
+
 HeaderMap = Mapping[tuple[str, ...], str]
 """Which arguments are repeated in headers of their own: their path, and the header's name."""
 
@@ -20,7 +20,7 @@ HeaderMap = Mapping[tuple[str, ...], str]
 class PreparedTool(PreparedRequest):
     """One tool of one incarnation: the headers of its requests, and its output schema."""
 
-    def __init__(self, definition: Tool, *, protocol_version: str, stamp: Mapping[str, Any]) -> None:
+    def __init__(self, definition: "Tool", *, protocol_version: str, stamp: Mapping[str, Any]) -> None:
         super().__init__(CALL_TOOL, protocol_version=protocol_version, stamp=stamp)
         self.name: Final = definition.name
         promised = definition.output_schema
@@ -31,6 +31,8 @@ class PreparedTool(PreparedRequest):
 
     def headers(self, params: bytes) -> dict[str, str]:
         """The headers of a request, where frames have headers, including repeated arguments."""
+        from mcp.shared.inbound import mcp_param_headers, x_mcp_header_map  # loaded with the transports that have them
+
         if self._headers is None:
             self._headers = self.headers_about(self.name), x_mcp_header_map(self._schema) if self._modern else {}
         fixed, mirrored = self._headers
@@ -38,7 +40,7 @@ class PreparedTool(PreparedRequest):
             return fixed
         return fixed | mcp_param_headers(mirrored, decode(params).get("arguments") or {})
 
-    def check_promise(self, result: CallToolResult, *, small: bool) -> Steps[bool]:
+    def check_promise(self, result: "CallToolResult", *, small: bool) -> Steps[bool]:
         """Check structured content against the output schema. See `PreparedRequest`."""
         schema = self._output_schema
         if schema is None or result.is_error:
@@ -60,7 +62,7 @@ class PreparedTools:
         stamp: What the era puts into the `_meta` of every request.
     """
 
-    def __init__(self, tools: Iterable[Tool], *, protocol_version: str, stamp: Mapping[str, Any]) -> None:
+    def __init__(self, tools: "Iterable[Tool]", *, protocol_version: str, stamp: Mapping[str, Any]) -> None:
         self._definitions = {tool.name: tool for tool in tools}
         self._version = protocol_version
         self._stamp = stamp

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..callbacks import NO_HOST, Host
 from ..jsonrpc.stream import FrameStream
-from ..preload import loaded
+from ..preload import own_loaded
 
 if TYPE_CHECKING:
     from ..session.base import Connection
@@ -35,7 +35,7 @@ class StreamConnector(ABC):
             StartFailed: On entering: it could not be opened.
         """
         async with self.open() as stream:
-            await loaded()
+            await own_loaded()
             from ..jsonrpc.stream_carrier import StreamCarrier
             from ..session.connection import open_connection
 

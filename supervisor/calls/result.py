@@ -30,6 +30,7 @@ from mcp_nursery.actors.outcomes import (
     Unsendable,
 )
 from mcp_nursery.actors.pieces import SMALL, Steps, at_once
+from mcp_nursery.actors.preload import has_types, types_loaded
 from mcp_nursery.actors.protocol import MODERN_PROTOCOL_VERSIONS
 from mcp_nursery.actors.session.base import BadResult
 
@@ -56,8 +57,10 @@ async def judge(outcome: Final, call: ActiveCall[Any, R]) -> R:
     """
     match outcome:
         case Answered():
+            await _have_types(call)
             return await _in_pieces(_result(outcome, call), outcome.size, call)
         case Rejected():
+            await _have_types(call)
             raise await refused(outcome, call)
         case Malformed():
             raise _invalid(outcome.problem, call)
@@ -72,6 +75,17 @@ async def judge(outcome: Final, call: ActiveCall[Any, R]) -> R:
             raise call.timed_out()
         case _:
             assert_never(outcome)
+
+
+async def _have_types(call: ActiveCall[Any, Any]) -> None:
+    """What is relayed stays as it came; all else becomes a type of the SDK's.
+
+    Raises:
+        CallTimeout: The call's time was over before they were loaded.
+    """
+    if call.slot.relay is None and not has_types():
+        with call.in_time():
+            await types_loaded()
 
 
 async def _in_pieces(work: Steps[T], size: int, call: ActiveCall[Any, Any]) -> T:

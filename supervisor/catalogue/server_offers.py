@@ -7,7 +7,6 @@ from attrs import field, frozen
 
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.pieces import Steps
-from mcp_nursery.actors.session.recalled import Recalled
 
 from ..resources.prompt import Prompt
 from ..resources.resource import Resource, ResourceTemplate
@@ -95,7 +94,7 @@ def _made(before: tuple[T, ...], declared: Sequence[Any], make: Callable[[Any], 
     for place, each in enumerate(declared):
         yield
         now = make(each)
-        kept = place < len(before) and not isinstance(before[place].definition, Recalled) and before[place] == now
+        kept = place < len(before) and before[place] == now
         same = same and kept
         made.append(before[place] if kept else now)
     return before if same else tuple(made)

@@ -8,7 +8,6 @@ from attrs import evolve, field, frozen
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.messages import Owner
 from mcp_nursery.actors.pieces import Steps
-from mcp_nursery.actors.session.recalled import Recalled
 
 from ..state_machine import Snapshot
 from ..tools.naming import naming_steps
@@ -160,8 +159,7 @@ def _new_part(
         else:
             place = earlier.own.get(tool.tool)
             before_it = None if place is None else earlier.tools[place]
-            same = before_it is not None and not isinstance(before_it.definition, Recalled) and before_it == tool
-            tools.append(before_it if before_it is not None and same else tool)
+            tools.append(before_it if before_it is not None and before_it == tool else tool)
     return ServerTools(
         spec.name,
         tools=_same(earlier.tools, tools),

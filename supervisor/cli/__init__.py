@@ -12,9 +12,11 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     Args:
         argv: The arguments; those of the process by default.
     """
+    import gc
     import sys
 
     if argv is None:
+        gc.disable()  # no module that is loaded is garbage: see `runtime.collect_later`
         argv = sys.argv[1:]
         if argv[:1] == ["serve"]:
             _end_at_sigterm()

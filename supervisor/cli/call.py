@@ -10,7 +10,10 @@ from attrs import evolve, frozen
 
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import NurseryError, ServerDown, UnknownTool
+from mcp_nursery.actors.nurseries import run_alongside
+from mcp_nursery.actors.preload import types_loaded
 from mcp_nursery.supervisor import Supervisor, Tool, ToolResult, open_supervisor
+from mcp_nursery.supervisor.preload import AHEAD
 from mcp_nursery.supervisor.status import ServerStatus
 from mcp_nursery.supervisor.tools.naming import DEFAULT_TEMPLATE, clean, possible_owners
 
@@ -45,7 +48,9 @@ def call(options: Options, wanted: CallOptions) -> int:
     specs = [evolve(spec, lazy=True, **limit) for spec in config.servers]
 
     async def ask_and_call() -> tuple[Tool, ToolResult]:
-        async with open_supervisor(specs, trust=ask_for_trust if can_ask() else None) as supervisor:
+        AHEAD.set(False)  # only the types of a result are needed, once there is one
+        opening = open_supervisor(specs, gate=0, trust=ask_for_trust if can_ask() else None)
+        async with opening as supervisor, run_alongside(types_loaded):
             tool = await _find(supervisor, wanted)
             await approve([tool], arguments, yes=wanted.yes)
             return tool, await supervisor.call_tool(tool.tool, arguments, server=tool.server, timeout=wanted.timeout)

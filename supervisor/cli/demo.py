@@ -25,7 +25,8 @@ from .event_lines import line_of_event
 from .failures import OK
 from .output import safe_line, stdout_is_terminal, write_json, write_line
 from .runtime import Options, run_async
-from .statuses import StatusTable, documents
+from .status_table import StatusTable
+from .statuses import documents
 from .tables import terminal
 
 LIMIT = 14.0

@@ -1,5 +1,6 @@
 """How a command runs: its signals, its log, its configuration, its servers and its end."""
 
+import gc
 import logging
 import os
 import signal
@@ -23,6 +24,9 @@ from .failures import SIGNAL_BASE, document_of, exit_code, message_of
 from .output import LogStream, StdoutClosed, safe_text, warn, write_json
 
 T = TypeVar("T")
+
+COLLECTED_AFTER = 2.0
+"""Seconds after the start of a command until garbage is collected."""
 
 _OURS = "mcp_nursery"
 """The logger of everything here."""
@@ -114,10 +118,19 @@ async def _interruptible(main: Callable[[], Awaitable[T]], hung_up: Callable[[],
                     received.append(signum)
                     scope.cancel()
 
-        async with run_alongside(watch):
+        async with run_alongside(watch, collect_later):
             with scope:
                 return await main()
     raise Interrupted(received[0])
+
+
+async def collect_later() -> None:
+    """Have garbage collected again, if that is switched off, once modules are loaded: they are no garbage, and to look
+    at them again and again would take a tenth of the time until the first answer, and a while ever after."""
+    if not gc.isenabled():
+        await trio.sleep(COLLECTED_AFTER)
+        gc.freeze()
+        gc.enable()
 
 
 def _has_terminal() -> bool:

@@ -19,7 +19,8 @@ from mcp_nursery.supervisor.status import ServerStatus
 
 from .natural_order import natural
 from .output import safe_line, safe_text
-from .statuses import counts, table_lines, worst_first
+from .status_table import table_lines
+from .statuses import counts, worst_first
 
 MOST_LINES: Final = 1000
 """Lines of a pane that are kept."""

@@ -17,11 +17,11 @@ from mcp_nursery.actors.process.inherited_marks import VARIABLE
 from mcp_nursery.supervisor import ServerSpec, Supervisor, open_supervisor
 from mcp_nursery.supervisor.approval import ApprovalRules
 from mcp_nursery.supervisor.config import Config
-from mcp_nursery.supervisor.gateway import Unattended, gateway_callbacks, open_gateway, serve_stdio
+from mcp_nursery.supervisor.gateway import Gateway, Unattended, gateway_callbacks, open_gateway, serve_stdio
 from mcp_nursery.supervisor.gateway.client_streams import ClientStreams, open_client_streams
 from mcp_nursery.supervisor.gateway.gate import GATE
 from mcp_nursery.supervisor.gateway.held import HOLD
-from mcp_nursery.supervisor.preload import freeze_loaded
+from mcp_nursery.supervisor.preload import AHEAD, freeze_loaded, loaded
 from mcp_nursery.supervisor.storage.pins import PinMode
 from mcp_nursery.supervisor.tools.filters import matches
 from mcp_nursery.supervisor.watch import reload_or_log
@@ -34,6 +34,9 @@ from .runtime import Interrupted, Options, load, log_failures, run_async
 
 if TYPE_CHECKING:
     from .serve_http import HttpFront
+
+LOADED_AFTER = 1.0
+"""Seconds after a first list until what calls need is loaded, unless one comes before."""
 
 REVIVED_AFTER = 300.0
 """Seconds after which a server that has failed is started afresh, unless its entry says what does: nobody watches."""
@@ -99,6 +102,7 @@ def serve(options: Options, serving: Serving) -> int:
     hang_up, hang_ups = trio.open_memory_channel[None](1)
 
     async def main() -> None:
+        AHEAD.set(False)
         stop = trio.Event()
         with trio.open_signal_receiver(signal.SIGTERM) as signals, trio.CancelScope() as scope:
 
@@ -130,6 +134,7 @@ def serve(options: Options, serving: Serving) -> int:
                     mark=serving.mark,
                     unattended=serving.unattended,
                 ) as gateway,
+                run_alongside(partial(_load_in_peace, gateway)),
             ):
                 if front is None:
                     for status in supervisor.status():
@@ -153,6 +158,13 @@ def _run_to_the_end(main: Callable[[], Awaitable[None]], hung_up: Callable[[], N
     except Interrupted as interrupted:
         if interrupted.signum != signal.SIGTERM:  # that one came before there was anything to drain
             raise
+
+
+async def _load_in_peace(gateway: Gateway) -> None:
+    """Load what a call needs, but not beside the first answers, which need none of it."""
+    await gateway.has_listed.wait()
+    await trio.sleep(LOADED_AFTER)
+    await loaded()
 
 
 def _front(serving: HttpServing) -> "HttpFront":

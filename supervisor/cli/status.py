@@ -7,20 +7,19 @@ from typing import Final
 
 import trio
 from attrs import evolve, frozen
-from rich.live import Live
 
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.supervisor import open_supervisor
 from mcp_nursery.supervisor.config import Config
 from mcp_nursery.supervisor.control.client import ControlClient
+from mcp_nursery.supervisor.preload import AHEAD
 from mcp_nursery.supervisor.status import ServerStatus
 
 from .hosts import HostOptions, find_host, hosts_of
 from .output import safe_line, send_line, stdout_is_terminal, warn, write_json, write_line
 from .runtime import Options, load, run_async
 from .settling import Look, News, Tell, settle
-from .statuses import HEADERS, StatusTable, counts, documents, error_of, row, worked, worst_first
-from .tables import terminal
+from .statuses import HEADERS, counts, documents, error_of, row, worked, worst_first
 
 _LOOK: Final = 0.25
 """Seconds between two looks at a host elsewhere."""
@@ -80,6 +79,7 @@ async def _attached(host: ControlClient, show: _Show) -> Sequence[ServerStatus]:
 
 
 async def _started(config: Config, show: _Show) -> Sequence[ServerStatus]:
+    AHEAD.set(False)  # nothing is called
     async with open_supervisor(config, gate=0.0) as supervisor, supervisor.events() as events:
 
         async def look() -> Sequence[ServerStatus]:
@@ -139,6 +139,11 @@ async def _lines() -> AsyncGenerator[Tell]:
 @asynccontextmanager
 async def _live_table() -> AsyncGenerator[Tell]:
     """A table of those that there is room for, as long as somebody is waited for."""
+    from rich.live import Live
+
+    from .status_table import StatusTable
+    from .tables import terminal
+
     with Live(console=terminal(), auto_refresh=False, transient=True) as live:
 
         async def tell(_new: Sequence[ServerStatus], everyone: Sequence[ServerStatus]) -> None:
@@ -160,6 +165,9 @@ async def _print_row(cells: Sequence[object]) -> None:
 
 def _print(statuses: Sequence[ServerStatus]) -> None:
     """All of them; then why some do not work, and how many do, which stands above the next prompt."""
+    from .status_table import StatusTable
+    from .tables import terminal
+
     terminal().print(StatusTable(statuses, whole=True))
     for status in statuses:
         if error := error_of(status):

@@ -120,10 +120,10 @@ class All(View):
         }
 
     def _shown_tools(self, tools: Iterable[Tool]) -> Iterable[Entry]:
-        return ((tool.definition, tool.name) for tool in tools if self.access.has_tool(tool.server, tool.tool))
+        return ((tool.declared, tool.name) for tool in tools if self.access.has_tool(tool.server, tool.tool))
 
     def _shown_prompts(self, prompts: Iterable[Prompt]) -> Iterable[Entry]:
-        return ((prompt.definition, prompt.name) for prompt in self._usable(prompts))
+        return ((prompt.declared, prompt.name) for prompt in self._usable(prompts))
 
     def _shown_resources(self, resources: Iterable[Resource]) -> Iterable[Entry]:
         return self._firsts(resources, attrgetter("uri"))
@@ -135,7 +135,7 @@ class All(View):
         """Of several that are the same the one that is read."""
         first: dict[str, BaseModel] = {}
         for each in self._in_order(offered):
-            first.setdefault(uri_of(each), each.definition)
+            first.setdefault(uri_of(each), each.declared)
         return ((first[uri], None) for uri in sorted(first))
 
     def input_schema(self, name: object) -> Mapping[str, Any] | None:

@@ -216,7 +216,7 @@ class One(View):
             "resources": supervisor.resources,
             "resourceTemplates": supervisor.resource_templates,
         }
-        listed = await by_turns(declared_steps((each.definition, None) for each in offered[of] if self._own(each)))
+        listed = await by_turns(declared_steps((each.declared, None) for each in offered[of] if self._own(each)))
         info = server_info_of(supervisor.hello(self.server) or {})
         return bridged(incoming.method, {of: listed}, to_modern=incoming.modern, from_modern=False, server_info=info)
 

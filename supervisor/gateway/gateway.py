@@ -71,6 +71,8 @@ class Gateway:
         self._gate = Gate(supervisor, gate)
         self._under_way = 0
         self._settled = trio.Event()
+        self.has_listed: Final = trio.Event()
+        """Set when a first list is given to a client."""
         self.draining: bool = False
         """Whether it ends: new requests are refused."""
 
@@ -173,6 +175,7 @@ class Gateway:
             await self._gate.wait(partial(view.lists, incoming.method))
             self._check_goes_on()
             listing.read()
+            self.has_listed.set()
             return await self._hand_on(incoming, view)
 
     async def _for_session(self, incoming: Incoming, view: View) -> Json:

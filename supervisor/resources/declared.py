@@ -8,7 +8,7 @@ if TYPE_CHECKING:
 
 class _Defined(Protocol):
     @property
-    def definition(self) -> "Resource | ResourceTemplate | Prompt": ...
+    def declared(self) -> "Resource | ResourceTemplate | Prompt": ...
 
 
 class Declared:
@@ -19,14 +19,14 @@ class Declared:
     @property
     def title(self: _Defined) -> str | None:
         """Its name for people."""
-        return self.definition.title
+        return self.declared.title
 
     @property
     def description(self: _Defined) -> str | None:
         """What it is, or what it is for: the server's words."""
-        return self.definition.description
+        return self.declared.description
 
     @property
     def meta(self: _Defined) -> dict[str, Any] | None:
         """The definition's `_meta`."""
-        return None if self.definition.meta is None else dict(self.definition.meta)
+        return None if self.declared.meta is None else dict(self.declared.meta)

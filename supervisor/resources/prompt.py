@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 
 from attrs import field, frozen
 
+from mcp_nursery.actors.session.recalled import as_sdk_type
+
 from .declared import Declared
 
 if TYPE_CHECKING:
@@ -22,12 +24,17 @@ class Prompt(Declared):
     """The server's name."""
     prompt: str
     """The server's own name of it."""
-    definition: "Definition" = field(repr=False)
-    """As the server declared it."""
+    declared: "Definition" = field(repr=False, alias="definition")
+    """As the server declared it: all that `definition` has, before the SDK is loaded too."""
     available: bool
     """Whether its server was connected."""
 
     @property
+    def definition(self) -> "Definition":
+        """As the server declared it: the SDK's type."""
+        return as_sdk_type(self.declared)
+
+    @property
     def arguments(self) -> "Sequence[PromptArgument]":
         """What it can be given: `name`, `description` and `required` of each."""
-        return tuple(self.definition.arguments or ())
+        return tuple(self.declared.arguments or ())

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Final
 
 from attrs import field, frozen
 
+from mcp_nursery.actors.session.recalled import as_sdk_type
+
 from .declared import Declared
 
 if TYPE_CHECKING:
@@ -21,30 +23,35 @@ class Resource(Declared):
     """The server's name."""
     uri: str
     """As the server writes it. Two servers may list the same."""
-    definition: "Definition" = field(repr=False)
-    """As the server declared it."""
+    declared: "Definition" = field(repr=False, alias="definition")
+    """As the server declared it: all that `definition` has, before the SDK is loaded too."""
     available: bool
     """Whether its server was connected."""
 
     @property
+    def definition(self) -> "Definition":
+        """As the server declared it: the SDK's type."""
+        return as_sdk_type(self.declared)
+
+    @property
     def name(self) -> str:
         """What the server calls it."""
-        return self.definition.name
+        return self.declared.name
 
     @property
     def mime_type(self) -> str | None:
         """Its MIME type, if the server says it."""
-        return self.definition.mime_type
+        return self.declared.mime_type
 
     @property
     def size(self) -> int | None:
         """Bytes of it, before any encoding, if the server says it."""
-        return self.definition.size
+        return self.declared.size
 
     @property
     def annotations(self) -> "Annotations | None":
         """For whom it is, how important, when changed: as the server declares it."""
-        return self.definition.annotations
+        return self.declared.annotations
 
 
 @frozen
@@ -55,25 +62,30 @@ class ResourceTemplate(Declared):
     """The server's name."""
     uri_template: str
     """By RFC 6570, as the server writes it."""
-    definition: "TemplateDefinition" = field(repr=False)
-    """As the server declared it."""
+    declared: "TemplateDefinition" = field(repr=False, alias="definition")
+    """As the server declared it: all that `definition` has, before the SDK is loaded too."""
     available: bool
     """Whether its server was connected."""
 
     @property
+    def definition(self) -> "TemplateDefinition":
+        """As the server declared it: the SDK's type."""
+        return as_sdk_type(self.declared)
+
+    @property
     def name(self) -> str:
         """What the server calls it."""
-        return self.definition.name
+        return self.declared.name
 
     @property
     def mime_type(self) -> str | None:
         """The MIME type of all that it stands for, if it is the same."""
-        return self.definition.mime_type
+        return self.declared.mime_type
 
     @property
     def annotations(self) -> "Annotations | None":
         """For whom it is, how important: as the server declares it."""
-        return self.definition.annotations
+        return self.declared.annotations
 
     def matches(self, uri: str) -> bool:
         """Whether the URI may be one of those that it stands for."""

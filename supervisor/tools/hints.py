@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from attrs import frozen
 
+from mcp_nursery.actors.session.recalled import annotations_of
+
 from ..security.untrusted_marks import harmless
 
 if TYPE_CHECKING:
@@ -44,14 +46,12 @@ class ToolHints:
 
 def hints_of(definition: "Definition", *, trusted: bool) -> ToolHints:
     """The hints in a definition."""
-    said = definition.annotations
-    if said is None:
-        return ToolHints(trusted=trusted)
+    said = annotations_of(definition)
     return ToolHints(
-        read_only=bool(said.read_only_hint),
-        destructive=bool(said.destructive_hint),
-        idempotent=bool(said.idempotent_hint),
-        open_world=bool(said.open_world_hint),
+        read_only=bool(said.get("readOnlyHint")),
+        destructive=bool(said.get("destructiveHint")),
+        idempotent=bool(said.get("idempotentHint")),
+        open_world=bool(said.get("openWorldHint")),
         trusted=trusted,
     )
 

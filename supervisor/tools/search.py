@@ -74,7 +74,7 @@ class ToolIndex:
         wanted = {tool.name: tool for tool in tools}
         for name in (*(self._tools.keys() - wanted.keys()), *wanted):
             tool, held = wanted.get(name), self._tools.get(name)
-            if tool and held and held[1].definition is tool.definition and held[1].server == tool.server:
+            if tool and held and held[1].declared is tool.declared and held[1].server == tool.server:
                 continue
             yield
             if self._closed:
@@ -108,7 +108,7 @@ def words(text: str) -> Iterator[str]:
 
 
 def _row(tool: Tool) -> tuple[str, ...]:
-    declared = tool.definition
+    declared = tool.declared
     title = declared.title or (declared.annotations and declared.annotations.title)
     said = (
         f"{tool.name} {tool.tool}",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from attrs import field, frozen
 
 from mcp_nursery.actors.json_depth import with_each
+from mcp_nursery.actors.session.recalled import as_sdk_type
 
 from ..security.untrusted_marks import MAX_RESULT_CHARS, harmless
 from .hints import ToolHints, always_load, describe, hints_of, search_hint
@@ -48,8 +49,8 @@ class Tool:
     """The server's name."""
     tool: str
     """The server's own name of it."""
-    definition: "Definition" = field(repr=False)
-    """As the server declared it."""
+    declared: "Definition" = field(repr=False, alias="definition")
+    """As the server declared it: all that `definition` has, before the SDK is loaded too."""
     available: bool
     """Whether its server was connected."""
     trusted_hints: bool = field(repr=False)
@@ -62,10 +63,15 @@ class Tool:
     """How it differs from what it was when it was first used; None if it does not."""
     _invoke: Invoke | None = field(default=None, repr=False, eq=False, alias="invoke")
 
+    @property
+    def definition(self) -> "Definition":
+        """As the server declared it: the SDK's type."""
+        return as_sdk_type(self.declared)
+
     @cached_property
     def definition_hash(self) -> str:
         """SHA-256 of its name, title, description, schemas and hints, in hexadecimal: what `ALLOW_ALWAYS` holds for."""
-        return sha256(pinned_text(self.definition).encode()).hexdigest()
+        return sha256(pinned_text(self.declared).encode()).hexdigest()
 
     def is_declared_as(self, definition: Mapping[str, Any]) -> bool:
         """Whether this says the same of it, as a server writes it, in all that a model is told."""
@@ -75,7 +81,7 @@ class Tool:
             declared = Definition.model_validate(definition)
         except ValueError:
             return False
-        return pinned_text(declared) == pinned_text(self.definition)
+        return pinned_text(declared) == pinned_text(self.declared)
 
     @property
     def description(self) -> str:
@@ -85,37 +91,37 @@ class Tool:
     @property
     def full_description(self) -> str:
         """What the server says it does, whole; its name if it says nothing."""
-        return self.definition.description or self.tool
+        return self.declared.description or self.tool
 
     @property
     def input_schema(self) -> dict[str, Any]:
         """JSON Schema (2020-12) of its arguments, as declared; an empty object's if the server declares nothing."""
-        return self.definition.input_schema or {"type": "object", "properties": {}}
+        return self.declared.input_schema or {"type": "object", "properties": {}}
 
     @property
     def output_schema(self) -> dict[str, Any] | None:
         """JSON Schema of its structured content, if declared."""
-        return self.definition.output_schema
+        return self.declared.output_schema
 
     @property
     def annotations(self) -> "ToolAnnotations | None":
         """The server's hints about it, as declared."""
-        return self.definition.annotations
+        return self.declared.annotations
 
     @property
     def hints(self) -> ToolHints:
         """The server's hints about it, and whether they are trusted."""
-        return hints_of(self.definition, trusted=self.trusted_hints)
+        return hints_of(self.declared, trusted=self.trusted_hints)
 
     @property
     def search_hint(self) -> str | None:
         """Words the server wants it to be found by, on one line."""
-        return search_hint(self.definition.meta)
+        return search_hint(self.declared.meta)
 
     @property
     def always_load(self) -> bool:
         """Whether the server wants a model to have it from the start."""
-        return always_load(self.definition.meta)
+        return always_load(self.declared.meta)
 
     def as_openai(self) -> dict[str, Any]:
         """The function tool that OpenAI-style APIs take."""

@@ -62,7 +62,7 @@ async def test_what_is_reported_of_a_connection(autojump_clock):
         connected = seen.reports[-1][1]
         assert connected.owner.incarnation == 3
         assert connected.handshake.era is Era.MODERN
-        assert connected.handshake.server_info.name == "scripted"
+        assert connected.handshake.server_info["name"] == "scripted"
         assert [tool.name for tool in connected.definitions.tools] == ["a", "b"]
         assert connected.owner.mailbox.statistics().capacity == 256
         assert connected.owner.control.statistics().capacity == math.inf

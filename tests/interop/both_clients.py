@@ -15,10 +15,10 @@ from attrs import define, field
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.shared.exceptions import MCPError
-from mcp_types import REQUEST_TIMEOUT, ListRootsResult, Root
+from mcp_types import REQUEST_TIMEOUT, Implementation, ListRootsResult, Root
 from pydantic import FileUrl, ValidationError
 
-from mcp_nursery.actors.session.handshake import CLIENT_INFO
+from mcp_nursery.actors.session.session import client_info
 from mcp_nursery.supervisor import (
     Call,
     CallTimeout,
@@ -185,7 +185,9 @@ async def sdk_client(arguments: Sequence[str]):
     parameters = StdioServerParameters(command=sys.executable, args=list(arguments))
     with open(os.devnull, "w") as nowhere:  # noqa: ASYNC230
         async with Client(
-            stdio_client(parameters, errlog=nowhere), client_info=CLIENT_INFO, list_roots_callback=_roots
+            stdio_client(parameters, errlog=nowhere),
+            client_info=Implementation.model_validate(client_info()),
+            list_roots_callback=_roots,
         ) as client:
             yield client
 

@@ -1,4 +1,4 @@
-"""What `serve` has loaded when it has answered a first `initialize` and `tools/list`: what it needed for that."""
+"""What a command has loaded when it has its first answer: what it needed for that."""
 
 import json
 import os
@@ -8,19 +8,29 @@ import sys
 import pytest
 
 MAIN = "from mcp_nursery.supervisor.cli import main; main()"
-HEAVY = (
-    *("mcp", "mcp_types", "starlette", "httpx2", "keyring"),
-    *("rich", "typer.rich_utils", "uvicorn", "opentelemetry.sdk"),
+UNNEEDED = (
+    *("starlette", "httpx2", "keyring", "prometheus_client", "opentelemetry.sdk"),
+    *("rich", "typer.rich_utils", "uvicorn", "mcp"),
 )
-"""Modules that take long to load. pydantic alone is no such one, and typer coerces options with it."""
+"""Modules that take long to load, and that nothing needs before its first answer. pydantic alone is no such one, and
+typer coerces options with it."""
+HEAVY = (*UNNEEDED, "mcp_types")
 SERVER = """
 import json, sys
-answers = {
-    "initialize": {
-        "protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": {"name": "s", "version": "1"},
-    },
-    "tools/list": {"tools": [{"name": "greet", "title": "Greet", "inputSchema": {"type": "object"}}]},
+modern = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"} if "modern" in sys.argv else {}
+tool = {
+    "name": "greet", "title": "Greet", "inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": True},
 }
+answers = {
+    "tools/list": {"tools": [tool], **modern},
+    "tools/call": {"content": [{"type": "text", "text": "hello"}], **modern},
+}
+if modern:
+    answers["server/discover"] = {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}, **modern}
+else:
+    answers["initialize"] = {
+        "protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": {"name": "s", "version": "1"},
+    }
 for line in sys.stdin:
     message = json.loads(line)
     if "id" in message:
@@ -32,14 +42,36 @@ HELLO = {"protocolVersion": "2025-11-25", "capabilities": {"roots": {}}, "client
 
 
 @pytest.fixture
-def config(tmp_path):
-    """A server that nobody starts before its first call: nothing is loaded for a connection meanwhile."""
-    program = tmp_path / "server.py"
-    program.write_text(SERVER)
-    file = tmp_path / "servers.json"
-    entry = {"command": sys.executable, "args": [str(program)], "lazy": True}
+def program(tmp_path):
+    file = tmp_path / "server.py"
+    file.write_text(SERVER)
+    return file
+
+
+@pytest.fixture
+def config(program, tmp_path):
+    """A server that nobody starts before its first call."""
+    return configured(tmp_path, program, lazy=True)
+
+
+def configured(folder, program, *args, **more):
+    file = folder / "servers.json"
+    entry = {"command": sys.executable, "args": [str(program), *args], **more}
     file.write_text(json.dumps({"mcpServers": {"lab": entry}}))
     return file
+
+
+def watched(*args):
+    """A command that writes to standard error what it loads."""
+    return [sys.executable, "-X", "importtime", "-c", MAIN, *args]
+
+
+def modules_in(written):
+    return [line.rpartition("|")[2].strip() for line in written.splitlines() if line.count("|") == 2]
+
+
+def heavy_in(loaded, heavy=HEAVY):
+    return {name for name in loaded if any(name == each or name.startswith(f"{each}.") for each in heavy)}
 
 
 def ask(process, request_id, method, params):
@@ -51,11 +83,11 @@ def ask(process, request_id, method, params):
     return answer["result"]
 
 
-def served(config, log):
+def served(log, *args):
     """The names of the tools in the first list, and the modules that were loaded by then."""
     with log.open("wb") as file:
         process = subprocess.Popen(
-            [sys.executable, "-X", "importtime", "-c", MAIN, "serve", "--config", str(config)],
+            watched("serve", *args),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=file,
@@ -65,9 +97,10 @@ def served(config, log):
     with process:
         ask(process, 1, "initialize", HELLO)
         tools = ask(process, 2, "tools/list", {})["tools"]
-        loaded = [line.rpartition("|")[2].strip() for line in log.read_text().splitlines() if line.count("|") == 2]
+        loaded = modules_in(log.read_text())
         process.stdin.close()
     assert process.returncode == 0
+    assert "mcp_nursery.supervisor.gateway.downstream" in loaded
     return [tool["name"] for tool in tools], loaded
 
 
@@ -79,8 +112,43 @@ def test_what_is_cached_is_answered_without_the_sdk(config, tmp_path):
         capture_output=True,
         timeout=120,
     )
-    tools, loaded = served(config, tmp_path / "log")
+    tools, loaded = served(tmp_path / "log", "--config", str(config))
     assert tools == ["lab_greet"]
-    assert "mcp_nursery.supervisor.gateway.downstream" in loaded
-    heavy = {name for name in loaded if any(name == each or name.startswith(f"{each}.") for each in HEAVY)}
-    assert not heavy
+    assert not heavy_in(loaded)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("era", ["modern", "handshake"])
+def test_a_server_that_was_never_started_is_listed_without_the_sdk(era, program, tmp_path):
+    log = tmp_path / "log"
+    tools, loaded = served(log, "--gate", "60", "--", sys.executable, str(program), era)
+    assert tools == ["greet"]
+    assert not heavy_in(loaded)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("era", ["modern", "handshake"])
+def test_where_servers_stand_is_said_without_the_sdk(era, program, tmp_path):
+    file = configured(tmp_path, program, era)
+    ran = subprocess.run(
+        watched("status", "--config", str(file)), capture_output=True, text=True, timeout=120, check=True
+    )
+    assert "connected" in ran.stdout
+    assert not heavy_in(modules_in(ran.stderr))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("era", ["modern", "handshake"])
+def test_a_call_loads_the_types_of_results_and_no_more(era, program, tmp_path):
+    file = configured(tmp_path, program, era)
+    ran = subprocess.run(
+        watched("call", "mcp_lab_greet", "--yes", "--config", str(file)),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    assert "hello" in ran.stdout
+    loaded = modules_in(ran.stderr)
+    assert "mcp_types._types" in loaded
+    assert not heavy_in(loaded, UNNEEDED)

@@ -28,7 +28,7 @@ sys.meta_path.insert(0, InTheLoop())
 async def main():
     {imported}
     servers = [
-        ServerSpec("program", StdioTransport(sys.executable, ["-c", ""])),
+        ServerSpec("program", StdioTransport(sys.executable, ["-c", ""]), policy=RestartPolicy(delays=(60,))),
         ServerSpec("http", HttpTransport("http://127.0.0.1:9")),
         ServerSpec("sse", SseTransport("http://127.0.0.1:9")),
         ServerSpec("ws", WebSocketTransport("ws://127.0.0.1:9")),
@@ -40,7 +40,10 @@ async def main():
 {before}
 trio.run(main)
 """
-NAMES = "HttpTransport, MemoryStore, ServerSpec, SseTransport, StdioTransport, WebSocketTransport, open_supervisor"
+NAMES = (
+    "HttpTransport, MemoryStore, RestartPolicy, ServerSpec, SseTransport, StdioTransport, WebSocketTransport, "
+    "open_supervisor"
+)
 IMPORTED = f"from mcp_nursery.supervisor import {NAMES}"
 
 

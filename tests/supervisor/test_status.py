@@ -2,7 +2,6 @@
 
 import pytest
 import trio
-from mcp_types import Implementation, ServerCapabilities, ToolsCapability
 
 from mcp_nursery.actors.enums import Era
 from mcp_nursery.actors.messages import Handshake
@@ -18,8 +17,8 @@ from .specs import WithEnvironment
 def test_secrets_are_taken_out_of_every_text():
     """L16, L17: wherever the server has put them."""
     told = {"name": "lab", "version": "hunter2", "icons": [{"src": "https://x/?key=hunter2"}]}
-    able = ServerCapabilities(experimental={"hunter2": {"key": ["hunter2"]}}, tools=ToolsCapability())
-    handshake = Handshake(Era.MODERN, "2026-07-28", Implementation.model_validate(told), able, "say hunter2")
+    able = {"experimental": {"hunter2": {"key": ["hunter2"]}}, "tools": {}}
+    handshake = Handshake(Era.MODERN, "2026-07-28", told, able, "say hunter2")
     shown = introduction_of(handshake, lambda text: text.replace("hunter2", "…"))
     assert "hunter2" not in repr(shown)
     assert (shown.server_info["version"], shown.instructions) == ("…", "say …")
@@ -31,7 +30,7 @@ def test_secrets_are_taken_out_of_every_text():
 def test_whoever_gets_a_status_may_change_it(more):
     """Nobody else's changes with it."""
     told = {"name": "lab", "version": "1", **more}
-    shown = introduction_of(Handshake(Era.MODERN, "2026-07-28", Implementation.model_validate(told), None, None), str)
+    shown = introduction_of(Handshake(Era.MODERN, "2026-07-28", told, None, None), str)
     info = shown.own_info()
     assert info == told
     info["name"] = "other"

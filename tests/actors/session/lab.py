@@ -4,15 +4,14 @@ from contextlib import asynccontextmanager
 
 import trio
 from attrs import frozen
-from mcp.client import ClientSession
 
 from mcp_nursery.actors.callbacks import NO_HOST
 from mcp_nursery.actors.jsonrpc.dispatcher import Endpoint
 from mcp_nursery.actors.jsonrpc.stream_carrier import StreamCarrier
 from mcp_nursery.actors.outcomes import Loss
+from mcp_nursery.actors.session.changes import Changes
 from mcp_nursery.actors.session.connection import open_connection
-from mcp_nursery.actors.session.dispatcher import SessionDispatcher
-from mcp_nursery.actors.session.handshake import CLIENT_INFO
+from mcp_nursery.actors.session.session import open_session
 
 from ..jsonrpc.peer import GONE, Peer, error, result
 
@@ -115,7 +114,7 @@ async def session(**script):
     async with trio.open_nursery() as nursery:
         lab = Lab(nursery, **script)
         lab.endpoint = Endpoint(StreamCarrier(lab))
-        async with ClientSession(dispatcher=SessionDispatcher(lab.endpoint), client_info=CLIENT_INFO) as opened:
+        async with open_session(lab.endpoint, NO_HOST, Changes("lab")) as opened:
             yield lab, opened
         nursery.cancel_scope.cancel()
 

@@ -7,13 +7,14 @@ import trio
 import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
-from mcp.client import ClientSession
 
+from mcp_nursery.actors.callbacks import NO_HOST
 from mcp_nursery.actors.enums import Era
 from mcp_nursery.actors.jsonrpc.dispatcher import Endpoint
 from mcp_nursery.actors.jsonrpc.stream_carrier import StreamCarrier
-from mcp_nursery.actors.session.dispatcher import SessionDispatcher
-from mcp_nursery.actors.session.handshake import CLIENT_INFO, facts, negotiate
+from mcp_nursery.actors.session.changes import Changes
+from mcp_nursery.actors.session.handshake import facts, negotiate
+from mcp_nursery.actors.session.session import open_session
 
 from ..jsonrpc.peer import Peer, error, result
 from .lab import HANDSHAKE, MODERN, answers, connection, discovery, greeting, refuses, session
@@ -23,7 +24,7 @@ SLOW_START = [0, 2, 5, 12, 25]
 
 
 def session_over(peer):
-    return ClientSession(dispatcher=SessionDispatcher(Endpoint(StreamCarrier(peer))), client_info=CLIENT_INFO)
+    return open_session(Endpoint(StreamCarrier(peer)), NO_HOST, Changes("lab"))
 
 
 class BothEras(Peer):
@@ -127,7 +128,7 @@ async def test_two_good_answers_in_one_read_are_a_handshake(first, _try, autojum
         peer.on_message = answer_both
         async with session_over(peer) as client:
             assert (await negotiate(client, None)).era is Era.HANDSHAKE
-            assert (client.protocol_version, client.discover_result) == (HANDSHAKE, None)
+            assert (client.protocol_version, client.is_modern) == (HANDSHAKE, False)
         nursery.cancel_scope.cancel()
 
 

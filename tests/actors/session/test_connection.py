@@ -16,6 +16,7 @@ from mcp_nursery.actors.pieces import at_once
 from mcp_nursery.actors.reply import ReplySlot
 from mcp_nursery.actors.session.base import HandshakeFailed
 from mcp_nursery.actors.session.connection import open_connection
+from mcp_nursery.actors.session.recalled import as_sdk_type
 
 from ...tool_requests import tool_request
 from ..jsonrpc.bridge import bridged
@@ -116,7 +117,7 @@ async def test_a_new_listing_replaces_the_tools():
     async with connection(**script) as (lab, opening):
         await made_ready(opening)
         tools = await opening.list_tools()
-        assert all(isinstance(tool, Tool) for tool in tools)
+        assert all(isinstance(as_sdk_type(tool), Tool) for tool in tools)
         opening.submit([gone, new])
         assert (gone.slot.outcome, gone.slot.delivery) == (Unlisted(), Delivery.NOT_SENT)
         assert [message["params"]["name"] for message in lab.heard_of("tools/call")] == ["new"]

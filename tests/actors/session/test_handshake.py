@@ -2,14 +2,14 @@
 
 import pytest
 import trio
-from mcp.shared.exceptions import MCPError
-from mcp_types import ServerCapabilities, ToolsCapability
 
 from mcp_nursery.actors.enums import Era
 from mcp_nursery.actors.messages import Handshake
 from mcp_nursery.actors.outcomes import Loss
+from mcp_nursery.actors.protocol import JsonRpcError
 from mcp_nursery.actors.session.base import HandshakeFailed
-from mcp_nursery.actors.session.handshake import CLIENT_INFO, negotiate
+from mcp_nursery.actors.session.handshake import negotiate
+from mcp_nursery.actors.session.session import client_info
 
 from .lab import (
     HANDSHAKE,
@@ -56,10 +56,10 @@ async def test_a_modern_server_is_asked_once(autojump_clock):
         era=Era.MODERN,
         protocol_version=MODERN,
         server_info=handshake.server_info,
-        capabilities=ServerCapabilities(tools=ToolsCapability()),
+        capabilities={"tools": {}},
         instructions="be kind",
     )
-    assert handshake.server_info.model_dump(exclude_none=True) == INFO
+    assert handshake.server_info == INFO
     assert (lab.asked, settled) == ([PROBE], 0)
 
 
@@ -81,7 +81,7 @@ async def test_servers_are_told_who_asks(autojump_clock):
     _, lab, _ = await opened(initialize=GOOD_INITIALIZE)
     probe, initialize = lab.heard[:2]
     assert probe["params"]["_meta"]["io.modelcontextprotocol/clientInfo"]["name"] == "mcp-nursery"
-    assert initialize["params"]["clientInfo"] == CLIENT_INFO.model_dump(exclude_none=True)
+    assert initialize["params"]["clientInfo"] == client_info()
 
 
 # refusals of the probe
@@ -117,7 +117,7 @@ async def test_a_refusal_that_names_a_version_we_share_is_probed_once_more(autoj
 
 
 async def test_and_not_twice_more(autojump_clock):
-    raised, asked = await refused(MCPError, server_discover=unsupported(MODERN), initialize=GOOD_INITIALIZE)
+    raised, asked = await refused(JsonRpcError, server_discover=unsupported(MODERN), initialize=GOOD_INITIALIZE)
     assert (raised.code, asked) == (-32022, [PROBE, PROBE])
 
 
@@ -128,7 +128,7 @@ async def test_a_refusal_that_names_a_handshake_version_means_initialize(version
 
 
 async def test_a_refusal_that_names_only_versions_of_the_future_is_the_end(autojump_clock):
-    raised, asked = await refused(MCPError, server_discover=unsupported("2031-01-01"), initialize=GOOD_INITIALIZE)
+    raised, asked = await refused(JsonRpcError, server_discover=unsupported("2031-01-01"), initialize=GOOD_INITIALIZE)
     assert (raised.code, asked) == (-32022, [PROBE])
 
 
@@ -198,7 +198,7 @@ async def test_an_answer_within_the_second_is_hedged_by_nothing(autojump_clock):
 
 async def test_a_probe_that_stays_mute_is_given_up_ten_seconds_after_initialize_was_refused(autojump_clock):
     async with session(server_discover=MUTE, initialize=refuses(-32000, message="go away")) as (lab, client):
-        with pytest.raises(MCPError, match="go away"):
+        with pytest.raises(JsonRpcError, match="go away"):
             await negotiate(client, None)
         assert trio.current_time() == 11
         assert lab.asked == [PROBE, INITIALIZE]
@@ -257,7 +257,7 @@ async def test_a_probe_refused_for_once_and_an_initialize_refused_for_its_versio
 
 @pytest.mark.parametrize("remembered", [None, Era.HANDSHAKE])
 async def test_any_other_refusal_of_initialize_is_the_end(remembered, autojump_clock):
-    raised, asked = await refused(MCPError, remembered, initialize=refuses(-32000, message="go away"))
+    raised, asked = await refused(JsonRpcError, remembered, initialize=refuses(-32000, message="go away"))
     assert raised.message == "go away"
     assert asked.count(INITIALIZE) == 1
 

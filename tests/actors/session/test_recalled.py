@@ -4,7 +4,7 @@ import pytest
 from mcp_types import Prompt, Resource, ResourceTemplate, Tool
 
 from mcp_nursery.actors.pieces import at_once
-from mcp_nursery.actors.session.lists import definition_of
+from mcp_nursery.actors.session.models import definition_of
 from mcp_nursery.actors.session.recalled import Recalled, recalling_steps
 from mcp_nursery.supervisor.tools.pins import pinned_text
 

@@ -11,7 +11,7 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 from mcp.client import ClientSession
-from mcp_types import CallToolResult, DiscoverResult, InitializeResult, TextContent, Tool
+from mcp_types import CallToolResult, DiscoverResult, Implementation, InitializeResult, TextContent, Tool
 
 from mcp_nursery.actors.jsonrpc import codec
 from mcp_nursery.actors.jsonrpc.dispatcher import Endpoint
@@ -19,8 +19,8 @@ from mcp_nursery.actors.jsonrpc.stream_carrier import StreamCarrier
 from mcp_nursery.actors.pieces import at_once
 from mcp_nursery.actors.reply import ReplySlot
 from mcp_nursery.actors.session.base import BadResult, InputWanted
-from mcp_nursery.actors.session.handshake import CLIENT_INFO
 from mcp_nursery.actors.session.requests import MOST_BLOCKS
+from mcp_nursery.actors.session.session import client_info
 from mcp_nursery.actors.session.tool_call import PreparedTool, PreparedTools
 
 from ...tool_requests import params_of
@@ -72,7 +72,7 @@ CALLS = [
 @pytest.mark.parametrize("version", ["2024-11-05", HANDSHAKE, MODERN])
 async def test_a_frame_equals_what_the_session_would_send(version):
     recorder, endpoint = Recorder(), Endpoint(StreamCarrier(Peer()))
-    async with ClientSession(dispatcher=recorder, client_info=CLIENT_INFO) as session:
+    async with ClientSession(dispatcher=recorder, client_info=Implementation.model_validate(client_info())) as session:
         session.adopt(adopted(version))
         await session.list_tools()
         endpoint._prepared("tools/list", recorder.sent[-1]["params"], 1, ReplySlot())

@@ -4,12 +4,12 @@ import logging
 
 import pytest
 import trio
-from mcp.shared.exceptions import MCPError
-from pydantic import ValidationError
 
 from mcp_nursery.actors import fairness
 from mcp_nursery.actors.enums import ListKind
 from mcp_nursery.actors.limits import MOST_KEPT
+from mcp_nursery.actors.protocol import JsonRpcError
+from mcp_nursery.actors.session.base import NotValid
 from mcp_nursery.actors.session.handshake import negotiate
 from mcp_nursery.actors.session.lists import Lists, TooLarge
 
@@ -91,13 +91,13 @@ async def failed(error, *pages, **script):
 
 
 async def test_a_page_that_is_refused_is_the_end_of_the_listing(opening):
-    raised = await failed(MCPError, listing("a", cursor="x"), refuses(-32000, message="no more"), **opening)
+    raised = await failed(JsonRpcError, listing("a", cursor="x"), refuses(-32000, message="no more"), **opening)
     assert raised.message == "no more"
 
 
 @pytest.mark.parametrize("page", [{}, {"tools": "none"}, {"tools": [{"title": "nameless"}]}])
 async def test_a_page_that_is_none_is_the_end_of_the_listing(page, opening):
-    await failed(ValidationError, answers({**page, **CACHING}), **opening)
+    await failed(NotValid, answers({**page, **CACHING}), **opening)
 
 
 def nested(levels):
@@ -165,7 +165,7 @@ async def test_a_page_with_a_tool_that_is_none_is_refused(opening):
     page = answers({"tools": [{"name": "a", "inputSchema": {"type": "object"}}] * 60 + [{"name": 5}], **CACHING})
     async with session(tools_list=[page], **opening) as (lab, client):
         await negotiate(client, None)
-        with pytest.raises(ValidationError):
+        with pytest.raises(NotValid):
             await every_page(lab, client)
 
 

@@ -54,7 +54,7 @@ def bridge():
 async def test_the_facts_and_the_tools_of_an_object_of_this_process(bridge):
     async with open_object(lab(bridge), close_grace=1) as connection:
         handshake = await connection.handshake(None)
-        assert (handshake.era, handshake.server_info.name) == (Era.MODERN, "lab")
+        assert (handshake.era, handshake.server_info["name"]) == (Era.MODERN, "lab")
         assert [tool.name for tool in await connection.list_tools()] == [tool.name for tool in TOOLS]
         assert connection.pid is None
 
@@ -382,7 +382,7 @@ async def test_what_is_no_server_object_is_not_worth_a_second_try(thing):
 
 async def test_the_connector_of_an_object_opens_it(bridge):
     async with InProcessConnector(lab(bridge), close_grace=1).connect() as connection:
-        assert (await connection.handshake(None)).server_info.name == "lab"
+        assert (await connection.handshake(None)).server_info["name"] == "lab"
 
 
 async def test_a_probe_is_answered_and_heard_of(bridge, autojump_clock):

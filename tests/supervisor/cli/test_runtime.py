@@ -1,3 +1,4 @@
+import gc
 import logging
 import sys
 
@@ -6,7 +7,8 @@ import trio
 
 from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.supervisor.cli import runtime
-from mcp_nursery.supervisor.cli.runtime import Options, execute, log_failures, run_async
+from mcp_nursery.supervisor.cli.runtime import COLLECTED_AFTER, Options, collect_later, execute, log_failures, run_async
+from mcp_nursery.supervisor.testing import run_virtual
 
 
 @pytest.fixture
@@ -103,3 +105,20 @@ def test_the_handlers_of_a_host_are_left_as_they_are():
         assert theirs.filters == []
     finally:
         logging.getLogger().removeHandler(theirs)
+
+
+def test_garbage_is_collected_again_after_the_start():
+    """The command line switches it off: what is loaded meanwhile is none."""
+
+    async def started():
+        await collect_later()
+        return trio.current_time(), gc.isenabled(), gc.get_freeze_count() > 0
+
+    gc.disable()
+    try:
+        assert run_virtual(started) == (COLLECTED_AFTER, True, True)
+        gc.unfreeze()
+        assert run_virtual(started) == (0, True, False)  # where it was on all the time
+    finally:
+        gc.unfreeze()
+        gc.enable()

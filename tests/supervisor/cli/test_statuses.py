@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from mcp_nursery.actors.enums import ServerState
-from mcp_nursery.supervisor.cli.statuses import StatusTable
+from mcp_nursery.supervisor.cli.status_table import StatusTable
 from mcp_nursery.supervisor.status import BreakerStatus, CallCounts, ServerStatus
 
 ERROR = "the process ended with exit code 1: npm error code E404, 名前がありません, and much more than fits"

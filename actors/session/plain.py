@@ -1,0 +1,243 @@
+"""Answers that are plainly valid, checked and read without the SDK's models, whose import takes longer than all else.
+
+What does not fit a shape here may be valid all the same: the SDK then says so, or why not. So a shape accepts less than
+the models do, never more.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, cast
+
+import orjson
+from attrs import frozen
+
+Kind = Callable[[object], Any]
+"""Reads a value: what a model would write of it. Raises `Doubtful`."""
+
+
+class Doubtful(Exception):
+    """A value that the SDK's models have to look at."""
+
+
+def _text(value: object) -> str:
+    if type(value) is not str:
+        raise Doubtful
+    return value
+
+
+def _flag(value: object) -> bool:
+    if type(value) is not bool:
+        raise Doubtful
+    return value
+
+
+def _count(value: object) -> int:
+    if type(value) is not int or value < 0:
+        raise Doubtful
+    return value
+
+
+def _share(value: object) -> float:
+    if type(value) not in (int, float) or not 0 <= cast("float", value) <= 1:
+        raise Doubtful
+    return cast("float", value)
+
+
+def _anything(value: object) -> dict[str, Any]:
+    if type(value) is not dict:
+        raise Doubtful
+    return cast("dict[str, Any]", value)
+
+
+def _objects(value: object) -> dict[str, Any]:
+    return {name: _anything(each) for name, each in _anything(value).items()}
+
+
+def _one_of(*words: str) -> Kind:
+    def read(value: object) -> str:
+        if value not in words or type(value) is not str:
+            raise Doubtful
+        return value
+
+    return read
+
+
+def _list_of(kind: Kind) -> Kind:
+    def read(value: object) -> list[Any]:
+        if type(value) is not list:
+            raise Doubtful
+        return [kind(each) for each in cast("list[object]", value)]
+
+    return read
+
+
+@frozen(eq=False)
+class Shape:
+    """Objects with fields that are known; what others they have is left out."""
+
+    fields: Mapping[str, Kind]
+    """In the order in which a model writes them."""
+    needed: frozenset[str] = frozenset()
+    """Those that must be there; others may be missing or null."""
+
+    def __call__(self, value: object) -> dict[str, Any]:
+        """The known fields that have a value."""
+        said = _anything(value)
+        if not self.needed <= said.keys():
+            raise Doubtful
+        return {
+            name: kind(said[name])
+            for name, kind in self.fields.items()
+            if name in self.needed or said.get(name) is not None
+        }
+
+
+def _shape(*needed: str, **fields: Kind) -> Shape:
+    return Shape({name.replace("meta_", "_meta"): kind for name, kind in fields.items()}, frozenset(needed))
+
+
+_EMPTY: Final = _shape()
+_CHANGING: Final = _shape(listChanged=_flag)
+_ICONS: Final = _list_of(
+    _shape("src", src=_text, mimeType=_text, sizes=_list_of(_text), theme=_one_of("light", "dark"))
+)
+_ANNOTATIONS: Final = _shape(audience=_list_of(_one_of("user", "assistant")), priority=_share, lastModified=_text)
+
+IMPLEMENTATION: Final = _shape(
+    *("name", "version"),
+    name=_text,
+    title=_text,
+    version=_text,
+    description=_text,
+    websiteUrl=_text,
+    icons=_ICONS,
+)
+_CAPABILITIES: Final = _shape(
+    experimental=_objects,
+    logging=_EMPTY,
+    prompts=_CHANGING,
+    resources=_shape(subscribe=_flag, listChanged=_flag),
+    tools=_CHANGING,
+    completions=_EMPTY,
+    extensions=_objects,
+    tasks=_shape(list=_EMPTY, cancel=_EMPTY, requests=_shape(tools=_shape(call=_EMPTY))),
+)
+_INITIALIZED: Final = _shape(
+    *("protocolVersion", "capabilities", "serverInfo"),
+    meta_=_anything,
+    protocolVersion=_text,
+    capabilities=_CAPABILITIES,
+    serverInfo=IMPLEMENTATION,
+    instructions=_text,
+)
+_CACHEABLE: Final[Mapping[str, Kind]] = {
+    "ttlMs": _count,
+    "cacheScope": _one_of("public", "private"),
+    "resultType": _text,
+}
+_DISCOVERED: Final = Shape(
+    {
+        "_meta": _anything,
+        **_CACHEABLE,
+        "supportedVersions": _list_of(_text),
+        "capabilities": _CAPABILITIES,
+        "instructions": _text,
+    },
+    frozenset({*_CACHEABLE, "supportedVersions", "capabilities"}),
+)
+_PAGE: Final[Mapping[str, Kind]] = {"_meta": _anything, "nextCursor": _text}
+_OLDER_PAGE: Final = Shape(_PAGE)
+_MODERN_PAGE: Final = Shape({**_PAGE, **_CACHEABLE}, frozenset(_CACHEABLE))
+
+_ENTRIES: Final[Mapping[str, Shape]] = {
+    "tools": _shape(
+        *("name", "inputSchema"),
+        name=_text,
+        title=_text,
+        description=_text,
+        inputSchema=_anything,
+        execution=_shape(taskSupport=_one_of("forbidden", "optional", "required")),
+        outputSchema=_anything,
+        icons=_ICONS,
+        annotations=_shape(
+            title=_text, readOnlyHint=_flag, destructiveHint=_flag, idempotentHint=_flag, openWorldHint=_flag
+        ),
+        meta_=_anything,
+    ),
+    "resources": _shape(
+        *("name", "uri"),
+        name=_text,
+        title=_text,
+        uri=_text,
+        description=_text,
+        mimeType=_text,
+        size=_count,
+        icons=_ICONS,
+        annotations=_ANNOTATIONS,
+        meta_=_anything,
+    ),
+    "templates": _shape(
+        *("name", "uriTemplate"),
+        name=_text,
+        title=_text,
+        uriTemplate=_text,
+        description=_text,
+        mimeType=_text,
+        icons=_ICONS,
+        annotations=_ANNOTATIONS,
+        meta_=_anything,
+    ),
+    "prompts": _shape(
+        "name",
+        name=_text,
+        title=_text,
+        description=_text,
+        arguments=_list_of(_shape("name", name=_text, title=_text, description=_text, required=_flag)),
+        icons=_ICONS,
+        meta_=_anything,
+    ),
+}
+"""By the field of `Definitions`."""
+
+
+def _read(shape: Shape, raw: object) -> dict[str, Any]:
+    try:
+        orjson.dumps(raw)  # not of half a character, of large numbers or of a great depth: none of these is plain
+    except TypeError:
+        raise Doubtful from None
+    return shape(raw)
+
+
+def read_hello(method: str, raw: Mapping[str, Any]) -> dict[str, Any]:
+    """What a server said of itself, in answer to `initialize` or `server/discover`.
+
+    Raises:
+        Doubtful: It is not plain.
+    """
+    return _read(_INITIALIZED if method == "initialize" else _DISCOVERED, raw)
+
+
+def read_page(raw: Mapping[str, Any], *, modern: bool) -> dict[str, Any]:
+    """A page of a list but for its entries.
+
+    Raises:
+        Doubtful: It is not plain.
+    """
+    return _read(_MODERN_PAGE if modern else _OLDER_PAGE, raw)
+
+
+def is_plain_entry(kind: str, raw: object) -> bool:
+    """Whether this is plainly an entry of that field of `Definitions`."""
+    try:
+        _read(_ENTRIES[kind], raw)
+    except Doubtful:
+        return False
+    return True
+
+
+def read_implementation(raw: object) -> dict[str, Any]:
+    """The name of a program.
+
+    Raises:
+        Doubtful: It is not plain.
+    """
+    return _read(IMPLEMENTATION, raw)
