@@ -290,7 +290,7 @@ def tools_event_steps(old: ServerTools | None, new: ServerTools, now: float) -> 
     changed: list[str] = []
     for name in before.keys() & after.keys():
         yield
-        one, other = old.tools[before[name]].definition, new.tools[after[name]].definition
+        one, other = old.tools[before[name]].declared, new.tools[after[name]].declared
         if one is not other and one != other:
             changed.append(name)
     added, removed = after.keys() - before.keys(), before.keys() - after.keys()
@@ -316,12 +316,12 @@ def offers_event_steps(
 def _readable(offers: ServerOffers) -> dict[str, object]:
     if not offers.shown:
         return {}
-    known: dict[str, object] = {template.uri_template: template.definition for template in offers.templates}
-    return known | {resource.uri: resource.definition for resource in offers.resources}
+    known: dict[str, object] = {template.uri_template: template.declared for template in offers.templates}
+    return known | {resource.uri: resource.declared for resource in offers.resources}
 
 
 def _named(offers: ServerOffers) -> dict[str, object]:
-    return {prompt.name: prompt.definition for prompt in offers.prompts if prompt.name and offers.shown}
+    return {prompt.name: prompt.declared for prompt in offers.prompts if prompt.name and offers.shown}
 
 
 _Names = tuple[str, ...]

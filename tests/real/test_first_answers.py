@@ -129,12 +129,14 @@ def test_a_server_that_was_never_started_is_listed_without_the_sdk(era, program,
 @pytest.mark.slow
 @pytest.mark.parametrize("era", ["modern", "handshake"])
 def test_where_servers_stand_is_said_without_the_sdk(era, program, tmp_path):
+    """Also the second time, when what they list is held against what is cached."""
     file = configured(tmp_path, program, era)
-    ran = subprocess.run(
-        watched("status", "--config", str(file)), capture_output=True, text=True, timeout=120, check=True
-    )
-    assert "connected" in ran.stdout
-    assert not heavy_in(modules_in(ran.stderr))
+    for _ in range(2):
+        ran = subprocess.run(
+            watched("status", "--config", str(file)), capture_output=True, text=True, timeout=120, check=True
+        )
+        assert "connected" in ran.stdout
+        assert not heavy_in(modules_in(ran.stderr))
 
 
 @pytest.mark.slow
