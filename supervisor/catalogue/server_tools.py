@@ -111,8 +111,8 @@ def dismissed(part: ServerTools) -> ServerTools:
     if part.departed:
         return evolve(part, offers=offers)
     departed: dict[ToolKey, str] = {key: held.tool for key, held in part.held.items()}
-    departed.update((name, part.tools[place].tool) for name, place in part.names.items())
-    departed.update(((part.server, name), name) for name in part.own)
+    departed |= {name: part.tools[place].tool for name, place in part.names.items()}
+    departed |= {(part.server, name): name for name in part.own}
     return ServerTools(part.server, departed=departed, offers=offers, named_by=part.named_by)
 
 
