@@ -82,7 +82,7 @@ class RequestExchange(Exchange, Origin):
 
     def __init__(self, carrier: SessionConversation, outgoing: Outgoing) -> None:
         super().__init__(carrier, outgoing)
-        self.lasts = self.lasts or outgoing.method == "subscriptions/listen"
+        self.lasts: bool = self.lasts or outgoing.method == "subscriptions/listen"
         self.session_id: str | None = None
         """What the answer to `initialize` brought; it counts once that answer does."""
         self._resuming = False
