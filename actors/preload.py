@@ -2,6 +2,7 @@
 stand still for it. A connection to a process needs it only for what is not plain: see `session.session`.
 """
 
+import atexit
 import sys
 import threading
 from collections.abc import Callable
@@ -35,9 +36,18 @@ _BACKEND: Final = "anyio._backends._trio"
 
 LOADING: Final = threading.Lock()
 """Held by the thread that loads: two that import what imports each other may see half of it."""
+_LAST_WAIT: Final = 10.0
+"""Seconds that an interpreter which ends waits for that thread."""
 _TURN: Final = trio.lowlevel.RunVar[trio.StrictFIFOLock]("_TURN")
 """Held by the task that waits for that thread: many may want it, there are not as many threads, and they would go on in
 any order: requests of one client would overtake each other."""
+
+
+@atexit.register
+def _finish() -> None:
+    """Let the thread come to an end with what it loads: an interpreter that ends stops other threads wherever they are,
+    and where that is in a module written in Rust, the whole process aborts."""
+    LOADING.acquire(timeout=_LAST_WAIT)
 
 
 @cache

@@ -88,6 +88,8 @@ class Session:
         self._sdk: SdkSession | None = None
         self._sdk_wanted: Final = trio.Event()
         self._sdk_opened: Final = trio.Event()
+        self._turn: Final = trio.StrictFIFOLock()
+        """Held by the request that waits for the SDK: those behind it go on in their order."""
 
     @property
     def is_modern(self) -> bool:
@@ -295,9 +297,11 @@ class Session:
         return (await self._opened_sdk()).session
 
     async def _opened_sdk(self) -> "SdkSession":
-        if self._sdk is None:
-            self._sdk_wanted.set()
-            await self._sdk_opened.wait()
+        if self._sdk is None or self._turn.locked():
+            async with self._turn:
+                if self._sdk is None:
+                    self._sdk_wanted.set()
+                    await self._sdk_opened.wait()
         assert self._sdk is not None  # as the event says
         return self._sdk
 

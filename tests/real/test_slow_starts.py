@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import trio
 
+from mcp_nursery.actors.transports.http.limits import READ_LIMIT
 from mcp_nursery.supervisor import HttpTransport, RestartPolicy, ServerSpec, StdioTransport, open_supervisor
 
 from ..servers.both_eras import Server
@@ -132,7 +133,9 @@ def over_http(probe_takes, initialize_takes):
             thread.join()
 
 
-@pytest.mark.parametrize(("probe_takes", "initialize_takes"), [(1.8, 0.2), (1.3, 0.8)], ids=["first", "last"])
+@pytest.mark.parametrize(
+    ("probe_takes", "initialize_takes"), [(READ_LIMIT + 1.8, 0.2), (READ_LIMIT + 1.3, 0.8)], ids=["first", "last"]
+)
 async def test_over_http_too_the_answer_to_initialize_decides_and_its_session_is_no_surprise(
     probe_takes, initialize_takes
 ):

@@ -122,3 +122,31 @@ def test_what_serve_has_loaded_is_in_no_collection_of_garbage(lazy):
     run = subprocess.run(command, input=frames, capture_output=True, text=True, timeout=120, check=True)
     assert '"text":"heard"' in run.stdout.replace(" ", "")
     assert run.stderr == "frozen True\n"
+
+
+LEAVING = """
+import os, threading, time, trio
+from mcp_nursery.actors import preload
+
+begun = threading.Event()
+
+def load():
+    with preload.LOADING:
+        begun.set()
+        time.sleep(0.3)  # a module takes that long
+        os.write(1, b"loaded")
+
+async def main():
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(preload.aside, load)
+        await trio.to_thread.run_sync(begun.wait)
+        nursery.cancel_scope.cancel()
+
+trio.run(main)
+"""
+
+
+def test_a_program_that_ends_stops_no_import_in_the_middle():
+    """The thread would be ended in a module written in Rust, and that ends the process with SIGABRT."""
+    run = subprocess.run([sys.executable, "-c", LEAVING], capture_output=True, text=True, timeout=60, check=True)
+    assert (run.stdout, run.stderr) == ("loaded", "")

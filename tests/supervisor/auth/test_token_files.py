@@ -32,6 +32,7 @@ class Ring(KeyringBackend):
     """A keyring in memory; `waits` for an event, or `fails`."""
 
     priority = 1
+    viable = False  # or it would be the keyring of every later test of this process that asks for one
 
     def __init__(self):
         self.kept = {}
